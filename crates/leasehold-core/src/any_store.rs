@@ -1,0 +1,124 @@
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{
+    Acquire, Acquired, BoxFuture, Capabilities, Evict, Evicted, Health, Key, List, Page, Release,
+    Released, Renew, Renewed, Result, Store, Wakeups,
+};
+
+/// Any store, chosen at run time. Cheap to clone.
+///
+/// Admits each request by the store's capabilities before it passes it on (C11).
+#[derive(Clone)]
+pub struct AnyStore {
+    store: Arc<dyn Erased>,
+    can: Capabilities,
+}
+
+impl AnyStore {
+    /// Wraps a store; an `AnyStore` is not wrapped twice.
+    pub fn new(store: impl Store) -> Self {
+        match (&store as &dyn Any).downcast_ref::<Self>() {
+            Some(any) => any.clone(),
+            None => Self { can: store.capabilities(), store: Arc::new(store) },
+        }
+    }
+}
+
+impl fmt::Debug for AnyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for AnyStore {
+    fn capabilities(&self) -> Capabilities {
+        self.can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.store.boxed_check().await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.store.boxed_prepare().await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.can.admit(request)?;
+        self.store.boxed_acquire(request).await
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        self.can.admit(request)?;
+        self.store.boxed_renew(request).await
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        self.can.admit(request)?;
+        self.store.boxed_release(request).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        self.can.admit(request)?;
+        self.store.boxed_list(request).await
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.can.admit(request)?;
+        self.store.boxed_evict(request).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        self.store.boxed_subscribe(keys).await
+    }
+}
+
+/// The boxed twin of [`Store`]. Its methods have names of their own, because a name of `Store` would be found
+/// first.
+trait Erased: fmt::Debug + Send + Sync {
+    fn boxed_check(&self) -> BoxFuture<'_, Result<Health>>;
+    fn boxed_prepare(&self) -> BoxFuture<'_, Result<()>>;
+    fn boxed_acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired>>;
+    fn boxed_renew<'a>(&'a self, request: &'a Renew) -> BoxFuture<'a, Result<Renewed>>;
+    fn boxed_release<'a>(&'a self, request: &'a Release) -> BoxFuture<'a, Result<Released>>;
+    fn boxed_list<'a>(&'a self, request: &'a List) -> BoxFuture<'a, Result<Page>>;
+    fn boxed_evict<'a>(&'a self, request: &'a Evict) -> BoxFuture<'a, Result<Evicted>>;
+    fn boxed_subscribe<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Wakeups>>;
+}
+
+impl<S: Store> Erased for S {
+    fn boxed_check(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(self.check())
+    }
+
+    fn boxed_prepare(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.prepare())
+    }
+
+    fn boxed_acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired>> {
+        Box::pin(self.acquire(request))
+    }
+
+    fn boxed_renew<'a>(&'a self, request: &'a Renew) -> BoxFuture<'a, Result<Renewed>> {
+        Box::pin(self.renew(request))
+    }
+
+    fn boxed_release<'a>(&'a self, request: &'a Release) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.release(request))
+    }
+
+    fn boxed_list<'a>(&'a self, request: &'a List) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.list(request))
+    }
+
+    fn boxed_evict<'a>(&'a self, request: &'a Evict) -> BoxFuture<'a, Result<Evicted>> {
+        Box::pin(self.evict(request))
+    }
+
+    fn boxed_subscribe<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Wakeups>> {
+        Box::pin(self.subscribe(keys))
+    }
+}

@@ -1,0 +1,227 @@
+use std::time::Duration;
+
+/// Decides the pauses between tries.
+///
+/// `retry` is 0 for the pause after the first try. `None` ends the wait. Arithmetic saturates: no retry
+/// number, however large, overflows a pause.
+///
+/// A closure is a back-off too:
+///
+/// ```
+/// use leasehold_core::Backoff;
+/// use std::time::Duration;
+///
+/// let mut three_tries = |retry: u32| (retry < 2).then_some(Duration::from_millis(50));
+/// assert_eq!(three_tries.next(0), Some(Duration::from_millis(50)));
+/// assert_eq!(three_tries.next(2), None);
+/// ```
+pub trait Backoff: Send + 'static {
+    /// The pause after this retry number, or `None` to stop waiting.
+    fn next(&mut self, retry: u32) -> Option<Duration>;
+}
+
+impl<F: FnMut(u32) -> Option<Duration> + Send + 'static> Backoff for F {
+    fn next(&mut self, retry: u32) -> Option<Duration> {
+        self(retry)
+    }
+}
+
+/// The same pause each time, with jitter: `pause` + uniform(1 ns ..= `pause`); zero means no pause.
+#[derive(Debug, Clone)]
+pub struct Fixed {
+    pause: Duration,
+    random: Random,
+}
+
+impl Fixed {
+    /// Pauses between `pause` and twice as long.
+    pub fn new(pause: Duration) -> Self {
+        Self { pause, random: Random::seeded() }
+    }
+}
+
+impl Backoff for Fixed {
+    fn next(&mut self, _retry: u32) -> Option<Duration> {
+        Some(self.pause.saturating_add(self.random.up_to(self.pause)))
+    }
+}
+
+/// A pause drawn evenly: `min` + uniform(0 .. `spread`).
+#[derive(Debug, Clone)]
+pub struct Uniform {
+    min: Duration,
+    spread: Duration,
+    random: Random,
+}
+
+impl Uniform {
+    /// Pauses between `min` and `min + spread`.
+    pub fn new(min: Duration, spread: Duration) -> Self {
+        Self { min, spread, random: Random::seeded() }
+    }
+}
+
+impl Backoff for Uniform {
+    fn next(&mut self, _retry: u32) -> Option<Duration> {
+        Some(self.min.saturating_add(self.random.up_to(self.spread)))
+    }
+}
+
+/// Grows by a factor up to a cap: by default 100 ms, factor 2, cap 1 min, full jitter.
+#[derive(Debug, Clone)]
+pub struct Exponential {
+    first: Duration,
+    factor: u32,
+    cap: Duration,
+    jitter: Jitter,
+    random: Random,
+}
+
+/// How an [`Exponential`] pause is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Jitter {
+    /// Drawn evenly between zero and the pause, so that callers spread out.
+    #[default]
+    Full,
+    /// Exactly the pause.
+    None,
+}
+
+impl Exponential {
+    /// Starts at `first`.
+    pub fn new(first: Duration) -> Self {
+        Self {
+            first,
+            factor: 2,
+            cap: Duration::from_secs(60),
+            jitter: Jitter::Full,
+            random: Random::seeded(),
+        }
+    }
+
+    /// Sets the longest pause.
+    #[must_use]
+    pub fn with_cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// Sets the growth per retry.
+    #[must_use]
+    pub fn with_factor(mut self, factor: u32) -> Self {
+        self.factor = factor;
+        self
+    }
+
+    /// Sets how the pause is varied.
+    #[must_use]
+    pub fn with_jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+}
+
+impl Default for Exponential {
+    fn default() -> Self {
+        Self::new(Duration::from_millis(100))
+    }
+}
+
+impl Backoff for Exponential {
+    fn next(&mut self, retry: u32) -> Option<Duration> {
+        let growth = self.factor.checked_pow(retry).unwrap_or(u32::MAX);
+        let pause = self.first.checked_mul(growth).unwrap_or(Duration::MAX).min(self.cap);
+        Some(match self.jitter {
+            Jitter::Full => self.random.up_to(pause),
+            Jitter::None => pause,
+        })
+    }
+}
+
+/// A small generator for jitter (SplitMix64); nothing secret depends on it.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// Starts from the operating system's generator, or from a constant if that fails.
+    pub fn seeded() -> Self {
+        Self(getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Starts from `seed`, for repeatable sequences.
+    pub fn from_seed(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`; 0 if `bound` is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        let wide = u128::from(self.next_u64()) * u128::from(bound);
+        u64::try_from(wide >> 64).expect("a product of two u64 shifted by 64 bits fits")
+    }
+
+    /// A duration in 1 ns ..= `limit`; zero if `limit` is zero.
+    pub fn up_to(&mut self, limit: Duration) -> Duration {
+        if limit.is_zero() {
+            return limit;
+        }
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(self.below(nanos).saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn fixed_stays_between_once_and_twice() {
+        let mut backoff = Fixed::new(100 * MS);
+        for retry in 0..1_000 {
+            let pause = backoff.next(retry).unwrap();
+            assert!(pause > 100 * MS && pause <= 200 * MS, "{pause:?}");
+        }
+        assert_eq!(Fixed::new(Duration::ZERO).next(0), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn uniform_stays_in_range() {
+        let mut backoff = Uniform::new(5 * MS, 10 * MS);
+        for retry in 0..1_000 {
+            let pause = backoff.next(retry).unwrap();
+            assert!(pause > 5 * MS && pause <= 15 * MS, "{pause:?}");
+        }
+    }
+
+    #[test]
+    fn exponential_doubles_to_its_cap_and_never_overflows() {
+        let mut plain = Exponential::default().with_jitter(Jitter::None);
+        assert_eq!(plain.next(0), Some(100 * MS));
+        assert_eq!(plain.next(3), Some(800 * MS));
+        for retry in [38, 10_000, u32::MAX] {
+            assert_eq!(plain.next(retry), Some(Duration::from_secs(60)), "{retry}");
+        }
+        let mut full = Exponential::default();
+        let pauses: Vec<_> = (0..1_000).map(|_| full.next(0).unwrap()).collect();
+        assert!(pauses.iter().all(|p| *p <= 100 * MS));
+        assert!(pauses.iter().any(|p| *p < 10 * MS) && pauses.iter().any(|p| *p > 90 * MS));
+        assert_eq!(
+            Exponential::new(Duration::MAX)
+                .with_cap(Duration::MAX)
+                .with_jitter(Jitter::None)
+                .next(9),
+            Some(Duration::MAX)
+        );
+    }
+}

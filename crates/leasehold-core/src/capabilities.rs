@@ -1,0 +1,130 @@
+use std::time::Duration;
+
+use crate::{Error, Key, Request, Result, Ttl};
+
+/// What a store can do: constant, known without I/O.
+///
+/// Every store, and [`AnyStore`](crate::AnyStore), calls [`admit`](Capabilities::admit) before any I/O, so
+/// that what a store cannot do is refused and never silently weakened (C11).
+///
+/// ```
+/// use leasehold_core::{Acquire, Capabilities, Claims, ErrorKind, Key, LeaseId, Mode, Ttl};
+/// use std::time::Duration;
+///
+/// let can = Capabilities::none("toy");
+/// let claims = Claims::one(Key::new("k")?, Mode::SHARED);
+/// let request = Acquire::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(1))?);
+/// assert_eq!(can.admit(&request).unwrap_err().kind(), ErrorKind::Unsupported);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The store's name, as in its URL.
+    pub name: &'static str,
+    /// Shared mode.
+    pub shared: bool,
+    /// A limit on shared holders.
+    pub shared_limit: bool,
+    /// Several keys in one lease, all or none.
+    pub many_keys: bool,
+    /// Leases without end.
+    pub never: bool,
+    /// Keeping a key taken after a release.
+    pub keep: bool,
+    /// Fencing tokens.
+    pub tokens: bool,
+    /// Wake-ups.
+    pub push: bool,
+    /// Grants in the order of arrival.
+    pub fair: bool,
+    /// A release can tell `Expired` from `NotHeld`.
+    pub tells_expired: bool,
+    /// The shortest term.
+    pub min_term: Duration,
+    /// The longest finite term.
+    pub max_term: Duration,
+    /// The longest key, in bytes.
+    pub max_key_bytes: usize,
+    /// The most keys of one lease; `None` is no limit.
+    pub max_claims: Option<usize>,
+    /// The most shared holders of one key; `None` is no limit.
+    pub max_holders: Option<usize>,
+}
+
+impl Capabilities {
+    /// A store that can do nothing but exclusive locks of one key with a term.
+    pub fn none(name: &'static str) -> Self {
+        Self {
+            name,
+            shared: false,
+            shared_limit: false,
+            many_keys: false,
+            never: false,
+            keep: false,
+            tokens: false,
+            push: false,
+            fair: false,
+            tells_expired: false,
+            min_term: Ttl::MIN,
+            max_term: Ttl::MAX,
+            max_key_bytes: Key::MAX_BYTES,
+            max_claims: None,
+            max_holders: None,
+        }
+    }
+
+    /// Refuses a request that the store cannot serve or that no store could.
+    ///
+    /// # Errors
+    /// `Unsupported` or `InvalidInput`, effect `None`.
+    pub fn admit(&self, request: &impl Request) -> Result<()> {
+        request.check(self)
+    }
+
+    pub(crate) fn lacks(&self, what: &str) -> Error {
+        Error::unsupported(format!("the store {} has no {what}", self.name))
+    }
+
+    pub(crate) fn check_keys<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a Key>,
+        count: usize,
+    ) -> Result<()> {
+        if count > 1 && !self.many_keys {
+            return Err(self.lacks("locks of several keys at once"));
+        }
+        match self.max_claims {
+            Some(max) if count > max => Err(Error::unsupported(format!(
+                "{count} keys are asked for at once; the store {} takes at most {max}",
+                self.name
+            ))),
+            _ => self.check_key_bytes(keys),
+        }
+    }
+
+    pub(crate) fn check_key_bytes<'a>(
+        &self,
+        mut keys: impl Iterator<Item = &'a Key>,
+    ) -> Result<()> {
+        match keys.find(|key| key.as_str().len() > self.max_key_bytes) {
+            None => Ok(()),
+            Some(key) => Err(Error::unsupported(format!(
+                "the key has {} bytes; the store {} takes at most {}",
+                key.as_str().len(),
+                self.name,
+                self.max_key_bytes
+            ))),
+        }
+    }
+
+    pub(crate) fn check_term(&self, term: Duration) -> Result<()> {
+        if (self.min_term..=self.max_term).contains(&term) {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "a term of {term:?} is asked for; the store {} takes {:?} to {:?}",
+            self.name, self.min_term, self.max_term
+        )))
+    }
+}

@@ -1,0 +1,117 @@
+use std::sync::Arc;
+
+use crate::{Error, Key, Mode, Result};
+
+/// One key and how it is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(clippy::exhaustive_structs, reason = "a pair")]
+pub struct Claim {
+    /// What is claimed.
+    pub key: Key,
+    /// How it is claimed.
+    pub mode: Mode,
+}
+
+/// What one lease holds or asks for: at least one claim, one per key, kept in key order.
+///
+/// Every store locks in this order, so two callers can never wait for each other in a circle.
+/// Cloning is cheap.
+///
+/// ```
+/// use leasehold_core::{Claims, Key, Mode};
+///
+/// let claims = Claims::all([Key::new("b")?, Key::new("a")?], Mode::Exclusive)?;
+/// assert_eq!(claims.first().key.as_str(), "a");
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Claims(Arc<[Claim]>);
+
+impl Claims {
+    /// Sorts the claims by key and merges equal ones.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is none, or if one key is named in two modes.
+    pub fn new(claims: impl IntoIterator<Item = Claim>) -> Result<Self> {
+        let mut claims: Vec<_> = claims.into_iter().collect();
+        claims.sort_unstable();
+        claims.dedup();
+        if claims.is_empty() {
+            return Err(Error::invalid_input("no key was given; a lock needs at least one key"));
+        }
+        if let Some(pair) = claims.windows(2).find(|pair| pair[0].key == pair[1].key) {
+            return Err(Error::invalid_input(format!(
+                "the key {:?} is named twice, as {} and as {}; name each key once",
+                pair[0].key, pair[0].mode, pair[1].mode
+            )));
+        }
+        Ok(Self(claims.into()))
+    }
+
+    /// One key.
+    pub fn one(key: Key, mode: Mode) -> Self {
+        Self(Arc::new([Claim { key, mode }]))
+    }
+
+    /// Several keys in one mode; a key named twice counts once.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is none.
+    pub fn all(keys: impl IntoIterator<Item = Key>, mode: Mode) -> Result<Self> {
+        Self::new(keys.into_iter().map(|key| Claim { key, mode }))
+    }
+
+    /// The claim whose key is first in key order.
+    pub fn first(&self) -> &Claim {
+        &self.0[0]
+    }
+
+    /// The claims in key order.
+    pub fn iter(&self) -> std::slice::Iter<'_, Claim> {
+        self.0.iter()
+    }
+
+    /// The keys in key order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &Key> {
+        self.0.iter().map(|claim| &claim.key)
+    }
+
+    /// How many keys there are, at least one.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'a> IntoIterator for &'a Claims {
+    type Item = &'a Claim;
+    type IntoIter = std::slice::Iter<'a, Claim>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(key: &str, mode: Mode) -> Claim {
+        Claim { key: Key::new(key).unwrap(), mode }
+    }
+
+    #[test]
+    fn sorted_and_merged() {
+        let x = Mode::Exclusive;
+        let claims = Claims::new([claim("b", x), claim("a", x), claim("b", x)]).unwrap();
+        assert_eq!(claims.keys().map(Key::as_str).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn empty_or_contradictory_is_refused() {
+        assert!(Claims::new([]).unwrap_err().to_string().contains("at least one key"));
+        let error =
+            Claims::new([claim("a", Mode::Exclusive), claim("a", Mode::SHARED)]).unwrap_err();
+        assert!(error.to_string().contains("as exclusive and as shared"), "{error}");
+    }
+}

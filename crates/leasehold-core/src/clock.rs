@@ -1,0 +1,42 @@
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A boxed future that can be sent to another thread.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where time comes from.
+///
+/// Terms are counted on [`now`](Clock::now), which must run at a steady rate, also while the machine sleeps.
+/// Tokens and ages use [`wall_micros`](Clock::wall_micros).
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// Time since a fixed point, never going back, counting sleep.
+    fn now(&self) -> Duration;
+
+    /// Microseconds since 1970-01-01 UTC.
+    fn wall_micros(&self) -> u64;
+
+    /// Ends when [`now`](Clock::now) has reached `at`.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// Both clocks at one instant, as a store's rules read them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "a pair")]
+pub struct Now {
+    /// [`Clock::now`]: decides terms.
+    pub boot: Duration,
+    /// [`Clock::wall_micros`]: decides tokens and ages.
+    pub wall_micros: u64,
+}
+
+impl Now {
+    /// Reads both clocks.
+    pub fn read(clock: &dyn Clock) -> Self {
+        Self { boot: clock.now(), wall_micros: clock.wall_micros() }
+    }
+}

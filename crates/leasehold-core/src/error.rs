@@ -1,0 +1,277 @@
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::{LostReason, NodeReport, WaitReport};
+
+/// `Result` with Leasehold's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong, as one opaque type.
+///
+/// [`kind`](Error::kind) says what to do about it and [`effect`](Error::effect) whether the request may have
+/// acted. Contention at the seam is a value, not an error; the front end turns it into `Held` or `TimedOut`.
+/// A store failure is never reported as held, free or gone. No password appears in any message.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    effect: Effect,
+    message: Cow<'static, str>,
+    store: Option<&'static str>,
+    operation: Option<&'static str>,
+    retry_after: Option<Duration>,
+    lost: Option<LostReason>,
+    wait: Option<WaitReport>,
+    nodes: Vec<NodeReport>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// What kind of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else holds a key, and the caller did not want to wait.
+    Held,
+    /// The wait ended before the lock was free; [`Error::wait`] says more.
+    TimedOut,
+    /// The lease had been held and is no more; [`Error::lost`] says why.
+    Lost,
+    /// The request can never succeed as it is.
+    InvalidInput,
+    /// The store cannot do this; nothing was sent.
+    Unsupported,
+    /// The store could not be reached, did not answer in time, or cannot serve now.
+    Unavailable,
+    /// The store refused the credentials or a privilege is missing.
+    Denied,
+    /// The store is not what is needed: version, settings, schema, file system.
+    Incompatible,
+    /// What is stored cannot be what Leasehold wrote.
+    Corrupt,
+    /// Anything else.
+    Unexpected,
+}
+
+/// Whether a failed request may have acted at the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "callers must handle both")]
+pub enum Effect {
+    /// It did not act, or was rolled back; the id of an acquire that failed so is dead.
+    None,
+    /// It may have acted, or may still act; the same request may be sent again to learn the outcome.
+    Unknown,
+}
+
+impl Error {
+    fn new(kind: ErrorKind, effect: Effect, message: Cow<'static, str>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            effect,
+            message,
+            store: None,
+            operation: None,
+            retry_after: None,
+            lost: None,
+            wait: None,
+            nodes: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// The request can never succeed as it is; `message` says what was given and what is allowed.
+    pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::InvalidInput, Effect::None, message.into())
+    }
+
+    /// The store cannot do this.
+    pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unsupported, Effect::None, message.into())
+    }
+
+    /// The store could not serve the request.
+    pub fn unavailable(effect: Effect, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unavailable, effect, message.into())
+    }
+
+    /// The store refused the credentials, or a privilege is missing.
+    pub fn denied(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Denied, Effect::None, message.into())
+    }
+
+    /// The store is not what is needed.
+    pub fn incompatible(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Incompatible, Effect::None, message.into())
+    }
+
+    /// What is stored cannot be what Leasehold wrote.
+    pub fn corrupt(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Corrupt, Effect::None, message.into())
+    }
+
+    /// Anything else; effect `None` unless [`with_effect`](Error::with_effect) says otherwise.
+    pub fn unexpected(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unexpected, Effect::None, message.into())
+    }
+
+    /// Somebody else holds a key.
+    pub fn held(report: WaitReport) -> Self {
+        let mut error = Self::new(ErrorKind::Held, Effect::None, Cow::Owned(report.to_string()));
+        error.0.wait = Some(report);
+        error
+    }
+
+    /// The wait ended before the lock was free.
+    pub fn timed_out(report: WaitReport) -> Self {
+        let mut error =
+            Self::new(ErrorKind::TimedOut, Effect::None, Cow::Owned(report.to_string()));
+        error.0.wait = Some(report);
+        error
+    }
+
+    /// The lease is no longer held.
+    pub fn lease_lost(reason: LostReason) -> Self {
+        let mut error = Self::new(
+            ErrorKind::Lost,
+            Effect::None,
+            Cow::Owned(format!("the lease is lost: {reason}")),
+        );
+        error.0.lost = Some(reason);
+        error
+    }
+
+    /// Sets whether the request may have acted.
+    #[must_use]
+    pub fn with_effect(mut self, effect: Effect) -> Self {
+        self.0.effect = effect;
+        self
+    }
+
+    /// Names the store and the operation that failed.
+    #[must_use]
+    pub fn with_context(mut self, store: &'static str, operation: &'static str) -> Self {
+        self.0.store.get_or_insert(store);
+        self.0.operation.get_or_insert(operation);
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Says when the request could succeed.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Adds what each node of a quorum said.
+    #[must_use]
+    pub fn with_nodes(mut self, nodes: Vec<NodeReport>) -> Self {
+        self.0.nodes = nodes;
+        self
+    }
+
+    /// What kind of failure it was.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the request may have acted.
+    pub fn effect(&self) -> Effect {
+        self.0.effect
+    }
+
+    /// True if the same call may succeed later without anybody mending anything.
+    pub fn is_retryable(&self) -> bool {
+        self.0.kind == ErrorKind::Unavailable
+    }
+
+    /// The store that failed.
+    pub fn store(&self) -> Option<&'static str> {
+        self.0.store
+    }
+
+    /// The operation that failed.
+    pub fn operation(&self) -> Option<&'static str> {
+        self.0.operation
+    }
+
+    /// When the request could succeed, where the store can tell.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Why the lease was lost, for kind `Lost`.
+    pub fn lost(&self) -> Option<&LostReason> {
+        self.0.lost.as_ref()
+    }
+
+    /// How long and for whom the caller waited, for kinds `Held` and `TimedOut`.
+    pub fn wait(&self) -> Option<&WaitReport> {
+        self.0.wait.as_ref()
+    }
+
+    /// What each node said; empty except from a quorum.
+    pub fn nodes(&self) -> &[NodeReport] {
+        &self.0.nodes
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.store, self.0.operation) {
+            (Some(store), Some(operation)) => write!(f, "{store} {operation}: ")?,
+            (Some(one), None) | (None, Some(one)) => write!(f, "{one}: ")?,
+            (None, None) => {}
+        }
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (effect {:?}): {self}", self.0.kind, self.0.effect)?;
+        match &self.0.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+/// Lets a checked value be passed where an unchecked one is accepted.
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_is_kept_from_the_innermost() {
+        let error = Error::unavailable(Effect::Unknown, "no reply within 5s")
+            .with_context("sqlite", "acquire")
+            .with_context("outer", "lock");
+        assert_eq!(error.to_string(), "sqlite acquire: no reply within 5s");
+        assert_eq!((error.store(), error.operation()), (Some("sqlite"), Some("acquire")));
+        assert!(error.is_retryable());
+        assert!(!Error::corrupt("x").is_retryable());
+    }
+}

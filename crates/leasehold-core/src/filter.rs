@@ -1,0 +1,333 @@
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::{Error, Key, LeaseId, Mode, Owner, Record, Remaining, Result};
+
+/// The question asked of many records; all its parts must hold.
+///
+/// Ranges are half open: a record of exactly the lower bound matches, one of exactly the upper does not, and
+/// a `Never` term lies in no range that has an upper bound. Expired records match only if asked for.
+/// [`Filter::matches`] decides; a store may only pre-filter.
+///
+/// ```
+/// use leasehold_core::{Filter, Key};
+///
+/// let all = Filter::default();
+/// let mine = Filter::default().with_key(Key::new("report:monthly")?);
+/// let reports = Filter::default().with_glob("report:*")?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    keys: Option<Vec<Key>>,
+    prefix: Option<String>,
+    glob: Option<String>,
+    id: Option<LeaseId>,
+    owner: Option<Owner>,
+    mode: Option<Mode>,
+    host: Option<String>,
+    age: Option<Bounds<Duration>>,
+    remaining: Option<Bounds<Remaining>>,
+    expired: Expired,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bounds<T> {
+    from: T,
+    to: Option<T>,
+}
+
+impl<T: PartialOrd> Bounds<T> {
+    fn contains(&self, value: &T) -> bool {
+        *value >= self.from && self.to.as_ref().is_none_or(|to| value < to)
+    }
+}
+
+/// Whether records whose term has ended are wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "out, in, or nothing else")]
+pub enum Expired {
+    /// Only live records.
+    #[default]
+    Out,
+    /// Live and expired records.
+    In,
+    /// Only expired records.
+    Only,
+}
+
+impl Filter {
+    /// Records of exactly this key; called again, of either key.
+    #[must_use]
+    pub fn with_key(mut self, key: Key) -> Self {
+        self.keys.get_or_insert_default().push(key);
+        self
+    }
+
+    /// Records of exactly these keys.
+    #[must_use]
+    pub fn with_keys(mut self, keys: impl IntoIterator<Item = Key>) -> Self {
+        self.keys.get_or_insert_default().extend(keys);
+        self
+    }
+
+    /// Records whose key begins with `prefix`.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// Records whose whole key matches `pattern`: `*` is any run of characters, `?` any one character, all
+    /// else itself.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the pattern is empty or longer than a key can be.
+    pub fn with_glob(mut self, pattern: &str) -> Result<Self> {
+        if pattern.is_empty() || pattern.len() > Key::MAX_BYTES {
+            return Err(Error::invalid_input(format!(
+                "the pattern has {} bytes; it must have 1 to {}",
+                pattern.len(),
+                Key::MAX_BYTES
+            )));
+        }
+        self.glob = Some(pattern.to_owned());
+        Ok(self)
+    }
+
+    /// Records of this lease.
+    #[must_use]
+    pub fn with_lease(mut self, id: LeaseId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Records under this owner.
+    #[must_use]
+    pub fn with_owner(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    /// Records in this mode; a limit is not compared.
+    #[must_use]
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Records whose note names this host.
+    #[must_use]
+    pub fn with_host(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
+        self
+    }
+
+    /// Records granted at least `range.start` and less than `range.end` ago.
+    #[must_use]
+    pub fn with_age(mut self, range: Range<Duration>) -> Self {
+        self.age = Some(Bounds { from: range.start, to: Some(range.end) });
+        self
+    }
+
+    /// Records granted at least this long ago.
+    #[must_use]
+    pub fn with_age_from(mut self, from: Duration) -> Self {
+        self.age = Some(Bounds { from, to: None });
+        self
+    }
+
+    /// Live records with at least `range.start` and less than `range.end` left.
+    #[must_use]
+    pub fn with_remaining(mut self, range: Range<Remaining>) -> Self {
+        self.remaining = Some(Bounds { from: range.start, to: Some(range.end) });
+        self
+    }
+
+    /// Live records with at least this much left, `Never` included.
+    #[must_use]
+    pub fn with_remaining_from(mut self, from: Remaining) -> Self {
+        self.remaining = Some(Bounds { from, to: None });
+        self
+    }
+
+    /// Whether records whose term has ended are wanted; by default not.
+    #[must_use]
+    pub fn with_expired(mut self, expired: Expired) -> Self {
+        self.expired = expired;
+        self
+    }
+
+    /// The keys it names, if it names any: a store looks them up directly, in one exchange.
+    pub fn keys(&self) -> Option<&[Key]> {
+        self.keys.as_deref()
+    }
+
+    /// What every matching key begins with: the prefix asked for, or the fixed head of the glob.
+    pub fn key_prefix(&self) -> &str {
+        let glob = self.glob.as_deref().unwrap_or("");
+        let head = &glob[..glob.find(['*', '?']).unwrap_or(glob.len())];
+        let prefix = self.prefix.as_deref().unwrap_or("");
+        if prefix.len() >= head.len() { prefix } else { head }
+    }
+
+    /// Whether records whose term has ended are wanted.
+    pub fn expired(&self) -> Expired {
+        self.expired
+    }
+
+    /// Whether the counter of `key` is meant: the filter names keys alone, and this is one.
+    pub fn matches_counter(&self, key: &Key) -> bool {
+        let keys_alone = Self {
+            keys: self.keys.clone(),
+            prefix: self.prefix.clone(),
+            glob: self.glob.clone(),
+            expired: self.expired,
+            ..Self::default()
+        };
+        *self == keys_alone && self.matches_key(key)
+    }
+
+    fn matches_key(&self, key: &Key) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.contains(key))
+            && self.prefix.as_ref().is_none_or(|prefix| key.as_str().starts_with(prefix.as_str()))
+            && self.glob.as_ref().is_none_or(|pattern| glob(pattern, key.as_str()))
+    }
+
+    /// Decides whether `record` is wanted.
+    pub fn matches(&self, record: &Record) -> bool {
+        let life = match self.expired {
+            Expired::Out => record.is_live(),
+            Expired::In => true,
+            Expired::Only => !record.is_live(),
+        };
+        let left =
+            |bounds: &Bounds<Remaining>| record.is_live() && bounds.contains(&record.remaining());
+        life && self.matches_key(&record.key)
+            && self.id.as_ref().is_none_or(|id| record.id.as_ref() == Some(id))
+            && self.owner.as_ref().is_none_or(|owner| record.owner.as_ref() == Some(owner))
+            && self.mode.is_none_or(|mode| record.mode.same_kind(mode))
+            && self.host.as_ref().is_none_or(|host| record.note.host() == Some(host.as_str()))
+            && self.age.as_ref().is_none_or(|b| record.age.is_some_and(|age| b.contains(&age)))
+            && self.remaining.as_ref().is_none_or(left)
+    }
+}
+
+/// Matches a whole text; linear in the product of both lengths at worst.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (mut p, mut t) = (pattern, text);
+    let mut retry: Option<(&str, &str)> = None;
+    loop {
+        let mut rest = p.chars();
+        match rest.next() {
+            Some('*') => {
+                p = rest.as_str();
+                retry = Some((p, t));
+                continue;
+            }
+            Some(wanted) => {
+                let mut text = t.chars();
+                if text.next().is_some_and(|found| wanted == '?' || wanted == found) {
+                    (p, t) = (rest.as_str(), text.as_str());
+                    continue;
+                }
+            }
+            None if t.is_empty() => return true,
+            None => {}
+        }
+        // Let the last star take one character more.
+        let Some((after, from)) = retry else {
+            return false;
+        };
+        let mut shorter = from.chars();
+        if shorter.next().is_none() {
+            return false;
+        }
+        (p, t) = (after, shorter.as_str());
+        retry = Some((after, t));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Note, RecordTerm};
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn record(key: &str, left: Option<Remaining>) -> Record {
+        let term = left.map_or(RecordTerm::Expired(None), RecordTerm::Live);
+        Record::new(Key::new(key).unwrap(), Mode::Exclusive, term)
+    }
+
+    #[test]
+    fn glob_matches_whole_texts() {
+        for (pattern, text, expected) in [
+            ("*", "anything", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abcd", false),
+            ("a?c", "a\u{fc}c", true),
+            ("a?c", "ac", false),
+            ("*b*b*", "abab", true),
+            ("*b*b*", "ab", false),
+            ("a", "ab", false),
+            ("%_", "%_", true),
+            ("**a", "bba", true),
+            ("[a]", "a", false),
+        ] {
+            assert_eq!(glob(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn ranges_are_half_open_and_leave_no_gap() {
+        let one = record("k", Some(Remaining::For(S)));
+        let never = record("k", Some(Remaining::Never));
+        let range = |a: u32, b: u32| {
+            Filter::default().with_remaining(Remaining::For(S * a)..Remaining::For(S * b))
+        };
+        assert!(range(1, 2).matches(&one) && !range(0, 1).matches(&one));
+        assert!(!range(0, 100).matches(&never));
+        assert!(Filter::default().with_remaining_from(Remaining::For(S)).matches(&never));
+        let mut aged = one.clone();
+        aged.age = Some(S);
+        assert!(Filter::default().with_age(S..2 * S).matches(&aged));
+        assert!(!Filter::default().with_age(Duration::ZERO..S).matches(&aged));
+        assert!(!Filter::default().with_age_from(S).matches(&one), "age unknown");
+    }
+
+    #[test]
+    fn expired_records_only_when_asked_for() {
+        let (live, over) = (record("k", Some(Remaining::For(S))), record("k", None));
+        let answers = |expired| {
+            let filter = Filter::default().with_expired(expired);
+            (filter.matches(&live), filter.matches(&over))
+        };
+        assert_eq!(answers(Expired::Out), (true, false));
+        assert_eq!(answers(Expired::In), (true, true));
+        assert_eq!(answers(Expired::Only), (false, true));
+    }
+
+    #[test]
+    fn every_part_narrows() {
+        let mut full = record("a:1", Some(Remaining::For(S)));
+        full.id = Some(LeaseId::foreign(b"w").unwrap());
+        full.owner = Some(Owner::new("o").unwrap());
+        full.note = Note::default().with_host("h").unwrap();
+        let filter = Filter::default()
+            .with_key(Key::new("a:1").unwrap())
+            .with_prefix("a:")
+            .with_glob("a:?")
+            .unwrap()
+            .with_lease(full.id.clone().unwrap())
+            .with_owner(full.owner.clone().unwrap())
+            .with_mode(Mode::Exclusive)
+            .with_host("h");
+        assert!(filter.matches(&full));
+        assert!(!filter.matches(&record("a:1", Some(Remaining::For(S)))));
+        assert!(!filter.clone().with_mode(Mode::SHARED).matches(&full));
+        assert!(!filter.clone().with_host("x").matches(&full));
+        assert!(!filter.with_prefix("b").matches(&full));
+        assert_eq!(Filter::default().with_glob("ab*").unwrap().key_prefix(), "ab");
+    }
+}

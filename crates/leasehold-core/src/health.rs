@@ -1,0 +1,66 @@
+use std::fmt;
+use std::time::Duration;
+
+/// What [`Store::check`](crate::Store::check) found out by looking at the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// What the store may promise under its present settings, and no more.
+    pub level: Level,
+    /// What lowers the level or may surprise, each in one sentence that says what to do.
+    pub hazards: Vec<String>,
+    /// The schema found; `None` if [`prepare`](crate::Store::prepare) has not run.
+    pub schema: Option<u32>,
+    /// How far the store's wall clock is ahead of ours (negative: behind), in microseconds.
+    pub clock_difference_us: Option<i64>,
+    /// An acknowledged write survives a crash of the server.
+    pub durable: bool,
+    /// After a start that may have forgotten leases, nothing is granted for this long.
+    pub quarantine: Duration,
+    /// A replica may take over without the last writes.
+    pub fails_over: bool,
+    /// Names the server itself, not the URL, so that one server is not counted twice.
+    pub identity: Option<String>,
+}
+
+impl Health {
+    /// A healthy store of this level with nothing more known.
+    pub fn new(level: Level) -> Self {
+        Self {
+            level,
+            hazards: Vec::new(),
+            schema: None,
+            clock_difference_us: None,
+            durable: false,
+            quarantine: Duration::ZERO,
+            fails_over: false,
+            identity: None,
+        }
+    }
+}
+
+/// What a lock on a store guarantees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "the four levels of the contract")]
+pub enum Level {
+    /// L0: usually one holder.
+    BestEffort,
+    /// L1: at most one exclusive guard whose own clock says valid, given bounded clock rates, no forward
+    /// step of the store's clock, and a durable, linearizable store.
+    Lease,
+    /// L2: L1, and tokens that strictly grow per key.
+    Fenced,
+    /// L3: token check and write are one transaction in the same store.
+    FencedWrite,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BestEffort => "L0 best effort",
+            Self::Lease => "L1 lease",
+            Self::Fenced => "L2 fenced",
+            Self::FencedWrite => "L3 fenced write",
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! The vocabulary, the store seam and the pure rules of Leasehold.
+//!
+//! This crate reads no clock, does no I/O and needs no runtime. It is what a store depends on, in the tree or
+//! outside it. Users of locks want the crate `leasehold`.
+//!
+//! - Vocabulary: [`Key`], [`Mode`], [`Claims`], [`LeaseId`], [`Lease`], [`Owner`], [`Note`], [`Ttl`],
+//!   [`Remaining`], [`FencingToken`], [`Record`], [`Filter`].
+//! - The seam: [`Store`], its requests ([`Acquire`], [`Renew`], [`Release`], [`List`], [`Evict`]) and their
+//!   replies; [`AnyStore`]; [`Capabilities`], [`Health`], [`Wakeups`]; [`Error`] with its [`Effect`].
+//! - The pure core: [`table`] decides every request, [`term`] how long a holder may believe in its lease,
+//!   [`Wait`] and [`Backoff`] when to try again.
+//! - [`Clock`], with [`ManualClock`] for tests.
+
+mod any_store;
+mod backoff;
+mod capabilities;
+mod claim;
+mod clock;
+mod error;
+mod filter;
+mod health;
+mod key;
+mod lease;
+mod lease_id;
+mod lost_reason;
+mod manual_clock;
+mod mode;
+mod note;
+mod owner;
+mod reason;
+mod record;
+mod remaining;
+mod reply;
+mod request;
+mod store;
+pub mod table;
+pub mod term;
+mod text;
+mod token;
+mod ttl;
+mod wait;
+mod wakeups;
+
+pub use any_store::AnyStore;
+pub use backoff::{Backoff, Exponential, Fixed, Jitter, Random, Uniform};
+pub use capabilities::Capabilities;
+pub use claim::{Claim, Claims};
+pub use clock::{BoxFuture, Clock, Now};
+pub use error::{Effect, Error, ErrorKind, Result};
+pub use filter::{Expired, Filter};
+pub use health::{Health, Level};
+pub use key::Key;
+pub use lease::Lease;
+pub use lease_id::LeaseId;
+pub use lost_reason::LostReason;
+pub use manual_clock::ManualClock;
+pub use mode::Mode;
+pub use note::Note;
+pub use owner::Owner;
+pub use reason::Reason;
+pub use record::{Record, RecordTerm};
+pub use remaining::Remaining;
+pub use reply::{
+    Acquired, Evicted, Granted, LeaseReleased, LeaseRenewed, NodeReport, Page, Refused, Released,
+    Renewed, Why,
+};
+pub use request::{
+    Acquire, Cursor, Ending, Evict, Eviction, List, MAX_ENTRIES, Release, Renew, Renewal, Request,
+    Target,
+};
+pub use store::Store;
+pub use table::Table;
+pub use token::FencingToken;
+pub use ttl::Ttl;
+pub use wait::{Wait, WaitCause, WaitReport};
+pub use wakeups::Wakeups;

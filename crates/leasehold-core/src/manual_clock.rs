@@ -1,0 +1,179 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::{BoxFuture, Clock};
+
+/// A clock that moves only when told to, so that expiry and time-outs are tested without sleeping.
+///
+/// Clones share their time. Starts one hour after its zero, at 2026-01-01 00:00 UTC.
+///
+/// ```
+/// use leasehold_core::{Clock, ManualClock};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now() - before, Duration::from_secs(5));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ManualClock(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    boot: Duration,
+    wall_micros: u64,
+    sleepers: Vec<Sleeper>,
+    last_id: u64,
+    watchers: Vec<Waker>,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    id: u64,
+    at: Duration,
+    waker: Waker,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            boot: Duration::from_secs(3_600),
+            wall_micros: 1_767_225_600_000_000,
+            sleepers: Vec::new(),
+            last_id: 0,
+            watchers: Vec::new(),
+        }
+    }
+}
+
+impl ManualClock {
+    /// A clock of its own.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves both clocks forward and wakes whoever slept until then.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.state();
+        state.boot += by;
+        state.wall_micros += crate::term::micros_down(by);
+        let now = state.boot;
+        let (due, later) = state.sleepers.drain(..).partition(|sleeper| sleeper.at <= now);
+        state.sleepers = later;
+        drop(state);
+        let due: Vec<Sleeper> = due;
+        due.into_iter().for_each(|sleeper| sleeper.waker.wake());
+    }
+
+    /// Sets the wall clock, forward or back, as an administrator would.
+    pub fn set_wall_micros(&self, wall_micros: u64) {
+        self.state().wall_micros = wall_micros;
+    }
+
+    /// The earliest instant somebody sleeps until.
+    pub fn next_wake(&self) -> Option<Duration> {
+        self.state().sleepers.iter().map(|sleeper| sleeper.at).min()
+    }
+
+    /// Ends when somebody sleeps until exactly `at`, now or later.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn slept_until(&self, at: Duration) {
+        std::future::poll_fn(|context| {
+            let mut state = self.state();
+            if state.sleepers.iter().any(|sleeper| sleeper.at == at) {
+                return Poll::Ready(());
+            }
+            state.watchers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Duration {
+        self.state().boot
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.state().wall_micros
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(Sleep { clock: self.clone(), at, id: None })
+    }
+}
+
+struct Sleep {
+    clock: ManualClock,
+    at: Duration,
+    id: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let clock = self.clock.clone();
+        let mut state = clock.state();
+        if state.boot >= self.at {
+            return Poll::Ready(());
+        }
+        let id = *self.id.get_or_insert_with(|| {
+            state.last_id += 1;
+            state.last_id
+        });
+        let sleeper = Sleeper { id, at: self.at, waker: context.waker().clone() };
+        match state.sleepers.iter_mut().find(|sleeper| sleeper.id == id) {
+            Some(known) => *known = sleeper,
+            None => state.sleepers.push(sleeper),
+        }
+        let watchers = std::mem::take(&mut state.watchers);
+        drop(state);
+        watchers.into_iter().for_each(Waker::wake);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.clock.state().sleepers.retain(|sleeper| sleeper.id != id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_sleeper_wakes_at_its_instant_and_a_dropped_one_is_forgotten() {
+        let clock = ManualClock::new();
+        let at = clock.now() + Duration::from_secs(2);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut sleep = clock.sleep_until(at);
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        assert_eq!(clock.next_wake(), Some(at));
+        clock.advance(Duration::from_millis(1_999));
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        clock.advance(Duration::from_millis(1));
+        assert!(sleep.as_mut().poll(&mut context).is_ready());
+        let mut other = clock.sleep_until(at + Duration::from_secs(1));
+        assert!(other.as_mut().poll(&mut context).is_pending());
+        drop(other);
+        assert_eq!(clock.next_wake(), None);
+    }
+}

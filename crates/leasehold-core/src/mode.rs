@@ -1,0 +1,43 @@
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// How a key is held.
+///
+/// One axis gives the usual three locks: a mutex is `Exclusive`, a read-write lock is `Exclusive` against
+/// `Shared { max: None }`, a semaphore is `Shared { max: Some(n) }`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(clippy::exhaustive_enums, reason = "one axis; a third mode would change what a lock is")]
+pub enum Mode {
+    /// Nobody else holds the key.
+    Exclusive,
+    /// Others may hold the key in shared mode too.
+    Shared {
+        /// Grant only while fewer than this many others and ourselves hold it; binds this request alone.
+        max: Option<NonZeroU32>,
+    },
+}
+
+impl Mode {
+    /// Shared without a limit.
+    pub const SHARED: Self = Self::Shared { max: None };
+
+    /// True for `Shared`, whatever its limit.
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
+
+    /// True if both are exclusive or both are shared: the limit is no part of a lease's identity.
+    pub fn same_kind(self, other: Self) -> bool {
+        self.is_shared() == other.is_shared()
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared { max: None } => f.write_str("shared"),
+            Self::Shared { max: Some(max) } => write!(f, "shared (at most {max})"),
+        }
+    }
+}

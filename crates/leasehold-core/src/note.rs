@@ -1,0 +1,83 @@
+use std::sync::Arc;
+
+use crate::{Result, text};
+
+/// Who holds a lease and why, for people.
+///
+/// Stored as first written and never compared. Every field is optional; an empty note is the default.
+///
+/// ```
+/// use leasehold_core::Note;
+///
+/// let note = Note::default().with_host("db-3")?.with_pid(4711).with_comment("nightly rebuild")?;
+/// assert_eq!(note.comment(), Some("nightly rebuild"));
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Note {
+    host: Option<Arc<str>>,
+    pid: Option<u32>,
+    program: Option<Arc<str>>,
+    comment: Option<Arc<str>>,
+}
+
+impl Note {
+    /// The longest host or program name, in bytes.
+    pub const MAX_NAME_BYTES: usize = 255;
+    /// The longest comment, in bytes.
+    pub const MAX_COMMENT_BYTES: usize = 512;
+
+    /// Sets the host name.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is empty, longer than 255 bytes or has a control character.
+    pub fn with_host(mut self, host: &str) -> Result<Self> {
+        self.host = Some(text::checked("host name", host, Self::MAX_NAME_BYTES)?.into());
+        Ok(self)
+    }
+
+    /// Sets the process id.
+    #[must_use]
+    pub fn with_pid(mut self, pid: u32) -> Self {
+        self.pid = Some(pid);
+        self
+    }
+
+    /// Sets the program name.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is empty, longer than 255 bytes or has a control character.
+    pub fn with_program(mut self, program: &str) -> Result<Self> {
+        self.program = Some(text::checked("program name", program, Self::MAX_NAME_BYTES)?.into());
+        Ok(self)
+    }
+
+    /// Sets the free comment.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is empty, longer than 512 bytes or has a control character.
+    pub fn with_comment(mut self, comment: &str) -> Result<Self> {
+        self.comment = Some(text::checked("comment", comment, Self::MAX_COMMENT_BYTES)?.into());
+        Ok(self)
+    }
+
+    /// The host name.
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// The program name.
+    pub fn program(&self) -> Option<&str> {
+        self.program.as_deref()
+    }
+
+    /// The free comment.
+    pub fn comment(&self) -> Option<&str> {
+        self.comment.as_deref()
+    }
+}

@@ -1,0 +1,102 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::{FencingToken, Key, LeaseId, Mode, Note, Owner, Remaining};
+
+/// One stored (lease, key) row, as [`Store::list`](crate::Store::list) shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Record {
+    /// The key.
+    pub key: Key,
+    /// The lease; absent where another client's holder has no usable id.
+    pub id: Option<LeaseId>,
+    /// How the key is held; a shared record carries no limit, which is the request's own.
+    pub mode: Mode,
+    /// The grant's token.
+    pub token: Option<FencingToken>,
+    /// The label it is listed under.
+    pub owner: Option<Owner>,
+    /// Who and why.
+    pub note: Note,
+    /// What is left of the term, or how long ago it ended.
+    pub term: RecordTerm,
+    /// Time since the grant, by the store's wall clock; absent where the store does not know.
+    pub age: Option<Duration>,
+    /// Time since the last renewal, by the store's wall clock; absent if never renewed or not known.
+    pub renewed: Option<Duration>,
+    /// The holder released it, and the key stays taken until the term ends (`keep`).
+    pub kept: bool,
+}
+
+/// Where a record stands in its term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "live or not")]
+pub enum RecordTerm {
+    /// It excludes others for this much longer.
+    Live(Remaining),
+    /// It ended; how long ago, where the store can tell.
+    Expired(Option<Duration>),
+}
+
+impl Record {
+    /// A live record with only what every store knows.
+    pub fn new(key: Key, mode: Mode, term: RecordTerm) -> Self {
+        Self {
+            key,
+            id: None,
+            mode,
+            token: None,
+            owner: None,
+            note: Note::default(),
+            term,
+            age: None,
+            renewed: None,
+            kept: false,
+        }
+    }
+
+    /// True unless its term has ended.
+    pub fn is_live(&self) -> bool {
+        matches!(self.term, RecordTerm::Live(_))
+    }
+
+    /// What is left of its term; zero when it has ended.
+    pub fn remaining(&self) -> Remaining {
+        match self.term {
+            RecordTerm::Live(remaining) => remaining,
+            RecordTerm::Expired(_) => Remaining::For(Duration::ZERO),
+        }
+    }
+
+    /// Shows who holds it, in one line for people.
+    pub fn who(&self) -> impl fmt::Display + '_ {
+        Who(self)
+    }
+}
+
+struct Who<'a>(&'a Record);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Record { id, owner, note, .. } = self.0;
+        match (owner, id) {
+            (Some(owner), _) => write!(f, "{owner}")?,
+            (None, Some(id)) => write!(f, "lease {id}")?,
+            (None, None) => f.write_str("a client that gave no id")?,
+        }
+        if let Some(program) = note.program() {
+            write!(f, ", {program}")?;
+        }
+        if let Some(pid) = note.pid() {
+            write!(f, ", pid {pid}")?;
+        }
+        if let Some(host) = note.host() {
+            write!(f, " on {host}")?;
+        }
+        match note.comment() {
+            Some(comment) => write!(f, " ({comment})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a store is asked. Requests are borrowed by the store, so that a retry sends the same one.
+
+mod acquire;
+mod evict;
+mod list;
+mod release;
+mod renew;
+
+pub use acquire::Acquire;
+pub use evict::{Evict, Eviction, Target};
+pub use list::{Cursor, List};
+pub use release::{Ending, Release};
+pub use renew::{Renew, Renewal};
+
+use crate::{Capabilities, Claims, Error, Result};
+
+/// A request whose admissibility can be judged before any I/O; see
+/// [`Capabilities::admit`](crate::Capabilities::admit).
+pub trait Request: sealed::Sealed {
+    #[doc(hidden)]
+    fn check(&self, can: &Capabilities) -> Result<()>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Acquire {}
+    impl Sealed for super::Renew {}
+    impl Sealed for super::Renewal {}
+    impl Sealed for super::Release {}
+    impl Sealed for super::Ending {}
+    impl Sealed for super::List {}
+    impl Sealed for super::Evict {}
+}
+
+/// The most entries of one `Renew` or `Release`, and the largest page of a `List` or `Evict`.
+pub const MAX_ENTRIES: usize = 1_000;
+
+fn check_entries(what: &str, count: usize) -> Result<()> {
+    if (1..=MAX_ENTRIES).contains(&count) {
+        return Ok(());
+    }
+    Err(Error::invalid_input(format!(
+        "a {what} names {count} leases; it must name 1 to {MAX_ENTRIES}"
+    )))
+}
+
+fn check_limit(limit: usize) -> Result<()> {
+    if (1..=MAX_ENTRIES).contains(&limit) {
+        return Ok(());
+    }
+    Err(Error::invalid_input(format!("the limit is {limit}; it must be 1 to {MAX_ENTRIES}")))
+}
+
+fn check_claims(claims: &Claims, can: &Capabilities) -> Result<()> {
+    use crate::Mode;
+    can.check_keys(claims.keys(), claims.len())?;
+    for claim in claims {
+        match claim.mode {
+            Mode::Shared { .. } if !can.shared => {
+                return Err(can.lacks("shared locks"));
+            }
+            Mode::Shared { max: Some(_) } if !can.shared_limit => {
+                return Err(can.lacks("a limit on shared holders"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

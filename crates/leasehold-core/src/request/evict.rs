@@ -1,0 +1,92 @@
+use super::{Request, check_limit};
+use crate::{Capabilities, Error, FencingToken, Filter, Key, LeaseId, Reason, Record, Result};
+
+/// Asks to remove records: what has expired, or exactly what is named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evict {
+    what: Eviction,
+    limit: usize,
+}
+
+/// What an [`Evict`] removes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "stores must handle every kind")]
+pub enum Eviction {
+    /// Expired records that match, and counters that may be forgotten (C7). Never a live lease.
+    Expired(Filter),
+    /// The named records, live or not (C8).
+    Exactly {
+        /// The records.
+        targets: Vec<Target>,
+        /// Why, for the holders to read.
+        reason: Option<Reason>,
+    },
+}
+
+/// One record, named so exactly that no other can be meant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Target {
+    /// The key.
+    pub key: Key,
+    /// The lease; `None` means a holder without an id.
+    pub id: Option<LeaseId>,
+    /// The grant's token, compared if given.
+    pub token: Option<FencingToken>,
+}
+
+impl Target {
+    /// The record of `id` on `key`.
+    pub fn new(key: Key, id: Option<LeaseId>) -> Self {
+        Self { key, id, token: None }
+    }
+
+    /// Exactly the record that was listed.
+    pub fn of(record: &Record) -> Self {
+        Self { key: record.key.clone(), id: record.id.clone(), token: record.token }
+    }
+}
+
+impl Evict {
+    /// Removes expired records that match, at most 100.
+    pub fn expired(filter: Filter) -> Self {
+        Self { what: Eviction::Expired(filter), limit: 100 }
+    }
+
+    /// Removes the named records.
+    pub fn exactly(targets: Vec<Target>, reason: Option<Reason>) -> Self {
+        let limit = targets.len();
+        Self { what: Eviction::Exactly { targets, reason }, limit }
+    }
+
+    /// Sets how much is removed at most, 1 to 1,000 records and counters together.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// What is removed.
+    pub fn what(&self) -> &Eviction {
+        &self.what
+    }
+
+    /// How much is removed at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl Request for Evict {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        if let Eviction::Exactly { targets, .. } = &self.what {
+            if targets.is_empty() {
+                return Err(Error::invalid_input(
+                    "no record to evict was named; name a key and its lease id",
+                ));
+            }
+            can.check_key_bytes(targets.iter().map(|target| &target.key))?;
+        }
+        check_limit(self.limit)
+    }
+}

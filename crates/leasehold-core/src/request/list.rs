@@ -1,0 +1,103 @@
+use std::fmt;
+
+use super::{Request, check_limit};
+use crate::{Capabilities, Error, Filter, Key, LeaseId, Record, Result};
+
+/// Asks for one page of records. No order and no snapshot is promised: a record present throughout comes at
+/// least once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct List {
+    filter: Filter,
+    cursor: Option<Cursor>,
+    limit: usize,
+}
+
+/// Where the next page begins; opaque, and of use only to the store that gave it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cursor(Vec<u8>);
+
+impl Cursor {
+    /// Wraps a store's own bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// Goes on after `record`, for stores that list in the order of key and lease id.
+    pub fn after(record: &Record) -> Self {
+        let mut bytes = record.key.as_str().as_bytes().to_vec();
+        bytes.push(0);
+        bytes
+            .extend_from_slice(record.id.as_ref().map(LeaseId::to_bytes).as_deref().unwrap_or(&[]));
+        Self(bytes)
+    }
+
+    /// The key and the bytes of the lease id that [`Cursor::after`] wrote.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it did not.
+    pub fn position(&self) -> Result<(Key, Vec<u8>)> {
+        let mut parts = self.0.splitn(2, |byte| *byte == 0);
+        let key = parts.next().and_then(|key| Key::try_from(key).ok());
+        match (key, parts.next()) {
+            (Some(key), Some(id)) => Ok((key, id.to_vec())),
+            _ => Err(Error::invalid_input("the cursor is not one that this store gave")),
+        }
+    }
+
+    /// The store's own bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cursor")
+    }
+}
+
+impl List {
+    /// Asks for the first 100 records that match.
+    pub fn new(filter: Filter) -> Self {
+        Self { filter, cursor: None, limit: 100 }
+    }
+
+    /// Goes on where a page ended.
+    #[must_use]
+    pub fn with_cursor(mut self, cursor: Cursor) -> Self {
+        self.cursor = Some(cursor);
+        self
+    }
+
+    /// Sets the largest page, 1 to 1,000 records.
+    #[must_use]
+    pub fn with_limit(mut self, limit: usize) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Which records.
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Where to begin.
+    pub fn cursor(&self) -> Option<&Cursor> {
+        self.cursor.as_ref()
+    }
+
+    /// The largest page.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl Request for List {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        check_limit(self.limit)?;
+        match self.filter.keys() {
+            Some(keys) => can.check_key_bytes(keys.iter()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use std::time::Duration;
+
+use super::{Request, check_entries};
+use crate::{Capabilities, Error, Key, LeaseId, Result, Ttl};
+
+/// Asks to end leases, each with a fate of its own (C3b, C13).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    leases: Vec<Ending>,
+}
+
+impl Release {
+    /// Asks for these, answered in this order.
+    pub fn new(leases: Vec<Ending>) -> Self {
+        Self { leases }
+    }
+
+    /// The leases, in the order of the reply.
+    pub fn leases(&self) -> &[Ending] {
+        &self.leases
+    }
+}
+
+/// One lease to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    id: LeaseId,
+    keys: Vec<Key>,
+    keep: Option<Duration>,
+}
+
+impl Ending {
+    /// Ends the lease `id` on `keys`, all it holds.
+    pub fn new(id: LeaseId, keys: impl IntoIterator<Item = Key>) -> Self {
+        let mut keys: Vec<_> = keys.into_iter().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Self { id, keys, keep: None }
+    }
+
+    /// Leaves the keys taken for `keep` although the lease has ended.
+    #[must_use]
+    pub fn with_keep(mut self, keep: Duration) -> Self {
+        self.keep = (!keep.is_zero()).then_some(keep);
+        self
+    }
+
+    /// The lease.
+    pub fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    /// All its keys, in key order.
+    pub fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// How long the keys stay taken.
+    pub fn keep(&self) -> Option<Duration> {
+        self.keep
+    }
+}
+
+impl Request for Ending {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        if self.keys.is_empty() {
+            return Err(Error::invalid_input("a release names no key; name all keys of the lease"));
+        }
+        can.check_keys(self.keys.iter(), self.keys.len())?;
+        match self.keep {
+            Some(_) if !can.keep => Err(can.lacks("keeping a key taken after a release")),
+            Some(keep) if keep > Ttl::MAX => Err(Error::invalid_input(format!(
+                "the key is to be kept for {keep:?}; at most 10 years (3650 days) are allowed"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Request for Release {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        check_entries("release", self.leases.len())?;
+        self.leases.iter().try_for_each(|lease| lease.check(can))
+    }
+}

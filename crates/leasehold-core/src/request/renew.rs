@@ -1,0 +1,97 @@
+use super::{Request, check_claims, check_entries};
+use crate::{Capabilities, Claims, FencingToken, LeaseId, Owner, Result, Ttl};
+
+/// Asks to extend leases, each with a fate of its own (C3b, C6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renew {
+    leases: Vec<Renewal>,
+}
+
+impl Renew {
+    /// Asks for these, answered in this order.
+    pub fn new(leases: Vec<Renewal>) -> Self {
+        Self { leases }
+    }
+
+    /// The leases, in the order of the reply.
+    pub fn leases(&self) -> &[Renewal] {
+        &self.leases
+    }
+}
+
+/// One lease to extend: all that is needed to put it back on a quorum's node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    id: LeaseId,
+    claims: Claims,
+    to: Ttl,
+    owner: Option<Owner>,
+    raise: Option<FencingToken>,
+}
+
+impl Renewal {
+    /// Asks that at least `to` remain; a longer term is not shortened.
+    pub fn extend(id: LeaseId, claims: Claims, to: Ttl) -> Self {
+        Self { id, claims, to, owner: None, raise: None }
+    }
+
+    /// Sets the label the lease is listed under.
+    #[must_use]
+    pub fn with_owner(mut self, owner: Owner) -> Self {
+        self.owner = Some(owner);
+        self
+    }
+
+    /// Raises the keys' counters and the lease's own token to at least `token`.
+    #[must_use]
+    pub fn with_token_raised_to(mut self, token: FencingToken) -> Self {
+        self.raise = Some(token);
+        self
+    }
+
+    /// The lease.
+    pub fn id(&self) -> &LeaseId {
+        &self.id
+    }
+
+    /// All its keys with their modes.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// What must remain at least.
+    pub fn to(&self) -> Ttl {
+        self.to
+    }
+
+    /// The label it is listed under.
+    pub fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// What tokens are raised to.
+    pub fn raise(&self) -> Option<FencingToken> {
+        self.raise
+    }
+}
+
+impl Request for Renewal {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        check_claims(&self.claims, can)?;
+        if self.raise.is_some() && !can.tokens {
+            return Err(can.lacks("fencing tokens"));
+        }
+        match self.to.duration() {
+            Some(to) => can.check_term(to),
+            None if can.never => Ok(()),
+            None => Err(can.lacks("leases without end")),
+        }
+    }
+}
+
+impl Request for Renew {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        check_entries("renewal", self.leases.len())?;
+        self.leases.iter().try_for_each(|lease| lease.check(can))
+    }
+}

@@ -1,0 +1,134 @@
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::{
+    Acquire, Acquired, Capabilities, Evict, Evicted, Health, Key, List, Page, Release, Released,
+    Renew, Renewed, Result, Wakeups,
+};
+
+/// The seam: what every backing store implements, and all that the front end needs.
+///
+/// Implementers write `async fn`. `docs/adding-a-store.md` builds one; the crate `leasehold-conformance`
+/// judges one.
+///
+/// # Contract
+/// It binds every implementation, wrappers included. In full, with reasons: `docs/CONTRACT.md`.
+/// - **C1** One exchange with the server per operation in steady state.
+/// - **C2** All claims or none; a refusal changes no live lease and no counter.
+/// - **C3** A [`LeaseId`](crate::LeaseId) names one attempt. While its lease lives, an acquire with the same
+///   id and claims returns the same token, `fresh: false`, and a term of max(current, now + term). A live id
+///   on a named key in another mode is `InvalidInput`. A store never mints an id, and a second id never
+///   enters because its owner is the same.
+/// - **C3b** A lease lives or dies whole: when one of its named keys is gone, the rest is dropped in the same
+///   step.
+/// - **C4** The store's own clock decides expiry; only durations cross the wire.
+/// - **C5** An expired lease is absent for granting, renewing and counting, purged or not.
+/// - **C6** An ended lease is never revived; renewal never shortens; at exactly its term a lease is over.
+/// - **C7** Tokens strictly grow per key: one per grant, above every earlier token of each of its keys,
+///   max(stored + 1, wall clock in µs), advanced after the key is won, remembered through release, expiry,
+///   eviction and restart.
+/// - **C8** Nobody's live lease is removed except by an evict that names it.
+/// - **C9** `Shared { max }` is granted only if there is no live exclusive holder and fewer than `max` live
+///   holders.
+/// - **C10** Contention is a value, not an error; a store failure is never reported as held, free or gone;
+///   every error states its effect.
+/// - **C11** What the store cannot do is refused before any I/O: call
+///   [`Capabilities::admit`] first.
+/// - **C12** Wake-ups are hints.
+/// - **C13** A release tells `Released`, `Expired` or `NotHeld`.
+/// - **C14** Everything the caller supplies travels as a bound parameter.
+/// - **C15** Dropping the future of any operation leaves connections usable and other callers unaffected;
+///   its own effect is then unknown.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// What the store can do. Constant, no I/O.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Looks at the server's settings and says what may be promised. Changes nothing.
+    ///
+    /// # Errors
+    /// `Incompatible` if the server cannot be used at all, else as any operation.
+    fn check(&self) -> impl Future<Output = Result<Health>> + Send;
+
+    /// Makes tables and indexes. Idempotent, and safe while others do the same or already work.
+    ///
+    /// # Errors
+    /// `Denied` where the role may not, `Incompatible` where something else stands there.
+    fn prepare(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// Takes all claims or none.
+    ///
+    /// # Errors
+    /// With [`Effect::Unknown`](crate::Effect::Unknown) the same request may be sent again.
+    fn acquire(&self, request: &Acquire) -> impl Future<Output = Result<Acquired>> + Send;
+
+    /// Extends leases, each with its own fate; fails as a whole only if that is true of every entry.
+    ///
+    /// # Errors
+    /// As any operation; the leases are then held or not as before, and may have been extended.
+    fn renew(&self, request: &Renew) -> impl Future<Output = Result<Renewed>> + Send;
+
+    /// Ends leases, each with its own fate; fails as a whole only if that is true of every entry.
+    ///
+    /// # Errors
+    /// As any operation; sending the same request again is safe.
+    fn release(&self, request: &Release) -> impl Future<Output = Result<Released>> + Send;
+
+    /// Shows one page of records.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a cursor of another store, else as any operation.
+    fn list(&self, request: &List) -> impl Future<Output = Result<Page>> + Send;
+
+    /// Removes expired records, or exactly those that are named.
+    ///
+    /// # Errors
+    /// As any operation; sending the same request again is safe.
+    fn evict(&self, request: &Evict) -> impl Future<Output = Result<Evicted>> + Send;
+
+    /// Hints that one of `keys` may be free; [`Wakeups::none`] where the store cannot push.
+    ///
+    /// # Errors
+    /// As any operation.
+    fn subscribe(&self, keys: &[Key]) -> impl Future<Output = Result<Wakeups>> + Send;
+}
+
+/// A user keeps a typed handle beside the one given to the front end.
+#[deny(clippy::missing_trait_methods)]
+impl<S: Store> Store for Arc<S> {
+    fn capabilities(&self) -> Capabilities {
+        S::capabilities(self)
+    }
+
+    async fn check(&self) -> Result<Health> {
+        S::check(self).await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        S::prepare(self).await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        S::acquire(self, request).await
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        S::renew(self, request).await
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        S::release(self, request).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        S::list(self, request).await
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        S::evict(self, request).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        S::subscribe(self, keys).await
+    }
+}

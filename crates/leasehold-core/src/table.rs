@@ -1,0 +1,90 @@
+//! Every rule of the contract that a store's state decides, as `apply(request, now) -> reply`.
+//!
+//! [`Table`] is the executable specification: the in-process store keeps one, the SQLite store loads the
+//! named keys into one inside its transaction, and the conformance oracle compares every store with one.
+
+mod acquire;
+mod entry;
+mod evict;
+mod list;
+mod release;
+mod renew;
+
+pub use entry::{Entry, Holder, State};
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{Key, LeaseId};
+
+/// For how long a counter is remembered after its key was last granted, unless said otherwise: 30 days.
+pub const FORGET_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// For how long, at most, an evicted lease is remembered so that its holder can be told.
+const TELL_EVICTED_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// Keys, their counters and their holders.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Table {
+    keys: BTreeMap<Key, Entry>,
+    forget_after: Option<Duration>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { keys: BTreeMap::new(), forget_after: Some(FORGET_AFTER) }
+    }
+}
+
+impl Table {
+    /// Sets after how long a counter may be forgotten; `None` for never (C7).
+    #[must_use]
+    pub fn with_forget_after(mut self, forget_after: Option<Duration>) -> Self {
+        self.forget_after = forget_after;
+        self
+    }
+
+    /// Puts one key's state in, replacing what was there.
+    pub fn insert(&mut self, key: Key, entry: Entry) {
+        self.keys.insert(key, entry);
+    }
+
+    /// One key's state, if it has any.
+    pub fn entry(&self, key: &Key) -> Option<&Entry> {
+        self.keys.get(key)
+    }
+
+    /// All keys that have a state, in key order.
+    pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
+        self.keys.iter()
+    }
+
+    /// The holder record of `id` on each of `keys`, in their order.
+    fn holders<'a>(
+        &'a self,
+        id: &'a LeaseId,
+        keys: impl Iterator<Item = &'a Key> + 'a,
+    ) -> impl Iterator<Item = Option<&'a Holder>> + 'a {
+        keys.map(move |key| self.keys.get(key).and_then(|entry| entry.holder(id)))
+    }
+
+    /// Drops what `gone` picks among the records of `id` on `keys`.
+    fn drop_holders<'a>(
+        &mut self,
+        id: &LeaseId,
+        keys: impl Iterator<Item = &'a Key>,
+        gone: impl Fn(&Holder) -> bool,
+    ) {
+        for key in keys {
+            if let Some(entry) = self.keys.get_mut(key) {
+                entry.holders.retain(|holder| holder.id.as_ref() != Some(id) || !gone(holder));
+            }
+        }
+    }
+}
+
+/// Whether a counter of this value may be forgotten (C7): its value is a time, and one that runs ahead is kept.
+pub fn may_forget(counter: u64, wall_micros: u64, forget_after: Option<Duration>) -> bool {
+    forget_after
+        .is_some_and(|after| counter.saturating_add(crate::term::micros_up(after)) < wall_micros)
+}

@@ -1,0 +1,122 @@
+use std::time::Duration;
+
+use crate::term::micros_up;
+use crate::{
+    FencingToken, Key, LeaseId, Mode, Note, Now, Owner, Reason, Record, RecordTerm, Remaining,
+};
+
+/// What is known of one key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores load and save every field")]
+pub struct Entry {
+    /// The highest token of the key, 0 if it never had one.
+    pub counter: u64,
+    /// The records of the key; at most one per lease.
+    pub holders: Vec<Holder>,
+}
+
+/// One lease on one key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_structs, reason = "stores load and save every field")]
+pub struct Holder {
+    /// The lease; `None` only for another client's holder without a usable id.
+    pub id: Option<LeaseId>,
+    /// How the key is held, without a limit.
+    pub mode: Mode,
+    /// The grant's token.
+    pub token: FencingToken,
+    /// The label it is listed under.
+    pub owner: Option<Owner>,
+    /// Who and why.
+    pub note: Note,
+    /// When its term ends on the store's boot clock, in whole microseconds; `None` for never.
+    pub expires: Option<Duration>,
+    /// When it was granted, on the store's wall clock.
+    pub granted_at: u64,
+    /// When it was last renewed, on the store's wall clock.
+    pub renewed_at: Option<u64>,
+    /// Whether the holder still means to hold it.
+    pub state: State,
+}
+
+/// Whether a record's holder still means to hold it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "stores load and save every state")]
+pub enum State {
+    /// It does.
+    Held,
+    /// It released the lease, and the key stays taken until the term ends.
+    Kept,
+    /// The lease was ended by force; the record excludes nobody and only tells the holder.
+    Evicted(Option<Reason>),
+}
+
+impl Entry {
+    pub(super) fn holder(&self, id: &LeaseId) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.id.as_ref() == Some(id))
+    }
+
+    pub(super) fn holder_mut(&mut self, id: &LeaseId) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.id.as_ref() == Some(id))
+    }
+}
+
+impl Holder {
+    /// True if it excludes others. At exactly its term it is over (C6).
+    pub fn is_live(&self, now: Now) -> bool {
+        !matches!(self.state, State::Evicted(_)) && !self.is_over(now)
+    }
+
+    /// True if its holder holds it.
+    pub(super) fn is_held(&self, now: Now) -> bool {
+        self.state == State::Held && !self.is_over(now)
+    }
+
+    /// True if its holder held it until its term ended.
+    pub(super) fn is_expired(&self, now: Now) -> bool {
+        self.state == State::Held && self.is_over(now)
+    }
+
+    pub(super) fn is_over(&self, now: Now) -> bool {
+        self.expires.is_some_and(|expires| expires <= now.boot)
+    }
+
+    pub(super) fn remaining(&self, now: Now) -> Remaining {
+        self.expires.map_or(Remaining::Never, |at| Remaining::For(at.saturating_sub(now.boot)))
+    }
+
+    /// Never shortens (C6).
+    pub(super) fn extend(&mut self, to: Option<Duration>, now: Now) {
+        self.expires = match (self.expires, to) {
+            (Some(current), Some(to)) => Some(current.max(to)),
+            _ => None,
+        };
+        self.renewed_at = Some(now.wall_micros);
+    }
+
+    /// The record that [`Store::list`](crate::Store::list) shows; `None` for one that was evicted.
+    pub fn record(&self, key: &Key, now: Now) -> Option<Record> {
+        if matches!(self.state, State::Evicted(_)) {
+            return None;
+        }
+        let term = match self.expires {
+            Some(at) if at <= now.boot => RecordTerm::Expired(Some(now.boot - at)),
+            _ => RecordTerm::Live(self.remaining(now)),
+        };
+        let since = |at: u64| Duration::from_micros(now.wall_micros.saturating_sub(at));
+        let mut record = Record::new(key.clone(), self.mode, term);
+        record.id.clone_from(&self.id);
+        record.token = Some(self.token);
+        record.owner.clone_from(&self.owner);
+        record.note.clone_from(&self.note);
+        record.age = Some(since(self.granted_at));
+        record.renewed = self.renewed_at.map(since);
+        record.kept = self.state == State::Kept;
+        Some(record)
+    }
+}
+
+/// When a term that begins now ends, in whole microseconds, rounded up.
+pub(super) fn expiry(now: Now, term: Duration) -> Duration {
+    Duration::from_micros(micros_up(now.boot.saturating_add(term)))
+}

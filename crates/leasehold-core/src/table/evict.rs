@@ -1,0 +1,67 @@
+use super::entry::expiry;
+use super::{State, TELL_EVICTED_FOR, Table, may_forget};
+use crate::{Evict, Evicted, Eviction, Expired, Filter, Now, Reason, Target};
+
+impl Table {
+    /// Removes expired records, or exactly those that are named (C8).
+    pub fn evict(&mut self, request: &Evict, now: Now) -> Evicted {
+        match request.what() {
+            Eviction::Expired(filter) => self.evict_expired(filter, request.limit(), now),
+            Eviction::Exactly { targets, reason } => {
+                let named = &targets[..targets.len().min(request.limit())];
+                let removed = named
+                    .iter()
+                    .filter(|target| self.evict_exactly(target, reason.as_ref(), now))
+                    .cloned()
+                    .collect();
+                Evicted::new(removed, 0, named.len() < targets.len())
+            }
+        }
+    }
+
+    fn evict_expired(&mut self, filter: &Filter, limit: usize, now: Now) -> Evicted {
+        let wanted = filter.clone().with_expired(Expired::Only);
+        let forget_after = self.forget_after;
+        let (mut removed, mut forgotten) = (Vec::new(), 0);
+        self.keys.retain(|key, entry| {
+            entry.holders.retain(|holder| match holder.record(key, now) {
+                None => !holder.is_over(now),
+                Some(record) if wanted.matches(&record) && removed.len() + forgotten < limit => {
+                    removed.push(Target::of(&record));
+                    false
+                }
+                Some(_) => true,
+            });
+            let forget = entry.holders.is_empty()
+                && filter.matches_counter(key)
+                && may_forget(entry.counter, now.wall_micros, forget_after)
+                && removed.len() + forgotten < limit;
+            forgotten += usize::from(forget);
+            !forget
+        });
+        let more = removed.len() + forgotten == limit;
+        Evicted::new(removed, forgotten, more)
+    }
+
+    fn evict_exactly(&mut self, target: &Target, reason: Option<&Reason>, now: Now) -> bool {
+        let Some(entry) = self.keys.get_mut(&target.key) else {
+            return false;
+        };
+        let Some(at) = entry.holders.iter().position(|holder| {
+            holder.id == target.id
+                && target.token.is_none_or(|token| holder.token == token)
+                && !matches!(holder.state, State::Evicted(_))
+        }) else {
+            return false;
+        };
+        let holder = &mut entry.holders[at];
+        if holder.is_held(now) && holder.id.is_some() {
+            let tell_until = expiry(now, TELL_EVICTED_FOR);
+            holder.expires = Some(holder.expires.map_or(tell_until, |at| at.min(tell_until)));
+            holder.state = State::Evicted(reason.cloned());
+        } else {
+            entry.holders.remove(at);
+        }
+        true
+    }
+}

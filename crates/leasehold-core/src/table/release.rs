@@ -1,0 +1,47 @@
+use super::entry::expiry;
+use super::{State, Table};
+use crate::{Ending, LeaseReleased, Now, Release, Released};
+
+impl Table {
+    /// Ends leases, each with its own fate (C3b, C13).
+    pub fn release(&mut self, request: &Release, now: Now) -> Released {
+        Released::new(request.leases().iter().map(|lease| self.release_one(lease, now)).collect())
+    }
+
+    fn release_one(&mut self, ending: &Ending, now: Now) -> LeaseReleased {
+        let (id, keys) = (ending.id(), ending.keys());
+        let found: Vec<_> = self.holders(id, keys.iter()).collect();
+        let all_held = found.iter().all(|h| h.is_some_and(|h| h.is_held(now)));
+        let any_expired = found.iter().flatten().any(|h| h.is_expired(now));
+        let kept_until = found
+            .iter()
+            .map(|h| h.filter(|h| h.state == State::Kept && h.is_live(now)).and_then(|h| h.expires))
+            .min()
+            .flatten();
+        match ending.keep() {
+            Some(keep) if all_held => {
+                let until = expiry(now, keep);
+                for key in keys {
+                    let holder = self.keys.get_mut(key).and_then(|entry| entry.holder_mut(id));
+                    if let Some(holder) = holder {
+                        holder.state = State::Kept;
+                        holder.expires = Some(until);
+                    }
+                }
+                return LeaseReleased::Kept(until - now.boot);
+            }
+            Some(_) => {
+                if let Some(until) = kept_until {
+                    return LeaseReleased::Kept(until - now.boot);
+                }
+            }
+            None => {}
+        }
+        self.drop_holders(id, keys.iter(), |holder| holder.state == State::Held);
+        match (all_held, any_expired) {
+            (true, _) => LeaseReleased::Released,
+            (false, true) => LeaseReleased::Expired,
+            (false, false) => LeaseReleased::NotHeld,
+        }
+    }
+}

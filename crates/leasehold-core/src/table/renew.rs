@@ -1,0 +1,58 @@
+use super::entry::expiry;
+use super::{State, Table};
+use crate::{Error, LeaseRenewed, LostReason, Now, Remaining, Renew, Renewal, Renewed};
+
+impl Table {
+    /// Extends leases, each with its own fate (C3b, C6).
+    pub fn renew(&mut self, request: &Renew, now: Now) -> Renewed {
+        Renewed::new(request.leases().iter().map(|lease| self.renew_one(lease, now)).collect())
+    }
+
+    fn renew_one(&mut self, renewal: &Renewal, now: Now) -> LeaseRenewed {
+        let (id, claims) = (renewal.id(), renewal.claims());
+        let mut whole = true;
+        for (claim, holder) in claims.iter().zip(self.holders(id, claims.keys())) {
+            match holder.filter(|holder| holder.is_held(now)) {
+                None => whole = false,
+                Some(holder) if !holder.mode.same_kind(claim.mode) => {
+                    return LeaseRenewed::Failed(Error::invalid_input(format!(
+                        "the lease {id} holds {:?} as {}, not as {}",
+                        claim.key, holder.mode, claim.mode
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        if !whole {
+            let reason = self.lost_reason(renewal, now);
+            self.drop_holders(id, claims.keys(), |holder| holder.is_held(now));
+            return LeaseRenewed::Lost(Some(reason));
+        }
+        let to = renewal.to().duration().map(|to| expiry(now, to));
+        let mut remaining = Remaining::Never;
+        for key in claims.keys() {
+            let Some(entry) = self.keys.get_mut(key) else { continue };
+            if let Some(raise) = renewal.raise() {
+                entry.counter = entry.counter.max(raise.get());
+            }
+            if let Some(holder) = entry.holder_mut(id) {
+                holder.extend(to, now);
+                holder.token = holder.token.max(renewal.raise().unwrap_or(holder.token));
+                remaining = remaining.min(holder.remaining(now));
+            }
+        }
+        LeaseRenewed::Held(remaining)
+    }
+
+    fn lost_reason(&self, renewal: &Renewal, now: Now) -> LostReason {
+        let mut reason = LostReason::Gone;
+        for holder in self.holders(renewal.id(), renewal.claims().keys()).flatten() {
+            match &holder.state {
+                State::Evicted(why) => return LostReason::Evicted(why.clone()),
+                State::Held if holder.is_over(now) => reason = LostReason::Expired,
+                State::Held | State::Kept => {}
+            }
+        }
+        reason
+    }
+}

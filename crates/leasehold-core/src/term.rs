@@ -1,0 +1,82 @@
+//! How long a holder may believe in its lease, and when it renews.
+
+use std::time::Duration;
+
+use crate::Remaining;
+
+/// Microseconds, rounded up: what a store keeps.
+pub fn micros_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Microseconds, rounded down: an instant that is compared with what a store keeps.
+pub fn micros_down(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What is taken off a term because two clocks may run at different rates: a thousandth part and a fixed
+/// margin. By default 1 % and 2 ms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Drift {
+    permille: u32,
+    margin: Duration,
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self { permille: 10, margin: Duration::from_millis(2) }
+    }
+}
+
+impl Drift {
+    /// Takes off `permille` thousandths (at most 1,000) and `margin`.
+    pub fn new(permille: u32, margin: Duration) -> Self {
+        Self { permille: permille.min(1_000), margin }
+    }
+
+    /// The local instant until which a lease may be believed that a request sent at `sent` showed to have
+    /// `remaining` left at the store; `None` for ever. (F4: counted from before the request was sent.)
+    pub fn deadline(&self, sent: Duration, remaining: Remaining) -> Option<Duration> {
+        let left = remaining.duration()?;
+        let believed = left / 1_000 * (1_000 - self.permille);
+        Some(sent.saturating_add(believed.saturating_sub(self.margin)))
+    }
+}
+
+/// When a lease of `ttl` that was confirmed at `sent` is due for renewal: after a third, up to a tenth of
+/// that earlier by `jitter` (0 ..= 1,000 thousandths of the tenth).
+pub fn renew_at(sent: Duration, ttl: Duration, jitter: u32) -> Duration {
+    let third = ttl / 3;
+    sent.saturating_add(third.saturating_sub(third / 10 / 1_000 * jitter.min(1_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn deadline_is_early_by_drift_and_never_late() {
+        let drift = Drift::default();
+        let sent = 100 * S;
+        assert_eq!(
+            drift.deadline(sent, Remaining::For(10 * S)),
+            Some(sent + Duration::from_millis(9_898))
+        );
+        assert_eq!(drift.deadline(sent, Remaining::Never), None);
+        assert_eq!(drift.deadline(sent, Remaining::For(Duration::from_millis(1))), Some(sent));
+    }
+
+    #[test]
+    fn renewal_is_due_before_a_third() {
+        assert_eq!(renew_at(S, 30 * S, 0), 11 * S);
+        assert_eq!(renew_at(S, 30 * S, 1_000), 10 * S);
+    }
+
+    #[test]
+    fn micros_round_both_ways() {
+        let odd = Duration::from_nanos(1_001);
+        assert_eq!((micros_up(odd), micros_down(odd)), (2, 1));
+    }
+}

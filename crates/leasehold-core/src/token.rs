@@ -1,0 +1,49 @@
+use std::fmt;
+use std::num::NonZeroU64;
+
+use crate::{Error, Result};
+
+/// Strictly grows per key with every grant, for ever.
+///
+/// Hand it to whatever the lock protects, and let that refuse a token lower than the highest it has seen:
+/// this is what protects against a holder that was paused past its term. Non-zero and below 2^53, so that
+/// JSON, JavaScript and Lua keep it exact. Tokens of two stores are not comparable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(NonZeroU64);
+
+impl FencingToken {
+    /// The largest token, 2^53 - 1.
+    pub const MAX: u64 = (1 << 53) - 1;
+
+    /// Checks `value` and takes it.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless it is 1 to 2^53 - 1.
+    pub fn new(value: u64) -> Result<Self> {
+        NonZeroU64::new(value).filter(|v| v.get() <= Self::MAX).map(Self).ok_or_else(|| {
+            Error::invalid_input(format!(
+                "the fencing token is {value}; it must be 1 to {}",
+                Self::MAX
+            ))
+        })
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl TryFrom<u64> for FencingToken {
+    type Error = Error;
+
+    fn try_from(value: u64) -> Result<Self> {
+        Self::new(value)
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -1,0 +1,52 @@
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use futures_core::Stream;
+
+use crate::Key;
+
+/// A stream of **hints** that a key may be free (C12).
+///
+/// Hints may be lost, late or spurious: a waiter tries again after one, and tries again without one.
+pub struct Wakeups(Option<Pin<Box<dyn Stream<Item = Key> + Send>>>);
+
+impl Wakeups {
+    /// Never wakes anybody: for stores that cannot push.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Wakes whenever the stream yields; when it ends, for ever silent.
+    pub fn new(hints: impl Stream<Item = Key> + Send + 'static) -> Self {
+        Self(Some(Box::pin(hints)))
+    }
+
+    /// The next key that may be free; pending for ever when there is nothing more to come.
+    ///
+    /// # Cancel safety
+    /// No hint is lost if the future is dropped.
+    pub async fn next(&mut self) -> Key {
+        poll_fn(|context| {
+            let Some(hints) = &mut self.0 else {
+                return Poll::Pending;
+            };
+            match hints.as_mut().poll_next(context) {
+                Poll::Ready(Some(key)) => Poll::Ready(key),
+                Poll::Ready(None) => {
+                    self.0 = None;
+                    Poll::Pending
+                }
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Wakeups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Wakeups(open)" } else { "Wakeups(none)" })
+    }
+}

@@ -1,0 +1,133 @@
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::{Error, Result};
+
+/// A store URL taken apart: `scheme:rest?option=value&…`.
+///
+/// `rest` and the values are percent-decoded. Every option must be taken before
+/// [`finish`](StoreUrl::finish), so that an unknown one is an error and never ignored.
+pub struct StoreUrl {
+    scheme: String,
+    rest: String,
+    options: Vec<(String, String)>,
+}
+
+impl StoreUrl {
+    /// Takes `url` apart.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it has no scheme, an option twice, or a part that is not UTF-8. Messages never
+    /// repeat what follows the scheme, because it may hold a password.
+    pub fn parse(url: &str) -> Result<Self> {
+        let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme))
+        else {
+            return Err(Error::invalid_input(
+                "the store URL has no scheme; write it as SCHEME:…, for example sqlite:locks.db",
+            ));
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let rest = percent_encoding::percent_decode_str(rest).decode_utf8().map_err(|e| {
+            Error::invalid_input(format!("the {scheme} URL is not UTF-8 once decoded"))
+                .with_source(e)
+        })?;
+        let mut options: Vec<(String, String)> = Vec::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if options.iter().any(|(known, _)| *known == name) {
+                return Err(Error::invalid_input(format!(
+                    "the option {name:?} of the {scheme} URL is given twice"
+                )));
+            }
+            options.push((name.into_owned(), value.into_owned()));
+        }
+        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.into_owned(), options })
+    }
+
+    /// What stands before the first colon, in lower case.
+    pub fn scheme(&self) -> &str {
+        &self.scheme
+    }
+
+    /// What stands between the scheme and the options, decoded.
+    pub fn rest(&self) -> &str {
+        &self.rest
+    }
+
+    /// Takes an option out.
+    pub fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.options.iter().position(|(known, _)| known == name)?;
+        Some(self.options.remove(at).1)
+    }
+
+    /// Takes out an option that is a duration such as `5s` or `250ms`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no duration, or zero.
+    pub fn take_duration(&mut self, name: &str) -> Result<Option<Duration>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match humantime::parse_duration(&value) {
+            Ok(duration) if !duration.is_zero() => Ok(Some(duration)),
+            _ => Err(Error::invalid_input(format!(
+                "the option {name} of the {} URL is {value:?}; it must be a duration above zero, \
+                 for example 5s or 250ms",
+                self.scheme
+            ))),
+        }
+    }
+
+    /// Checks that no option is left; `known` names those the store has.
+    ///
+    /// # Errors
+    /// `InvalidInput` that names the unknown option and the known ones.
+    pub fn finish(self, known: &[&str]) -> Result<()> {
+        match self.options.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::invalid_input(format!(
+                "the {} URL has the unknown option {name:?}; known are: {}",
+                self.scheme,
+                known.join(", ")
+            ))),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({}:…)", self.scheme)
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_decoded() {
+        let mut url = StoreUrl::parse("SQLite:a%3Fb%20c.db?timeout=250ms&prefix=x_").unwrap();
+        assert_eq!((url.scheme(), url.rest()), ("sqlite", "a?b c.db"));
+        assert_eq!(url.take_duration("timeout").unwrap(), Some(Duration::from_millis(250)));
+        assert_eq!(url.take("prefix").as_deref(), Some("x_"));
+        url.finish(&[]).unwrap();
+    }
+
+    #[test]
+    fn mistakes_are_named_and_secrets_are_not() {
+        assert!(StoreUrl::parse("locks.db").is_err());
+        assert!(StoreUrl::parse("/a:b").is_err());
+        assert!(StoreUrl::parse("x:?a=1&a=2").unwrap_err().to_string().contains("twice"));
+        let url = StoreUrl::parse("redis://user:hunter2@host?ttl=1").unwrap();
+        assert!(!format!("{url:?}").contains("hunter2"));
+        let error = url.finish(&["timeout"]).unwrap_err().to_string();
+        assert!(error.contains("\"ttl\"") && error.contains("timeout"), "{error}");
+        assert!(!error.contains("hunter2"));
+        for bad in ["0s", "5", "-1s", ""] {
+            let mut url = StoreUrl::parse(&format!("sqlite:x?timeout={bad}")).unwrap();
+            assert!(url.take_duration("timeout").is_err(), "{bad}");
+        }
+    }
+}

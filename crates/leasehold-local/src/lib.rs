@@ -1,0 +1,23 @@
+//! Leasehold's store inside one process: for tests, and for programs whose tasks and threads alone compete.
+//!
+//! It reaches L2 within the process and is worth nothing beyond it: `docs/stores/local.md`.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_local::LocalStore;
+//! use std::time::Duration;
+//!
+//! let store = LocalStore::new();
+//! let claims = Claims::one(Key::new("job")?, Mode::Exclusive);
+//! let ttl = Ttl::new(Duration::from_secs(30))?;
+//! let first = store.acquire(&Acquire::new(LeaseId::mint()?, claims.clone(), ttl)).await?;
+//! assert!(matches!(first, Acquired::Granted(_)));
+//! let second = store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await?;
+//! assert!(matches!(second, Acquired::Refused(_)));
+//! # Ok(()) }
+//! ```
+
+mod store;
+
+pub use store::LocalStore;

@@ -1,0 +1,192 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream;
+use leasehold_core::{
+    Acquire, Acquired, Capabilities, Clock, Evict, Evicted, Eviction, Health, Key, LeaseReleased,
+    LeaseRenewed, Level, List, Now, Page, Release, Released, Renew, Renewed, Result, Store, Table,
+    Wakeups, table,
+};
+use leasehold_driver::SystemClock;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+const NAME: &str = "local";
+
+/// How many keys a slow waiter may lag behind before it is simply told to look.
+const HINTS: usize = 256;
+
+/// A store inside this process. Clones share their leases.
+#[derive(Clone)]
+pub struct LocalStore(Arc<Inner>);
+
+struct Inner {
+    table: Mutex<Table>,
+    clock: Arc<dyn Clock>,
+    freed: broadcast::Sender<Key>,
+}
+
+impl LocalStore {
+    /// An empty store on the machine's clocks.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new()))
+    }
+
+    /// An empty store on another clock, for tests that do not sleep.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self::with_forget_after(clock, Some(table::FORGET_AFTER))
+    }
+
+    /// An empty store that remembers the counters of keys it no longer grants for `forget_after`, `None` for
+    /// ever (C7).
+    pub fn with_forget_after(clock: Arc<dyn Clock>, forget_after: Option<Duration>) -> Self {
+        let table = Mutex::new(Table::default().with_forget_after(forget_after));
+        Self(Arc::new(Inner { table, clock, freed: broadcast::Sender::new(HINTS) }))
+    }
+
+    /// The one store that everybody in this process means by the URL `local:`.
+    pub fn shared() -> Self {
+        static SHARED: OnceLock<LocalStore> = OnceLock::new();
+        SHARED.get_or_init(Self::new).clone()
+    }
+
+    /// The table as it is now, for tests that look past the seam.
+    pub fn snapshot(&self) -> Table {
+        self.table().clone()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A panic cannot leave the table half changed: it is only changed by code that does not panic.
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Now {
+        Now::read(&*self.0.clock)
+    }
+
+    fn wake(&self, keys: impl IntoIterator<Item = Key>) {
+        if self.0.freed.receiver_count() > 0 {
+            for key in keys {
+                // Nobody listening any more is no failure: a wake-up is a hint.
+                self.0.freed.send(key).unwrap_or_default();
+            }
+        }
+    }
+}
+
+impl Default for LocalStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for LocalStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LocalStore")
+    }
+}
+
+impl Store for LocalStore {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::none(NAME);
+        can.shared = true;
+        can.shared_limit = true;
+        can.many_keys = true;
+        can.never = true;
+        can.keep = true;
+        can.tokens = true;
+        can.push = true;
+        can.tells_expired = true;
+        can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let mut health = Health::new(Level::Fenced);
+        health.schema = Some(1);
+        health.clock_difference_us = Some(0);
+        // Its leases and its clients end together, so nothing that a client knows of is forgotten.
+        health.durable = true;
+        health.identity = Some(format!("local:{:p}", Arc::as_ptr(&self.0)));
+        Ok(health)
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.capabilities().admit(request)?;
+        let mut table = self.table();
+        let now = self.now();
+        table.acquire(request, now).map_err(|e| e.with_context(NAME, "acquire"))
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        self.capabilities().admit(request)?;
+        let renewed = {
+            let mut table = self.table();
+            let now = self.now();
+            table.renew(request, now)
+        };
+        for (lease, outcome) in request.leases().iter().zip(&renewed.leases) {
+            if matches!(outcome, LeaseRenewed::Lost(_)) {
+                self.wake(lease.claims().keys().cloned());
+            }
+        }
+        Ok(renewed)
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        self.capabilities().admit(request)?;
+        let released = {
+            let mut table = self.table();
+            let now = self.now();
+            table.release(request, now)
+        };
+        for (lease, outcome) in request.leases().iter().zip(&released.leases) {
+            if !matches!(outcome, LeaseReleased::Kept(_)) {
+                self.wake(lease.keys().iter().cloned());
+            }
+        }
+        Ok(released)
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        self.capabilities().admit(request)?;
+        let table = self.table();
+        let now = self.now();
+        table.list(request, now).map_err(|e| e.with_context(NAME, "list"))
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.capabilities().admit(request)?;
+        let evicted = {
+            let mut table = self.table();
+            let now = self.now();
+            table.evict(request, now)
+        };
+        if matches!(request.what(), Eviction::Exactly { .. }) {
+            self.wake(evicted.removed.iter().map(|target| target.key.clone()));
+        }
+        Ok(evicted)
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        let keys: Arc<[Key]> = keys.into();
+        let freed = self.0.freed.subscribe();
+        let hints = stream::unfold((freed, keys), |(mut freed, keys)| async move {
+            loop {
+                match freed.recv().await {
+                    Ok(key) if keys.contains(&key) => return Some((key, (freed, keys))),
+                    Ok(_) => {}
+                    // What was missed may have been ours.
+                    Err(RecvError::Lagged(_)) => {
+                        return Some((keys.first()?.clone(), (freed, keys)));
+                    }
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        });
+        Ok(Wakeups::new(hints))
+    }
+}
