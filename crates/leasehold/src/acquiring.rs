@@ -1,0 +1,285 @@
+use std::fmt;
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    Backoff, BoxFuture, Claims, Error, ErrorKind, Key, Lease, LeaseId, Mode, Owner, Result, Ttl,
+    Wait, WaitCause,
+};
+
+use tracing::Instrument;
+
+use crate::guard::Guard;
+use crate::locker::{Inner, Locker};
+use crate::waiting;
+
+/// A lock that is being asked for: set what is wanted, then await it.
+///
+/// By default it is exclusive, has a TTL of 30 s that renews itself, and waits up to 30 s. The first wrong
+/// argument is kept and is the error of the await; nothing is sent then.
+///
+/// # Cancel safety
+/// Nothing is sent before the first poll. Dropped while it waits or while a request is in flight, it leaves
+/// nothing beyond one term: the background task learns the reply and releases what was won (F6).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+/// use leasehold::Wait;
+///
+/// // At most three at a time, one try.
+/// let slot = locks.lock("gpu").permits(3).wait(Wait::No).await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is locked until it is awaited"]
+pub struct Acquiring<T = Guard> {
+    inner: Arc<Inner>,
+    options: Result<Options>,
+    gives: PhantomData<fn() -> T>,
+}
+
+/// When a held lease is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Keepalive {
+    /// At a third of its TTL with jitter; a lease without end is looked at every 10 s.
+    #[default]
+    Auto,
+    /// This often.
+    Every(Duration),
+    /// Never: the lease ends with its TTL unless [`Guard::renew`] is called.
+    Off,
+}
+
+/// What is locked.
+#[derive(Debug)]
+pub(crate) enum What {
+    Keys(Vec<Key>),
+    Claims(Claims),
+    Resume(Box<Lease>),
+}
+
+pub(crate) struct Options {
+    pub(crate) what: What,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Option<Ttl>,
+    pub(crate) wait: Wait,
+    pub(crate) backoff: Option<Box<dyn Backoff>>,
+    pub(crate) keepalive: Keepalive,
+    pub(crate) min_hold: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Duration,
+    pub(crate) comment: Option<String>,
+    pub(crate) owner: Option<Owner>,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) lease_id: Option<LeaseId>,
+    pub(crate) fenced: bool,
+}
+
+impl Options {
+    pub(crate) fn of(what: What, wait: Wait) -> Self {
+        Self {
+            what,
+            mode: Mode::Exclusive,
+            ttl: None,
+            wait,
+            backoff: None,
+            keepalive: Keepalive::Auto,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            lock_delay: Duration::ZERO,
+            comment: None,
+            owner: None,
+            label: None,
+            lease_id: None,
+            fenced: false,
+        }
+    }
+}
+
+impl<T> Acquiring<T> {
+    fn with_wait(locks: &Locker, what: Result<What>, wait: Wait) -> Self {
+        let options = what.map(|what| Options::of(what, wait));
+        Self { inner: Arc::clone(&locks.0), options, gives: PhantomData }
+    }
+
+    /// Asks for shared mode: any number may hold the keys together, but nobody exclusively.
+    pub fn shared(self) -> Self {
+        self.set(Ok::<_, Error>(()), |options, ()| {
+            if !options.mode.is_shared() {
+                options.mode = Mode::SHARED;
+            }
+        })
+    }
+
+    /// Asks for shared mode with at most `max` holders, this one included. The limit binds this request: it
+    /// is granted only while fewer than `max` others hold the key.
+    pub fn permits(self, max: u32) -> Self {
+        let max = NonZeroU32::new(max).ok_or_else(|| {
+            Error::invalid_input("0 permits were asked for; a lock needs at least 1")
+        });
+        self.set(max, |options, max| options.mode = Mode::Shared { max: Some(max) })
+    }
+
+    /// Sets how long the lease lives unless it is renewed, 10 ms to 10 years or [`Ttl::NEVER`]; by default
+    /// 30 s. What is below the store's minimum is raised to it, and `lease().ttl` shows that.
+    pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
+        self.set(ttl.try_into(), |options, ttl| options.ttl = Some(ttl))
+    }
+
+    /// Sets how long to wait for a lock that is held; by default up to 30 s.
+    pub fn wait(self, wait: impl Into<Wait>) -> Self {
+        self.set(Ok::<_, Error>(wait.into()), |options, wait| options.wait = wait)
+    }
+
+    /// Sets the pauses between tries; used as given, and instead of the store's wake-ups' slow poll.
+    pub fn backoff(self, backoff: impl Backoff) -> Self {
+        self.set(Ok::<_, Error>(Box::new(backoff)), |options, backoff| {
+            options.backoff = Some(backoff);
+        })
+    }
+
+    /// Sets when the lease is renewed.
+    pub fn keepalive(self, keepalive: Keepalive) -> Self {
+        let checked = match keepalive {
+            Keepalive::Every(Duration::ZERO) => Err(Error::invalid_input(
+                "renewal every 0 s was asked for; give an interval below the TTL, or Keepalive::Off",
+            )),
+            other => Ok(other),
+        };
+        self.set(checked, |options, keepalive| options.keepalive = keepalive)
+    }
+
+    /// Keeps the keys taken for this long after the grant, even after an early release or a crash.
+    pub fn min_hold(self, min: Duration) -> Self {
+        let min = if min <= Ttl::MAX {
+            Ok(min)
+        } else {
+            Err(Error::invalid_input(format!(
+                "a min_hold of {min:?} was asked for; at most 10 years (3650 days) are allowed"
+            )))
+        };
+        self.set(min, |options, min| options.min_hold = min)
+    }
+
+    /// Ends the hold after this long, so that a holder that hangs is not renewed for ever.
+    pub fn max_hold(self, max: Duration) -> Self {
+        let max = if max.is_zero() {
+            Err(Error::invalid_input("a max_hold of 0 s was asked for; give the longest hold"))
+        } else {
+            Ok(max)
+        };
+        self.set(max, |options, max| options.max_hold = Some(max))
+    }
+
+    /// Keeps the keys taken in the store for this much longer than the holder believes, so that what it
+    /// began before it lost the lease can end.
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        self.set(Ok::<_, Error>(delay), |options, delay| options.lock_delay = delay)
+    }
+
+    /// Sets the comment that others see in a listing.
+    pub fn comment(self, comment: &str) -> Self {
+        self.set(Ok::<_, Error>(comment.to_owned()), |options, comment| {
+            options.comment = Some(comment);
+        })
+    }
+
+    /// Sets the label the lease is listed under; see [`Locker::owner`].
+    pub fn owner<O: TryInto<Owner, Error: Into<Error>>>(self, owner: O) -> Self {
+        self.set(owner.try_into(), |options, owner| options.owner = Some(owner))
+    }
+
+    /// Sets the `label` of this lock's metrics; a few distinct ones, never a key.
+    pub fn label(self, label: &str) -> Self {
+        self.set(Ok::<_, Error>(label.into()), |options, label| options.label = Some(label))
+    }
+
+    /// Uses the caller's own lease id for every try. A new try starts only when every earlier request of
+    /// this `Locker` that names the id has been answered; with [`Wait::No`] that fails as `Unavailable`.
+    /// Whoever uses one id from two processes gets no exclusion between them.
+    pub fn lease_id<I: TryInto<LeaseId, Error: Into<Error>>>(self, id: I) -> Self {
+        self.set(id.try_into(), |options, id| options.lease_id = Some(id))
+    }
+
+    /// Demands a fencing token: `Unsupported` on a store that has none.
+    pub fn fenced(self) -> Self {
+        self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
+    }
+
+    async fn acquire(self) -> Result<Guard> {
+        let options = self.options?;
+        let span = tracing::debug_span!(
+            "acquire",
+            store = self.inner.can.name,
+            label = options.label.as_deref(),
+            what = ?options.what,
+        );
+        waiting::acquire(&self.inner, options).instrument(span).await
+    }
+
+    fn set<V, E: Into<Error>>(
+        mut self,
+        value: Result<V, E>,
+        set: impl FnOnce(&mut Options, V),
+    ) -> Self {
+        if let Ok(options) = &mut self.options {
+            match value {
+                Ok(value) => set(options, value),
+                Err(error) => self.options = Err(error.into()),
+            }
+        }
+        self
+    }
+}
+
+impl Acquiring<Guard> {
+    pub(crate) fn new(locks: &Locker, what: Result<What>) -> Self {
+        Self::with_wait(locks, what, Wait::default())
+    }
+}
+
+impl Acquiring<Option<Guard>> {
+    pub(crate) fn once(locks: &Locker, what: Result<What>) -> Self {
+        Self::with_wait(locks, what, Wait::No)
+    }
+}
+
+impl IntoFuture for Acquiring<Guard> {
+    type Output = Result<Guard>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.acquire())
+    }
+}
+
+impl IntoFuture for Acquiring<Option<Guard>> {
+    type Output = Result<Option<Guard>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.acquire().await {
+                Ok(guard) => Ok(Some(guard)),
+                Err(error) if is_contention(&error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+fn is_contention(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Held | ErrorKind::TimedOut)
+        && error.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held(_)))
+}
+
+impl<T> fmt::Debug for Acquiring<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.options.as_ref().map(|options| &options.what);
+        f.debug_struct("Acquiring").field("what", &what).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,347 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::term::Drift;
+use leasehold_core::{
+    Ending, Error, Lease, LeaseRenewed, LostReason, Random, Remaining, Renewal, Ttl,
+};
+use tokio::sync::{Notify, broadcast};
+
+use crate::events::Event;
+use crate::own_ids::Named;
+
+/// How many events a slow reader may lag behind.
+const EVENTS: usize = 64;
+
+/// One lease that this process holds: what its guard, the Keeper and its `lost()` futures share.
+///
+/// Its state only ever moves from held to lost or released. Loss is evaluated against the clock before any
+/// reply is applied, so that a reply that came too late is discarded (F4).
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Unique in this process, growing.
+    pub(crate) number: u64,
+    pub(crate) lease: Lease,
+    /// The grant was made by this call, not adopted or resumed.
+    pub(crate) fresh: bool,
+    pub(crate) plan: Plan,
+    /// Bars other tries with the caller's own id while anything may still name it.
+    pub(crate) named: Option<Arc<Named>>,
+    pub(crate) started: Duration,
+    state: Mutex<State>,
+    changed: Notify,
+    events: OnceLock<broadcast::Sender<Event>>,
+}
+
+/// What the caller asked for, as instants and durations.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Between two renewals; `None` leaves the lease to end.
+    pub(crate) interval: Option<Duration>,
+    /// The interval may come up to a tenth early, so that leases do not renew in step.
+    pub(crate) jitter: bool,
+    /// What each renewal asks for at the store.
+    pub(crate) term: Ttl,
+    /// How much longer the store keeps the lease than the holder believes.
+    pub(crate) lock_delay: Duration,
+    /// Until when the keys stay taken even if the lease ends.
+    pub(crate) min_hold_until: Option<Duration>,
+    /// When the hold ends, renewed or not.
+    pub(crate) max_hold_until: Option<Duration>,
+    pub(crate) drift: Drift,
+    /// The user's metrics label.
+    pub(crate) label: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` for ever.
+    deadline: Option<Duration>,
+    /// When the newest request was sent whose reply was applied.
+    confirmed: Duration,
+    next_renewal: Option<Duration>,
+    /// A renewal was sent and is not answered, or the last one failed.
+    unconfirmed: bool,
+    end: Option<End>,
+}
+
+#[derive(Debug, Clone)]
+enum End {
+    Lost(LostReason),
+    Released,
+}
+
+/// What the clock and the state say together.
+#[derive(Debug, Clone)]
+pub(crate) enum Verdict {
+    /// Held until this instant, `None` for ever.
+    Held(Option<Duration>),
+    /// `news` is true for the one caller that found it out.
+    Lost {
+        reason: LostReason,
+        news: bool,
+    },
+    Released,
+}
+
+impl Plan {
+    /// The term to ask for now: long enough for the rest of `min_hold` (F3).
+    pub(crate) fn term_at(&self, now: Duration) -> Ttl {
+        let rest = self.min_hold_until.map(|until| until.saturating_sub(now)).unwrap_or_default();
+        match self.term.duration() {
+            Some(term) if rest > term => Ttl::new(rest).unwrap_or(self.term),
+            _ => self.term,
+        }
+    }
+
+    fn deadline(&self, sent: Duration, remaining: Remaining) -> Option<Duration> {
+        let shorter = match remaining {
+            Remaining::For(left) => Remaining::For(left.saturating_sub(self.lock_delay)),
+            Remaining::Never => Remaining::Never,
+        };
+        let believed = self.drift.deadline(sent, shorter);
+        match (believed, self.max_hold_until) {
+            (Some(at), Some(max)) => Some(at.min(max)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn renewal_after(&self, sent: Duration) -> Option<Duration> {
+        let interval = self.interval?;
+        let tenth = interval / 10;
+        let early = if self.jitter { Random::seeded().up_to(tenth) } else { Duration::ZERO };
+        Some(sent.saturating_add(interval).saturating_sub(early))
+    }
+}
+
+impl Held {
+    /// A lease whose request, sent at `sent`, showed `remaining` left at the store.
+    pub(crate) fn new(
+        lease: Lease,
+        fresh: bool,
+        plan: Plan,
+        named: Option<Arc<Named>>,
+        sent: Duration,
+        remaining: Remaining,
+    ) -> Self {
+        let state = State {
+            deadline: plan.deadline(sent, remaining),
+            confirmed: sent,
+            next_renewal: plan.renewal_after(sent),
+            unconfirmed: false,
+            end: None,
+        };
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self {
+            number: LAST.fetch_add(1, Ordering::Relaxed),
+            lease,
+            fresh,
+            plan,
+            named,
+            started: sent,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            events: OnceLock::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compares the deadline with the clock; loss is sticky.
+    pub(crate) fn verdict(&self, now: Duration) -> Verdict {
+        let mut state = self.state();
+        self.evaluate(&mut state, now)
+    }
+
+    fn evaluate(&self, state: &mut State, now: Duration) -> Verdict {
+        match &state.end {
+            Some(End::Lost(reason)) => {
+                return Verdict::Lost { reason: reason.clone(), news: false };
+            }
+            Some(End::Released) => return Verdict::Released,
+            None => {}
+        }
+        if state.deadline.is_none_or(|deadline| now < deadline) {
+            return Verdict::Held(state.deadline);
+        }
+        let reason = if self.plan.max_hold_until.is_some_and(|max| max <= now) {
+            LostReason::MaxHold
+        } else if state.unconfirmed {
+            LostReason::StoreUnreachable
+        } else {
+            LostReason::Expired
+        };
+        self.lose(state, reason)
+    }
+
+    fn lose(&self, state: &mut State, reason: LostReason) -> Verdict {
+        state.end = Some(End::Lost(reason.clone()));
+        state.next_renewal = None;
+        self.tell(Event::Lost(reason.clone()));
+        self.tell(Event::Stopped);
+        self.changed.notify_waiters();
+        Verdict::Lost { reason, news: true }
+    }
+
+    /// Ends the hold at the holder's own wish; true if it was held until now.
+    pub(crate) fn finish(&self, now: Duration) -> Verdict {
+        let mut state = self.state();
+        let verdict = self.evaluate(&mut state, now);
+        if matches!(verdict, Verdict::Held(_)) {
+            state.end = Some(End::Released);
+            state.next_renewal = None;
+            self.tell(Event::Stopped);
+            self.changed.notify_waiters();
+        }
+        verdict
+    }
+
+    /// When the Keeper must look at it next.
+    pub(crate) fn next_wake(&self) -> Option<Duration> {
+        let state = self.state();
+        if state.end.is_some() {
+            return None;
+        }
+        match (state.next_renewal, state.deadline) {
+            (Some(renewal), Some(deadline)) => Some(renewal.min(deadline)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// How early it may be renewed to travel with others: half its interval, a sixth of its TTL.
+    pub(crate) fn slack(&self) -> Duration {
+        self.plan.interval.unwrap_or_default() / 2
+    }
+
+    /// True, and marked as being renewed, if a renewal is due within its slack.
+    pub(crate) fn start_renewal(&self, now: Duration) -> bool {
+        let horizon = now.saturating_add(self.slack());
+        let mut state = self.state();
+        let due = state.end.is_none() && state.next_renewal.is_some_and(|at| at <= horizon);
+        if due {
+            state.next_renewal = None;
+            state.unconfirmed = true;
+        }
+        due
+    }
+
+    pub(crate) fn renewal(&self, now: Duration) -> Renewal {
+        let Lease { id, claims, owner, .. } = &self.lease;
+        let renewal = Renewal::extend(id.clone(), claims.clone(), self.plan.term_at(now));
+        match owner {
+            Some(owner) => renewal.with_owner(owner.clone()),
+            None => renewal,
+        }
+    }
+
+    /// Applies what the store said of a renewal that was sent at `sent`.
+    pub(crate) fn apply(&self, sent: Duration, outcome: LeaseRenewed, now: Duration) -> Verdict {
+        let mut state = self.state();
+        let before = self.evaluate(&mut state, now);
+        if !matches!(before, Verdict::Held(_)) {
+            return before;
+        }
+        match outcome {
+            LeaseRenewed::Lost(reason) => self.lose(&mut state, reason.unwrap_or(LostReason::Gone)),
+            LeaseRenewed::Failed(error) => {
+                state.unconfirmed = true;
+                if self.plan.interval.is_some() {
+                    state.next_renewal = Some(now.saturating_add(self.retry_pause()));
+                }
+                self.tell(Event::Failed(error));
+                before
+            }
+            LeaseRenewed::Held(remaining) => {
+                if sent < state.confirmed {
+                    return before;
+                }
+                state.confirmed = sent;
+                state.deadline = self.plan.deadline(sent, remaining);
+                state.next_renewal = self.plan.renewal_after(sent);
+                state.unconfirmed = false;
+                let after = self.evaluate(&mut state, now);
+                if let Verdict::Held(deadline) = after {
+                    self.tell(Event::Renewed { remaining: left(deadline, now) });
+                    self.changed.notify_waiters();
+                }
+                after
+            }
+        }
+    }
+
+    /// Between a failed renewal and the next: a twelfth of the TTL with jitter, 10 ms to 1 s.
+    fn retry_pause(&self) -> Duration {
+        let quarter = self.plan.interval.unwrap_or_default() / 4;
+        let most = quarter.clamp(Duration::from_millis(10), Duration::from_secs(1));
+        most / 2 + Random::seeded().up_to(most / 2)
+    }
+
+    /// Less than a third of its TTL is left.
+    pub(crate) fn is_urgent(&self, now: Duration) -> bool {
+        let third = self.lease.ttl.duration().unwrap_or_default() / 3;
+        self.state().deadline.is_some_and(|deadline| deadline.saturating_sub(now) < third)
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.state().deadline
+    }
+
+    /// The release that ends it now, keeping its keys for the rest of `min_hold`.
+    pub(crate) fn ending(&self, now: Duration) -> Ending {
+        let ending = Ending::new(self.lease.id.clone(), self.lease.claims.keys().cloned());
+        match self.plan.min_hold_until {
+            Some(until) => ending.with_keep(until.saturating_sub(now)),
+            None => ending,
+        }
+    }
+
+    /// Until when a release is worth sending again: the term as the store may count it.
+    pub(crate) fn store_term_end(&self) -> Option<Duration> {
+        let term = self.plan.term.duration()?;
+        let state = self.state();
+        let end = state.confirmed.saturating_add(term);
+        Some(end.max(self.plan.min_hold_until.unwrap_or_default()))
+    }
+
+    pub(crate) fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        let state = self.state();
+        let events = self.events.get_or_init(|| broadcast::Sender::new(EVENTS));
+        let receiver = events.subscribe();
+        match &state.end {
+            Some(End::Lost(reason)) => {
+                self.tell(Event::Lost(reason.clone()));
+                self.tell(Event::Stopped);
+            }
+            Some(End::Released) => self.tell(Event::Stopped),
+            None => {}
+        }
+        receiver
+    }
+
+    fn tell(&self, event: Event) {
+        if let Some(events) = self.events.get() {
+            // Nobody listening any more is no failure.
+            events.send(event).unwrap_or_default();
+        }
+    }
+}
+
+/// What is left until `deadline`.
+pub(crate) fn left(deadline: Option<Duration>, now: Duration) -> Remaining {
+    deadline.map_or(Remaining::Never, |at| Remaining::For(at.saturating_sub(now)))
+}
+
+/// A failure of the whole request is the failure of each of its leases.
+pub(crate) fn unanswered(limit: Duration) -> Error {
+    Error::unavailable(
+        leasehold_core::Effect::Unknown,
+        format!("the store did not answer within {limit:?}"),
+    )
+}

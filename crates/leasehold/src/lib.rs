@@ -1,0 +1,58 @@
+//! A lock held on a lease, over many stores, under one API.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! use leasehold::{Locker, Wait};
+//! use std::time::Duration;
+//!
+//! let locks = Locker::connect("local:").await?;
+//! let guard = locks
+//!     .lock("report:monthly")
+//!     .ttl(Duration::from_secs(30))
+//!     .wait(Wait::UpTo(Duration::from_secs(10)))
+//!     .await?;
+//! assert!(guard.is_held());
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Locker`] is what a program keeps: it locks, lists and ends leases.
+//! - [`Acquiring`] is the builder that every kind of lock shares.
+//! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
+//!   lost.
+//!
+//! A lock on a lease can be lost at any time: the process may be paused, the store may go away. What that
+//! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
+//! guarantees is in `docs/STORES.md`, and every promise with its reason in `docs/CONTRACT.md`.
+
+mod acquiring;
+mod attempt;
+mod call;
+mod connect;
+mod events;
+mod group;
+mod guard;
+mod held;
+mod keeper;
+mod line;
+mod locker;
+mod own_ids;
+mod telemetry;
+mod waiting;
+
+pub use acquiring::{Acquiring, Keepalive};
+pub use events::{Event, Events};
+pub use group::Group;
+pub use guard::Guard;
+pub use locker::{Locker, LockerBuilder};
+
+pub use leasehold_core::{
+    AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind, Evict,
+    Evicted, Eviction, Expired, Exponential, FencingToken, Filter, Fixed, Health, Jitter, Key,
+    Lease, LeaseId, LeaseReleased, Level, List, LostReason, ManualClock, Mode, NodeReport, Note,
+    Owner, Page, Reason, Record, RecordTerm, Remaining, Result, Store, Target, Ttl, Uniform, Wait,
+    WaitCause, WaitReport, term::Drift,
+};
+pub use leasehold_driver::{SystemClock, TokioClock};
+#[cfg(feature = "local")]
+pub use leasehold_local::LocalStore;

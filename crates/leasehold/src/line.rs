@@ -1,0 +1,106 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::{Claims, Key};
+use tokio::sync::{Notify, OwnedMutexGuard};
+
+/// Where callers of one `Locker` with equal claims stand in line, so that only the first of each line talks
+/// to the store (F1).
+#[derive(Default)]
+pub(crate) struct Lines {
+    by_key: Mutex<HashMap<Key, Vec<Arc<Line>>>>,
+}
+
+struct Line {
+    claims: Claims,
+    /// Fair: grants in the order of arrival.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// A lease on one of its keys was released through this `Locker`.
+    released: Notify,
+}
+
+/// A place in a line; leaving is dropping it.
+pub(crate) struct Place {
+    lines: Arc<Lines>,
+    line: Arc<Line>,
+    turn: Option<OwnedMutexGuard<()>>,
+}
+
+impl Lines {
+    /// Joins the line for `claims` at its end.
+    pub(crate) fn join(self: &Arc<Self>, claims: &Claims) -> Place {
+        let mut by_key = self.by_key();
+        let known = by_key
+            .get(&claims.first().key)
+            .and_then(|lines| lines.iter().find(|line| line.claims == *claims).map(Arc::clone));
+        let line = known.unwrap_or_else(|| {
+            let line = Arc::new(Line {
+                claims: claims.clone(),
+                turn: Arc::default(),
+                released: Notify::new(),
+            });
+            for key in claims.keys() {
+                by_key.entry(key.clone()).or_default().push(Arc::clone(&line));
+            }
+            line
+        });
+        Place { lines: Arc::clone(self), line, turn: None }
+    }
+
+    /// Wakes the first of every line that waits for one of `keys`.
+    pub(crate) fn released<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
+        let by_key = self.by_key();
+        for key in keys {
+            for line in by_key.get(key).into_iter().flatten() {
+                line.released.notify_one();
+            }
+        }
+    }
+
+    fn by_key(&self) -> MutexGuard<'_, HashMap<Key, Vec<Arc<Line>>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
+impl Place {
+    /// Ends when this place is the first.
+    ///
+    /// # Cancel safety
+    /// The place is lost if the future is dropped; drop the `Place` too.
+    pub(crate) async fn first(&mut self) {
+        if self.turn.is_none() {
+            self.turn = Some(Arc::clone(&self.line.turn).lock_owned().await);
+        }
+    }
+
+    /// Ends when a lease on one of the keys was released through this `Locker` since the last call.
+    pub(crate) async fn released(&self) {
+        self.line.released.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.turn = None;
+        let mut by_key = self.lines.by_key();
+        // Two references are this place's and, per key, the map's; nobody can join while the map is locked.
+        if Arc::strong_count(&self.line) > 1 + self.line.claims.len() {
+            return;
+        }
+        for key in self.line.claims.keys() {
+            if let Some(lines) = by_key.get_mut(key) {
+                lines.retain(|line| !Arc::ptr_eq(line, &self.line));
+                if lines.is_empty() {
+                    by_key.remove(key);
+                }
+            }
+        }
+    }
+}

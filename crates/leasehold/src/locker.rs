@@ -1,0 +1,350 @@
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold_core::term::Drift;
+use leasehold_core::{
+    AnyStore, Capabilities, Claims, Clock, Error, Evict, Evicted, Filter, Health, Key, Lease,
+    Level, List, Note, Owner, Page, Record, Result, Store,
+};
+use leasehold_driver::SystemClock;
+use tokio::sync::OnceCell;
+
+use crate::acquiring::{Acquiring, What};
+use crate::group::Group;
+use crate::guard::Guard;
+use crate::keeper::Keeper;
+use crate::waiting::{self, Order};
+
+/// What a program keeps in order to lock: cheap to clone, and the same type for every store.
+///
+/// Callers of one `Locker` that want the same keys stand in line, and only the first talks to the store. One
+/// background task per `Locker`, started by the first acquire on the caller's tokio runtime, renews its leases.
+///
+/// Clones share everything. Two `Locker`s on one store know nothing of each other but what the store says.
+#[derive(Clone)]
+pub struct Locker(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) can: Capabilities,
+    pub(crate) note: Note,
+    health: OnceCell<Health>,
+    closed: AtomicBool,
+}
+
+/// Sets what a [`Locker`] has beside its store.
+#[derive(Debug)]
+pub struct LockerBuilder {
+    store: AnyStore,
+    clock: Arc<dyn Clock>,
+    drift: Drift,
+    limit: Duration,
+    note: Option<Note>,
+}
+
+impl LockerBuilder {
+    /// Sets the clock; by default the machine's ([`SystemClock`]).
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets what is taken off every term because clocks run at different rates; by default 1 % and 2 ms.
+    #[must_use]
+    pub fn drift(mut self, drift: Drift) -> Self {
+        self.drift = drift;
+        self
+    }
+
+    /// Sets how long one operation may take before the front end stops waiting for it; by default 10 s, above
+    /// the stores' own limit, so that they can say what became of it.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets who holds, for people; by default host, process id and program.
+    #[must_use]
+    pub fn note(mut self, note: Note) -> Self {
+        self.note = Some(note);
+        self
+    }
+
+    /// Makes the `Locker`. Nothing is sent; the store is checked at first use.
+    pub fn build(self) -> Locker {
+        let can = self.store.capabilities();
+        let keeper = Keeper::new(self.store, can.name, self.clock, self.drift, self.limit);
+        Locker(Arc::new(Inner {
+            keeper: Arc::new(keeper),
+            can,
+            note: self.note.unwrap_or_else(this_process),
+            health: OnceCell::new(),
+            closed: AtomicBool::new(false),
+        }))
+    }
+}
+
+impl Locker {
+    /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
+    ///
+    /// Known are `local:` (the one store of this process) and `sqlite:PATH`, each where its feature is on.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown scheme or option; else what opening and [`check`](Locker::check) give.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let locks = Self::builder(crate::connect::open(url).await?).build();
+        locks.0.health().await?;
+        Ok(locks)
+    }
+
+    /// Locks in `store`, which is checked at first use.
+    pub fn new(store: impl Store) -> Self {
+        Self::builder(store).build()
+    }
+
+    /// Sets clock, drift, limit and note before making a `Locker`.
+    pub fn builder(store: impl Store) -> LockerBuilder {
+        LockerBuilder {
+            store: AnyStore::new(store),
+            clock: Arc::new(SystemClock::new()),
+            drift: Drift::default(),
+            limit: Duration::from_secs(10),
+            note: None,
+        }
+    }
+
+    /// Locks `key`. Await the builder; see [`Acquiring`].
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
+        self.acquiring(key.try_into().map(|key| What::Keys(vec![key])))
+    }
+
+    /// Tries once to lock `key`: `None` if somebody else holds it.
+    pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        key: K,
+    ) -> Acquiring<Option<Guard>> {
+        Acquiring::once(self, key.try_into().map(|key| What::Keys(vec![key])).map_err(Into::into))
+    }
+
+    /// Locks all `keys` or none, under one guard and one token (F8).
+    ///
+    /// The result is `Unsupported` where the store cannot do that at once; it is never imitated one by one.
+    pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Acquiring<Guard> {
+        let keys: Result<Vec<Key>, K::Error> = keys.into_iter().map(TryInto::try_into).collect();
+        self.acquiring(keys.map(What::Keys))
+    }
+
+    /// Locks several keys, each in a mode of its own.
+    pub fn lock_claims(&self, claims: Claims) -> Acquiring<Guard> {
+        self.acquiring(Ok::<_, Error>(What::Claims(claims)))
+    }
+
+    /// Goes on holding `lease` if it still lives, else locks its keys anew, waiting as the builder says;
+    /// [`Guard::is_fresh`] tells which. The keys, TTL and owner are the lease's.
+    ///
+    /// The lease is renewed first; only when the store says that it has ended is a new one asked for, with an
+    /// id of its own unless [`lease_id`](Acquiring::lease_id) says otherwise.
+    pub fn acquire_or_renew(&self, lease: Lease) -> Acquiring<Guard> {
+        self.acquiring(Ok::<_, Error>(What::Resume(Box::new(lease))))
+    }
+
+    /// Picks up a lease that another guard [handed over](Guard::detach), here or in another process: renews
+    /// it once, and counts its term from that.
+    ///
+    /// # Errors
+    /// `Lost` if the store no longer has it; else as any operation, and the lease is as it was.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the lease may have been renewed.
+    pub async fn adopt(&self, lease: Lease) -> Result<Guard> {
+        let order = Order::adopting(&self.0, &lease)?;
+        self.0.ready().await?;
+        waiting::resume(&self.0, lease, &order).await?.map_err(Error::lease_lost)
+    }
+
+    /// The live records of `key`: who holds it, and until when.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad key, else as any operation.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn status<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Result<Vec<Record>> {
+        self.list(Filter::default().with_key(key.try_into().map_err(Into::into)?)).await
+    }
+
+    /// True if anybody holds `key`, in any mode.
+    ///
+    /// # Errors
+    /// As [`status`](Locker::status).
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn is_held<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Result<bool> {
+        Ok(!self.status(key).await?.is_empty())
+    }
+
+    /// All records that match, page by page; no snapshot.
+    ///
+    /// # Errors
+    /// As any operation.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn list(&self, filter: Filter) -> Result<Vec<Record>> {
+        let mut request = List::new(filter.clone()).with_limit(leasehold_core::MAX_ENTRIES);
+        let mut records = Vec::new();
+        loop {
+            let page = self.list_page(&request).await?;
+            records.extend(page.records);
+            let Some(next) = page.next else { return Ok(records) };
+            request = request.with_cursor(next);
+        }
+    }
+
+    /// One page of records.
+    ///
+    /// # Errors
+    /// As any operation.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn list_page(&self, request: &List) -> Result<Page> {
+        self.0.keeper.store.list(request).await
+    }
+
+    /// Removes what has expired, or ends exactly the leases that are named, whoever holds them.
+    ///
+    /// # Errors
+    /// As any operation; asking again is safe.
+    ///
+    /// # Cancel safety
+    /// May be dropped; its effect is then unknown.
+    pub async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        let evicted = self.0.keeper.store.evict(request).await?;
+        self.0.keeper.lines.released(evicted.removed.iter().map(|target| &target.key));
+        Ok(evicted)
+    }
+
+    /// Acts on the leases under the label `owner` that this `Locker` opened or adopted (F9).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad owner.
+    pub fn owner<O: TryInto<Owner, Error: Into<Error>>>(&self, owner: O) -> Result<Group> {
+        Ok(Group::new(self.clone(), owner.try_into().map_err(Into::into)?))
+    }
+
+    /// Looks at the store's settings now and says what may be promised.
+    ///
+    /// # Errors
+    /// `Incompatible` if it cannot be used at all, else as any operation.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn check(&self) -> Result<Health> {
+        self.0.keeper.store.check().await
+    }
+
+    /// The level that the store's settings supported when it was last looked at; L0 before that.
+    pub fn level(&self) -> Level {
+        self.0.health.get().map_or(Level::BestEffort, |health| health.level)
+    }
+
+    /// Makes what the store needs, with an administrator's role.
+    ///
+    /// # Errors
+    /// `Denied` where the role may not.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again.
+    pub async fn prepare(&self) -> Result<()> {
+        self.0.keeper.store.prepare().await
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.0.can
+    }
+
+    /// Refuses new locks from now on, and waits until every dropped guard is released and every abandoned
+    /// request is finished. Open guards stay as they are.
+    ///
+    /// # Errors
+    /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
+    ///
+    /// # Cancel safety
+    /// May be dropped; new locks stay refused.
+    pub async fn close(&self, limit: Duration) -> Result<()> {
+        self.0.closed.store(true, Ordering::Release);
+        let until = self.0.keeper.clock.now().saturating_add(limit);
+        if self.0.keeper.drained(until).await {
+            return Ok(());
+        }
+        Err(crate::held::unanswered(limit).with_context(self.0.can.name, "close"))
+    }
+
+    fn acquiring<E: Into<Error>>(&self, what: Result<What, E>) -> Acquiring<Guard> {
+        Acquiring::new(self, what.map_err(Into::into))
+    }
+}
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Locker").field(&self.0.keeper.store).finish()
+    }
+}
+
+impl Inner {
+    /// Must hold before anything is acquired: not closed, the store checked once, the Keeper running.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::invalid_input("this Locker is closed; make another to lock again"));
+        }
+        self.keeper.ensure_running()?;
+        self.health().await.map(|_| ())
+    }
+
+    async fn health(&self) -> Result<&Health> {
+        self.health.get_or_try_init(|| self.keeper.store.check()).await
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.keeper.orphan();
+    }
+}
+
+/// Host, process id and program, each where it can be told.
+fn this_process() -> Note {
+    let mut note = Note::default().with_pid(std::process::id());
+    let program = std::env::current_exe().ok();
+    let program = program.as_ref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    if let Some(named) = program.and_then(|name| note.clone().with_program(name).ok()) {
+        note = named;
+    }
+    match host_name().and_then(|host| note.clone().with_host(&host).ok()) {
+        Some(named) => named,
+        None => note,
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> Option<String> {
+    nix::unistd::gethostname().ok()?.into_string().ok()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> Option<String> {
+    std::env::var("COMPUTERNAME").ok()
+}
