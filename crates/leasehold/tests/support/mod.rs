@@ -1,0 +1,283 @@
+//! A real local store whose replies can be lost, delayed or withheld, on tokio's paused time.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::{
+    Capabilities, Clock, Effect, Error, Evict, Evicted, Filter, Guard, Health, Key, LeaseId, List,
+    LocalStore, Locker, Page, Record, Result, Store, Target, TokioClock,
+};
+use leasehold_core::{Acquire, Acquired, Release, Released, Renew, Renewed, Wakeups};
+use tokio::sync::Notify;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+pub fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// What happens to one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    Fine,
+    /// It acts, and its reply is lost.
+    LostReply,
+    /// It does not act, but nobody can tell.
+    LostRequest,
+    /// It does not act, and says so.
+    Refused,
+    /// It can never work.
+    Denied,
+    /// It takes this long to get there.
+    SlowRequest(Duration),
+    /// It acts at once, and its reply takes this long.
+    SlowReply(Duration),
+    /// It never gets there.
+    Hang,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    Acquire(LeaseId),
+    Renew(Vec<LeaseId>),
+    Release(Vec<LeaseId>),
+    Subscribe,
+    Check,
+}
+
+/// A local store behind an unreliable network.
+#[derive(Debug, Clone)]
+pub struct Flaky(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: LocalStore,
+    clock: TokioClock,
+    push: bool,
+    acquires: Mutex<VecDeque<Fault>>,
+    renews: Mutex<VecDeque<Fault>>,
+    releases: Mutex<VecDeque<Fault>>,
+    down: Mutex<Option<Fault>>,
+    log: Mutex<Vec<Sent>>,
+    logged: Notify,
+}
+
+impl Flaky {
+    pub fn new() -> Self {
+        Self::with_push(true)
+    }
+
+    pub fn with_push(push: bool) -> Self {
+        let clock = TokioClock::new();
+        Self(Arc::new(Inner {
+            store: LocalStore::with_clock(Arc::new(clock)),
+            clock,
+            push,
+            acquires: Mutex::default(),
+            renews: Mutex::default(),
+            releases: Mutex::default(),
+            down: Mutex::default(),
+            log: Mutex::default(),
+            logged: Notify::new(),
+        }))
+    }
+
+    pub fn locks(&self) -> Locker {
+        Locker::builder(self.clone()).clock(Arc::new(self.0.clock)).build()
+    }
+
+    /// A `Locker` of another process on the same state, with a good network.
+    pub fn others(&self) -> Locker {
+        Locker::builder(self.0.store.clone()).clock(Arc::new(self.0.clock)).build()
+    }
+
+    pub fn clock(&self) -> TokioClock {
+        self.0.clock
+    }
+
+    pub fn now(&self) -> Duration {
+        self.0.clock.now()
+    }
+
+    pub fn on_acquire(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.acquires.lock().unwrap().extend(faults);
+    }
+
+    pub fn on_renew(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.renews.lock().unwrap().extend(faults);
+    }
+
+    pub fn on_release(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.releases.lock().unwrap().extend(faults);
+    }
+
+    /// From now on every request meets this, until `up`.
+    pub fn down(&self, fault: Fault) {
+        *self.0.down.lock().unwrap() = Some(fault);
+    }
+
+    pub fn up(&self) {
+        *self.0.down.lock().unwrap() = None;
+    }
+
+    pub fn log(&self) -> Vec<Sent> {
+        self.0.log.lock().unwrap().clone()
+    }
+
+    pub fn acquires(&self) -> Vec<LeaseId> {
+        let pick = |sent| match sent {
+            Sent::Acquire(id) => Some(id),
+            _ => None,
+        };
+        self.log().into_iter().filter_map(pick).collect()
+    }
+
+    pub fn renews(&self) -> Vec<Vec<LeaseId>> {
+        let pick = |sent| match sent {
+            Sent::Renew(ids) => Some(ids),
+            _ => None,
+        };
+        self.log().into_iter().filter_map(pick).collect()
+    }
+
+    pub fn released(&self, id: &LeaseId) -> usize {
+        let names = |sent: &Sent| matches!(sent, Sent::Release(ids) if ids.contains(id));
+        self.log().iter().filter(|sent| names(sent)).count()
+    }
+
+    /// Ends when the log satisfies `wanted`.
+    pub async fn until(&self, wanted: impl Fn(&[Sent]) -> bool) {
+        loop {
+            let logged = self.0.logged.notified();
+            tokio::pin!(logged);
+            logged.as_mut().enable();
+            if wanted(&self.log()) {
+                return;
+            }
+            logged.await;
+        }
+    }
+
+    /// The live records of `key`, seen past the seam's front.
+    pub async fn records(&self, key: &str) -> Vec<Record> {
+        let filter = Filter::default().with_key(Key::new(key).unwrap());
+        self.0.store.list(&List::new(filter)).await.unwrap().records
+    }
+
+    pub async fn is_free(&self, key: &str) -> bool {
+        self.records(key).await.is_empty()
+    }
+
+    /// Ends when nobody holds `key`.
+    pub async fn until_free(&self, key: &str) {
+        while !self.is_free(key).await {
+            tokio::time::sleep(ms(1)).await;
+        }
+    }
+
+    /// Ends the lease as an operator would.
+    pub async fn evict(&self, key: &str, reason: &str) {
+        let records = self.records(key).await;
+        let targets = records.iter().map(Target::of).collect();
+        let reason = Some(reason.try_into().unwrap());
+        self.0.store.evict(&Evict::exactly(targets, reason)).await.unwrap();
+    }
+
+    fn note(&self, sent: Sent) {
+        self.0.log.lock().unwrap().push(sent);
+        self.0.logged.notify_waiters();
+    }
+
+    async fn through<T>(
+        &self,
+        faults: &Mutex<VecDeque<Fault>>,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let down = *self.0.down.lock().unwrap();
+        let fault = down.or_else(|| faults.lock().unwrap().pop_front()).unwrap_or(Fault::Fine);
+        let gone = |effect| Err(Error::unavailable(effect, "the network failed"));
+        match fault {
+            Fault::Fine => request.await,
+            Fault::LostReply => {
+                request.await?;
+                gone(Effect::Unknown)
+            }
+            Fault::LostRequest => gone(Effect::Unknown),
+            Fault::Refused => gone(Effect::None),
+            Fault::Denied => Err(Error::denied("the password is wrong")),
+            Fault::SlowRequest(pause) => {
+                tokio::time::sleep(pause).await;
+                request.await
+            }
+            Fault::SlowReply(pause) => {
+                let reply = request.await;
+                tokio::time::sleep(pause).await;
+                reply
+            }
+            Fault::Hang => std::future::pending().await,
+        }
+    }
+}
+
+impl Store for Flaky {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = self.0.store.capabilities();
+        can.push = self.0.push;
+        can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.note(Sent::Check);
+        self.0.store.check().await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.0.store.prepare().await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.note(Sent::Acquire(request.id().clone()));
+        self.through(&self.0.acquires, self.0.store.acquire(request)).await
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        self.note(Sent::Renew(request.leases().iter().map(|l| l.id().clone()).collect()));
+        self.through(&self.0.renews, self.0.store.renew(request)).await
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        self.note(Sent::Release(request.leases().iter().map(|l| l.id().clone()).collect()));
+        self.through(&self.0.releases, self.0.store.release(request)).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        self.0.store.list(request).await
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.0.store.evict(request).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        self.note(Sent::Subscribe);
+        if self.0.push { self.0.store.subscribe(keys).await } else { Ok(Wakeups::none()) }
+    }
+}
+
+/// Takes `key` as another process would, without renewing it.
+pub async fn taken(store: &Flaky, key: &str, ttl: Duration) -> Guard {
+    let keepalive = leasehold::Keepalive::Off;
+    store.others().lock(key).ttl(ttl).keepalive(keepalive).await.unwrap()
+}
+
+/// The longest a default-drift deadline may lag behind the whole term.
+pub fn drift(ttl: Duration) -> Duration {
+    ttl / 100 + ms(2)
+}
