@@ -187,7 +187,7 @@ async fn events_reach_a_callback() {
     let seen = std::sync::Arc::new(std::sync::Mutex::new(0));
     let count = std::sync::Arc::clone(&seen);
     let watching = guard.events().for_each(move |_| *count.lock().unwrap() += 1);
-    let watch = tokio::spawn(watching);
+    let watch = support::spawn(watching);
     tokio::time::sleep(secs(7)).await;
     drop(guard);
     watch.await.unwrap();

@@ -35,7 +35,7 @@ async fn no_wait_is_one_try_and_says_who_holds() {
 async fn after_a_refusal_it_subscribes_then_tries_then_waits() {
     let store = Flaky::new();
     let other = taken(&store, "k", secs(30)).await;
-    let waiter = tokio::spawn(store.locks().lock("k").wait(Wait::Forever).into_future());
+    let waiter = support::spawn(store.locks().lock("k").wait(Wait::Forever).into_future());
     store.until(|log| log.len() == 4).await;
     let log = store.log();
     assert!(
@@ -119,7 +119,7 @@ async fn when_the_time_is_over_in_a_pause_there_is_one_last_try() {
     let other = taken(&store, "k", secs(3_600)).await;
     let long = |_: u32| Some(secs(1_000));
     let waiting = store.locks().lock("k").wait(secs(10)).backoff(long).into_future();
-    let waiter = tokio::spawn(waiting);
+    let waiter = support::spawn(waiting);
     store.until(|log| log.len() == 2).await;
     other.release().await.unwrap();
     let before = store.now();
@@ -200,7 +200,7 @@ async fn callers_with_equal_claims_stand_in_line_and_only_the_first_talks() {
     let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
     for caller in 0..100 {
         let (locks, sender) = (locks.clone(), sender.clone());
-        tokio::spawn(async move {
+        support::spawn(async move {
             let guard = locks.lock("k").wait(Wait::Forever).await.unwrap();
             sender.send(caller).unwrap();
             guard.release().await.unwrap();
@@ -236,7 +236,7 @@ async fn no_and_attempts_never_stand_in_line() {
     let store = Flaky::new();
     let locks = store.locks();
     let _other = taken(&store, "k", secs(60)).await;
-    let first = tokio::spawn(locks.lock("k").wait(Wait::Forever).into_future());
+    let first = support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
     store.until(|log| log.contains(&Sent::Subscribe)).await;
     let before = store.now();
     assert!(locks.lock("k").wait(Wait::No).await.is_err());
@@ -250,7 +250,7 @@ async fn a_caller_in_line_whose_time_is_over_makes_one_last_try() {
     let store = Flaky::new();
     let locks = store.locks();
     let _other = taken(&store, "k", secs(600)).await;
-    let first = tokio::spawn(locks.lock("k").wait(Wait::Forever).into_future());
+    let first = support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
     store.until(|log| log.contains(&Sent::Subscribe)).await;
     let error = locks.lock("k").wait(secs(3)).await.unwrap_err();
     let report = error.wait().unwrap();

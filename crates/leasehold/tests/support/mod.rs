@@ -281,3 +281,11 @@ pub async fn taken(store: &Flaky, key: &str, ttl: Duration) -> Guard {
 pub fn drift(ttl: Duration) -> Duration {
     ttl / 100 + ms(2)
 }
+
+/// A caller of its own.
+#[expect(clippy::disallowed_methods, reason = "a test's own task")]
+pub fn spawn<T: Send + 'static>(
+    caller: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(caller)
+}
