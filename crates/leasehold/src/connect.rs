@@ -3,10 +3,10 @@ use leasehold_driver::StoreUrl;
 
 /// Opens the store that `url` names.
 pub(crate) async fn open(url: &str) -> Result<AnyStore> {
-    let url = StoreUrl::parse(url)?;
-    match url.scheme() {
+    let parsed = StoreUrl::parse(url)?;
+    match parsed.scheme() {
         #[cfg(feature = "local")]
-        "local" => local(url),
+        "local" => local(parsed),
         #[cfg(feature = "sqlite")]
         "sqlite" => leasehold_sqlite::SqliteStore::from_url(url).await.map(AnyStore::new),
         scheme => Err(unknown(scheme)),

@@ -345,3 +345,76 @@ pub(crate) fn unanswered(limit: Duration) -> Error {
         format!("the store did not answer within {limit:?}"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{Claims, Key, LeaseId, Mode};
+
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn held(interval: Option<Duration>) -> Held {
+        let ttl = Ttl::new(30 * S).unwrap();
+        let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
+        let plan = Plan {
+            interval,
+            jitter: false,
+            term: ttl,
+            lock_delay: Duration::ZERO,
+            min_hold_until: None,
+            max_hold_until: None,
+            drift: Drift::new(0, Duration::ZERO),
+            label: None,
+        };
+        let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
+        Held::new(lease, true, plan, None, 100 * S, Remaining::For(30 * S))
+    }
+
+    fn extended() -> LeaseRenewed {
+        LeaseRenewed::Held(Remaining::For(30 * S))
+    }
+
+    #[test]
+    fn a_reply_after_the_deadline_is_discarded_even_if_nobody_looked_before() {
+        let held = held(Some(10 * S));
+        assert!(held.start_renewal(110 * S));
+        let verdict = held.apply(129 * S, extended(), 130 * S);
+        let lost = Verdict::Lost { reason: LostReason::StoreUnreachable, news: true };
+        assert_eq!(format!("{verdict:?}"), format!("{lost:?}"));
+        assert!(matches!(held.verdict(129 * S), Verdict::Lost { news: false, .. }), "sticky");
+        assert_eq!(held.next_wake(), None);
+    }
+
+    #[test]
+    fn a_reply_that_was_overtaken_by_a_newer_one_does_not_shorten() {
+        let held = held(Some(10 * S));
+        assert!(
+            matches!(held.apply(120 * S, extended(), 121 * S), Verdict::Held(Some(at)) if at == 150 * S)
+        );
+        assert!(
+            matches!(held.apply(110 * S, extended(), 122 * S), Verdict::Held(Some(at)) if at == 150 * S)
+        );
+    }
+
+    #[test]
+    fn loss_says_whether_a_renewal_was_under_way() {
+        let idle = held(None);
+        assert!(matches!(idle.verdict(130 * S), Verdict::Lost { reason: LostReason::Expired, .. }));
+        let failing = held(Some(10 * S));
+        let error = unanswered(S);
+        failing.apply(110 * S, LeaseRenewed::Failed(error), 111 * S);
+        let verdict = failing.verdict(130 * S);
+        assert!(matches!(verdict, Verdict::Lost { reason: LostReason::StoreUnreachable, .. }));
+    }
+
+    #[test]
+    fn a_released_lease_is_neither_lost_nor_renewed() {
+        let held = held(Some(10 * S));
+        assert!(matches!(held.finish(101 * S), Verdict::Held(_)));
+        assert!(matches!(held.finish(101 * S), Verdict::Released));
+        assert!(!held.start_renewal(110 * S));
+        assert!(matches!(held.apply(110 * S, extended(), 111 * S), Verdict::Released));
+        assert!(matches!(held.verdict(500 * S), Verdict::Released));
+    }
+}

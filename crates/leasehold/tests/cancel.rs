@@ -122,10 +122,12 @@ async fn an_id_abandoned_after_an_unknown_effect_is_released_and_dead() {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let first = store.acquires()[0].clone();
     assert!(!store.is_free("k").await);
+    let sent = store.acquires().len();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(store.acquires().len(), sent, "nothing is sent again for a caller who is gone");
     store.up();
     store.until_free("k").await;
     assert!(store.released(&first) >= 1);
-    let sent = store.acquires().len();
     let guard = locks.lock("k").await.unwrap();
     assert_ne!(guard.lease().id, first);
     assert_eq!(store.acquires().len(), sent + 1);

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use leasehold::{
-    Drift, ErrorKind, Keepalive, LeaseReleased, LocalStore, Locker, LostReason, Remaining,
+    Drift, ErrorKind, Event, Keepalive, LeaseReleased, LocalStore, Locker, LostReason, Remaining,
     TokioClock, Ttl,
 };
 use support::{Fault, Flaky, drift, ms, secs};
@@ -70,15 +70,15 @@ async fn a_renewal_that_hangs_is_given_up_in_time_to_try_again() {
 async fn leases_near_their_end_do_not_shorten_the_time_of_others() {
     let store = Flaky::new();
     let locks = store.locks();
-    let short = locks.lock("short").ttl(secs(3)).await.unwrap();
-    store.on_renew([Fault::Refused, Fault::Refused, Fault::Refused, Fault::Refused]);
-    let long = locks.lock("long").ttl(secs(30)).await.unwrap();
-    tokio::time::sleep(secs(40)).await;
-    assert!(short.is_held() && long.is_held());
-    let (s, l) = (short.lease().id.clone(), long.lease().id.clone());
-    let renews = store.renews();
-    assert!(renews.iter().any(|ids| ids.contains(&l)));
-    assert!(renews.iter().any(|ids| ids.contains(&s)));
+    let ten = Keepalive::Every(secs(10));
+    let short = locks.lock("short").ttl(secs(12)).keepalive(ten).await.unwrap();
+    let long = locks.lock("long").ttl(secs(30)).keepalive(ten).await.unwrap();
+    let mut events = long.events();
+    // Both are due at 10 s; the short one has less than 2 s left, and replies take 3 s.
+    store.down(Fault::SlowReply(secs(3)));
+    assert_eq!(short.lost().await, LostReason::StoreUnreachable);
+    assert!(matches!(events.next().await, Some(Event::Renewed { .. })));
+    assert_eq!(store.renews()[..2].iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,9 @@ use tokio::sync::Notify;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
+/// Longer than anything takes.
+const HOUR: Duration = Duration::from_secs(3_600);
+
 pub fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
@@ -152,8 +155,13 @@ impl Flaky {
         self.log().iter().filter(|sent| names(sent)).count()
     }
 
-    /// Ends when the log satisfies `wanted`.
+    /// Ends when the log satisfies `wanted`; fails after an hour of test time.
     pub async fn until(&self, wanted: impl Fn(&[Sent]) -> bool) {
+        let logged = self.logged(wanted);
+        tokio::time::timeout(HOUR, logged).await.expect("what was waited for was never sent");
+    }
+
+    async fn logged(&self, wanted: impl Fn(&[Sent]) -> bool) {
         loop {
             let logged = self.0.logged.notified();
             tokio::pin!(logged);
@@ -175,10 +183,17 @@ impl Flaky {
         self.records(key).await.is_empty()
     }
 
-    /// Ends when nobody holds `key`.
+    /// Ends when nobody holds `key`; fails after an hour of test time.
     pub async fn until_free(&self, key: &str) {
+        let mut freed = self.0.store.subscribe(&[Key::new(key).unwrap()]).await.unwrap();
+        let until = self.now() + HOUR;
         while !self.is_free(key).await {
-            tokio::time::sleep(ms(1)).await;
+            assert!(self.now() < until, "{key} was never freed");
+            // A term that ends tells nobody.
+            tokio::select! {
+                _ = freed.next() => {}
+                () = tokio::time::sleep(ms(100)) => {}
+            }
         }
     }
 
