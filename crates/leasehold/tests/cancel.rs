@@ -212,3 +212,28 @@ async fn an_own_id_waits_for_every_earlier_request_that_names_it() {
     tokio::time::sleep(secs(5)).await;
     assert!(guard.verify().await.unwrap(), "no late release of an earlier try may end it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_own_id_waits_for_the_release_of_a_dropped_guard() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let guard = locks.lock("k").lease_id("w").await.unwrap();
+    store.on_release([Fault::SlowRequest(secs(3))]);
+    drop(guard);
+    let started = store.now();
+    let guard = locks.lock("k").lease_id("w").wait(Wait::Forever).await.unwrap();
+    assert_eq!(store.now() - started, secs(3));
+    assert!(guard.is_fresh() && guard.verify().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_again_for_a_caller_who_is_gone() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    store.down(Fault::LostRequest);
+    tokio::time::timeout(ms(100), locks.lock("k").into_future()).await.unwrap_err();
+    let sent = store.acquires().len();
+    assert!(sent > 1, "it was being sent again");
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(store.acquires().len(), sent);
+}

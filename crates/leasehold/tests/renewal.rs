@@ -86,11 +86,13 @@ async fn max_hold_ends_a_hold_that_renews() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(30)).max_hold(secs(100)).await.unwrap();
     let granted = store.now();
-    assert_eq!(guard.lost().await, LostReason::MaxHold);
+    let lost = tokio::time::timeout(secs(3_600), guard.lost()).await;
+    assert_eq!(lost.unwrap(), LostReason::MaxHold);
     assert_eq!(store.now() - granted, secs(100));
     store.until_free("k").await;
     let endless = store.locks().lock("k").ttl(Ttl::NEVER).max_hold(secs(50)).await.unwrap();
-    assert_eq!(endless.lost().await, LostReason::MaxHold);
+    let lost = tokio::time::timeout(secs(3_600), endless.lost()).await;
+    assert_eq!(lost.unwrap(), LostReason::MaxHold);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,98 @@
+//! Hand-over: from the call of `release` until the next waiter has its guard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::{Key, LocalStore, Locker, Result, Wait};
+use leasehold_sqlite::SqliteStore;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::measure::{micros, now, percentile};
+use crate::subjects::{self, TTL};
+
+/// Hand-overs measured per row.
+const HANDOVERS: usize = 200;
+
+/// Measures every store with 1, 10 and 100 waiters.
+pub(crate) async fn run() -> Result<()> {
+    println!("## Hand-over latency\n");
+    println!(
+        "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters in line in one process; \"a `Locker` each\": as if in processes of their own, woken by the store (local) or polling (SQLite).\n"
+    );
+    println!("| store | waiters | line | p50, µs | p99, µs |");
+    println!("|---|---|---|---|---|");
+    let folder = tempfile::tempdir().map_err(subjects::io)?;
+    for waiters in [1, 10, 100] {
+        let store = LocalStore::new();
+        let one = Locker::new(store.clone());
+        row("local", "one `Locker`", waiters, |_| one.clone()).await?;
+        row("local", "a `Locker` each", waiters, |_| Locker::new(store.clone())).await?;
+        let path = folder.path().join(format!("{waiters}.db"));
+        let store = SqliteStore::open(path).await?;
+        let one = Locker::new(store.clone());
+        row("sqlite", "one `Locker`", waiters, |_| one.clone()).await?;
+        row("sqlite", "a `Locker` each", waiters, |_| Locker::new(store.clone())).await?;
+    }
+    println!();
+    Ok(())
+}
+
+/// `waiters` wait while one holds. Whoever releases lets another have its turn before it waits again.
+async fn row(
+    store: &str,
+    line: &str,
+    waiters: usize,
+    locker: impl Fn(usize) -> Locker,
+) -> Result<()> {
+    let key = Arc::new(Key::new("hand-over")?);
+    let (sender, mut latencies) = mpsc::unbounded_channel();
+    let (turns, _) = watch::channel(Turn { number: 0, released: now() });
+    let turns = Arc::new(turns);
+    let mut set = JoinSet::new();
+    for n in 0..=waiters {
+        let (locks, key) = (locker(n), Arc::clone(&key));
+        let (sender, turns) = (sender.clone(), Arc::clone(&turns));
+        set.spawn(async move {
+            loop {
+                let guard = locks.lock(&*key).ttl(TTL).wait(Wait::Forever).await?;
+                let granted = now();
+                let latency = granted.saturating_sub(turns.borrow().released);
+                if sender.send(latency).is_err() {
+                    return Result::<()>::Ok(());
+                }
+                turns.send_modify(|turn| {
+                    turn.number += 1;
+                    turn.released = now();
+                });
+                let mine = turns.borrow().number;
+                let mut others = turns.subscribe();
+                guard.release().await?;
+                if others.wait_for(|turn| turn.number > mine).await.is_err() {
+                    return Ok(());
+                }
+            }
+        });
+    }
+    drop(sender);
+    let mut handovers = Vec::with_capacity(HANDOVERS);
+    // The first grant follows no release.
+    latencies.recv().await;
+    while handovers.len() < HANDOVERS {
+        let Some(latency) = latencies.recv().await else { break };
+        handovers.push(latency);
+    }
+    set.abort_all();
+    println!(
+        "| {store} | {waiters} | {line} | {} | {} |",
+        micros(percentile(&mut handovers, 50)),
+        micros(percentile(&mut handovers, 99))
+    );
+    Ok(())
+}
+
+/// How often the lock was handed over, and when its last holder began to release it.
+struct Turn {
+    number: usize,
+    released: Duration,
+}

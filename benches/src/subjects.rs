@@ -1,0 +1,87 @@
+//! What is measured: one acquire and one release of a key of its own, at three heights.
+
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, Store, Ttl};
+use leasehold_core::{Acquire, Ending, Release};
+use leasehold_sqlite::SqliteStore;
+use leasehold_sqlite::rusqlite::{Connection, TransactionBehavior, params};
+
+/// The TTL of every lease.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// One acquire and one release through the front end.
+pub(crate) async fn through_locker(locks: &Locker, key: &Key) -> Result<()> {
+    locks.lock(key).ttl(TTL).await?.release().await?;
+    Ok(())
+}
+
+/// The same two operations on the store itself.
+pub(crate) async fn through_store(store: &impl Store, key: &Key) -> Result<()> {
+    let id = LeaseId::mint()?;
+    let claims = Claims::one(key.clone(), Mode::Exclusive);
+    store.acquire(&Acquire::new(id.clone(), claims, Ttl::new(TTL)?)).await?;
+    store.release(&Release::new(vec![Ending::new(id, [key.clone()])])).await?;
+    Ok(())
+}
+
+/// A local store and a `Locker` on another one.
+pub(crate) fn local() -> (LocalStore, Locker) {
+    (LocalStore::new(), Locker::new(LocalStore::new()))
+}
+
+/// A SQLite store and a `Locker` on another one, each with a file of its own in `folder`.
+pub(crate) async fn sqlite(folder: &Path) -> Result<(SqliteStore, Locker)> {
+    let store = SqliteStore::open(folder.join("store.db")).await?;
+    Ok((store, Locker::new(SqliteStore::open(folder.join("locker.db")).await?)))
+}
+
+/// The least that SQLite must do for a durable lock: one row written and one deleted, each in an immediate
+/// transaction of its own with a full sync, on one connection without any task or channel.
+pub(crate) struct RawSqlite(Connection);
+
+impl RawSqlite {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        let open = || {
+            let connection = Connection::open(folder.join("raw.db"))?;
+            connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+            connection.execute_batch(
+                "PRAGMA synchronous = FULL;
+                 CREATE TABLE locks (key TEXT PRIMARY KEY, id TEXT, expires INTEGER) STRICT;
+                 CREATE TABLE tokens (key TEXT PRIMARY KEY, token INTEGER) STRICT;",
+            )?;
+            Ok(connection)
+        };
+        open().map(Self).map_err(raw)
+    }
+
+    pub(crate) fn pair(&mut self, key: &Key) -> Result<()> {
+        let key = key.as_str();
+        let id = LeaseId::mint()?.to_string();
+        let mut pair = || {
+            let take = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            take.prepare_cached("INSERT INTO locks VALUES (?1, ?2, ?3)")?
+                .execute(params![key, id, 1])?;
+            take.prepare_cached(
+                "INSERT INTO tokens VALUES (?1, 1) ON CONFLICT DO UPDATE SET token = token + 1",
+            )?
+            .execute(params![key])?;
+            take.commit()?;
+            let free = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            free.prepare_cached("DELETE FROM locks WHERE key = ?1 AND id = ?2")?
+                .execute(params![key, id])?;
+            free.commit()
+        };
+        pair().map_err(raw)
+    }
+}
+
+fn raw(error: leasehold_sqlite::rusqlite::Error) -> Error {
+    Error::unexpected("the hand-written statements failed").with_source(error)
+}
+
+/// A failure to make a temporary folder.
+pub(crate) fn io(error: std::io::Error) -> Error {
+    Error::unexpected("no temporary folder could be made").with_source(error)
+}
