@@ -56,3 +56,12 @@ pub use leasehold_core::{
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
+
+/// The examples of the documents compile and, where they can, run.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../GUIDE.md")]
+    struct Guide;
+}

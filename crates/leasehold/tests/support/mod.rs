@@ -63,7 +63,7 @@ pub struct Flaky(Arc<Inner>);
 struct Inner {
     store: LocalStore,
     clock: TokioClock,
-    push: bool,
+    can: Capabilities,
     acquires: Mutex<VecDeque<Fault>>,
     renews: Mutex<VecDeque<Fault>>,
     releases: Mutex<VecDeque<Fault>>,
@@ -74,15 +74,23 @@ struct Inner {
 
 impl Flaky {
     pub fn new() -> Self {
-        Self::with_push(true)
+        Self::that_can(|_| {})
     }
 
     pub fn with_push(push: bool) -> Self {
+        Self::that_can(|can| can.push = push)
+    }
+
+    /// A store that can less.
+    pub fn that_can(change: impl FnOnce(&mut Capabilities)) -> Self {
         let clock = TokioClock::new();
+        let store = LocalStore::with_clock(Arc::new(clock));
+        let mut can = store.capabilities();
+        change(&mut can);
         Self(Arc::new(Inner {
-            store: LocalStore::with_clock(Arc::new(clock)),
+            store,
             clock,
-            push,
+            can,
             acquires: Mutex::default(),
             renews: Mutex::default(),
             releases: Mutex::default(),
@@ -243,9 +251,7 @@ impl Flaky {
 
 impl Store for Flaky {
     fn capabilities(&self) -> Capabilities {
-        let mut can = self.0.store.capabilities();
-        can.push = self.0.push;
-        can
+        self.0.can
     }
 
     async fn check(&self) -> Result<Health> {
@@ -282,7 +288,7 @@ impl Store for Flaky {
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         self.note(Sent::Subscribe);
-        if self.0.push { self.0.store.subscribe(keys).await } else { Ok(Wakeups::none()) }
+        if self.0.can.push { self.0.store.subscribe(keys).await } else { Ok(Wakeups::none()) }
     }
 }
 
