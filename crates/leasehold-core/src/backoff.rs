@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Decides the pauses between tries.
@@ -144,9 +145,18 @@ impl Backoff for Exponential {
 pub struct Random(u64);
 
 impl Random {
-    /// Starts from the operating system's generator, or from a constant if that fails.
+    /// Starts where no other generator of this process did: each thread asks the operating system once.
     pub fn seeded() -> Self {
-        Self(getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15))
+        thread_local! {
+            static SEEDS: Cell<u64> =
+                Cell::new(getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15));
+        }
+        SEEDS.with(|seeds| {
+            let mut of_thread = Self(seeds.get());
+            let seed = of_thread.next_u64();
+            seeds.set(of_thread.0);
+            Self(seed)
+        })
     }
 
     /// Starts from `seed`, for repeatable sequences.

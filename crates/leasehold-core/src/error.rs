@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{LostReason, NodeReport, WaitReport};
+use crate::{LostReason, NodeReport, WaitCause, WaitReport};
 
 /// `Result` with Leasehold's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -125,10 +125,13 @@ impl Error {
         error
     }
 
-    /// The wait ended before the lock was free.
+    /// The wait ended before the lock was free; the effect is that of the last try.
     pub fn timed_out(report: WaitReport) -> Self {
-        let mut error =
-            Self::new(ErrorKind::TimedOut, Effect::None, Cow::Owned(report.to_string()));
+        let effect = match &report.cause {
+            WaitCause::Store(error) => error.effect(),
+            WaitCause::Held | WaitCause::ValiditySpent | WaitCause::Exhausted => Effect::None,
+        };
+        let mut error = Self::new(ErrorKind::TimedOut, effect, Cow::Owned(report.to_string()));
         error.0.wait = Some(report);
         error
     }
@@ -190,7 +193,8 @@ impl Error {
         self.0.effect
     }
 
-    /// True if the same call may succeed later without anybody mending anything.
+    /// True if the store failed in a way that may pass by itself. Contention (`Held`, `TimedOut`) is no
+    /// failure of the store.
     pub fn is_retryable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable
     }

@@ -44,14 +44,16 @@ pub struct WaitReport {
     pub tries: u32,
     /// What the last try met.
     pub cause: WaitCause,
+    /// Who held the key when that was last told.
+    pub holder: Option<Box<Record>>,
 }
 
 /// What ended a try.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "callers must handle every cause")]
 pub enum WaitCause {
-    /// Somebody holds the key; who, where the store can tell.
-    Held(Option<Box<Record>>),
+    /// Somebody holds the key.
+    Held,
     /// It was granted, but the reply came after the term that could be believed.
     ValiditySpent,
     /// The store failed.
@@ -63,15 +65,14 @@ pub enum WaitCause {
 impl WaitReport {
     /// A report of a wait that ended.
     pub fn new(key: Key, waited: Duration, tries: u32, cause: WaitCause) -> Self {
-        Self { key, waited, tries, cause }
+        Self { key, waited, tries, cause, holder: None }
     }
 
-    /// Who held the key at the last try, where the store can tell.
-    pub fn holder(&self) -> Option<&Record> {
-        match &self.cause {
-            WaitCause::Held(holder) => holder.as_deref(),
-            _ => None,
-        }
+    /// Says who held the key when that was last told.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Option<Box<Record>>) -> Self {
+        self.holder = holder;
+        self
     }
 }
 
@@ -81,13 +82,16 @@ impl fmt::Display for WaitReport {
         write!(f, "{:?} was not free", self.key)?;
         write!(f, " after {} {tries} in {:.3} s: ", self.tries, self.waited.as_secs_f64())?;
         match &self.cause {
-            WaitCause::Held(None) => f.write_str("it is held"),
-            WaitCause::Held(Some(holder)) => write!(f, "it is held by {}", holder.who()),
+            WaitCause::Held => f.write_str("it is held")?,
             WaitCause::ValiditySpent => {
-                f.write_str("it was granted too late for its term to be believed")
+                f.write_str("it was granted too late for its term to be believed")?;
             }
-            WaitCause::Store(error) => write!(f, "{error}"),
-            WaitCause::Exhausted => f.write_str("the back-off ended the wait"),
+            WaitCause::Store(error) => write!(f, "{error}")?,
+            WaitCause::Exhausted => f.write_str("the back-off ended the wait")?,
+        }
+        match &self.holder {
+            Some(holder) => write!(f, "; its holder is {}", holder.who()),
+            None => Ok(()),
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 ///
 /// Boot time is `CLOCK_BOOTTIME` on Linux and `CLOCK_MONOTONIC_RAW` on Apple systems. Elsewhere it is the
 /// monotonic clock, which may stop while the machine sleeps. Timers are tokio's and may fire late after a
-/// sleep of the machine; whoever is woken compares with [`now`](Clock::now).
+/// sleep of the machine, by 5 s at most; whoever is woken compares with [`now`](Clock::now).
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -21,6 +21,9 @@ impl SystemClock {
         Self
     }
 }
+
+/// The longest sleep without a look at the clock.
+const LOOK: Duration = Duration::from_secs(5);
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
@@ -38,7 +41,8 @@ impl Clock for SystemClock {
                 if left.is_zero() {
                     return;
                 }
-                tokio::time::sleep(left).await;
+                // Timers stop while the machine sleeps: after a resume the clock is looked at soon.
+                tokio::time::sleep(left.min(LOOK)).await;
             }
         })
     }
@@ -78,7 +82,10 @@ impl Clock for TokioClock {
     }
 
     fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep_until(self.start + at.saturating_sub(Self::ZERO)))
+        match self.start.checked_add(at.saturating_sub(Self::ZERO)) {
+            Some(at) => Box::pin(tokio::time::sleep_until(at)),
+            None => Box::pin(std::future::pending()),
+        }
     }
 }
 

@@ -21,6 +21,11 @@ use crate::waiting;
 /// By default it is exclusive, has a TTL of 30 s that renews itself, and waits up to 30 s. The first wrong
 /// argument is kept and is the error of the await; nothing is sent then.
 ///
+/// # Errors
+/// `Held` if somebody holds a key and the wait was [`Wait::No`]; `TimedOut` if the wait was in vain, with a
+/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `Unexpected`
+/// outside a tokio runtime with timers; else as the store's.
+///
 /// # Cancel safety
 /// Nothing is sent before the first poll. Dropped while it waits or while a request is in flight, it leaves
 /// nothing beyond one term: the background task learns the reply and releases what was won (F6).
@@ -48,7 +53,7 @@ pub enum Keepalive {
     /// At a third of its TTL with jitter; a lease without end is looked at every 10 s.
     #[default]
     Auto,
-    /// This often.
+    /// This often; it must be less than the holder may believe in its TTL.
     Every(Duration),
     /// Never: the lease ends with its TTL unless [`Guard::renew`] is called.
     Off,
@@ -64,7 +69,8 @@ pub(crate) enum What {
 
 pub(crate) struct Options {
     pub(crate) what: What,
-    pub(crate) mode: Mode,
+    /// `None` where it was not asked for.
+    pub(crate) mode: Option<Mode>,
     pub(crate) ttl: Option<Ttl>,
     pub(crate) wait: Wait,
     pub(crate) backoff: Option<Box<dyn Backoff>>,
@@ -83,7 +89,7 @@ impl Options {
     pub(crate) fn of(what: What, wait: Wait) -> Self {
         Self {
             what,
-            mode: Mode::Exclusive,
+            mode: None,
             ttl: None,
             wait,
             backoff: None,
@@ -109,9 +115,7 @@ impl<T> Acquiring<T> {
     /// Asks for shared mode: any number may hold the keys together, but nobody exclusively.
     pub fn shared(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| {
-            if !options.mode.is_shared() {
-                options.mode = Mode::SHARED;
-            }
+            options.mode.get_or_insert(Mode::SHARED);
         })
     }
 
@@ -121,7 +125,7 @@ impl<T> Acquiring<T> {
         let max = NonZeroU32::new(max).ok_or_else(|| {
             Error::invalid_input("0 permits were asked for; a lock needs at least 1")
         });
-        self.set(max, |options, max| options.mode = Mode::Shared { max: Some(max) })
+        self.set(max, |options, max| options.mode = Some(Mode::Shared { max: Some(max) }))
     }
 
     /// Sets how long the lease lives unless it is renewed, 10 ms to 10 years or [`Ttl::NEVER`]; by default
@@ -154,6 +158,7 @@ impl<T> Acquiring<T> {
     }
 
     /// Keeps the keys taken for this long after the grant, even after an early release or a crash.
+    /// `Unsupported` where the store cannot keep a key taken.
     pub fn min_hold(self, min: Duration) -> Self {
         let min = if min <= Ttl::MAX {
             Ok(min)
@@ -176,7 +181,7 @@ impl<T> Acquiring<T> {
     }
 
     /// Keeps the keys taken in the store for this much longer than the holder believes, so that what it
-    /// began before it lost the lease can end.
+    /// began before it lost the lease can end. A release by the holder itself is not delayed.
     pub fn lock_delay(self, delay: Duration) -> Self {
         self.set(Ok::<_, Error>(delay), |options, delay| options.lock_delay = delay)
     }
@@ -214,9 +219,8 @@ impl<T> Acquiring<T> {
         let options = self.options?;
         let span = tracing::debug_span!(
             "acquire",
-            store = self.inner.can.name,
+            store = self.inner.keeper.can.name,
             label = options.label.as_deref(),
-            what = ?options.what,
         );
         waiting::acquire(&self.inner, options).instrument(span).await
     }
@@ -274,7 +278,7 @@ impl IntoFuture for Acquiring<Option<Guard>> {
 
 fn is_contention(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Held | ErrorKind::TimedOut)
-        && error.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held(_)))
+        && error.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held))
 }
 
 impl<T> fmt::Debug for Acquiring<T> {

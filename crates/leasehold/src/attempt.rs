@@ -1,13 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{
-    Acquire, Acquired, Effect, Ending, Error, Granted, Random, Refused, Store, Why,
-};
+use leasehold_core::{Acquire, Acquired, Effect, Error, Granted, Random, Refused, Store, Why};
 
 use crate::call::{Abandoned, Call};
+use crate::ids::Named;
 use crate::keeper::{Keeper, Releasing};
-use crate::own_ids::Named;
 
 /// What one try came to.
 #[derive(Debug)]
@@ -31,69 +29,51 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
     request: Acquire,
-    named: Option<Arc<Named>>,
+    named: Arc<Named>,
     limit: Duration,
 ) -> Tried {
     let abandoned = Abandoned::default();
-    let releasing = Releasing {
-        ending: Ending::new(request.id().clone(), request.claims().keys().cloned()),
-        until: None,
-        named: named.clone(),
-    };
+    let releasing = Releasing::of_request(&request, named, keeper.clock.now());
     let orphan = {
         let (keeper, releasing) = (Arc::clone(keeper), releasing.clone());
-        move |reply: Reply| reply.leaves_something().then(|| releasing.until_term(&keeper, &reply))
+        move |reply: Reply| {
+            let left = reply.unsettled || matches!(reply.tried, Tried::Granted { .. });
+            left.then(|| releasing.acted_by(keeper.clock.now())).into_iter().collect()
+        }
     };
     let started = keeper.clock.now();
-    let sending = send(Arc::clone(keeper), request, named, abandoned.clone(), limit);
-    let mut call = Call::new(keeper, abandoned, sending, orphan);
+    let sending = send(Arc::clone(keeper), request, abandoned.clone(), limit);
+    let mut call = Call::new(keeper, abandoned, sending, orphan, vec![releasing.clone()]);
     let reply = tokio::select! {
         biased;
         reply = &mut call => reply,
         () = keeper.clock.sleep_until(limit) => {
-            return Tried::Failed(crate::held::unanswered(limit.saturating_sub(started)));
+            return Tried::Failed(keeper.unanswered("acquire", limit.saturating_sub(started)));
         }
     };
-    drop(call);
     if reply.unsettled && !matches!(reply.tried, Tried::Granted { .. }) {
         // C3: an id abandoned after an unknown effect is released in the background, and never used again.
-        keeper.release(releasing.until_term(keeper, &reply));
+        keeper.release(vec![releasing.acted_by(keeper.clock.now())]);
     }
     reply.tried
 }
 
 /// The last answer, and whether an earlier request of the same try may still act.
-pub(crate) struct Reply {
+struct Reply {
     tried: Tried,
     unsettled: bool,
-    term_end: Duration,
-}
-
-impl Reply {
-    fn leaves_something(&self) -> bool {
-        self.unsettled || matches!(self.tried, Tried::Granted { .. })
-    }
-}
-
-impl Releasing {
-    fn until_term(mut self, keeper: &Keeper, reply: &Reply) -> Self {
-        self.until = Some(reply.term_end.max(keeper.clock.now()));
-        self
-    }
 }
 
 /// Sends the request, and sends the same one again while its effect is unknown or the key is busy.
 async fn send(
     keeper: Arc<Keeper>,
     request: Acquire,
-    _named: Option<Arc<Named>>,
     abandoned: Abandoned,
     limit: Duration,
 ) -> Reply {
     let mut random = Random::seeded();
     let mut pause = RESEND.0;
     let mut unsettled = false;
-    let term = request.term().duration().unwrap_or_default();
     loop {
         // F4: the term counts from before the request was sent.
         let sent = keeper.clock.now();
@@ -111,11 +91,11 @@ async fn send(
         };
         let next = keeper.clock.now().saturating_add(pause / 2 + random.up_to(pause / 2));
         if !again || abandoned.is_set() || next >= limit {
-            return Reply { tried, unsettled, term_end: keeper.clock.now().saturating_add(term) };
+            return Reply { tried, unsettled };
         }
         keeper.clock.sleep_until(next).await;
         if abandoned.is_set() {
-            return Reply { tried, unsettled, term_end: keeper.clock.now().saturating_add(term) };
+            return Reply { tried, unsettled };
         }
         pause = (pause * 2).min(RESEND.1);
     }

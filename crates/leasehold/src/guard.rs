@@ -1,15 +1,16 @@
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use leasehold_core::{
-    Error, FencingToken, Filter, Lease, LeaseReleased, LeaseRenewed, LostReason, Release,
-    Remaining, Renewal, Result, Ttl,
+    Error, FencingToken, Filter, Lease, LeaseReleased, LeaseRenewed, LostReason, Remaining, Result,
 };
 
-use crate::call::{Abandoned, Call};
 use crate::events::Events;
-use crate::held::{Held, Verdict, left, unanswered};
+use crate::held::{Held, Verdict, left};
 use crate::keeper::{Keeper, Releasing};
 use crate::locker::Locker;
 
@@ -57,11 +58,23 @@ impl Guard {
         matches!(self.verdict(), Verdict::Held(_))
     }
 
+    /// Fails unless the lease is held: for use right before each side effect.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn check(&self) -> Result<()> {
+        match self.verdict() {
+            Verdict::Held(_) => Ok(()),
+            Verdict::Lost { reason, .. } => Err(Error::lease_lost(reason)),
+            Verdict::Released => Err(Error::lease_lost(LostReason::Gone)),
+        }
+    }
+
     /// How much longer the holder may believe in the lease if no renewal succeeds; zero once it is lost.
     pub fn remaining(&self) -> Remaining {
         match self.verdict() {
             Verdict::Held(deadline) => left(deadline, self.keeper().clock.now()),
-            Verdict::Lost { .. } | Verdict::Released => Remaining::For(std::time::Duration::ZERO),
+            Verdict::Lost { .. } | Verdict::Released => Remaining::For(Duration::ZERO),
         }
     }
 
@@ -80,7 +93,8 @@ impl Guard {
         Events::new(self.held.subscribe())
     }
 
-    /// Runs `work` for as long as the lease is held; on loss `work` is dropped at its next await.
+    /// Runs `work` for as long as the lease is held; on loss `work` is dropped at its next await. The clock
+    /// is asked each time before `work` goes on, so that it does not after the machine slept past the term.
     ///
     /// # Errors
     /// `Lost`, with the reason.
@@ -88,11 +102,18 @@ impl Guard {
     /// # Cancel safety
     /// As `work`; the guard is untouched.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        tokio::select! {
-            biased;
-            reason = self.lost() => Err(Error::lease_lost(reason)),
-            output = work => Ok(output),
-        }
+        let mut ended = pin!(ended(Arc::clone(self.keeper()), Arc::clone(&self.held)));
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if let Poll::Ready(reason) = ended.as_mut().poll(context) {
+                return Poll::Ready(Err(Error::lease_lost(reason.unwrap_or(LostReason::Gone))));
+            }
+            if let Err(error) = self.check() {
+                return Poll::Ready(Err(error));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 
     /// Asks the store whether it still has the lease, on all its keys. If not, the lease is lost.
@@ -125,33 +146,19 @@ impl Guard {
     /// # Cancel safety
     /// May be dropped; the lease may have been renewed.
     pub async fn renew(&self) -> Result<Remaining> {
-        self.renew_by(self.held.renewal(self.keeper().clock.now())).await
+        let keeper = self.keeper();
+        self.renew_until(keeper.clock.now().saturating_add(keeper.limit)).await
     }
 
-    /// The second step of a lease without end (F6).
-    pub(crate) async fn renew_to_never(&self) -> Result<()> {
-        let Lease { id, claims, owner, .. } = self.held.lease.clone();
-        let mut renewal = Renewal::extend(id, claims, Ttl::NEVER);
-        if let Some(owner) = owner {
-            renewal = renewal.with_owner(owner);
-        }
-        self.renew_by(renewal).await.map(|_| ())
-    }
-
-    async fn renew_by(&self, renewal: Renewal) -> Result<Remaining> {
-        if let Verdict::Lost { reason, .. } = self.verdict() {
-            return Err(Error::lease_lost(reason));
-        }
-        let (sent, outcome) = self.keeper().renew_one(renewal).await?;
-        let failure = match &outcome {
-            LeaseRenewed::Failed(error) => Some(error.clone()),
-            LeaseRenewed::Held(_) | LeaseRenewed::Lost(_) => None,
-        };
-        match (self.keeper().apply_renewal(&self.held, sent, outcome), failure) {
-            (Verdict::Lost { reason, .. }, _) => Err(Error::lease_lost(reason)),
-            (_, Some(error)) => Err(error),
-            (Verdict::Held(deadline), None) => Ok(left(deadline, self.keeper().clock.now())),
-            (Verdict::Released, None) => Ok(Remaining::For(std::time::Duration::ZERO)),
+    /// Renews, and waits for the answer until `until`.
+    pub(crate) async fn renew_until(&self, until: Duration) -> Result<Remaining> {
+        self.check()?;
+        let leases = [Arc::clone(&self.held)];
+        match self.keeper().renew_for(&leases, until).await.pop() {
+            Some((Verdict::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
+            Some((Verdict::Held(_), LeaseRenewed::Failed(error))) => Err(error),
+            Some((Verdict::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
+            Some((Verdict::Released, _)) | None => Err(Error::lease_lost(LostReason::Gone)),
         }
     }
 
@@ -169,9 +176,7 @@ impl Guard {
     /// # Cancel safety
     /// A release that was begun is finished in the background.
     pub async fn release(self) -> Result<LeaseReleased> {
-        let keeper = Arc::clone(self.keeper());
-        let held = Arc::clone(&self.held);
-        match keeper.finish(&held) {
+        match self.keeper().finish(&self.held) {
             Verdict::Held(_) => {}
             Verdict::Released
             | Verdict::Lost { reason: LostReason::Gone | LostReason::Evicted(_), .. } => {
@@ -179,37 +184,11 @@ impl Guard {
             }
             Verdict::Lost { .. } => return Ok(LeaseReleased::Expired),
         }
-        let releasing = Releasing::of(&held, keeper.clock.now());
-        let request = Release::new(vec![releasing.ending.clone()]);
-        let asking = {
-            let keeper = Arc::clone(&keeper);
-            async move {
-                let answer = keeper.release_now(&request).await;
-                answer.map(|leases| leases.into_iter().next())
-            }
-        };
-        let retry = releasing.clone();
-        let unanswered_call = move |answer: Result<Option<LeaseReleased>>| {
-            let answered = matches!(answer, Ok(Some(outcome)) if !is_failure(&outcome));
-            (!answered).then_some(retry)
-        };
-        let mut call = Call::new(&keeper, Abandoned::default(), asking, unanswered_call);
-        let until = keeper.clock.now().saturating_add(keeper.limit);
-        let answer = tokio::select! {
-            biased;
-            answer = &mut call => answer,
-            () = keeper.clock.sleep_until(until) => return Err(unanswered(keeper.limit)),
-        };
-        match answer {
-            Ok(Some(LeaseReleased::Failed(error))) | Err(error) => {
-                keeper.release(releasing);
-                Err(error)
-            }
-            Ok(Some(outcome)) => Ok(outcome),
-            Ok(None) => {
-                keeper.release(releasing);
-                Err(unanswered(keeper.limit))
-            }
+        let answers = self.keeper().release_for(vec![Releasing::of_held(&self.held)]).await;
+        match answers.into_iter().next() {
+            Some(LeaseReleased::Failed(error)) => Err(error),
+            Some(outcome) => Ok(outcome),
+            None => Ok(LeaseReleased::NotHeld),
         }
     }
 
@@ -230,15 +209,11 @@ impl Guard {
     }
 }
 
-fn is_failure(outcome: &LeaseReleased) -> bool {
-    matches!(outcome, LeaseReleased::Failed(_))
-}
-
 impl Drop for Guard {
     fn drop(&mut self) {
         let keeper = self.keeper();
         if let Verdict::Held(_) = keeper.finish(&self.held) {
-            keeper.release(Releasing::of(&self.held, keeper.clock.now()));
+            keeper.release(vec![Releasing::of_held(&self.held)]);
         }
     }
 }
@@ -252,14 +227,23 @@ impl fmt::Debug for Guard {
     }
 }
 
+/// Ends with the reason of a loss; never, if the lease is given back first.
 async fn lost(keeper: Arc<Keeper>, held: Arc<Held>) -> LostReason {
+    match ended(keeper, held).await {
+        Some(reason) => reason,
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends when the hold does, with the reason if it was lost.
+async fn ended(keeper: Arc<Keeper>, held: Arc<Held>) -> Option<LostReason> {
     loop {
         let changed = held.changed().notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
         match keeper.verdict(&held) {
-            Verdict::Lost { reason, .. } => return reason,
-            Verdict::Released => std::future::pending().await,
+            Verdict::Lost { reason, .. } => return Some(reason),
+            Verdict::Released => return None,
             Verdict::Held(Some(deadline)) => tokio::select! {
                 () = changed => {}
                 () = keeper.clock.sleep_until(deadline) => {}

@@ -3,16 +3,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
-use leasehold_core::{
-    Ending, Error, Lease, LeaseRenewed, LostReason, Random, Remaining, Renewal, Ttl,
-};
+use leasehold_core::{Lease, LeaseRenewed, LostReason, Random, Remaining, Renewal, Ttl};
 use tokio::sync::{Notify, broadcast};
 
 use crate::events::Event;
-use crate::own_ids::Named;
+use crate::ids::Named;
 
 /// How many events a slow reader may lag behind.
 const EVENTS: usize = 64;
+
+/// Bounds how far ahead the Keeper looks for leases to renew with those that are due.
+const LONGEST_SLACK: Duration = Duration::from_secs(300);
 
 /// One lease that this process holds: what its guard, the Keeper and its `lost()` futures share.
 ///
@@ -26,8 +27,8 @@ pub(crate) struct Held {
     /// The grant was made by this call, not adopted or resumed.
     pub(crate) fresh: bool,
     pub(crate) plan: Plan,
-    /// Bars other tries with the caller's own id while anything may still name it.
-    pub(crate) named: Option<Arc<Named>>,
+    /// Bars other requests with its id while anything may still name it.
+    pub(crate) named: Arc<Named>,
     pub(crate) started: Duration,
     state: Mutex<State>,
     changed: Notify,
@@ -60,6 +61,8 @@ struct State {
     deadline: Option<Duration>,
     /// When the newest request was sent whose reply was applied.
     confirmed: Duration,
+    /// Until when the store may count the lease as held at most; `None` for ever.
+    store_until: Option<Duration>,
     next_renewal: Option<Duration>,
     /// A renewal was sent and is not answered, or the last one failed.
     unconfirmed: bool,
@@ -83,6 +86,14 @@ pub(crate) enum Verdict {
         news: bool,
     },
     Released,
+}
+
+impl State {
+    /// A request that extends the lease to `term` may act as late as `now`.
+    fn may_act_by(&mut self, now: Duration, term: Ttl) {
+        let end = term.duration().map(|term| now.saturating_add(term));
+        self.store_until = self.store_until.zip(end).map(|(until, end)| until.max(end));
+    }
 }
 
 impl Plan {
@@ -116,18 +127,19 @@ impl Plan {
 }
 
 impl Held {
-    /// A lease whose request, sent at `sent`, showed `remaining` left at the store.
+    /// A lease whose request, sent at `sent` and answered at `now`, showed `remaining` left at the store.
     pub(crate) fn new(
         lease: Lease,
         fresh: bool,
         plan: Plan,
-        named: Option<Arc<Named>>,
-        sent: Duration,
+        named: Arc<Named>,
+        (sent, now): (Duration, Duration),
         remaining: Remaining,
     ) -> Self {
         let state = State {
             deadline: plan.deadline(sent, remaining),
             confirmed: sent,
+            store_until: remaining.duration().map(|left| now.saturating_add(left)),
             next_renewal: plan.renewal_after(sent),
             unconfirmed: false,
             end: None,
@@ -213,7 +225,7 @@ impl Held {
 
     /// How early it may be renewed to travel with others: half its interval, a sixth of its TTL.
     pub(crate) fn slack(&self) -> Duration {
-        self.plan.interval.unwrap_or_default() / 2
+        (self.plan.interval.unwrap_or_default() / 2).min(LONGEST_SLACK)
     }
 
     /// True, and marked as being renewed, if a renewal is due within its slack.
@@ -228,13 +240,20 @@ impl Held {
         due
     }
 
-    pub(crate) fn renewal(&self, now: Duration) -> Renewal {
-        let Lease { id, claims, owner, .. } = &self.lease;
-        let renewal = Renewal::extend(id.clone(), claims.clone(), self.plan.term_at(now));
-        match owner {
-            Some(owner) => renewal.with_owner(owner.clone()),
-            None => renewal,
+    /// Makes a renewal that was sent and will not be answered due again.
+    pub(crate) fn rearm(&self, now: Duration) {
+        let mut state = self.state();
+        state.may_act_by(now, self.plan.term_at(now));
+        if state.end.is_none() && self.plan.interval.is_some() {
+            state.next_renewal.get_or_insert(now.saturating_add(self.retry_pause()));
         }
+    }
+
+    /// The renewal to send now.
+    pub(crate) fn renewal(&self, now: Duration) -> Renewal {
+        let term = self.plan.term_at(now);
+        self.state().may_act_by(now, term);
+        renewal(&self.lease, term)
     }
 
     /// Applies what the store said of a renewal that was sent at `sent`.
@@ -247,6 +266,7 @@ impl Held {
         match outcome {
             LeaseRenewed::Lost(reason) => self.lose(&mut state, reason.unwrap_or(LostReason::Gone)),
             LeaseRenewed::Failed(error) => {
+                state.may_act_by(now, self.plan.term_at(now));
                 state.unconfirmed = true;
                 if self.plan.interval.is_some() {
                     state.next_renewal = Some(now.saturating_add(self.retry_pause()));
@@ -259,6 +279,8 @@ impl Held {
                     return before;
                 }
                 state.confirmed = sent;
+                let until = remaining.duration().map(|left| now.saturating_add(left));
+                state.store_until = state.store_until.zip(until).map(|(one, other)| one.max(other));
                 state.deadline = self.plan.deadline(sent, remaining);
                 state.next_renewal = self.plan.renewal_after(sent);
                 state.unconfirmed = false;
@@ -289,21 +311,14 @@ impl Held {
         self.state().deadline
     }
 
-    /// The release that ends it now, keeping its keys for the rest of `min_hold`.
-    pub(crate) fn ending(&self, now: Duration) -> Ending {
-        let ending = Ending::new(self.lease.id.clone(), self.lease.claims.keys().cloned());
-        match self.plan.min_hold_until {
-            Some(until) => ending.with_keep(until.saturating_sub(now)),
-            None => ending,
-        }
+    /// Until when the store may count the lease as held at most; `None` for ever.
+    pub(crate) fn store_until(&self) -> Option<Duration> {
+        self.state().store_until
     }
 
-    /// Until when a release is worth sending again: the term as the store may count it.
-    pub(crate) fn store_term_end(&self) -> Option<Duration> {
-        let term = self.plan.term.duration()?;
-        let state = self.state();
-        let end = state.confirmed.saturating_add(term);
-        Some(end.max(self.plan.min_hold_until.unwrap_or_default()))
+    /// The deadline by which it ended, or would have.
+    pub(crate) fn ended_at(&self) -> Duration {
+        self.state().deadline.unwrap_or_default()
     }
 
     pub(crate) fn changed(&self) -> &Notify {
@@ -338,12 +353,13 @@ pub(crate) fn left(deadline: Option<Duration>, now: Duration) -> Remaining {
     deadline.map_or(Remaining::Never, |at| Remaining::For(at.saturating_sub(now)))
 }
 
-/// A failure of the whole request is the failure of each of its leases.
-pub(crate) fn unanswered(limit: Duration) -> Error {
-    Error::unavailable(
-        leasehold_core::Effect::Unknown,
-        format!("the store did not answer within {limit:?}"),
-    )
+/// The renewal of `lease` to `term`.
+pub(crate) fn renewal(lease: &Lease, term: Ttl) -> Renewal {
+    let renewal = Renewal::extend(lease.id.clone(), lease.claims.clone(), term);
+    match &lease.owner {
+        Some(owner) => renewal.with_owner(owner.clone()),
+        None => renewal,
+    }
 }
 
 #[cfg(test)]
@@ -351,6 +367,7 @@ mod tests {
     use leasehold_core::{Claims, Key, LeaseId, Mode};
 
     use super::*;
+    use crate::ids::Ids;
 
     const S: Duration = Duration::from_secs(1);
 
@@ -368,7 +385,8 @@ mod tests {
             label: None,
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
-        Held::new(lease, true, plan, None, 100 * S, Remaining::For(30 * S))
+        let named = Arc::new(Ids::default()).try_name(&lease.id).unwrap();
+        Held::new(lease, true, plan, named, (100 * S, 100 * S), Remaining::For(30 * S))
     }
 
     fn extended() -> LeaseRenewed {
@@ -402,7 +420,7 @@ mod tests {
         let idle = held(None);
         assert!(matches!(idle.verdict(130 * S), Verdict::Lost { reason: LostReason::Expired, .. }));
         let failing = held(Some(10 * S));
-        let error = unanswered(S);
+        let error = leasehold_core::Error::unexpected("x");
         failing.apply(110 * S, LeaseRenewed::Failed(error), 111 * S);
         let verdict = failing.verdict(130 * S);
         assert!(matches!(verdict, Verdict::Lost { reason: LostReason::StoreUnreachable, .. }));

@@ -6,36 +6,39 @@ mod releasing;
 mod renewing;
 
 use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use leasehold_core::term::Drift;
-use leasehold_core::{AnyStore, BoxFuture, Clock, Error, LostReason, Result};
+use leasehold_core::{AnyStore, BoxFuture, Capabilities, Clock, Effect, Error, Result, Store};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use self::book::Book;
 use self::inbox::Inbox;
 pub(crate) use self::releasing::Releasing;
+use crate::call::Orphaned;
 use crate::held::{Held, Verdict};
+use crate::ids::Ids;
 use crate::line::Lines;
-use crate::own_ids::OwnIds;
 use crate::telemetry;
 
 /// What a `Locker`, its guards and the background task share.
 pub(crate) struct Keeper {
     pub(crate) store: AnyStore,
+    pub(crate) can: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) drift: Drift,
-    /// How long one operation may take.
+    /// How long one operation is waited for.
     pub(crate) limit: Duration,
     pub(crate) lines: Arc<Lines>,
-    pub(crate) own_ids: Arc<OwnIds>,
-    /// The store's name, for metrics.
-    pub(crate) name: &'static str,
+    pub(crate) ids: Arc<Ids>,
     book: Book,
     inbox: Inbox,
     wake: Notify,
@@ -47,19 +50,18 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub(crate) fn new(
         store: AnyStore,
-        name: &'static str,
         clock: Arc<dyn Clock>,
         drift: Drift,
         limit: Duration,
     ) -> Self {
         Self {
+            can: store.capabilities(),
             store,
             clock,
             drift,
             limit,
             lines: Arc::default(),
-            own_ids: Arc::default(),
-            name,
+            ids: Arc::default(),
             book: Book::default(),
             inbox: Inbox::default(),
             wake: Notify::new(),
@@ -71,22 +73,37 @@ impl Keeper {
     /// Starts the task on the caller's runtime, unless it runs; a runtime that has ended takes its task with
     /// it, and the next acquire starts another (F3).
     pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
-        if self.running.swap(true, Ordering::AcqRel) {
+        if self.running.load(Ordering::Acquire) {
             return Ok(());
         }
-        let running = Running(Arc::clone(self));
         let runtime = Handle::try_current().map_err(|e| {
-            Error::unexpected("a lock needs a tokio runtime with its timers enabled to renew it")
+            Error::unexpected("a lock needs a tokio runtime to renew it; call this inside one")
                 .with_source(e)
         })?;
-        runtime.spawn(run(running));
+        self.check_timers()?;
+        if !self.running.swap(true, Ordering::AcqRel) {
+            runtime.spawn(run(Running(Arc::clone(self))));
+        }
         Ok(())
     }
 
+    /// A runtime without timers says so in a panic only.
+    fn check_timers(&self) -> Result<()> {
+        let later = self.clock.now().saturating_add(Duration::from_secs(1));
+        let ask = || {
+            let mut timer = self.clock.sleep_until(later);
+            timer.poll_unpin(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        catch_unwind(AssertUnwindSafe(ask)).map(|_| ()).map_err(|_| {
+            Error::unexpected("this tokio runtime has no timers; build it with enable_time()")
+        })
+    }
+
     /// Takes a lease into care.
-    pub(crate) fn keep(&self, held: &Arc<Held>) {
-        if self.book.insert(held) {
-            self.wake.notify_one();
+    pub(crate) fn keep(self: &Arc<Self>, held: &Arc<Held>) {
+        let sooner = self.book.insert(held);
+        if sooner || !self.running.load(Ordering::Acquire) {
+            self.attend();
         }
     }
 
@@ -109,47 +126,48 @@ impl Keeper {
         match &verdict {
             Verdict::Held(_) => {
                 self.book.remove(held);
-                telemetry::hold_ended(self.name, held, now);
+                telemetry::hold_ended(self.can.name, held, now);
             }
             other => self.settle(held, other),
         }
         verdict
     }
 
-    /// Acts once on what a verdict says.
+    /// Acts once on a loss: forgets the lease and releases it in the background (F5), for the store may hold
+    /// it, or some of its keys, longer than we believe.
     fn settle(self: &Arc<Self>, held: &Arc<Held>, verdict: &Verdict) {
-        match verdict {
-            Verdict::Held(_) | Verdict::Released | Verdict::Lost { news: false, .. } => {}
-            Verdict::Lost { reason, news: true } => {
-                self.book.remove(held);
-                telemetry::lost(self.name, held, reason, self.clock.now());
-                match reason {
-                    // The store has dropped it; whoever waits in this process may try.
-                    LostReason::Gone | LostReason::Evicted(_) => {
-                        self.lines.released(held.lease.claims.keys());
-                    }
-                    // F5: released in the background, for the store may hold it longer than we believe.
-                    LostReason::Expired | LostReason::StoreUnreachable | LostReason::MaxHold => {
-                        self.release(Releasing::of(held, self.clock.now()));
-                    }
-                }
-            }
+        if let Verdict::Lost { reason, news: true } = verdict {
+            self.book.remove(held);
+            telemetry::lost(self.can.name, held, reason, self.clock.now());
+            self.release(vec![Releasing::of_lost(held)]);
+            // Whoever waits in this process may try.
+            self.lines.released(held.lease.claims.keys());
+        }
+    }
+
+    /// Notes that a lease's next wake may have changed.
+    fn reschedule(&self, held: &Arc<Held>) {
+        if self.book.reschedule(held) {
+            self.wake.notify_one();
         }
     }
 
     /// Releases in the background.
-    pub(crate) fn release(self: &Arc<Self>, releasing: Releasing) {
-        self.inbox.push_release(releasing);
+    pub(crate) fn release(self: &Arc<Self>, releases: Vec<Releasing>) {
+        for releasing in releases {
+            self.inbox.push_release(releasing);
+        }
         self.attend();
     }
 
     /// Finishes a request whose caller went away.
-    pub(crate) fn finish_call(self: &Arc<Self>, call: BoxFuture<'static, Option<Releasing>>) {
+    pub(crate) fn finish_call(self: &Arc<Self>, call: Orphaned) {
         self.inbox.push_call(call);
         self.attend();
     }
 
-    fn attend(self: &Arc<Self>) {
+    /// Wakes the task, and starts it if there is a runtime to start it on.
+    pub(crate) fn attend(self: &Arc<Self>) {
         if let Err(error) = self.ensure_running() {
             // The term is the backstop; the next acquire's Keeper takes the work up.
             tracing::debug!(%error, "background work waits for a runtime");
@@ -164,11 +182,32 @@ impl Keeper {
     }
 
     /// Ends when nothing is left to be released or finished, true, or at `until`, false.
-    pub(crate) async fn drained(&self, until: Duration) -> bool {
+    pub(crate) async fn drained(self: &Arc<Self>, until: Duration) -> bool {
+        self.attend();
         tokio::select! {
             biased;
             () = self.inbox.drained() => true,
             () = self.clock.sleep_until(until) => false,
+        }
+    }
+
+    /// What is said of a request that was not answered in time.
+    pub(crate) fn unanswered(&self, operation: &'static str, limit: Duration) -> Error {
+        let message = format!("the store did not answer within {limit:?}");
+        Error::unavailable(Effect::Unknown, message).with_context(self.can.name, operation)
+    }
+
+    /// Waits for an operation no longer than the limit.
+    pub(crate) async fn limited<T>(
+        &self,
+        operation: &'static str,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let until = self.clock.now().saturating_add(self.limit);
+        tokio::select! {
+            biased;
+            reply = request => reply,
+            () = self.clock.sleep_until(until) => Err(self.unanswered(operation, self.limit)),
         }
     }
 }
@@ -177,6 +216,14 @@ impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keeper").field("store", &self.store).finish_non_exhaustive()
     }
+}
+
+/// Turns a panic of a store into an error, so that it ends one request and not the Keeper.
+async fn caught<T>(request: impl Future<Output = T>) -> Result<T> {
+    AssertUnwindSafe(request)
+        .catch_unwind()
+        .await
+        .map_err(|_| Error::unexpected("the store panicked").with_effect(Effect::Unknown))
 }
 
 /// Says that the task has ended, however it ended.

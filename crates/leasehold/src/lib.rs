@@ -33,10 +33,10 @@ mod events;
 mod group;
 mod guard;
 mod held;
+mod ids;
 mod keeper;
 mod line;
 mod locker;
-mod own_ids;
 mod telemetry;
 mod waiting;
 

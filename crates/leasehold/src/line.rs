@@ -16,14 +16,15 @@ struct Line {
     claims: Claims,
     /// Fair: grants in the order of arrival.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// A lease on one of its keys was released through this `Locker`.
-    released: Notify,
+    /// A key of it may be free, as this `Locker` knows.
+    freed: Notify,
 }
 
 /// A place in a line; leaving is dropping it.
 pub(crate) struct Place {
     lines: Arc<Lines>,
-    line: Arc<Line>,
+    /// `Some` until it is dropped.
+    line: Option<Arc<Line>>,
     turn: Option<OwnedMutexGuard<()>>,
 }
 
@@ -33,19 +34,20 @@ impl Lines {
         let mut by_key = self.by_key();
         let known = by_key
             .get(&claims.first().key)
-            .and_then(|lines| lines.iter().find(|line| line.claims == *claims).map(Arc::clone));
+            .and_then(|lines| lines.iter().find(|line| line.claims == *claims))
+            .map(Arc::clone);
         let line = known.unwrap_or_else(|| {
             let line = Arc::new(Line {
                 claims: claims.clone(),
                 turn: Arc::default(),
-                released: Notify::new(),
+                freed: Notify::new(),
             });
             for key in claims.keys() {
                 by_key.entry(key.clone()).or_default().push(Arc::clone(&line));
             }
             line
         });
-        Place { lines: Arc::clone(self), line, turn: None }
+        Place { lines: Arc::clone(self), line: Some(line), turn: None }
     }
 
     /// Wakes the first of every line that waits for one of `keys`.
@@ -53,7 +55,7 @@ impl Lines {
         let by_key = self.by_key();
         for key in keys {
             for line in by_key.get(key).into_iter().flatten() {
-                line.released.notify_one();
+                line.freed.notify_one();
             }
         }
     }
@@ -76,13 +78,17 @@ impl Place {
     /// The place is lost if the future is dropped; drop the `Place` too.
     pub(crate) async fn first(&mut self) {
         if self.turn.is_none() {
-            self.turn = Some(Arc::clone(&self.line.turn).lock_owned().await);
+            self.turn = Some(Arc::clone(&self.line().turn).lock_owned().await);
         }
     }
 
-    /// Ends when a lease on one of the keys was released through this `Locker` since the last call.
-    pub(crate) async fn released(&self) {
-        self.line.released.notified().await;
+    /// Ends when a key of the line may have become free since the last call, as this `Locker` knows.
+    pub(crate) async fn freed(&self) {
+        self.line().freed.notified().await;
+    }
+
+    fn line(&self) -> &Arc<Line> {
+        self.line.as_ref().expect("a place has its line until it is dropped")
     }
 }
 
@@ -90,13 +96,15 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.turn = None;
         let mut by_key = self.lines.by_key();
-        // Two references are this place's and, per key, the map's; nobody can join while the map is locked.
-        if Arc::strong_count(&self.line) > 1 + self.line.claims.len() {
+        let Some(line) = self.line.take() else { return };
+        // Nobody can join or leave while the map is locked: of the references one is ours and one per key
+        // the map's, and each other is a place.
+        if Arc::strong_count(&line) > 1 + line.claims.len() {
             return;
         }
-        for key in self.line.claims.keys() {
+        for key in line.claims.keys() {
             if let Some(lines) = by_key.get_mut(key) {
-                lines.retain(|line| !Arc::ptr_eq(line, &self.line));
+                lines.retain(|other| !Arc::ptr_eq(other, &line));
                 if lines.is_empty() {
                     by_key.remove(key);
                 }

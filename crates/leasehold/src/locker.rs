@@ -1,15 +1,14 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    AnyStore, Capabilities, Claims, Clock, Error, Evict, Evicted, Filter, Health, Key, Lease,
-    Level, List, Note, Owner, Page, Record, Result, Store,
+    AnyStore, Capabilities, Claims, Clock, Effect, Error, Evict, Evicted, Filter, Health, Key,
+    Lease, Level, List, Note, Owner, Page, Record, Result, Store,
 };
 use leasehold_driver::SystemClock;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 
 use crate::acquiring::{Acquiring, What};
 use crate::group::Group;
@@ -28,10 +27,9 @@ pub struct Locker(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) can: Capabilities,
     pub(crate) note: Note,
     health: OnceCell<Health>,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
 }
 
 /// Sets what a [`Locker`] has beside its store.
@@ -59,8 +57,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets how long one operation may take before the front end stops waiting for it; by default 10 s, above
-    /// the stores' own limit, so that they can say what became of it.
+    /// Sets how long one operation is waited for; by default 10 s, above the stores' own limit, so that they
+    /// can say what became of it. A request that changes leases is then finished in the background.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -76,14 +74,12 @@ impl LockerBuilder {
 
     /// Makes the `Locker`. Nothing is sent; the store is checked at first use.
     pub fn build(self) -> Locker {
-        let can = self.store.capabilities();
-        let keeper = Keeper::new(self.store, can.name, self.clock, self.drift, self.limit);
+        let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
         Locker(Arc::new(Inner {
             keeper: Arc::new(keeper),
-            can,
             note: self.note.unwrap_or_else(this_process),
             health: OnceCell::new(),
-            closed: AtomicBool::new(false),
+            closed: watch::Sender::new(false),
         }))
     }
 }
@@ -100,7 +96,8 @@ impl Locker {
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
         let locks = Self::builder(crate::connect::open(url).await?).build();
-        locks.0.health().await?;
+        let keeper = &locks.0.keeper;
+        keeper.limited("check", locks.0.health()).await?;
         Ok(locks)
     }
 
@@ -162,14 +159,18 @@ impl Locker {
     /// it once, and counts its term from that.
     ///
     /// # Errors
-    /// `Lost` if the store no longer has it; else as any operation, and the lease is as it was.
+    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` holds it, or a release
+    /// of it is not finished; else as any operation, and the lease is as it was.
     ///
     /// # Cancel safety
     /// May be dropped; the lease may have been renewed.
     pub async fn adopt(&self, lease: Lease) -> Result<Guard> {
         let order = Order::adopting(&self.0, &lease)?;
-        self.0.ready().await?;
-        waiting::resume(&self.0, lease, &order).await?.map_err(Error::lease_lost)
+        let keeper = &self.0.keeper;
+        let limit = keeper.clock.now().saturating_add(keeper.limit);
+        self.0.ready(limit).await?;
+        let named = keeper.ids.try_name(&lease.id).ok_or_else(waiting::id_in_use)?;
+        waiting::resume(&self.0, lease, &order, named, limit).await?.map_err(Error::lease_lost)
     }
 
     /// The live records of `key`: who holds it, and until when.
@@ -220,7 +221,8 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn list_page(&self, request: &List) -> Result<Page> {
-        self.0.keeper.store.list(request).await
+        let keeper = &self.0.keeper;
+        keeper.limited("list", keeper.store.list(request)).await
     }
 
     /// Removes what has expired, or ends exactly the leases that are named, whoever holds them.
@@ -231,8 +233,9 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped; its effect is then unknown.
     pub async fn evict(&self, request: &Evict) -> Result<Evicted> {
-        let evicted = self.0.keeper.store.evict(request).await?;
-        self.0.keeper.lines.released(evicted.removed.iter().map(|target| &target.key));
+        let keeper = &self.0.keeper;
+        let evicted = keeper.limited("evict", keeper.store.evict(request)).await?;
+        keeper.lines.released(evicted.removed.iter().map(|target| &target.key));
         Ok(evicted)
     }
 
@@ -252,7 +255,8 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn check(&self) -> Result<Health> {
-        self.0.keeper.store.check().await
+        let keeper = &self.0.keeper;
+        keeper.limited("check", keeper.store.check()).await
     }
 
     /// The level that the store's settings supported when it was last looked at; L0 before that.
@@ -268,15 +272,16 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped and called again.
     pub async fn prepare(&self) -> Result<()> {
-        self.0.keeper.store.prepare().await
+        let keeper = &self.0.keeper;
+        keeper.limited("prepare", keeper.store.prepare()).await
     }
 
     /// What the store can do.
     pub fn capabilities(&self) -> Capabilities {
-        self.0.can
+        self.0.keeper.can
     }
 
-    /// Refuses new locks from now on, and waits until every dropped guard is released and every abandoned
+    /// Refuses new locks from now on, also to callers who wait already, and ends when every dropped guard is released and every abandoned
     /// request is finished. Open guards stay as they are.
     ///
     /// # Errors
@@ -285,12 +290,12 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped; new locks stay refused.
     pub async fn close(&self, limit: Duration) -> Result<()> {
-        self.0.closed.store(true, Ordering::Release);
-        let until = self.0.keeper.clock.now().saturating_add(limit);
-        if self.0.keeper.drained(until).await {
+        self.0.closed.send_replace(true);
+        let keeper = &self.0.keeper;
+        if keeper.drained(keeper.clock.now().saturating_add(limit)).await {
             return Ok(());
         }
-        Err(crate::held::unanswered(limit).with_context(self.0.can.name, "close"))
+        Err(keeper.unanswered("close", limit))
     }
 
     fn acquiring<E: Into<Error>>(&self, what: Result<What, E>) -> Acquiring<Guard> {
@@ -305,17 +310,39 @@ impl fmt::Debug for Locker {
 }
 
 impl Inner {
-    /// Must hold before anything is acquired: not closed, the store checked once, the Keeper running.
-    pub(crate) async fn ready(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::invalid_input("this Locker is closed; make another to lock again"));
+    /// Must hold before anything is acquired: the Keeper runs, and the store was checked once, by `limit`.
+    pub(crate) async fn ready(&self, limit: Duration) -> Result<()> {
+        if *self.closed.borrow() {
+            return Err(Self::closed_error());
         }
         self.keeper.ensure_running()?;
-        self.health().await.map(|_| ())
+        if self.health.initialized() {
+            return Ok(());
+        }
+        let started = self.keeper.clock.now();
+        tokio::select! {
+            biased;
+            health = self.health() => health.map(|_| ()),
+            () = self.keeper.clock.sleep_until(limit) => {
+                let waited = limit.saturating_sub(started);
+                Err(self.keeper.unanswered("check", waited).with_effect(Effect::None))
+            }
+        }
     }
 
     async fn health(&self) -> Result<&Health> {
         self.health.get_or_try_init(|| self.keeper.store.check()).await
+    }
+
+    /// Ends when the `Locker` is closed.
+    pub(crate) async fn closed(&self) {
+        // The sender lives as long as this does.
+        let closed = self.closed.subscribe().wait_for(|closed| *closed).await.is_ok();
+        debug_assert!(closed, "the sender is ours");
+    }
+
+    pub(crate) fn closed_error() -> Error {
+        Error::invalid_input("this Locker is closed; make another to lock again")
     }
 }
 

@@ -5,20 +5,21 @@ mod order;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::{
     Backoff, Clock, Effect, Error, ErrorKind, Exponential, Key, Lease, LeaseId, LeaseRenewed,
-    LostReason, Random, Renewal, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
+    LostReason, Random, Record, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
 };
 
 pub(crate) use self::order::Order;
-use crate::acquiring::{Options, What};
+use crate::acquiring::Options;
 use crate::attempt::{Tried, attempt};
 use crate::guard::Guard;
-use crate::held::{Held, Verdict};
+use crate::held::{Held, Verdict, renewal};
+use crate::ids::Named;
 use crate::keeper::Releasing;
 use crate::line::Place;
 use crate::locker::{Inner, Locker};
-use crate::own_ids::Named;
 use crate::telemetry;
 
 /// How often a waiter looks by itself although the store would wake it.
@@ -26,19 +27,12 @@ const PUSHED_POLL: Duration = Duration::from_secs(10);
 
 /// Asks for a lock until it is granted or the wait is over.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Options) -> Result<Guard> {
-    let started = inner.keeper.clock.now();
     let backoff = options.backoff.take();
-    let order = Order::new(inner, &options)?;
-    inner.ready().await?;
-    let mut waiting = Waiting::new(inner, order, backoff, started);
-    let resumed = match options.what {
-        What::Resume(lease) => waiting.resume(&lease).await,
-        What::Keys(_) | What::Claims(_) => Ok(None),
-    };
-    let outcome = match resumed {
-        Ok(None) => waiting.acquire().await,
-        Ok(Some(guard)) => Ok(guard),
-        Err(error) => Err(error),
+    let mut waiting = Waiting::new(inner, Order::new(inner, options)?, backoff);
+    let outcome = tokio::select! {
+        biased;
+        () = inner.closed() => Err(Inner::closed_error()),
+        outcome = waiting.acquire() => outcome,
     };
     let name = match outcome.as_ref().map_err(Error::kind) {
         Ok(_) => "granted",
@@ -46,35 +40,35 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Options) -> Result<
         Err(ErrorKind::TimedOut) => "timed_out",
         Err(_) => "failed",
     };
-    let waited = inner.keeper.clock.now().saturating_sub(started);
-    telemetry::waited(inner.can.name, waiting.order.label.as_ref(), name, waited);
+    let waited = inner.keeper.clock.now().saturating_sub(waiting.started);
+    telemetry::waited(inner.keeper.can.name, waiting.order.label(), name, waited);
     outcome
 }
 
-/// Renews a lease once and counts from that; says why if it has ended.
+/// Renews a lease that is in nobody's care here once, by `limit`, and counts from that; says why if it has
+/// ended.
 pub(crate) async fn resume(
     inner: &Arc<Inner>,
-    lease: Lease,
+    mut lease: Lease,
     order: &Order,
+    named: Arc<Named>,
+    limit: Duration,
 ) -> Result<Result<Guard, LostReason>> {
     let keeper = &inner.keeper;
-    let mut renewal = Renewal::extend(lease.id.clone(), lease.claims.clone(), order.plan.term);
-    if let Some(owner) = &lease.owner {
-        renewal = renewal.with_owner(owner.clone());
+    let ask = renewal(&lease, order.plan.term);
+    let (sent, remaining) = match keeper.renew_stranger(ask, limit).await? {
+        (sent, LeaseRenewed::Held(remaining)) => (sent, remaining),
+        (_, LeaseRenewed::Lost(reason)) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
+        (_, LeaseRenewed::Failed(error)) => return Err(error),
+    };
+    lease.ttl = order.ttl;
+    let now = keeper.clock.now();
+    let held = Held::new(lease, false, order.plan_from(sent), named, (sent, now), remaining);
+    if let Verdict::Lost { reason, .. } = held.verdict(now) {
+        keeper.release(vec![Releasing::of_lost(&held)]);
+        return Ok(Err(reason));
     }
-    match keeper.renew_one(renewal).await? {
-        (_, LeaseRenewed::Lost(reason)) => Ok(Err(reason.unwrap_or(LostReason::Gone))),
-        (_, LeaseRenewed::Failed(error)) => Err(error),
-        (sent, LeaseRenewed::Held(remaining)) => {
-            let plan = order.plan_from(sent);
-            let held = Held::new(lease, false, plan, None, sent, remaining);
-            let guard = Guard::new(held, Locker(Arc::clone(inner)));
-            match guard.verdict() {
-                Verdict::Lost { reason, .. } => Ok(Err(reason)),
-                Verdict::Held(_) | Verdict::Released => Ok(Ok(guard)),
-            }
-        }
-    }
+    Ok(Ok(Guard::new(held, Locker(Arc::clone(inner)))))
 }
 
 /// One caller's wait.
@@ -89,6 +83,7 @@ struct Waiting<'a> {
     tries: u32,
     pauses: u32,
     wakeups: Option<Wakeups>,
+    holder: Option<Box<Record>>,
 }
 
 /// When the wait ends; never, if `at` is `None`.
@@ -127,12 +122,8 @@ enum Pause {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(
-        inner: &'a Arc<Inner>,
-        order: Order,
-        backoff: Option<Box<dyn Backoff>>,
-        started: Duration,
-    ) -> Self {
+    fn new(inner: &'a Arc<Inner>, order: Order, backoff: Option<Box<dyn Backoff>>) -> Self {
+        let started = inner.keeper.clock.now();
         let at = match order.wait {
             Wait::UpTo(limit) => Some(started.saturating_add(limit)),
             Wait::No | Wait::Attempts(_) | Wait::Forever => None,
@@ -154,24 +145,7 @@ impl<'a> Waiting<'a> {
             tries: 0,
             pauses: 0,
             wakeups: None,
-        }
-    }
-
-    /// Goes on with a lease that still lives; `None` if it has ended.
-    async fn resume(&mut self, lease: &Lease) -> Result<Option<Guard>> {
-        loop {
-            let error = match resume(self.inner, lease.clone(), &self.order).await {
-                Ok(resumed) => return Ok(resumed.ok()),
-                Err(error) => error,
-            };
-            if !error.is_retryable() || self.is_over() {
-                return Err(error);
-            }
-            self.tries += 1;
-            let miss = self.store_failed(error);
-            if self.pause(&miss, None).await != Pause::Over {
-                return Err(self.failure(miss));
-            }
+            holder: None,
         }
     }
 
@@ -216,97 +190,112 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Makes one try under an id of its own (C3). `Err` ends the wait.
+    /// Makes one try. `Err` ends the wait.
     async fn try_once(&mut self, last: bool) -> Result<Result<Guard, Miss>> {
-        let keeper = &self.inner.keeper;
-        let (id, named) = match self.order.lease_id.clone() {
-            None => (LeaseId::mint()?, None),
-            Some(id) => match self.name_own_id(&id).await {
-                Some(named) => (id, Some(named)),
-                None => return Ok(Err(self.id_in_use())),
-            },
-        };
         self.tries += 1;
-        let now = keeper.clock.now();
-        let operation_end = now.saturating_add(keeper.limit);
+        let now = self.inner.keeper.clock.now();
+        let operation_end = now.saturating_add(self.inner.keeper.limit);
         let limit = match self.time_out.at {
-            Some(deadline) if !last => operation_end.min(deadline),
+            Some(at) if !last => operation_end.min(at),
             _ => operation_end,
         };
-        let request = self.order.request(id.clone(), now);
-        let tried = attempt(keeper, request, named.clone(), limit).await;
-        telemetry::tried(self.inner.can.name, self.order.label.as_ref(), &tried);
+        let tried = match self.inner.ready(limit).await {
+            Ok(()) => self.resume_or_ask(last, limit).await,
+            Err(error) => Err(error),
+        };
+        match tried {
+            // C10: a store failure is kept as such; only one that may pass is waited for.
+            Err(error) if error.is_retryable() => Ok(Err(Miss {
+                retry_after: error.retry_after(),
+                ..self.miss(WaitCause::Store(error))
+            })),
+            other => other,
+        }
+    }
+
+    /// Goes on with the lease that is to be resumed; asks for a new one once that has ended.
+    async fn resume_or_ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Miss>> {
+        let Some(lease) = self.order.resuming.clone() else {
+            return self.ask(last, limit).await;
+        };
+        let named = self.name(&lease.id, last).await?;
+        match resume(self.inner, lease, &self.order, named, limit).await? {
+            Ok(guard) => Ok(Ok(guard)),
+            Err(_) => {
+                self.order.resuming = None;
+                self.ask(last, limit).await
+            }
+        }
+    }
+
+    /// Asks for a new lease, under an id of its own (C3).
+    async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Miss>> {
+        let keeper = &self.inner.keeper;
+        let id = self.order.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
+        let named = self.name(&id, last).await?;
+        let request = self.order.request(id.clone(), keeper.clock.now());
+        let tried = attempt(keeper, request, Arc::clone(&named), limit).await;
+        telemetry::tried(keeper.can.name, self.order.label(), &tried);
         match tried {
             Tried::Granted { granted, sent } => {
-                let held = self.order.held(id, &granted, sent, named);
-                // A grant is the caller's only while its deadline has not passed.
-                if !matches!(held.verdict(keeper.clock.now()), Verdict::Held(_)) {
-                    keeper.release(Releasing::of(&held, keeper.clock.now()));
-                    return Ok(Err(self.validity_spent()));
-                }
-                let guard = Guard::new(held, Locker(Arc::clone(self.inner)));
-                if !self.order.plan.term.is_never() {
-                    return Ok(Ok(guard));
-                }
-                // F6: until the store has made it endless the guard is ours, and dropping it releases.
-                match make_endless(&guard, &*keeper.clock).await {
-                    Ok(()) if guard.is_held() => Ok(Ok(guard)),
-                    Err(error) if error.kind() != ErrorKind::Lost => Err(error),
-                    Ok(()) | Err(_) => Ok(Err(self.validity_spent())),
-                }
+                let now = keeper.clock.now();
+                let held = self.order.held(id, &granted, (sent, now), named);
+                self.hand_out(held, limit).await
             }
-            Tried::Refused(refused) => Ok(Err(Miss {
-                cause: WaitCause::Held(match refused.why {
-                    Why::Held(holder) => holder,
-                    Why::Busy | Why::Queued => None,
-                }),
-                key: refused.key,
-                retry_after: refused.retry_after,
-            })),
-            // C10: a store failure is kept as such; only one that may pass is waited for.
-            Tried::Failed(error) if error.is_retryable() => Ok(Err(self.store_failed(error))),
+            Tried::Refused(refused) => {
+                if let Why::Held(holder) = refused.why {
+                    self.holder = holder;
+                }
+                let (key, retry_after) = (refused.key, refused.retry_after);
+                Ok(Err(Miss { key, cause: WaitCause::Held, retry_after }))
+            }
             Tried::Failed(error) => Err(error),
         }
     }
 
-    /// Takes the caller's own id once nothing else names it; `None` if there is no time for that.
-    async fn name_own_id(&mut self, id: &LeaseId) -> Option<Arc<Named>> {
-        let ids = &self.inner.keeper.own_ids;
-        if self.order.wait == Wait::No {
-            return ids.try_name(id);
+    /// A grant becomes the caller's only while its deadline has not passed, and one without end only when
+    /// the store has made it so (F6): until then the guard is ours, and dropping it releases.
+    async fn hand_out(&mut self, held: Held, limit: Duration) -> Result<Result<Guard, Miss>> {
+        let keeper = &self.inner.keeper;
+        if !matches!(held.verdict(keeper.clock.now()), Verdict::Held(_)) {
+            keeper.release(vec![Releasing::of_held(&held)]);
+            return Ok(Err(self.miss(WaitCause::ValiditySpent)));
         }
-        tokio::select! {
-            biased;
-            named = ids.name(id) => Some(named),
-            () = self.time_out.over() => None,
+        let guard = Guard::new(held, Locker(Arc::clone(self.inner)));
+        if self.order.plan.term.is_never() {
+            make_endless(&guard, &*keeper.clock, limit).await?;
         }
+        if guard.is_held() {
+            return Ok(Ok(guard));
+        }
+        Ok(Err(self.miss(WaitCause::ValiditySpent)))
+    }
+
+    /// Takes an id once nothing else names it.
+    async fn name(&mut self, id: &LeaseId, last: bool) -> Result<Arc<Named>> {
+        let ids = &self.inner.keeper.ids;
+        let named = if last || self.order.wait == Wait::No {
+            ids.try_name(id)
+        } else {
+            tokio::select! {
+                biased;
+                named = ids.name(id) => Some(named),
+                () = self.time_out.over() => None,
+            }
+        };
+        named.ok_or_else(id_in_use)
     }
 
     fn miss(&self, cause: WaitCause) -> Miss {
         Miss { key: self.order.claims.first().key.clone(), cause, retry_after: None }
     }
 
-    fn store_failed(&self, error: Error) -> Miss {
-        Miss { retry_after: error.retry_after(), ..self.miss(WaitCause::Store(error)) }
-    }
-
-    fn validity_spent(&self) -> Miss {
-        self.miss(WaitCause::ValiditySpent)
-    }
-
-    fn id_in_use(&self) -> Miss {
-        self.miss(WaitCause::Store(Error::unavailable(
-            Effect::None,
-            "an earlier request or lease with the same lease id is not finished; \
-             release it, wait, or use another id",
-        )))
-    }
-
     /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).
     async fn subscribe(&mut self, miss: &Miss) -> bool {
-        let wanted = self.inner.can.push
+        let keeper = &self.inner.keeper;
+        let wanted = keeper.can.push
             && self.wakeups.is_none()
-            && matches!(miss.cause, WaitCause::Held(_))
+            && matches!(miss.cause, WaitCause::Held)
             && !matches!(self.order.wait, Wait::Attempts(_));
         if !wanted {
             return false;
@@ -314,7 +303,7 @@ impl<'a> Waiting<'a> {
         let keys: Vec<Key> = self.order.claims.keys().cloned().collect();
         let subscribed = tokio::select! {
             biased;
-            subscribed = self.inner.keeper.store.subscribe(&keys) => subscribed,
+            subscribed = keeper.limited("subscribe", keeper.store.subscribe(&keys)) => subscribed,
             () = self.time_out.over() => return false,
         };
         match subscribed {
@@ -333,7 +322,7 @@ impl<'a> Waiting<'a> {
     async fn pause(&mut self, miss: &Miss, place: Option<&Place>) -> Pause {
         let clock = Arc::clone(&self.inner.keeper.clock);
         let pushed =
-            self.wakeups.is_some() && !self.own_backoff && matches!(miss.cause, WaitCause::Held(_));
+            self.wakeups.is_some() && !self.own_backoff && matches!(miss.cause, WaitCause::Held);
         let poll = if pushed {
             let fifth = PUSHED_POLL / 5;
             Some(PUSHED_POLL - fifth / 2 + self.random.up_to(fifth))
@@ -347,40 +336,55 @@ impl<'a> Waiting<'a> {
         let pause = tokio::select! {
             biased;
             () = hint(self.wakeups.as_mut()) => Pause::Over,
-            () = released(place) => Pause::Over,
+            () = freed(place) => Pause::Over,
             () = clock.sleep_until(next) => Pause::Over,
             () = self.time_out.over() => Pause::TimeOut,
         };
+        // One try answers every hint that came so far.
+        while hint(self.wakeups.as_mut()).now_or_never().is_some() {}
+        // A pause of no time must not keep other tasks from running.
+        tokio::task::yield_now().await;
         if self.time_out.is_over() { Pause::TimeOut } else { pause }
     }
 
-    fn failure(&self, miss: Miss) -> Error {
+    fn failure(&mut self, miss: Miss) -> Error {
         let waited = self.inner.keeper.clock.now().saturating_sub(self.started);
+        let report = |cause| {
+            WaitReport::new(miss.key, waited, self.tries, cause).with_holder(self.holder.take())
+        };
         match (self.order.wait, miss.cause) {
             (Wait::No, WaitCause::Store(error)) => error,
-            (Wait::No, cause @ WaitCause::Held(_)) => {
-                Error::held(WaitReport::new(miss.key, waited, self.tries, cause))
-            }
-            (_, cause) => Error::timed_out(WaitReport::new(miss.key, waited, self.tries, cause)),
+            (Wait::No, WaitCause::Held) => Error::held(report(WaitCause::Held)),
+            (_, cause) => Error::timed_out(report(cause)),
         }
     }
 }
 
-/// Asks until it is answered or the finite term is over.
-async fn make_endless(guard: &Guard, clock: &dyn Clock) -> Result<()> {
+/// Asks until it is answered, the finite term is over, or the limit.
+async fn make_endless(guard: &Guard, clock: &dyn Clock, limit: Duration) -> Result<()> {
     let mut pause = Duration::from_millis(10);
     loop {
-        match guard.renew_to_never().await {
-            Err(error) if error.is_retryable() && guard.is_held() => {
-                clock.sleep_until(clock.now().saturating_add(pause)).await;
-                pause = (pause * 2).min(Duration::from_secs(1));
-                if !guard.is_held() {
-                    return Err(error);
-                }
-            }
-            other => return other,
+        let error = match guard.renew_until(limit).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Lost => return Ok(()),
+            Err(error) => error,
+        };
+        let next = clock.now().saturating_add(pause);
+        if !error.is_retryable() || next >= limit || !guard.is_held() {
+            return Err(error);
         }
+        clock.sleep_until(next).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
     }
+}
+
+/// What is said of an id that something else still names.
+pub(crate) fn id_in_use() -> Error {
+    Error::unavailable(
+        Effect::None,
+        "an earlier request or lease with the same lease id is not finished here; \
+         release it, wait, or use another id",
+    )
 }
 
 async fn hint(wakeups: Option<&mut Wakeups>) {
@@ -390,9 +394,9 @@ async fn hint(wakeups: Option<&mut Wakeups>) {
     }
 }
 
-async fn released(place: Option<&Place>) {
+async fn freed(place: Option<&Place>) {
     match place {
-        Some(place) => place.released().await,
+        Some(place) => place.freed().await,
         None => std::future::pending().await,
     }
 }

@@ -87,14 +87,37 @@ async fn a_late_reply_to_the_keepers_renewal_is_not_believed() {
 async fn a_lost_lease_is_released_in_the_background() {
     let store = Flaky::new();
     let locks = store.locks();
-    let guard = locks.lock("k").ttl(secs(6)).lock_delay(secs(60)).keepalive(Keepalive::Off).await;
-    let guard = guard.unwrap();
+    let guard = locks.lock("k").ttl(secs(6)).keepalive(Keepalive::Off).await.unwrap();
     let id = guard.lease().id.clone();
     assert_eq!(guard.lost().await, LostReason::Expired);
-    assert!(!store.is_free("k").await, "the store keeps it for the lock delay");
+    assert!(!store.is_free("k").await, "the store counts longer than the holder");
     store.until(|log| log.contains(&Sent::Release(vec![id.clone()]))).await;
+    locks.close(ms(1)).await.unwrap();
+    assert!(store.is_free("k").await);
     assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Expired));
     assert_eq!(store.released(&id), 1, "the guard's own release asked nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_keeps_a_lost_lock_for_the_lock_delay_and_a_released_one_not() {
+    for (keeps, keepalive) in
+        [(true, Keepalive::Off), (false, Keepalive::Off), (true, Keepalive::Auto)]
+    {
+        let store = Flaky::that_can(|can| can.keep = keeps);
+        let locks = store.locks();
+        let lock = locks.lock("k").ttl(secs(10)).lock_delay(secs(20)).keepalive(keepalive);
+        let guard = lock.await.unwrap();
+        store.down(Fault::Hang);
+        guard.lost().await;
+        store.up();
+        let lost = store.now();
+        store.until_free("k").await;
+        let kept = store.now() - lost;
+        assert!(kept >= secs(20) && kept < secs(21), "{kept:?}");
+        let guard = locks.lock("k").lock_delay(secs(20)).await.unwrap();
+        guard.release().await.unwrap();
+        assert!(store.is_free("k").await);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,13 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
 
 use leasehold::{
     Claim, Claims, Effect, Error, ErrorKind, Key, LeaseId, LeaseReleased, LocalStore, Locker, Mode,
-    Remaining, Ttl, Wait,
+    Remaining, Wait,
 };
-use support::{Fault, Flaky, Sent, ms, secs, taken};
+use support::{Fault, Flaky, Sent, secs, taken};
 
 #[tokio::test(start_paused = true)]
 async fn release_says_what_the_store_answered() {
@@ -125,8 +124,8 @@ async fn a_group_acts_on_what_this_locker_holds_under_its_label() {
     assert!(group.try_lock("a").await.unwrap().is_none(), "an owner is no identity");
     assert_eq!(group.leases().len(), 2);
     assert_eq!(group.list().await.unwrap().len(), 4);
-    assert!(group.renew().await.unwrap().iter().all(|(_, outcome)| outcome.is_ok()));
-    let ended = group.release().await.unwrap();
+    assert!(group.renew().await.iter().all(|(_, outcome)| outcome.is_ok()));
+    let ended = group.release().await;
     let ids: Vec<_> = ended.iter().map(|(id, _)| id.clone()).collect();
     assert_eq!(ids, [b.lease().id.clone(), a.lease().id.clone()], "newest first");
     assert!(ended.iter().all(|(_, outcome)| matches!(outcome, LeaseReleased::Released)));
@@ -142,7 +141,10 @@ async fn a_group_release_that_fails_goes_on_in_the_background() {
     let group = locks.owner("o").unwrap();
     let _guards = (group.lock("a").await.unwrap(), group.lock("b").await.unwrap());
     store.on_release([Fault::LostRequest]);
-    assert_eq!(group.release().await.unwrap_err().effect(), Effect::Unknown);
+    let ended = group.release().await;
+    let failed =
+        |o: &LeaseReleased| matches!(o, LeaseReleased::Failed(e) if e.effect() == Effect::Unknown);
+    assert!(ended.len() == 2 && ended.iter().all(|(_, outcome)| failed(outcome)), "{ended:?}");
     store.until_free("a").await;
     store.until_free("b").await;
 }
@@ -182,15 +184,6 @@ async fn close_refuses_new_locks_and_waits_for_what_was_dropped() {
     drop(guard);
     let error = locks.close(secs(1)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ttl_below_the_stores_minimum_is_raised_and_shown() {
-    let store = Flaky::new();
-    let guard = store.locks().lock("k").ttl(ms(10)).await.unwrap();
-    assert_eq!(guard.lease().ttl, Ttl::new(ms(10)).unwrap());
-    let error = store.locks().lock("k").ttl(Duration::MAX).await.unwrap_err();
-    assert!(error.to_string().contains("10 ms to 10 years"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

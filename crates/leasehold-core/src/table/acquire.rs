@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::entry::expiry;
 use super::{Holder, State, Table};
 use crate::{
-    Acquire, Acquired, Claim, Error, FencingToken, Granted, Mode, Now, Refused, Remaining, Result,
-    Why,
+    Acquire, Acquired, Claim, Error, FencingToken, Granted, LeaseId, Mode, Now, Refused, Remaining,
+    Result, Why,
 };
 
 impl Table {
@@ -62,7 +62,7 @@ impl Table {
         let mut first = None;
         let mut longest = Remaining::For(Duration::ZERO);
         for claim in request.claims() {
-            if let Some(holder) = self.blocker(claim, now) {
+            if let Some(holder) = self.blocker(request.id(), claim, now) {
                 longest = longest.max(holder.remaining(now));
                 first.get_or_insert((claim, holder));
             }
@@ -73,17 +73,24 @@ impl Table {
     }
 
     /// The live holder whose end the claim awaits.
-    fn blocker(&self, claim: &Claim, now: Now) -> Option<&Holder> {
+    fn blocker(&self, id: &LeaseId, claim: &Claim, now: Now) -> Option<&Holder> {
         let entry = self.keys.get(&claim.key)?;
         let live = || entry.holders.iter().filter(|holder| holder.is_live(now));
         match claim.mode {
             Mode::Exclusive => live().max_by_key(|holder| holder.remaining(now)),
-            Mode::Shared { max } => live().find(|holder| !holder.mode.is_shared()).or_else(|| {
-                let max = usize::try_from(max?.get()).unwrap_or(usize::MAX);
-                let mut holders: Vec<_> = live().collect();
-                holders.sort_by_key(|holder| holder.remaining(now));
-                holders.len().checked_sub(max).map(|at| holders[at])
-            }),
+            Mode::Shared { max } => {
+                let exclusive = live().find(|holder| !holder.mode.is_shared());
+                // The id's own live record can only be one that is kept; a grant would cut it short.
+                let kept = live().find(|holder| holder.id.as_ref() == Some(id));
+                let limiting = max.and_then(|max| {
+                    let max = usize::try_from(max.get()).unwrap_or(usize::MAX);
+                    let mut holders: Vec<_> = live().collect();
+                    holders.sort_by_key(|holder| holder.remaining(now));
+                    holders.len().checked_sub(max).map(|at| holders[at])
+                });
+                let blockers = [exclusive, kept, limiting].into_iter().flatten();
+                blockers.max_by_key(|holder| holder.remaining(now))
+            }
         }
     }
 
@@ -125,5 +132,54 @@ impl Table {
         }
         let remaining = Remaining::For(expiry(now, term) - now.boot);
         Ok(Granted::new(Some(token), remaining, true))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Claims, Ending, Key, LeaseReleased, Release, Ttl};
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u32) -> Now {
+        Now { boot: S * (100 + seconds), wall_micros: 1_000_000 * u64::from(100 + seconds) }
+    }
+
+    fn refused(acquired: Result<Acquired>) -> Option<Duration> {
+        match acquired {
+            Ok(Acquired::Refused(refused)) => refused.retry_after,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_kept_reader_is_not_acquired_again_with_its_id() {
+        let key = Key::new("job").unwrap();
+        let shared = |max| Claims::one(key.clone(), Mode::Shared { max });
+        let ask = |id: &LeaseId, max, term| {
+            Acquire::new(id.clone(), shared(max), Ttl::new(term).unwrap())
+        };
+        let ids = ["kept", "other"].map(|id| LeaseId::foreign(id.as_bytes()).unwrap());
+        let mut table = Table::default();
+        for id in &ids {
+            assert!(matches!(
+                table.acquire(&ask(id, None, 30 * S), at(0)),
+                Ok(Acquired::Granted(granted)) if granted.fresh
+            ));
+        }
+        let keep = Ending::new(ids[0].clone(), [key.clone()]).with_keep(9 * S);
+        let released = table.release(&Release::new(vec![keep]), at(0));
+        assert!(matches!(released.leases[..], [LeaseReleased::Kept(rest)] if rest == 9 * S));
+        let before = table.clone();
+        assert_eq!(refused(table.acquire(&ask(&ids[0], None, S), at(1))), Some(8 * S));
+        // Both the own record and the limit stand in the way; the later end is told.
+        let limit = std::num::NonZeroU32::new(1);
+        assert_eq!(refused(table.acquire(&ask(&ids[0], limit, S), at(1))), Some(29 * S));
+        assert_eq!(table, before);
+        assert!(matches!(
+            table.acquire(&ask(&ids[0], None, S), at(9)),
+            Ok(Acquired::Granted(granted)) if granted.fresh
+        ));
     }
 }

@@ -31,14 +31,14 @@ impl Book {
         pages.enqueue(held.number, wake)
     }
 
-    /// Notes that a lease's next wake may have changed.
-    pub(super) fn reschedule(&self, held: &Arc<Held>) {
+    /// Notes that a lease's next wake may have changed; true if the Keeper must be woken.
+    pub(super) fn reschedule(&self, held: &Arc<Held>) -> bool {
         let mut pages = self.pages();
         let wake = held.next_wake();
-        let Some((_, known)) = pages.leases.get_mut(&held.number) else { return };
+        let Some((_, known)) = pages.leases.get_mut(&held.number) else { return false };
         let before = std::mem::replace(known, wake);
         pages.dequeue(held.number, before);
-        pages.enqueue(held.number, wake);
+        pages.enqueue(held.number, wake)
     }
 
     /// Forgets a lease.

@@ -4,6 +4,7 @@ use leasehold_core::BoxFuture;
 use tokio::sync::Notify;
 
 use super::Releasing;
+use crate::call::Orphaned;
 
 /// Work for the Keeper that somebody else left behind.
 #[derive(Default)]
@@ -14,9 +15,13 @@ pub(super) struct Inbox {
 
 #[derive(Default)]
 struct Post {
-    calls: Vec<(Unfinishing, BoxFuture<'static, Option<Releasing>>)>,
-    releases: Vec<(Unfinishing, Releasing)>,
+    calls: Calls,
+    releases: Releases,
+    listening: Vec<BoxFuture<'static, ()>>,
 }
+
+pub(super) type Calls = Vec<(Unfinishing, Orphaned)>;
+pub(super) type Releases = Vec<(Unfinishing, Releasing)>;
 
 #[derive(Default)]
 struct Unfinished {
@@ -27,12 +32,8 @@ struct Unfinished {
 /// One piece of work that is not finished; dropped when it is.
 pub(super) struct Unfinishing(Arc<Unfinished>);
 
-/// What was in the inbox.
-pub(super) type Calls = Vec<(Unfinishing, BoxFuture<'static, Option<Releasing>>)>;
-pub(super) type Releases = Vec<(Unfinishing, Releasing)>;
-
 impl Inbox {
-    pub(super) fn push_call(&self, call: BoxFuture<'static, Option<Releasing>>) {
+    pub(super) fn push_call(&self, call: Orphaned) {
         let unfinished = Unfinishing::one(&self.unfinished);
         self.post().calls.push((unfinished, call));
     }
@@ -42,9 +43,19 @@ impl Inbox {
         self.post().releases.push((unfinished, releasing));
     }
 
-    pub(super) fn take(&self) -> (Calls, Releases) {
-        let mut post = self.post();
-        (std::mem::take(&mut post.calls), std::mem::take(&mut post.releases))
+    /// Takes back what a task that ended had not finished.
+    pub(super) fn take_back(&self, releases: &mut Releases) {
+        self.post().releases.append(releases);
+    }
+
+    /// Leaves a request to be listened to whose answer nothing depends on.
+    pub(super) fn listen(&self, listening: BoxFuture<'static, ()>) {
+        self.post().listening.push(listening);
+    }
+
+    pub(super) fn take(&self) -> (Calls, Releases, Vec<BoxFuture<'static, ()>>) {
+        let post = std::mem::take(&mut *self.post());
+        (post.calls, post.releases, post.listening)
     }
 
     pub(super) fn is_empty(&self) -> bool {

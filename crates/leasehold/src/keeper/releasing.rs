@@ -1,71 +1,155 @@
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    BoxFuture, Ending, LeaseReleased, MAX_ENTRIES, Random, Release, Result, Store,
+    Acquire, BoxFuture, Ending, LeaseReleased, MAX_ENTRIES, Random, Release, Result, Store,
 };
 
-use super::Keeper;
-use super::inbox::Releases;
+use super::inbox::{Releases, Unfinishing};
+use super::{Keeper, caught};
+use crate::call::{Abandoned, Call, Orphaned};
 use crate::held::Held;
-use crate::own_ids::Named;
+use crate::ids::Named;
 
-/// One lease to end in the background.
+/// One lease to end.
 #[derive(Debug, Clone)]
 pub(crate) struct Releasing {
-    pub(crate) ending: Ending,
+    ending: Ending,
+    /// Until when its keys stay taken.
+    keep_until: Duration,
+    /// The longest term that the store may still count, for a lease that has one.
+    term: Option<Duration>,
     /// Until when it is worth trying; `None` for ever.
-    pub(crate) until: Option<Duration>,
-    /// Bars the caller's own id until this is answered.
+    until: Option<Duration>,
+    /// Bars the id until this is answered.
     #[expect(dead_code, reason = "held, not read")]
-    pub(crate) named: Option<Arc<Named>>,
+    named: Arc<Named>,
 }
 
 /// The shortest and the longest pause before a failed release is sent again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
+/// For how long a request is listened to that was given up and whose lease has been released beside it.
+const LISTEN: Duration = Duration::from_secs(60);
+
 impl Releasing {
-    pub(crate) fn of(held: &Held, now: Duration) -> Self {
-        Self { ending: held.ending(now), until: held.store_term_end(), named: held.named.clone() }
+    /// What an acquire may leave behind that is sent from now on.
+    pub(crate) fn of_request(request: &Acquire, named: Arc<Named>, now: Duration) -> Self {
+        let term = request.term().duration();
+        Self {
+            ending: Ending::new(request.id().clone(), request.claims().keys().cloned()),
+            keep_until: Duration::ZERO,
+            term,
+            until: term.map(|term| now.saturating_add(term)),
+            named,
+        }
+    }
+
+    /// A lease that its holder gives back: its keys stay taken for the rest of `min_hold`.
+    pub(crate) fn of_held(held: &Held) -> Self {
+        Self {
+            ending: Ending::new(held.lease.id.clone(), held.lease.claims.keys().cloned()),
+            keep_until: held.plan.min_hold_until.unwrap_or_default(),
+            term: held.plan.term.duration(),
+            until: held.store_until(),
+            named: Arc::clone(&held.named),
+        }
+    }
+
+    /// A lease that was lost: its keys stay taken for the lock delay too, counted from the loss.
+    pub(crate) fn of_lost(held: &Held) -> Self {
+        let mut releasing = Self::of_held(held);
+        if !held.plan.lock_delay.is_zero() {
+            let delayed = held.ended_at().saturating_add(held.plan.lock_delay);
+            releasing.keep_until = releasing.keep_until.max(delayed);
+        }
+        releasing
+    }
+
+    /// A request for it may have acted as late as `now`.
+    pub(crate) fn acted_by(mut self, now: Duration) -> Self {
+        let end = self.term.map(|term| now.saturating_add(term));
+        self.until = end.zip(self.until).map(|(end, until)| end.max(until));
+        self
+    }
+
+    fn ending(&self, now: Duration) -> Ending {
+        self.ending.clone().with_keep(self.keep_until.saturating_sub(now))
     }
 }
 
 impl Keeper {
     /// What is to be done, as futures that end when it is.
     pub(super) fn take_work(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
-        let (calls, mut releases) = self.inbox.take();
-        let mut work: Vec<BoxFuture<'static, ()>> = Vec::with_capacity(calls.len() + 1);
+        let (calls, releases, mut work) = self.inbox.take();
         for (unfinished, call) in calls {
-            let keeper = Arc::clone(self);
-            work.push(Box::pin(async move {
-                if let Some(releasing) = call.await {
-                    keeper.release(releasing);
-                }
-                drop(unfinished);
-            }));
+            work.push(Box::pin(Arc::clone(self).finish_orphaned(unfinished, call)));
         }
-        while !releases.is_empty() {
-            let batch = releases.split_off(releases.len().saturating_sub(MAX_ENTRIES));
-            work.push(Box::pin(Arc::clone(self).release_batch(batch)));
+        // A store that cannot keep a key taken is asked to free it when the time has come.
+        let now = self.clock.now();
+        let waits = |releasing: &Releasing| !self.can.keep && releasing.keep_until > now;
+        let (later, mut at_once): (Releases, Releases) =
+            releases.into_iter().partition(|(_, releasing)| waits(releasing));
+        for one in later {
+            let at = one.1.keep_until;
+            work.push(Box::pin(Arc::clone(self).release_batch(vec![one], Some(at))));
+        }
+        while !at_once.is_empty() {
+            let batch = at_once.split_off(at_once.len().saturating_sub(MAX_ENTRIES));
+            work.push(Box::pin(Arc::clone(self).release_batch(batch, None)));
         }
         work
     }
 
+    /// Learns the reply of a request whose caller went away, and releases what it won. One that is not
+    /// answered within the limit is listened to for a while longer, beside a release of what it may win.
+    async fn finish_orphaned(self: Arc<Self>, unfinished: Unfinishing, call: Orphaned) {
+        let mut fallback = Fallback { keeper: Arc::clone(&self), releases: call.fallback };
+        let answer = caught(call.future);
+        tokio::pin!(answer);
+        let until = self.clock.now().saturating_add(self.limit);
+        let answered = tokio::select! {
+            biased;
+            answered = &mut answer => Some(answered),
+            () = self.clock.sleep_until(until) => None,
+        };
+        let fallback = std::mem::take(&mut fallback.releases);
+        match answered {
+            Some(Ok(left)) => self.release(left),
+            Some(Err(_)) => self.release(fallback),
+            None => {
+                let now = self.clock.now();
+                self.release(fallback.into_iter().map(|lease| lease.acted_by(now)).collect());
+                drop(unfinished);
+                let until = now.saturating_add(LISTEN);
+                let late = tokio::select! {
+                    biased;
+                    late = &mut answer => late.unwrap_or_default(),
+                    () = self.clock.sleep_until(until) => Vec::new(),
+                };
+                self.release(late);
+            }
+        }
+    }
+
     /// Sends releases until each is answered or its term has passed.
-    async fn release_batch(self: Arc<Self>, mut batch: Releases) {
+    async fn release_batch(self: Arc<Self>, batch: Releases, at: Option<Duration>) {
+        let mut batch = Batch { keeper: Arc::clone(&self), releases: batch };
+        if let Some(at) = at {
+            self.clock.sleep_until(at).await;
+        }
         let mut random = Random::seeded();
         let mut pause = PAUSE.0;
         loop {
-            let endings = batch.iter().map(|(_, releasing)| releasing.ending.clone()).collect();
-            let outcomes = self.release_now(&Release::new(endings)).await;
+            let leases: Vec<_> = batch.releases.iter().map(|(_, lease)| lease.clone()).collect();
+            let mut outcomes = self.send_release(leases).await.unwrap_or_default().into_iter();
             let now = self.clock.now();
-            let mut outcomes = outcomes.unwrap_or_default().into_iter();
-            batch.retain(|(_, releasing)| {
-                let answered =
-                    outcomes.next().is_some_and(|o| !matches!(o, LeaseReleased::Failed(_)));
-                !answered && releasing.until.is_none_or(|until| now < until)
+            batch.releases.retain(|(_, lease)| {
+                let answered = outcomes.next().is_some_and(|outcome| !is_failure(&outcome));
+                !answered && lease.until.is_none_or(|until| now < until)
             });
-            if batch.is_empty() {
+            if batch.releases.is_empty() {
                 return;
             }
             let next = now.saturating_add(pause / 2 + random.up_to(pause / 2));
@@ -74,9 +158,37 @@ impl Keeper {
         }
     }
 
-    /// Sends one release and wakes whoever waits in this process for what it freed.
-    pub(crate) async fn release_now(&self, request: &Release) -> Result<Vec<LeaseReleased>> {
-        let released = self.store.release(request).await.inspect_err(|error| {
+    /// Sends one release. One that is not answered within the limit is listened to for a while longer, so
+    /// that its ids stay barred, and may be sent again: a release is idempotent.
+    async fn send_release(self: &Arc<Self>, leases: Vec<Releasing>) -> Result<Vec<LeaseReleased>> {
+        let until = self.clock.now().saturating_add(self.limit);
+        let mut answer = Box::pin(Arc::clone(self).release_now(leases));
+        tokio::select! {
+            biased;
+            answered = &mut answer => answered,
+            () = self.clock.sleep_until(until) => {
+                let keeper = Arc::clone(self);
+                let listening = async move {
+                    let until = keeper.clock.now().saturating_add(LISTEN);
+                    tokio::select! {
+                        biased;
+                        _ = answer => {}
+                        () = keeper.clock.sleep_until(until) => {}
+                    }
+                };
+                self.inbox.listen(Box::pin(listening));
+                Err(self.unanswered("release", self.limit))
+            }
+        }
+    }
+
+    /// Sends one release and wakes whoever waits in this process for what it freed. The leases, and so their
+    /// names, live as long as the request.
+    async fn release_now(self: Arc<Self>, leases: Vec<Releasing>) -> Result<Vec<LeaseReleased>> {
+        let now = self.clock.now();
+        let request = Release::new(leases.iter().map(|lease| lease.ending(now)).collect());
+        let released = caught(self.store.release(&request)).await.and_then(|reply| reply);
+        let released = released.inspect_err(|error| {
             tracing::debug!(%error, "a release failed");
         })?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
@@ -85,5 +197,76 @@ impl Keeper {
             }
         }
         Ok(released.leases)
+    }
+
+    /// Releases for a caller who waits for the answers, one per lease. What fails, and what is not answered
+    /// because the caller goes away or the limit is over, goes on in the background.
+    pub(crate) fn release_for(
+        self: &Arc<Self>,
+        leases: Vec<Releasing>,
+    ) -> impl Future<Output = Vec<LeaseReleased>> + Send + use<> {
+        let keeper = Arc::clone(self);
+        let count = leases.len();
+        let retry = leases.clone();
+        let left = move |answer: Result<Vec<LeaseReleased>>| -> Vec<Releasing> {
+            let mut outcomes = answer.unwrap_or_default().into_iter();
+            let mut failed = retry;
+            failed.retain(|_| outcomes.next().is_none_or(|outcome| is_failure(&outcome)));
+            failed
+        };
+        let sending = Arc::clone(self).release_now(leases.clone());
+        let mut call = Call::new(self, Abandoned::default(), sending, left.clone(), leases);
+        async move {
+            let until = keeper.clock.now().saturating_add(keeper.limit);
+            let answer = tokio::select! {
+                biased;
+                answer = &mut call => {
+                    let failed = left(answer.clone());
+                    if !failed.is_empty() {
+                        keeper.release(failed);
+                    }
+                    answer
+                }
+                () = keeper.clock.sleep_until(until) => {
+                    Err(keeper.unanswered("release", keeper.limit))
+                }
+            };
+            let (mut outcomes, error) = match answer {
+                Ok(outcomes) => (outcomes, keeper.unanswered("release", keeper.limit)),
+                Err(error) => (Vec::new(), error),
+            };
+            outcomes.resize(count, LeaseReleased::Failed(error));
+            outcomes
+        }
+    }
+}
+
+fn is_failure(outcome: &LeaseReleased) -> bool {
+    matches!(outcome, LeaseReleased::Failed(_))
+}
+
+/// Releases that are not answered; when the task ends with its runtime they go back to the inbox.
+struct Batch {
+    keeper: Arc<Keeper>,
+    releases: Releases,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.keeper.inbox.take_back(&mut self.releases);
+    }
+}
+
+/// What an abandoned request may have won; released if the task ends with its runtime before the answer.
+struct Fallback {
+    keeper: Arc<Keeper>,
+    releases: Vec<Releasing>,
+}
+
+impl Drop for Fallback {
+    fn drop(&mut self) {
+        for releasing in self.releases.drain(..) {
+            self.keeper.inbox.push_release(releasing);
+        }
     }
 }

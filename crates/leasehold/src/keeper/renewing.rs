@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use leasehold_core::{LeaseRenewed, MAX_ENTRIES, Remaining, Renew, Renewal, Result, Store};
 
-use super::Keeper;
-use crate::held::{Held, Verdict, unanswered};
+use super::{Keeper, caught};
+use crate::held::{Held, Verdict};
 use crate::telemetry;
 
 impl Keeper {
@@ -31,18 +31,27 @@ impl Keeper {
 
     /// Renews a batch and applies each lease's answer.
     pub(super) async fn renew(self: Arc<Self>, batch: Vec<Arc<Held>>) {
+        let mut batch = Renewing { keeper: Arc::clone(&self), leases: batch };
         let sent = self.clock.now();
-        let request = Renew::new(batch.iter().map(|held| held.renewal(sent)).collect());
-        let limit = renewal_limit(&batch, sent);
-        let answer = self.ask_renew(&request, sent, limit).await;
-        for (at, held) in batch.iter().enumerate() {
-            let outcome = match &answer {
-                Ok(leases) => leases.get(at).cloned(),
-                Err(error) => Some(LeaseRenewed::Failed(error.clone())),
-            };
-            let outcome = outcome.unwrap_or_else(|| LeaseRenewed::Failed(unanswered(limit)));
+        let limit = renewal_limit(&batch.leases, sent);
+        let outcomes = self.ask_renew(&batch.leases, sent, sent.saturating_add(limit)).await;
+        for (held, outcome) in std::mem::take(&mut batch.leases).iter().zip(outcomes) {
             self.apply_renewal(held, sent, outcome);
         }
+    }
+
+    /// Renews leases for a caller who waits for the answer until `until`, outside the Keeper's own round.
+    pub(crate) async fn renew_for(
+        self: &Arc<Self>,
+        leases: &[Arc<Held>],
+        until: Duration,
+    ) -> Vec<(Verdict, LeaseRenewed)> {
+        let sent = self.clock.now();
+        let outcomes = self.ask_renew(leases, sent, until).await;
+        let apply = |(held, outcome): (&Arc<Held>, LeaseRenewed)| {
+            (self.apply_renewal(held, sent, outcome.clone()), outcome)
+        };
+        leases.iter().zip(outcomes).map(apply).collect()
     }
 
     /// Applies one answer, unless the lease was lost before it came (F4, F5).
@@ -52,35 +61,55 @@ impl Keeper {
         sent: Duration,
         outcome: LeaseRenewed,
     ) -> Verdict {
-        telemetry::renewal(self.name, held, &outcome);
+        telemetry::renewal(self.can.name, held, &outcome);
         let verdict = held.apply(sent, outcome, self.clock.now());
         self.settle(held, &verdict);
-        self.book.reschedule(held);
+        self.reschedule(held);
         verdict
     }
 
-    /// Sends one renewal and waits for it no longer than `limit`. A renewal may be dropped: it revives
-    /// nothing, and a reply that is not heard is not believed.
+    /// Asks for the renewal of leases in care; one outcome for each.
     async fn ask_renew(
         &self,
-        request: &Renew,
+        leases: &[Arc<Held>],
         sent: Duration,
-        limit: Duration,
-    ) -> Result<Vec<LeaseRenewed>> {
+        until: Duration,
+    ) -> Vec<LeaseRenewed> {
+        let request = Renew::new(leases.iter().map(|held| held.renewal(sent)).collect());
+        let (mut outcomes, error) = match self.send_renew(&request, until).await {
+            Ok(outcomes) => (outcomes, self.unanswered("renew", until.saturating_sub(sent))),
+            Err(error) => (Vec::new(), error),
+        };
+        outcomes.resize(leases.len(), LeaseRenewed::Failed(error));
+        outcomes
+    }
+
+    /// Sends one renewal and waits for it until `until`. A renewal may be dropped: it revives nothing, and a
+    /// reply that is not heard is not believed.
+    async fn send_renew(&self, request: &Renew, until: Duration) -> Result<Vec<LeaseRenewed>> {
+        let sent = self.clock.now();
         tokio::select! {
             biased;
-            renewed = self.store.renew(request) => renewed.map(|renewed| renewed.leases),
-            () = self.clock.sleep_until(sent.saturating_add(limit)) => Err(unanswered(limit)),
+            renewed = caught(self.store.renew(request)) => Ok(renewed??.leases),
+            () = self.clock.sleep_until(until) => {
+                Err(self.unanswered("renew", until.saturating_sub(sent)))
+            }
         }
     }
 
-    /// Renews one lease that the caller names, outside the Keeper's own round.
-    pub(crate) async fn renew_one(&self, renewal: Renewal) -> Result<(Duration, LeaseRenewed)> {
+    /// Renews a lease that is not in care.
+    pub(crate) async fn renew_stranger(
+        &self,
+        renewal: Renewal,
+        until: Duration,
+    ) -> Result<(Duration, LeaseRenewed)> {
         let sent = self.clock.now();
-        let limit = self.limit;
-        let leases = self.ask_renew(&Renew::new(vec![renewal]), sent, limit).await?;
-        let outcome = leases.into_iter().next();
-        Ok((sent, outcome.unwrap_or_else(|| LeaseRenewed::Failed(unanswered(limit)))))
+        let mut leases = self.send_renew(&Renew::new(vec![renewal]), until).await?;
+        let unanswered = || self.unanswered("renew", until.saturating_sub(sent));
+        match leases.pop().ok_or_else(unanswered)? {
+            LeaseRenewed::Failed(error) => Err(error),
+            answer => Ok((sent, answer)),
+        }
     }
 }
 
@@ -96,4 +125,19 @@ fn renewal_limit(batch: &[Arc<Held>], now: Duration) -> Duration {
         }
     };
     batch.iter().map(of_one).min().unwrap_or_default()
+}
+
+/// Leases whose renewal is not answered; when the task ends with its runtime they are due again.
+struct Renewing {
+    keeper: Arc<Keeper>,
+    leases: Vec<Arc<Held>>,
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        for held in &self.leases {
+            held.rearm(self.keeper.clock.now());
+            self.keeper.reschedule(held);
+        }
+    }
 }

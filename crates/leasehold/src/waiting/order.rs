@@ -1,14 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Claims, Error, Granted, Lease, LeaseId, Note, Owner, Renewal, Result, Ttl, Wait,
+    Acquire, Capabilities, Claims, Error, Granted, Lease, LeaseId, Mode, Note, Owner, Remaining,
+    Renewal, Result, Ttl, Wait,
 };
 
 use crate::acquiring::{Keepalive, Options, What};
 use crate::held::{Held, Plan};
+use crate::ids::Named;
 use crate::locker::Inner;
-use crate::own_ids::Named;
 
 /// The term that is asked for first when the lease shall have no end (F6).
 const FIRST_TERM: Duration = Duration::from_secs(30);
@@ -21,10 +23,11 @@ pub(crate) struct Order {
     pub(crate) claims: Claims,
     pub(crate) wait: Wait,
     pub(crate) lease_id: Option<LeaseId>,
-    pub(crate) label: Option<Arc<str>>,
+    /// The lease to go on with, until it is known to have ended.
+    pub(crate) resuming: Option<Lease>,
     /// Without the instants that depend on the grant.
     pub(crate) plan: Plan,
-    ttl: Ttl,
+    pub(crate) ttl: Ttl,
     min_hold: Duration,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
@@ -33,24 +36,36 @@ pub(crate) struct Order {
 
 impl Order {
     /// Checks everything that can be checked before any I/O (C11).
-    pub(crate) fn new(inner: &Inner, options: &Options) -> Result<Self> {
-        let claims = match &options.what {
-            What::Keys(keys) => Claims::all(keys.iter().cloned(), options.mode)?,
-            What::Claims(claims) => claims.clone(),
-            What::Resume(lease) => lease.claims.clone(),
+    pub(crate) fn new(inner: &Inner, options: Options) -> Result<Self> {
+        let keeper = &inner.keeper;
+        let (claims, resuming) = match options.what {
+            What::Keys(keys) => (Claims::all(keys, options.mode.unwrap_or(Mode::Exclusive))?, None),
+            What::Claims(_) | What::Resume(_) if options.mode.is_some() => {
+                return Err(Error::invalid_input(
+                    "shared() or permits() was asked for, but each claim has a mode of its own",
+                ));
+            }
+            What::Claims(claims) => (claims, None),
+            What::Resume(lease) => (lease.claims.clone(), Some(*lease)),
         };
-        let (lease_ttl, lease_owner) = match &options.what {
-            What::Resume(lease) => (Some(lease.ttl), lease.owner.clone()),
-            What::Keys(_) | What::Claims(_) => (None, None),
-        };
-        let ttl = options.ttl.or(lease_ttl).map_or_else(|| Ttl::new(FIRST_TERM), Ok)?;
-        let ttl = ttl.max(Ttl::new(inner.can.min_term.max(Ttl::MIN))?);
+        if options.fenced && resuming.as_ref().is_some_and(|lease| lease.token.is_none()) {
+            return Err(Error::invalid_input(
+                "fenced() was asked for, but the lease to go on with has no token",
+            ));
+        }
+        let ttl = options.ttl.or(resuming.as_ref().map(|lease| lease.ttl));
+        let ttl = ttl.map_or_else(|| Ttl::new(FIRST_TERM), Ok)?;
+        let ttl = ttl.max(Ttl::new(keeper.can.min_term.max(Ttl::MIN))?);
         let term = match ttl.duration() {
             Some(ttl) => Ttl::new(ttl.saturating_add(options.lock_delay))?,
             None => Ttl::NEVER,
         };
         if options.max_hold.is_some_and(|max| max < options.min_hold) {
-            return Err(Error::invalid_input("max_hold is shorter than min_hold"));
+            return Err(Error::invalid_input(format!(
+                "max_hold is {:?}, which is shorter than min_hold, {:?}",
+                options.max_hold.unwrap_or_default(),
+                options.min_hold
+            )));
         }
         let mut note = inner.note.clone();
         if let Some(comment) = &options.comment {
@@ -59,35 +74,39 @@ impl Order {
         let order = Self {
             claims,
             wait: options.wait,
-            lease_id: options.lease_id.clone(),
-            label: options.label.clone(),
+            lease_id: options.lease_id,
             plan: Plan {
-                interval: interval(options.keepalive, ttl)?,
+                interval: interval(options.keepalive, ttl, keeper.drift)?,
                 jitter: options.keepalive == Keepalive::Auto && !ttl.is_never(),
                 term,
                 lock_delay: options.lock_delay,
                 min_hold_until: None,
                 max_hold_until: None,
-                drift: inner.keeper.drift,
-                label: options.label.clone(),
+                drift: keeper.drift,
+                label: options.label,
             },
             ttl,
             min_hold: options.min_hold,
             max_hold: options.max_hold,
-            owner: options.owner.clone().or(lease_owner),
+            owner: options.owner.or(resuming.as_ref().and_then(|lease| lease.owner.clone())),
+            resuming,
             note,
         };
-        order.admit(inner, options.fenced)?;
+        order.admit(&keeper.can, options.fenced)?;
         Ok(order)
     }
 
     /// What adopting `lease` asks for.
     pub(crate) fn adopting(inner: &Inner, lease: &Lease) -> Result<Self> {
-        Self::new(inner, &Options::of(What::Resume(Box::new(lease.clone())), Wait::No))
+        Self::new(inner, Options::of(What::Resume(Box::new(lease.clone())), Wait::No))
     }
 
-    fn admit(&self, inner: &Inner, fenced: bool) -> Result<()> {
-        let can = &inner.can;
+    /// The user's metrics label.
+    pub(crate) fn label(&self) -> Option<&Arc<str>> {
+        self.plan.label.as_ref()
+    }
+
+    fn admit(&self, can: &Capabilities, fenced: bool) -> Result<()> {
         let id = LeaseId::foreign(b"probe")?;
         can.admit(&Acquire::new(id.clone(), self.claims.clone(), self.first_term(Duration::ZERO)))?;
         can.admit(&Renewal::extend(id, self.claims.clone(), self.plan.term))?;
@@ -139,24 +158,32 @@ impl Order {
         &self,
         id: LeaseId,
         granted: &Granted,
-        sent: Duration,
-        named: Option<Arc<Named>>,
+        (sent, now): (Duration, Duration),
+        named: Arc<Named>,
     ) -> Held {
         let mut lease = Lease::new(id, self.claims.clone(), self.ttl);
         lease.token = granted.token;
         lease.owner.clone_from(&self.owner);
-        Held::new(lease, granted.fresh, self.plan_from(sent), named, sent, granted.remaining)
+        // A minted id was asked for once, whatever became of the first reply.
+        let fresh = self.lease_id.is_none() || granted.fresh;
+        Held::new(lease, fresh, self.plan_from(sent), named, (sent, now), granted.remaining)
     }
 }
 
-fn interval(keepalive: Keepalive, ttl: Ttl) -> Result<Option<Duration>> {
-    match (keepalive, ttl.duration()) {
-        (Keepalive::Off, _) => Ok(None),
-        (Keepalive::Auto, Some(ttl)) => Ok(Some(ttl / 3)),
-        (Keepalive::Auto, None) => Ok(Some(LOOK)),
-        (Keepalive::Every(every), Some(ttl)) if every >= ttl => Err(Error::invalid_input(format!(
-            "renewal every {every:?} was asked for, but the TTL is {ttl:?}; renew more often"
-        ))),
-        (Keepalive::Every(every), _) => Ok(Some(every)),
+fn interval(keepalive: Keepalive, ttl: Ttl, drift: Drift) -> Result<Option<Duration>> {
+    let believed = ttl
+        .duration()
+        .map(|ttl| drift.deadline(Duration::ZERO, Remaining::For(ttl)).unwrap_or_default());
+    match (keepalive, ttl.duration(), believed) {
+        (Keepalive::Off, _, _) => Ok(None),
+        (Keepalive::Auto, Some(ttl), _) => Ok(Some(ttl / 3)),
+        (Keepalive::Auto, None, _) => Ok(Some(LOOK)),
+        (Keepalive::Every(every), _, Some(believed)) if every >= believed => {
+            Err(Error::invalid_input(format!(
+                "renewal every {every:?} was asked for, but with a TTL of {ttl} the lease is believed for \
+                 {believed:?} only; renew more often"
+            )))
+        }
+        (Keepalive::Every(every), _, _) => Ok(Some(every)),
     }
 }

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold_core::LeaseId;
 use tokio::sync::Notify;
 
-/// The callers' own lease ids that a request of this `Locker` may still name (C3): a new try with such an id
-/// starts only when every earlier request that names it has been answered.
+/// The lease ids that a request of this `Locker` may still name (C3). A try with a caller's own id, and the
+/// adoption of a lease, start only when every earlier request that names the id has been answered.
 #[derive(Debug, Default)]
-pub(crate) struct OwnIds {
+pub(crate) struct Ids {
     named: Mutex<HashSet<LeaseId>>,
     freed: Notify,
 }
@@ -16,10 +16,10 @@ pub(crate) struct OwnIds {
 #[derive(Debug)]
 pub(crate) struct Named {
     id: LeaseId,
-    ids: Arc<OwnIds>,
+    ids: Arc<Ids>,
 }
 
-impl OwnIds {
+impl Ids {
     /// Takes the id, unless a request still names it.
     pub(crate) fn try_name(self: &Arc<Self>, id: &LeaseId) -> Option<Arc<Named>> {
         let new = self.named().insert(id.clone());
