@@ -2,7 +2,6 @@
 
 mod support;
 
-
 use leasehold::{
     Claim, Claims, Effect, Error, ErrorKind, Key, LeaseId, LeaseReleased, LocalStore, Locker, Mode,
     Remaining, Wait,

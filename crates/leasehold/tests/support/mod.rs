@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use leasehold::{
     Capabilities, Clock, Effect, Error, Evict, Evicted, Filter, Guard, Health, Key, LeaseId, List,
-    LocalStore, Locker, Page, Record, Result, Store, Target, TokioClock,
+    LocalStore, Locker, Page, Record, Result, Store, SystemClock, Target, TokioClock,
 };
-use leasehold_core::{Acquire, Acquired, Release, Released, Renew, Renewed, Wakeups};
+use leasehold_core::{
+    Acquire, Acquired, Ending, LeaseRenewed, Refused, Release, Released, Renew, Renewed, Wakeups,
+    Why,
+};
 use tokio::sync::Notify;
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -44,6 +47,14 @@ pub enum Fault {
     SlowReply(Duration),
     /// It never gets there.
     Hang,
+    /// It takes this long to get there, also if nobody waits for its reply.
+    Detached(Duration),
+    /// The call succeeds, but each of its leases failed.
+    EntriesFailed,
+    /// Somebody else is at work on the key.
+    Busy,
+    /// The store is broken.
+    Panic,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,12 +73,15 @@ pub struct Flaky(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: LocalStore,
-    clock: TokioClock,
+    clock: Arc<dyn Clock>,
     can: Capabilities,
     acquires: Mutex<VecDeque<Fault>>,
     renews: Mutex<VecDeque<Fault>>,
     releases: Mutex<VecDeque<Fault>>,
+    checks: Mutex<VecDeque<Fault>>,
+    subscribes: Mutex<VecDeque<Fault>>,
     down: Mutex<Option<Fault>>,
+    failure: Mutex<Option<Error>>,
     log: Mutex<Vec<Sent>>,
     logged: Notify,
 }
@@ -83,8 +97,16 @@ impl Flaky {
 
     /// A store that can less.
     pub fn that_can(change: impl FnOnce(&mut Capabilities)) -> Self {
-        let clock = TokioClock::new();
-        let store = LocalStore::with_clock(Arc::new(clock));
+        Self::on(Arc::new(TokioClock::new()), change)
+    }
+
+    /// A store for tests with several runtimes, which have no time in common that could be paused.
+    pub fn in_real_time() -> Self {
+        Self::on(Arc::new(SystemClock::new()), |_| {})
+    }
+
+    fn on(clock: Arc<dyn Clock>, change: impl FnOnce(&mut Capabilities)) -> Self {
+        let store = LocalStore::with_clock(Arc::clone(&clock));
         let mut can = store.capabilities();
         change(&mut can);
         Self(Arc::new(Inner {
@@ -94,23 +116,22 @@ impl Flaky {
             acquires: Mutex::default(),
             renews: Mutex::default(),
             releases: Mutex::default(),
+            checks: Mutex::default(),
+            subscribes: Mutex::default(),
             down: Mutex::default(),
+            failure: Mutex::default(),
             log: Mutex::default(),
             logged: Notify::new(),
         }))
     }
 
     pub fn locks(&self) -> Locker {
-        Locker::builder(self.clone()).clock(Arc::new(self.0.clock)).build()
+        Locker::builder(self.clone()).clock(Arc::clone(&self.0.clock)).build()
     }
 
     /// A `Locker` of another process on the same state, with a good network.
     pub fn others(&self) -> Locker {
-        Locker::builder(self.0.store.clone()).clock(Arc::new(self.0.clock)).build()
-    }
-
-    pub fn clock(&self) -> TokioClock {
-        self.0.clock
+        Locker::builder(self.0.store.clone()).clock(Arc::clone(&self.0.clock)).build()
     }
 
     pub fn now(&self) -> Duration {
@@ -129,7 +150,31 @@ impl Flaky {
         self.0.releases.lock().unwrap().extend(faults);
     }
 
-    /// From now on every request meets this, until `up`.
+    pub fn on_check(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.checks.lock().unwrap().extend(faults);
+    }
+
+    pub fn on_subscribe(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.subscribes.lock().unwrap().extend(faults);
+    }
+
+    /// The next acquire fails with this.
+    pub fn fail_acquire(&self, error: Error) {
+        *self.0.failure.lock().unwrap() = Some(error);
+    }
+
+    /// Releases past the front end.
+    pub async fn release_directly(&self, lease: Ending) {
+        self.0.store.release(&Release::new(vec![lease])).await.unwrap();
+    }
+
+    /// Ends when so many acquires were sent.
+    pub async fn until_acquires(&self, count: usize) {
+        let sent = |log: &[Sent]| log.iter().filter(|s| matches!(s, Sent::Acquire(_))).count();
+        self.until(|log| sent(log) >= count).await;
+    }
+
+    /// From now on every request that changes leases meets this, until `up`.
     pub fn down(&self, fault: Fault) {
         *self.0.down.lock().unwrap() = Some(fault);
     }
@@ -218,16 +263,18 @@ impl Flaky {
         self.0.logged.notify_waiters();
     }
 
-    async fn through<T>(
-        &self,
-        faults: &Mutex<VecDeque<Fault>>,
-        request: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
+    fn fault(&self, faults: &Mutex<VecDeque<Fault>>) -> Fault {
         let down = *self.0.down.lock().unwrap();
-        let fault = down.or_else(|| faults.lock().unwrap().pop_front()).unwrap_or(Fault::Fine);
+        down.or_else(|| faults.lock().unwrap().pop_front()).unwrap_or(Fault::Fine)
+    }
+
+    async fn through<T: Send + 'static>(
+        fault: Fault,
+        request: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
         let gone = |effect| Err(Error::unavailable(effect, "the network failed"));
         match fault {
-            Fault::Fine => request.await,
+            Fault::Fine | Fault::EntriesFailed | Fault::Busy => request.await,
             Fault::LostReply => {
                 request.await?;
                 gone(Effect::Unknown)
@@ -245,6 +292,14 @@ impl Flaky {
                 reply
             }
             Fault::Hang => std::future::pending().await,
+            Fault::Detached(pause) => {
+                let task = spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    request.await
+                });
+                task.await.unwrap()
+            }
+            Fault::Panic => panic!("planted"),
         }
     }
 }
@@ -256,7 +311,9 @@ impl Store for Flaky {
 
     async fn check(&self) -> Result<Health> {
         self.note(Sent::Check);
-        self.0.store.check().await
+        let fault = self.0.checks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let store = self.0.store.clone();
+        Self::through(fault, async move { store.check().await }).await
     }
 
     async fn prepare(&self) -> Result<()> {
@@ -265,17 +322,34 @@ impl Store for Flaky {
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         self.note(Sent::Acquire(request.id().clone()));
-        self.through(&self.0.acquires, self.0.store.acquire(request)).await
+        if let Some(error) = self.0.failure.lock().unwrap().take() {
+            return Err(error);
+        }
+        let fault = self.fault(&self.0.acquires);
+        if fault == Fault::Busy {
+            let key = request.claims().first().key.clone();
+            return Ok(Acquired::Refused(Refused::new(key, Why::Busy, None)));
+        }
+        let (store, request) = (self.0.store.clone(), request.clone());
+        Self::through(fault, async move { store.acquire(&request).await }).await
     }
 
     async fn renew(&self, request: &Renew) -> Result<Renewed> {
         self.note(Sent::Renew(request.leases().iter().map(|l| l.id().clone()).collect()));
-        self.through(&self.0.renews, self.0.store.renew(request)).await
+        let fault = self.fault(&self.0.renews);
+        if fault == Fault::EntriesFailed {
+            let failed = LeaseRenewed::Failed(Error::unavailable(Effect::None, "busy"));
+            return Ok(Renewed::new(vec![failed; request.leases().len()]));
+        }
+        let (store, request) = (self.0.store.clone(), request.clone());
+        Self::through(fault, async move { store.renew(&request).await }).await
     }
 
     async fn release(&self, request: &Release) -> Result<Released> {
         self.note(Sent::Release(request.leases().iter().map(|l| l.id().clone()).collect()));
-        self.through(&self.0.releases, self.0.store.release(request)).await
+        let (store, request) = (self.0.store.clone(), request.clone());
+        let request = async move { store.release(&request).await };
+        Self::through(self.fault(&self.0.releases), request).await
     }
 
     async fn list(&self, request: &List) -> Result<Page> {
@@ -288,7 +362,12 @@ impl Store for Flaky {
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         self.note(Sent::Subscribe);
-        if self.0.can.push { self.0.store.subscribe(keys).await } else { Ok(Wakeups::none()) }
+        if !self.0.can.push {
+            return Ok(Wakeups::none());
+        }
+        let fault = self.0.subscribes.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let (store, keys) = (self.0.store.clone(), keys.to_vec());
+        Self::through(fault, async move { store.subscribe(&keys).await }).await
     }
 }
 

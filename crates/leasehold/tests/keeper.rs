@@ -1,0 +1,155 @@
+//! F3: the Keeper outlives panics and runtimes, and ends with its `Locker`.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::{Clock, ErrorKind, LocalStore, Locker, LostReason, SystemClock, TokioClock, Ttl};
+use support::{Fault, Flaky, ms, secs};
+use tokio::runtime::{Builder, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_in_a_renewal_costs_no_other_lease() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let endless = locks.lock("endless").ttl(Ttl::NEVER).await.unwrap();
+    let short = locks.lock("short").ttl(secs(9)).await.unwrap();
+    store.on_renew([Fault::Panic, Fault::Panic]);
+    tokio::time::sleep(secs(100)).await;
+    assert!(short.is_held() && endless.is_held());
+    store.evict("endless", "x").await;
+    assert!(matches!(endless.lost().await, LostReason::Evicted(_)), "it is still looked at");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_in_an_acquire_or_a_release_costs_no_other_lease() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let other = locks.lock("other").ttl(secs(9)).await.unwrap();
+    store.on_acquire([Fault::Panic]);
+    let panicked = support::spawn(locks.lock("k").into_future()).await;
+    assert!(panicked.unwrap_err().is_panic());
+    store.on_release([Fault::Panic]);
+    drop(locks.lock("k").wait(secs(60)).await.unwrap());
+    tokio::time::sleep(secs(100)).await;
+    assert!(other.is_held());
+    store.until_free("k").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_by_hand_delays_nobody_elses() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let long = locks.lock("long").ttl(secs(300)).await.unwrap();
+    tokio::time::sleep(secs(1)).await;
+    store.on_renew([Fault::EntriesFailed]);
+    long.renew().await.unwrap_err();
+    let short = locks.lock("short").ttl(secs(6)).await.unwrap();
+    tokio::time::sleep(secs(20)).await;
+    assert!(short.is_held());
+}
+
+#[test]
+fn a_request_of_a_runtime_that_ended_costs_no_other_lease() {
+    let (caller, keeper) = (runtime(), runtime());
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    let guard = keeper.block_on(async { locks.lock("kept").ttl(secs(1)).await.unwrap() });
+    store.on_acquire([Fault::SlowReply(ms(400))]);
+    caller.block_on(async {
+        let acquire = locks.lock("k").into_future();
+        tokio::time::timeout(ms(50), acquire).await.unwrap_err();
+    });
+    drop(caller);
+    keeper.block_on(async {
+        tokio::time::sleep(secs(3)).await;
+        assert!(guard.is_held(), "the Keeper lives");
+        store.until_free("k").await;
+    });
+}
+
+#[test]
+fn what_a_runtime_left_undone_is_done_by_the_next_keeper() {
+    let (first, second) = (runtime(), runtime());
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    let kept = first.block_on(async {
+        store.on_release([Fault::SlowRequest(ms(300))]);
+        drop(locks.lock("k").ttl(Ttl::NEVER).await.unwrap());
+        locks.lock("kept").ttl(ms(1_500)).await.unwrap()
+    });
+    drop(first);
+    second.block_on(async {
+        locks.close(secs(5)).await.unwrap();
+        assert!(store.is_free("k").await, "closed means released");
+        tokio::time::sleep(secs(3)).await;
+        assert!(kept.is_held(), "renewed by the Keeper that `close` started");
+    });
+}
+
+#[test]
+fn without_timers_the_error_says_so() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let locks = Locker::new(LocalStore::new());
+    let error = runtime.block_on(async { locks.lock("k").await.unwrap_err() });
+    assert_eq!(error.kind(), ErrorKind::Unexpected);
+    assert!(error.to_string().contains("enable_time"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_keeper_ends_with_its_locker() {
+    let clock = Arc::new(TokioClock::new());
+    let weak = Arc::downgrade(&clock);
+    let store = LocalStore::new();
+    let locks = Locker::builder(store).clock(clock).build();
+    let guard = locks.lock("k").await.unwrap();
+    drop(locks);
+    tokio::time::sleep(secs(100)).await;
+    assert!(weak.upgrade().is_some() && guard.is_held());
+    drop(guard);
+    tokio::time::sleep(secs(100)).await;
+    assert!(weak.upgrade().is_none(), "nothing holds the clock any more");
+}
+
+/// Boot time that runs on while timers stand still, as after a sleep of the machine.
+#[derive(Debug)]
+struct Sleepy(std::sync::Mutex<Duration>);
+
+impl Clock for Sleepy {
+    fn now(&self) -> Duration {
+        SystemClock::new().now() + *self.0.lock().unwrap()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        SystemClock::new().wall_micros()
+    }
+
+    fn sleep_until(&self, _at: Duration) -> leasehold_core::BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn work_does_not_go_on_after_the_machine_slept_past_the_term() {
+    let clock = Arc::new(Sleepy(std::sync::Mutex::default()));
+    let locks = Locker::builder(LocalStore::new()).clock(clock.clone()).build();
+    let guard = locks.lock("k").ttl(secs(3_600)).await.unwrap();
+    let mut steps = 0;
+    let work = async {
+        loop {
+            steps += 1;
+            if steps == 3 {
+                *clock.0.lock().unwrap() = secs(10_000);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let ended: leasehold::Result<()> = guard.run(work).await;
+    assert_eq!(ended.unwrap_err().lost(), Some(&LostReason::Expired));
+    assert_eq!(steps, 3);
+}
