@@ -13,7 +13,7 @@ async fn needs(
 ) {
     drop(lock(&Flaky::new().locks()).await.expect("a store that can"));
     let store = Flaky::that_can(lack);
-    let error = lock(&store.locks()).await.unwrap_err();
+    let error = lock(&store.locks()).await.expect_err("a store that cannot");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains(said), "{error}");
     assert_eq!(store.log(), []);

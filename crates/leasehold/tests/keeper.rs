@@ -10,7 +10,7 @@ use support::{Fault, Flaky, ms, secs};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime can be built")
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +122,7 @@ struct Sleepy(std::sync::Mutex<Duration>);
 
 impl Clock for Sleepy {
     fn now(&self) -> Duration {
-        SystemClock::new().now() + *self.0.lock().unwrap()
+        SystemClock::new().now() + *self.0.lock().expect("nobody panics while it is locked")
     }
 
     fn wall_micros(&self) -> u64 {

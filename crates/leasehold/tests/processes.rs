@@ -1,5 +1,6 @@
 //! Processes of one machine exclude each other through one SQLite file.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::io::Write;
