@@ -1,0 +1,132 @@
+//! The commands a developer needs: `cargo xtask help`.
+
+mod deny;
+mod msrv;
+mod mutants;
+mod prose;
+mod provision;
+mod report;
+mod shell;
+mod stores;
+mod table;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use shell::{Outcome, cargo, run, section};
+
+/// What a developer of Leasehold runs.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs every test, then says which stores were tested and which not, and why
+    ///
+    /// Gets the servers that the tests need first, as `servers` does. Stores named in LEASEHOLD_REQUIRE (separated by commas) must be tested, with no case ignored.
+    Test(test::Arguments),
+    /// Clippy on every target with every feature, warnings denied
+    Check,
+    /// Formats the code
+    Fmt,
+    /// Formatting, `check`, and links and test names in the documents; changes nothing
+    Lint,
+    /// Builds the documentation of every library, warnings denied
+    Docs,
+    /// Judges the dependencies by deny.toml: licences, bans, sources, advisories
+    ///
+    /// The advisory database comes from outside; where it cannot be had, advisories are not checked.
+    Deny,
+    /// Checks the workspace with exactly the Rust version that it states
+    ///
+    /// The toolchain is rustup's, or Debian's package of it, which is unpacked under target/ and not installed. Where
+    /// neither can be had, nothing is checked.
+    Msrv,
+    /// Finds or installs the servers that the tests need, or says why not
+    Servers,
+    /// Plants the faults of xtask/mutants.toml in a copy and sees whether tests catch them
+    Mutants(mutants::Arguments),
+    /// Runs the measurements of benches/, in release mode
+    Bench {
+        /// Passed on to the program
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Everything that CI runs, by the same script: .ci/run
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Test(arguments) => test::test(&arguments),
+        Command::Check => check(),
+        Command::Fmt => run(cargo(&["fmt", "--all"])),
+        Command::Lint => lint(),
+        Command::Docs => docs(),
+        Command::Deny => deny::deny(),
+        Command::Msrv => msrv::msrv(),
+        Command::Servers => stores::servers(),
+        Command::Mutants(arguments) => mutants::mutants(&arguments),
+        Command::Bench { arguments } => bench(&arguments),
+        Command::Ci => run(shell::command(&shell::root().join(".ci/run"), &[])),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check() -> Outcome {
+    run(cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+fn lint() -> Outcome {
+    section("formatting");
+    run(cargo(&["fmt", "--all", "--check"]))?;
+    section("clippy");
+    check()?;
+    section("documents");
+    prose::check()
+}
+
+fn docs() -> Outcome {
+    // The command `leasehold` would overwrite the pages of the library of that name.
+    let mut rustdoc = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--all-features"]);
+    rustdoc.env("RUSTDOCFLAGS", "-D warnings");
+    run(rustdoc)
+}
+
+fn bench(arguments: &[String]) -> Outcome {
+    let mut program = cargo(&["run", "--release", "--package", "leasehold-benches", "--"]);
+    program.args(arguments);
+    run(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,128 @@
+//! Runs tests in the copy of the tree and judges how they end.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::shell::{Outcome, cargo};
+
+/// A test that runs for longer than this under a fault is stuck because of it.
+const STUCK: Duration = Duration::from_secs(180);
+
+/// What tests say of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Caught,
+    Stuck,
+    Missed,
+    NotCompiled,
+}
+
+impl Verdict {
+    pub(super) fn is_caught(self) -> bool {
+        matches!(self, Self::Caught | Self::Stuck)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Caught => "fail: caught",
+            Self::Stuck => "get stuck: caught",
+            Self::Missed => "pass: MISSED",
+            Self::NotCompiled => "do not compile: NOT TRIED",
+        })
+    }
+}
+
+/// Where tests are run.
+#[derive(Debug)]
+pub(super) struct Bench {
+    folder: PathBuf,
+}
+
+impl Bench {
+    /// Keeps the tree, what is built of it, and logs in `folder`.
+    pub(super) fn new(folder: &Path) -> Outcome<Self> {
+        fs::create_dir_all(folder.join("logs"))?;
+        Ok(Self { folder: folder.to_path_buf() })
+    }
+
+    /// What the tests printed.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.folder.join("logs").join(name).with_extension("txt")
+    }
+
+    /// Runs `cargo test` with these arguments, separated by spaces.
+    pub(super) fn judge(&self, arguments: &str, name: &str) -> Outcome<Verdict> {
+        let log = File::create(self.log(name))?;
+        let mut build = self.cargo_test(&log)?;
+        build.arg("--no-run").args(arguments.split_whitespace());
+        if !build.status()?.success() {
+            return Ok(Verdict::NotCompiled);
+        }
+        let mut tests = self.cargo_test(&log)?;
+        tests.args(arguments.split_whitespace());
+        Ok(match passes_within(tests, STUCK)? {
+            None => Verdict::Stuck,
+            Some(true) => Verdict::Missed,
+            Some(false) => Verdict::Caught,
+        })
+    }
+
+    fn cargo_test(&self, log: &File) -> Outcome<Command> {
+        let mut test = cargo(&["test"]);
+        test.current_dir(self.folder.join("tree"))
+            .env("CARGO_TARGET_DIR", self.folder.join("target"))
+            .env_remove("LEASEHOLD_REPORT")
+            .stdout(log.try_clone()?)
+            .stderr(log.try_clone()?);
+        Ok(test)
+    }
+}
+
+/// Whether a program succeeds; `None` if it took too long and was killed with all that it started.
+fn passes_within(mut program: Command, limit: Duration) -> Outcome<Option<bool>> {
+    let mut child = program.process_group(0).spawn()?;
+    let group = Pid::from_raw(i32::try_from(child.id())?);
+    let (ended, end) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        let status = child.wait();
+        // Nobody listens any more if it took too long.
+        ended.send(status.as_ref().is_ok_and(ExitStatus::success)).unwrap_or_default();
+        status
+    });
+    let passes = end.recv_timeout(limit).ok();
+    if passes.is_none() {
+        killpg(group, Signal::SIGKILL)?;
+    }
+    waiting.join().expect("waiting does not panic")?;
+    Ok(passes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_passes_or_fails_or_takes_too_long() {
+        let passes = |script: &str, limit| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            passes_within(shell, limit).unwrap()
+        };
+        let long = Duration::from_secs(60);
+        assert_eq!(passes("exit 0", long), Some(true));
+        assert_eq!(passes("exit 1", long), Some(false));
+        // The shell's own child is killed too, or its pipe would stay open.
+        assert_eq!(passes("sleep 600 | cat", Duration::from_millis(50)), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! What the documents must keep to: links that lead somewhere, tests that exist, and no path of any one
+//! machine in any file.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use crate::shell::{Outcome, capture, command, root};
+
+/// Folders whose content is known on one machine only.
+const OF_ONE_MACHINE: [&str; 5] = ["/home/", "/root/", "/tmp/", "/work/", "/Users/"];
+
+/// Looks through every file that git tracks, or would track.
+pub(crate) fn check() -> Outcome {
+    let mut list = command(Path::new("git"), &["ls-files", "--cached", "--others"]);
+    list.arg("--exclude-standard");
+    let listed = capture(list)?;
+    // What is not text, or was deleted, says nothing.
+    let read = |name| Some((name, fs::read_to_string(root().join(name)).ok()?));
+    let files: Vec<(&str, String)> = listed.lines().filter_map(read).collect();
+    let of_kind = |kind: &'static str| files.iter().filter(move |(name, _)| name.ends_with(kind));
+    let functions = of_kind(".rs").flat_map(|(_, text)| functions(text)).collect::<HashSet<_>>();
+
+    let mut faults = Vec::new();
+    for (name, text) in &files {
+        for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| has_machine_path(line)) {
+            faults.push(format!("{name}:{number}: the path of one machine: {}", line.trim()));
+        }
+    }
+    for (name, text) in of_kind(".md") {
+        let broken = links(text).filter(|link| !leads_somewhere(&root().join(name), link));
+        faults.extend(broken.map(|link| format!("{name}: the link {link} leads nowhere")));
+        let unknown = test_names(text).filter(|test| !functions.contains(test));
+        faults.extend(unknown.map(|test| format!("{name}: there is no test {test}")));
+    }
+    if faults.is_empty() {
+        println!("links and names of tests are good in {} documents", of_kind(".md").count());
+        Ok(())
+    } else {
+        Err(faults.join("\n").into())
+    }
+}
+
+/// The names of all functions in a source file.
+fn functions(text: &str) -> impl Iterator<Item = &str> {
+    text.split("fn ").skip(1).map(|rest| {
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+/// The targets of a document's inline links, outside its code.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let prose = text.split("```").step_by(2).flat_map(|block| block.split('`').step_by(2));
+    prose.flat_map(|prose| prose.split("](").skip(1)).filter_map(|rest| rest.split(')').next())
+}
+
+/// What a document sets as code and can only be the name of a test: a sentence joined by underscores.
+fn test_names(text: &str) -> impl Iterator<Item = &str> {
+    let code = text.split("```").step_by(2).flat_map(|block| block.split('`').skip(1).step_by(2));
+    code.filter(|code| {
+        code.matches('_').count() >= 3
+            && code.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+    })
+}
+
+/// Whether a link is to another site, or to a heading, or to a file that exists.
+fn leads_somewhere(document: &Path, link: &str) -> bool {
+    let file = link.split('#').next().unwrap_or_default();
+    let folder = document.parent().unwrap_or(Path::new(""));
+    file.is_empty() || link.contains("://") || folder.join(file).exists()
+}
+
+fn has_machine_path(line: &str) -> bool {
+    OF_ONE_MACHINE.iter().flat_map(|folder| line.match_indices(folder)).any(|(at, folder)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + folder.len()..].chars().next();
+        let is_whole = before.is_none_or(|c| !(c.is_alphanumeric() || "._-})>".contains(c)));
+        is_whole && after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_outside_code() {
+        let text = "See [a](docs/a.md), `[no](code)` and [b](b.md#part).\n                    ```rust\nlet x = f[0](y);\n```\n[c]( x ) [d](https://example.org/)";
+        let found: Vec<_> = links(text).collect();
+        assert_eq!(found, ["docs/a.md", "b.md#part", " x ", "https://example.org/"]);
+    }
+
+    #[test]
+    fn tests_are_told_by_their_names() {
+        let text = "`a_b_c_d`, `term.rs`, `a_b`, `leasehold_x`\n```\n`e_f_g_h`\n```\n`i_j_k_l`";
+        assert_eq!(test_names(text).collect::<Vec<_>>(), ["a_b_c_d", "i_j_k_l"]);
+        let code = "async fn a_b_c_d() {}\nfn x<T>(t: T) {}";
+        assert_eq!(functions(code).collect::<Vec<_>>(), ["a_b_c_d", "x"]);
+    }
+
+    #[test]
+    fn links_lead_to_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let document = folder.path().join("README.md");
+        fs::write(&document, "").unwrap();
+        for good in ["README.md", "./README.md#use", "#use", "https://example.org/x"] {
+            assert!(leads_somewhere(&document, good), "{good}");
+        }
+        for bad in ["readme.txt", "docs/README.md#use"] {
+            assert!(!leads_somewhere(&document, bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_noticed() {
+        let path = |folder: &str| format!("see `/{folder}/x`");
+        for folder in ["home", "root", "tmp", "work", "Users"] {
+            assert!(has_machine_path(&path(folder)), "{folder}");
+        }
+        for good in ["/usr/lib/x", "crates/work/x", "/home/ is a folder", "{root}/tmp/x"] {
+            assert!(!has_machine_path(good), "{good}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Which stores have tests, and what those tests need.
+
+use crate::provision::{Machine, Provision, Server};
+use crate::shell::{Outcome, section};
+use crate::table;
+
+/// A store that has tests.
+#[derive(Debug)]
+pub(crate) struct Store {
+    /// As in its URL and in its crate's name.
+    pub(crate) name: &'static str,
+    /// What has to be there to test it.
+    pub(crate) needs: Needs,
+}
+
+/// What the tests of a store need.
+#[derive(Debug)]
+pub(crate) enum Needs {
+    /// Nothing, and why.
+    Nothing(&'static str),
+    /// A server, which each test program starts for itself from the binaries.
+    #[expect(dead_code, reason = "no store of today talks to a server")]
+    Server(Server),
+}
+
+/// Every store that has tests. One that is not here cannot be required.
+pub(crate) const STORES: &[Store] = &[
+    Store { name: "local", needs: Needs::Nothing("it is in the process") },
+    Store { name: "sqlite", needs: Needs::Nothing("SQLite is built into it") },
+];
+
+/// `cargo xtask servers`.
+pub(crate) fn servers() -> Outcome {
+    let missing: Vec<_> = provide().into_iter().filter_map(missing_name).collect();
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("no server for {}; their tests cannot run here", missing.join(", ")).into())
+    }
+}
+
+/// Gets what the tests need and shows what was got.
+pub(crate) fn provide() -> Vec<(&'static str, Provision)> {
+    section("servers");
+    let mut machine = Machine::here();
+    let provided: Vec<_> = STORES
+        .iter()
+        .map(|store| match &store.needs {
+            Needs::Nothing(why) => (store.name, Provision::NotNeeded(why)),
+            Needs::Server(server) => (store.name, server.provide(store.name, &mut machine)),
+        })
+        .collect();
+    let rows: Vec<_> =
+        provided.iter().map(|(store, got)| [(*store).to_owned(), got.to_string()]).collect();
+    table::print(["store", "server"], &rows);
+    provided
+}
+
+fn missing_name((store, got): (&'static str, Provision)) -> Option<&'static str> {
+    matches!(got, Provision::Missing { .. }).then_some(store)
+}
