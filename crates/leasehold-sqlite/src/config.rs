@@ -1,0 +1,259 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Clock, Error, Result, table};
+use leasehold_driver::{StoreUrl, SystemClock};
+
+use crate::SqliteStore;
+use crate::store::NAME;
+
+/// Where the database is, and how it is used.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+/// use leasehold_sqlite::SqliteConfig;
+/// use std::time::Duration;
+///
+/// let store = SqliteConfig::memory().timeout(Duration::from_secs(1)).prefix("jobs_").open().await?;
+/// # store.close().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct SqliteConfig {
+    pub(crate) place: Place,
+    pub(crate) timeout: Duration,
+    pub(crate) prefix: String,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) forget_after: Option<Duration>,
+    pub(crate) create_parent: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    File(PathBuf),
+    Memory,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Memory => f.write_str(":memory:"),
+        }
+    }
+}
+
+impl SqliteConfig {
+    /// The time limit of an operation, unless said otherwise: 5 s.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// What the names of tables begin with, unless said otherwise.
+    pub const DEFAULT_PREFIX: &str = "leasehold_";
+
+    /// The shortest time limit of an operation.
+    const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+    /// The longest prefix, in bytes.
+    const MAX_PREFIX: usize = 63;
+
+    /// A database in a file, which [`open`](SqliteConfig::open) makes if there is none.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::new(Place::File(path.into()))
+    }
+
+    /// A database in memory that nobody else can see and that ends with the store.
+    pub fn memory() -> Self {
+        Self::new(Place::Memory)
+    }
+
+    /// What a URL says: `sqlite:PATH` or `sqlite::memory:`, with the options `timeout` (a duration such as
+    /// `5s`) and `prefix`.
+    ///
+    /// Characters of the path that mean something in a URL are percent-encoded: `?` is `%3F`, `%` is `%25`.
+    ///
+    /// ```
+    /// use leasehold_sqlite::SqliteConfig;
+    ///
+    /// let config = SqliteConfig::from_url("sqlite:/var/lib/app/locks.db?timeout=2s&prefix=app_")?;
+    /// assert!(SqliteConfig::from_url("sqlite:locks.db?mode=ro").is_err());
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` for another scheme, no path, an unknown option or a wrong value.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let mut url = StoreUrl::parse(url)?;
+        if url.scheme() != NAME {
+            return Err(Error::invalid_input(format!(
+                "the store URL begins with {}:, but this store's begin with {NAME}:",
+                url.scheme()
+            )));
+        }
+        let mut config = match url.rest() {
+            ":memory:" => Self::memory(),
+            "" => {
+                return Err(Error::invalid_input(
+                    "the sqlite URL has no path; write sqlite:PATH, for example sqlite:locks.db, or \
+                     sqlite::memory:",
+                ));
+            }
+            // Elsewhere this means a host, or a path that is not absolute.
+            rest if rest.starts_with("//") && !rest.starts_with("///") => {
+                return Err(Error::invalid_input(
+                    "the sqlite URL has two slashes after the colon, and no store is on another host; \
+                     write sqlite:PATH, for example sqlite:locks.db or sqlite:/var/lib/app/locks.db",
+                ));
+            }
+            path => Self::file(path),
+        };
+        if let Some(timeout) = url.take_duration("timeout")? {
+            config.timeout = timeout;
+        }
+        if let Some(prefix) = url.take("prefix") {
+            config.prefix = prefix;
+        }
+        config.check()?;
+        url.finish(&["timeout", "prefix"])?;
+        Ok(config)
+    }
+
+    /// Sets the time limit of an operation, at least 1 ms: how long it may wait for its turn and for the
+    /// write lock of the database, counted from the call.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets what the names of the tables begin with: a letter or `_`, then at most 62 letters, digits and
+    /// `_`, not beginning with `sqlite_`. SQLite tells no upper from lower case here. Stores with different
+    /// prefixes do not exclude each other.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the clock, for tests that do not sleep. Whoever shares a file must read the same clock: boot time.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets for how long the counters of keys that are no longer granted are remembered: 30 days by default,
+    /// `None` for ever (C7).
+    #[must_use]
+    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
+        self.forget_after = forget_after;
+        self
+    }
+
+    /// Sets whether missing directories on the way to the file are made, with mode 0700; by default they are
+    /// not.
+    #[must_use]
+    pub fn create_parent(mut self, create_parent: bool) -> Self {
+        self.create_parent = create_parent;
+        self
+    }
+
+    /// Opens the database, making the file and its tables if they are not there. Safe while other threads
+    /// and processes do the same.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option or the path is wrong; `Incompatible` if the file is not a lock database,
+    /// is of a newer version, or must not lie where it does; `Denied` if this user may not write it;
+    /// `Corrupt` if it is damaged; `Unavailable` if others kept it busy for the whole time limit or the disk
+    /// is full; `Unsupported` for a file on a system other than Linux.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the database is opened and closed again; the file may have been made.
+    pub async fn open(self) -> Result<SqliteStore> {
+        self.check().map_err(|e| e.with_context(NAME, "open"))?;
+        SqliteStore::start(self).await
+    }
+
+    fn new(place: Place) -> Self {
+        Self {
+            place,
+            timeout: Self::DEFAULT_TIMEOUT,
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+            clock: Arc::new(SystemClock::new()),
+            forget_after: Some(table::FORGET_AFTER),
+            create_parent: false,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.timeout < Self::MIN_TIMEOUT {
+            return Err(Error::invalid_input(format!(
+                "the option timeout is {:?}; it must be at least {:?}",
+                self.timeout,
+                Self::MIN_TIMEOUT
+            )));
+        }
+        if is_prefix(&self.prefix) {
+            return Ok(());
+        }
+        Err(Error::invalid_input(format!(
+            "the option prefix is {:?}; it must be a letter or _, then at most 62 letters, digits and _, \
+             and not begin with sqlite_",
+            self.prefix
+        )))
+    }
+}
+
+/// What may stand in a statement unquoted (C14). SQLite keeps names that begin with `sqlite_` to itself.
+fn is_prefix(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && text.len() <= SqliteConfig::MAX_PREFIX
+        && !text.to_ascii_lowercase().starts_with("sqlite_")
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_are_identifiers() {
+        for good in ["a", "_", "leasehold_", "A9_", &"a".repeat(63)] {
+            assert!(is_prefix(good), "{good}");
+        }
+        for bad in
+            ["", "9a", "a-b", "a b", "a\"", "ä", "a;", "sqlite_", "SQLite_x", &"a".repeat(64)]
+        {
+            assert!(!is_prefix(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls_are_read_whole() {
+        let config = SqliteConfig::from_url("sqlite:a%3Fb.db?timeout=250ms&prefix=x_").unwrap();
+        assert!(matches!(&config.place, Place::File(path) if path.as_os_str() == "a?b.db"));
+        assert_eq!((config.timeout, config.prefix.as_str()), (Duration::from_millis(250), "x_"));
+        let memory = SqliteConfig::from_url("sqlite::memory:").unwrap();
+        assert!(matches!(memory.place, Place::Memory));
+        let absolute = SqliteConfig::from_url("sqlite:///var/x.db").unwrap();
+        assert!(matches!(&absolute.place, Place::File(path) if path.has_root()));
+    }
+
+    #[test]
+    fn mistakes_in_a_url_are_named() {
+        for (url, says) in [
+            ("sqlite:", "no path"),
+            ("sqlite://locks.db", "two slashes"),
+            ("redis://x", "begins with redis:"),
+            ("sqlite:x?mode=ro", "\"mode\""),
+            ("sqlite:x?prefix=a-b", "\"a-b\""),
+            ("sqlite:x?timeout=0s", "timeout"),
+            ("sqlite:x?timeout=1us", "at least 1ms"),
+        ] {
+            let error = SqliteConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One connection, set up so that what it acknowledges is durable, and its transactions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Clock, Error, Now, Result};
+use rusqlite::config::DbConfig;
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::boot::Boot;
+use crate::config::{Place, SqliteConfig};
+use crate::error;
+use crate::file::DatabaseFile;
+use crate::limit::Limit;
+use crate::rows::{Rows, sql_integer};
+use crate::schema::{self, Schema};
+use crate::sql::Sql;
+
+/// All statements of the store are kept prepared.
+const STATEMENTS: usize = 32;
+
+/// `PRAGMA synchronous`: the log is on the disk before a commit returns.
+const FULL: i64 = 2;
+
+/// As long as SQLite can be told to wait.
+const LONGEST_WAIT: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// An open database, used by its own thread alone.
+pub(crate) struct Database {
+    connection: Connection,
+    sql: Sql,
+    name: String,
+    file: Option<DatabaseFile>,
+    boot: Boot,
+    epoch: i64,
+    clock: Arc<dyn Clock>,
+    forget_after: Option<Duration>,
+}
+
+impl Database {
+    /// Opens the database and makes sure that it is ours and complete.
+    pub(crate) fn open(config: SqliteConfig, limit: Limit) -> Result<Self> {
+        let (connection, file) = match &config.place {
+            Place::Memory => (open_memory(), None),
+            Place::File(path) => {
+                let file = DatabaseFile::locate(path, config.create_parent)?;
+                (open_file(&file), Some(file))
+            }
+        };
+        let name =
+            file.as_ref().map_or_else(|| ":memory:".to_owned(), |f| f.path().display().to_string());
+        let boot = match &file {
+            None => Boot::private(),
+            Some(_) => Boot::current()?,
+        };
+        let mut database = Self {
+            connection: connection.map_err(|e| error::sqlite(&name, e))?,
+            sql: Sql::new(&config.prefix),
+            name,
+            file,
+            boot,
+            epoch: 0,
+            clock: config.clock,
+            forget_after: config.forget_after,
+        };
+        database.protect()?;
+        // Before anything is written, so that another program's file is left as it is; on one snapshot,
+        // because others may be making the tables.
+        database.transaction(TransactionBehavior::Deferred, limit, || database.inspect())?;
+        if database.file.is_some() {
+            database.enter_wal(limit)?;
+            database.sync_fully()?;
+        }
+        database.prepare(limit)?;
+        Ok(database)
+    }
+
+    /// Makes missing tables and begins an epoch where this run of the machine has none. Writes only if there
+    /// is something to do; of a crowd, one does it.
+    pub(crate) fn prepare(&mut self, limit: Limit) -> Result<()> {
+        let known = self.transaction(TransactionBehavior::Deferred, limit, || {
+            Ok(match self.inspect()? {
+                Schema::Ready => self.known_epoch()?,
+                Schema::Missing => None,
+            })
+        })?;
+        self.epoch = match known {
+            Some(epoch) => epoch,
+            None => self.transaction(TransactionBehavior::Immediate, limit, || {
+                if self.inspect()? == Schema::Missing {
+                    schema::create(&self.connection, &self.sql, &self.name)?;
+                }
+                match self.known_epoch()? {
+                    Some(epoch) => Ok(epoch),
+                    None => self.begin_epoch(),
+                }
+            })?,
+        };
+        Ok(())
+    }
+
+    /// Runs one operation as one immediate transaction. Any error is rolled back, so its effect is `None`,
+    /// but for a commit whose outcome is unknown.
+    pub(crate) fn write<T>(
+        &self,
+        limit: Limit,
+        operation: impl FnOnce(&Rows<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.transaction(TransactionBehavior::Immediate, limit, || operation(&self.rows()?))
+    }
+
+    /// Runs one operation that only reads, on one snapshot. With a write-ahead log it waits for no writer
+    /// and delays none.
+    pub(crate) fn read<T>(
+        &self,
+        limit: Limit,
+        operation: impl FnOnce(&Rows<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.transaction(TransactionBehavior::Deferred, limit, || operation(&self.rows()?))
+    }
+
+    /// For messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file, unless the database is in memory.
+    pub(crate) fn file(&self) -> Option<&DatabaseFile> {
+        self.file.as_ref()
+    }
+
+    /// What SQLite answers to a `PRAGMA`.
+    pub(crate) fn pragma<T: FromSql>(&self, pragma: &str) -> Result<T> {
+        self.connection
+            .pragma_query_value(None, pragma, |row| row.get(0))
+            .map_err(|e| self.failed(e))
+    }
+
+    fn transaction<T>(
+        &self,
+        behavior: TransactionBehavior,
+        limit: Limit,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if !self.connection.is_autocommit() {
+            // The roll-back of the last transaction failed.
+            self.connection.execute_batch("ROLLBACK").map_err(|e| self.failed(e))?;
+        }
+        let wait = self.wait_up_to(limit)?;
+        let transaction = Transaction::new_unchecked(&self.connection, behavior)
+            .map_err(|e| error::begin(&self.name, wait, e))?;
+        let done = work()?;
+        transaction.commit().map_err(|e| error::commit(&self.name, e))?;
+        Ok(done)
+    }
+
+    /// What an operation works with. In an immediate transaction the write lock is held by now, and the
+    /// clock is read after that (C4); in one that only reads, after its snapshot was taken.
+    fn rows(&self) -> Result<Rows<'_>> {
+        let current: Option<i64> = self
+            .connection
+            .prepare_cached(&self.sql.epoch)
+            .and_then(|mut epoch| epoch.query_row([], |row| row.get(0)))
+            .map_err(|e| self.failed(e))?;
+        if current != Some(self.epoch) {
+            return Err(Error::incompatible(format!(
+                "another boot or another time namespace has taken {} over (epoch {}, and ours is {}), \
+                 and terms of the two cannot be compared; open the store again",
+                self.name,
+                current.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()),
+                self.epoch,
+            )));
+        }
+        if let Some(file) = &self.file {
+            file.verify()?;
+        }
+        Ok(Rows {
+            connection: &self.connection,
+            sql: &self.sql,
+            name: &self.name,
+            epoch: self.epoch,
+            forget_after: self.forget_after,
+            now: Now::read(&*self.clock),
+        })
+    }
+
+    fn inspect(&self) -> Result<Schema> {
+        schema::inspect(&self.connection, &self.sql, &self.name)
+    }
+
+    fn known_epoch(&self) -> Result<Option<i64>> {
+        self.boot.epoch(&self.connection, &self.sql, &self.name)
+    }
+
+    fn begin_epoch(&self) -> Result<i64> {
+        let seen = sql_integer(self.clock.wall_micros());
+        self.boot.register(&self.connection, &self.sql, &self.name, seen)
+    }
+
+    /// Lets SQLite wait for locks until the limit is over.
+    fn wait_up_to(&self, limit: Limit) -> Result<Duration> {
+        let left =
+            limit.left(&*self.clock).ok_or_else(|| error::late(&self.name, limit.total()))?;
+        self.connection.busy_timeout(left.min(LONGEST_WAIT)).map_err(|e| self.failed(e))?;
+        Ok(left)
+    }
+
+    /// Lets nothing that stands in a file we did not write act: no trigger, no view, no function in the
+    /// schema; and writes no temporary files.
+    fn protect(&self) -> Result<()> {
+        for (option, value) in [
+            (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+            (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+        ] {
+            let set = self.connection.set_db_config(option, value).map_err(|e| self.failed(e))?;
+            if set != value {
+                return Err(Error::incompatible(format!(
+                    "this SQLite ({}) does not obey {option:?}; build with the bundled one",
+                    rusqlite::version()
+                )));
+            }
+        }
+        self.connection
+            .pragma_update(None, "temp_store", "memory")
+            .and_then(|()| self.connection.pragma_update(None, "cell_size_check", true))
+            .map_err(|e| self.failed(e))?;
+        self.connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(())
+    }
+
+    /// Readers and the writer do not wait for each other, and a commit is one fsync.
+    fn enter_wal(&self, limit: Limit) -> Result<()> {
+        loop {
+            let wait = self.wait_up_to(limit)?;
+            let mode =
+                self.connection.pragma_update_and_check(None, "journal_mode", "wal", |row| {
+                    row.get::<_, String>(0)
+                });
+            match mode {
+                Ok(mode) if mode == "wal" => return Ok(()),
+                Ok(mode) => {
+                    return Err(Error::incompatible(format!(
+                        "{} stays in the journal mode {mode:?} and cannot have a write-ahead log; give \
+                         a path on another file system",
+                        self.name
+                    )));
+                }
+                // Of two connections that change the mode at once SQLite tells one at once that it is
+                // busy, because waiting could not end. Holding the whole file for an instant outwaits the
+                // other.
+                Err(e) if error::is_busy(&e) => self
+                    .connection
+                    .execute_batch("BEGIN EXCLUSIVE; ROLLBACK")
+                    .map_err(|e| error::begin(&self.name, wait, e))?,
+                Err(e) => return Err(self.failed(e)),
+            }
+        }
+    }
+
+    /// An acknowledged commit survives a power cut (C7).
+    fn sync_fully(&self) -> Result<()> {
+        self.connection.pragma_update(None, "synchronous", FULL).map_err(|e| self.failed(e))?;
+        match self.pragma::<i64>("synchronous")? {
+            FULL => Ok(()),
+            other => Err(Error::incompatible(format!(
+                "{} keeps PRAGMA synchronous = {other} instead of {FULL} (FULL), so a power cut could undo \
+                 grants; build with the bundled SQLite",
+                self.name
+            ))),
+        }
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> Error {
+        error::sqlite(&self.name, error)
+    }
+}
+
+fn open_memory() -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    Connection::open_in_memory_with_flags(flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+}
+
+/// Opens a file that exists. No flag for URIs: a path is a path whatever it looks like.
+fn open_file(file: &DatabaseFile) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    Connection::open_with_flags(file.path(), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+}

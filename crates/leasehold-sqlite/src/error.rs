@@ -1,0 +1,325 @@
+//! What SQLite and the operating system say, as Leasehold's errors: one table, tested below.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use leasehold_core::{Effect, Error};
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+
+/// Maps a failure inside a transaction that is then rolled back, so its effect is `None` (C10).
+pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
+    let Some(failure) = error.sqlite_error().copied() else {
+        return stored(name, error);
+    };
+    let none = Effect::None;
+    let mapped = match (failure.extended_code, failure.code) {
+        (ffi::SQLITE_READONLY_DBMOVED, _) => replaced(name),
+        (ffi::SQLITE_IOERR_SHMSIZE | ffi::SQLITE_IOERR_SHMMAP, _) => Error::unavailable(
+            none,
+            format!(
+                "the shared-memory file of {name} could not be made larger; the disk may be full: \
+                 make room and try again"
+            ),
+        ),
+        (_, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::unavailable(
+            none,
+            format!(
+                "another process or connection held the database {name} for the whole time limit \
+                 of the operation; find out which has it open and is writing, or allow more time \
+                 with the option timeout"
+            ),
+        ),
+        (_, ErrorCode::FileLockingProtocolFailed) => Error::unavailable(
+            none,
+            format!("{name} was locked and unlocked by others too fast to get a turn; try again"),
+        ),
+        (_, ErrorCode::DiskFull) => Error::unavailable(
+            none,
+            format!("the disk that holds {name} is full; make room and try again"),
+        ),
+        (_, ErrorCode::OutOfMemory) => {
+            Error::unavailable(none, format!("SQLite got no memory for {name}"))
+        }
+        (_, ErrorCode::SystemIoFailure) => Error::unavailable(
+            none,
+            format!(
+                "the operating system failed to read or write {name} ({error}, code {}); look at \
+                 the disk and the system's log",
+                failure.extended_code
+            ),
+        ),
+        (_, ErrorCode::CannotOpen) => Error::unavailable(
+            none,
+            format!(
+                "{name}, or the files -wal and -shm beside it, could not be opened; the process \
+                 may have too many open files (ulimit -n)"
+            ),
+        ),
+        (_, ErrorCode::NotADatabase) => Error::corrupt(format!(
+            "{name} is not a SQLite database, or its first page is damaged; give another path, or \
+             restore the file"
+        )),
+        (_, ErrorCode::DatabaseCorrupt) => Error::corrupt(format!(
+            "{name} is damaged ({error}); stop all who use it, then restore it, or remove it with \
+             its -wal and -shm: all leases are then forgotten"
+        )),
+        (
+            _,
+            ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::AuthorizationForStatementDenied,
+        ) => Error::denied(format!(
+            "{name} may not be written ({error}); the file, its directory, -wal and -shm must \
+                 all be writable, and the file system must not be mounted read-only"
+        )),
+        _ if is_schema(&error) => Error::incompatible(format!(
+            "the tables in {name} are not those of schema version {} ({error}); somebody dropped \
+             or changed them: open the store again to have missing ones made, or give another path",
+            crate::schema::VERSION
+        )),
+        _ => Error::unexpected(format!("SQLite failed on {name}: {error}")),
+    };
+    mapped.with_source(error)
+}
+
+/// Maps a failure to begin: nothing was done (C10).
+pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Error {
+    if !is_busy(&error) {
+        return sqlite(name, error);
+    }
+    Error::unavailable(
+        Effect::None,
+        format!(
+            "another process or connection held the write lock of {name} for the {waited:?} that \
+             were left of the operation's time limit; find out which has it open and is writing, \
+             or allow more time with the option timeout"
+        ),
+    )
+    .with_source(error)
+}
+
+/// Maps a failure to commit.
+///
+/// Busy means that the commit did not begin and full that the frame that would have committed is not in
+/// the log (SQLite on Linux writes nothing after that frame): both were rolled back. After any other
+/// failure, such as that of fsync, the whole transaction may be in the log and come to life when the log is
+/// recovered, so the outcome is unknown (C10).
+pub(crate) fn commit(name: &str, error: rusqlite::Error) -> Error {
+    let rolled_back = is_busy(&error) || error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+    let effect = if rolled_back { Effect::None } else { Effect::Unknown };
+    sqlite(name, error).with_effect(effect)
+}
+
+pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Maps a failure of the operating system to do `what` with `path`.
+#[cfg(target_os = "linux")]
+pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> Error {
+    use std::io::ErrorKind as Kind;
+
+    let path = path.display();
+    let mapped = match error.kind() {
+        Kind::PermissionDenied => Error::denied(format!(
+            "could not {what} {path}: {error}; let this user read, write and, for a directory, \
+             enter it"
+        )),
+        Kind::ReadOnlyFilesystem => Error::denied(format!(
+            "could not {what} {path}: {error}; mount the file system for writing, or give a path \
+             on another"
+        )),
+        Kind::StorageFull => Error::unavailable(
+            Effect::None,
+            format!("could not {what} {path}: the disk is full; make room and try again"),
+        ),
+        Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename => Error::invalid_input(
+            format!("could not {what} {path}: {error}; give a path that exists"),
+        ),
+        _ => Error::unavailable(Effect::None, format!("could not {what} {path}: {error}")),
+    };
+    mapped.with_source(error)
+}
+
+/// A value in one of our own tables that Leasehold cannot have written.
+pub(crate) fn value(name: &str, column: &str, of: impl Display, why: impl Display) -> Error {
+    Error::corrupt(format!(
+        "in {name} the column {column} of {of} cannot be what Leasehold wrote: {why}; remove that \
+         row, or restore the file"
+    ))
+}
+
+/// The path now names another file than the one that is open, or none.
+pub(crate) fn replaced(name: &str) -> Error {
+    Error::incompatible(format!(
+        "{name} was removed, or replaced by another file, while it was open; others may lock in \
+         the new file, so this store refuses to go on with the old one: open it again"
+    ))
+}
+
+/// The limit was over before the operation had its turn: nothing was done.
+pub(crate) fn late(name: &str, limit: Duration) -> Error {
+    Error::unavailable(
+        Effect::None,
+        format!(
+            "the time limit of {limit:?} was over before the operation had its turn at {name}; \
+             it was not begun: send less at once, or allow more time with the option timeout"
+        ),
+    )
+}
+
+/// The limit is over and the operation is still at work.
+pub(crate) fn unanswered(name: &str, limit: Duration) -> Error {
+    Error::unavailable(
+        Effect::Unknown,
+        format!(
+            "an operation on {name} was begun but did not end within its time limit of \
+             {limit:?}; the disk hangs or is very slow, and the operation may still act"
+        ),
+    )
+}
+
+/// The database's thread is gone, which only a panic in it can cause.
+pub(crate) fn gone(name: &str) -> Error {
+    Error::unexpected(format!("the thread of the database {name} ended; open the store again"))
+        .with_effect(Effect::Unknown)
+}
+
+fn is_schema(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::Unknown)
+        && ["no such table", "no such column", "no such index", "has no column"]
+            .iter()
+            .any(|text| error.to_string().contains(text))
+}
+
+/// Maps what rusqlite itself refuses: a stored value of another type or range than ours.
+fn stored(name: &str, error: rusqlite::Error) -> Error {
+    use rusqlite::Error as E;
+
+    let mapped = match &error {
+        E::FromSqlConversionFailure(..)
+        | E::InvalidColumnType(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::Utf8Error(..) => Error::corrupt(format!(
+            "{name} holds a value that cannot be what Leasehold wrote: {error}; remove that row, \
+             or restore the file"
+        )),
+        _ => Error::unexpected(format!("SQLite failed on {name}: {error}")),
+    };
+    mapped.with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind::{self, *};
+
+    use super::*;
+
+    fn failure(code: i32) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
+    }
+
+    fn said(code: i32, text: &str) -> rusqlite::Error {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(text.to_owned()))
+    }
+
+    #[test]
+    fn each_code_has_its_kind_and_names_the_file() {
+        for (code, kind, says) in [
+            (ffi::SQLITE_BUSY, Unavailable, "another process"),
+            (ffi::SQLITE_BUSY_RECOVERY, Unavailable, "another process"),
+            (ffi::SQLITE_BUSY_SNAPSHOT, Unavailable, "another process"),
+            (ffi::SQLITE_LOCKED, Unavailable, "another process"),
+            (ffi::SQLITE_PROTOCOL, Unavailable, "try again"),
+            (ffi::SQLITE_FULL, Unavailable, "full"),
+            (ffi::SQLITE_NOMEM, Unavailable, "memory"),
+            (ffi::SQLITE_IOERR, Unavailable, "code 10"),
+            (ffi::SQLITE_IOERR_FSYNC, Unavailable, "code 1034"),
+            (ffi::SQLITE_IOERR_SHMSIZE, Unavailable, "may be full"),
+            (ffi::SQLITE_CANTOPEN, Unavailable, "too many open files"),
+            (ffi::SQLITE_CORRUPT, Corrupt, "damaged"),
+            (ffi::SQLITE_CORRUPT_INDEX, Corrupt, "damaged"),
+            (ffi::SQLITE_NOTADB, Corrupt, "not a SQLite database"),
+            (ffi::SQLITE_READONLY, Denied, "may not be written"),
+            (ffi::SQLITE_READONLY_DIRECTORY, Denied, "may not be written"),
+            (ffi::SQLITE_PERM, Denied, "may not be written"),
+            (ffi::SQLITE_AUTH, Denied, "may not be written"),
+            (ffi::SQLITE_READONLY_DBMOVED, Incompatible, "removed, or replaced"),
+            (ffi::SQLITE_CONSTRAINT_CHECK, Unexpected, "failed"),
+            (ffi::SQLITE_MISUSE, Unexpected, "failed"),
+            (ffi::SQLITE_ERROR, Unexpected, "failed"),
+        ] {
+            let error = sqlite("x.db", failure(code));
+            assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{code}");
+            let text = error.to_string();
+            assert!(text.contains(says) && text.contains("x.db"), "{code}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_table_is_told_from_other_mistakes() {
+        let error = sqlite("x.db", said(ffi::SQLITE_ERROR, "no such table: leasehold_keys"));
+        assert_eq!(error.kind(), Incompatible);
+        assert!(error.to_string().contains("leasehold_keys"), "{error}");
+    }
+
+    #[test]
+    fn values_of_another_type_are_corrupt() {
+        for error in [
+            rusqlite::Error::InvalidColumnType(1, "id".to_owned(), rusqlite::types::Type::Null),
+            rusqlite::Error::IntegralValueOutOfRange(1, -1),
+        ] {
+            assert_eq!(sqlite("x.db", error).kind(), Corrupt);
+        }
+        assert_eq!(sqlite("x.db", rusqlite::Error::QueryReturnedNoRows).kind(), Unexpected);
+    }
+
+    #[test]
+    fn a_commit_is_unknown_unless_it_was_rolled_back() {
+        for (code, effect) in [
+            (ffi::SQLITE_BUSY, Effect::None),
+            (ffi::SQLITE_FULL, Effect::None),
+            (ffi::SQLITE_IOERR_FSYNC, Effect::Unknown),
+            (ffi::SQLITE_IOERR_WRITE, Effect::Unknown),
+            (ffi::SQLITE_NOMEM, Effect::Unknown),
+        ] {
+            assert_eq!(commit("x.db", failure(code)).effect(), effect, "{code}");
+            assert_eq!(begin("x.db", Duration::ZERO, failure(code)).effect(), Effect::None);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn each_failure_of_the_operating_system_has_its_kind() {
+        for (errno, kind, says) in [
+            (13, Denied, "let this user"),
+            (30, Denied, "mount the file system for writing"),
+            (28, Unavailable, "full"),
+            (2, InvalidInput, "that exists"),
+            (20, InvalidInput, "that exists"),
+            (36, InvalidInput, "that exists"),
+            (24, Unavailable, "Too many open files"),
+            (5, Unavailable, "could not open"),
+        ] {
+            let failure = std::io::Error::from_raw_os_error(errno);
+            let error = os("open", std::path::Path::new("x.db"), failure);
+            assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{errno}");
+            assert!(error.to_string().contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_ran_out_of_time_says_so() {
+        let limit = Duration::from_secs(5);
+        let cases: [(Error, Effect); 3] = [
+            (late("x.db", limit), Effect::None),
+            (begin("x.db", limit, failure(ffi::SQLITE_BUSY)), Effect::None),
+            (unanswered("x.db", limit), Effect::Unknown),
+        ];
+        for (error, effect) in cases {
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, effect));
+            assert!(error.to_string().contains("5s"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Leasehold's embedded store: leases in a SQLite file, shared by the processes of one host.
+//!
+//! A file on a local disk reaches L2 (fenced leases); `docs/stores/sqlite.md` gives the schema column by
+//! column, the file modes, limits and hazards. Terms are kept in boot time, so no step of the wall clock ends
+//! a lease or prolongs it. The store makes its file and tables by itself and has the file for itself: it
+//! never takes part in a transaction of yours.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let path = directory.path().join("locks.db");
+//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_sqlite::SqliteStore;
+//! use std::time::Duration;
+//!
+//! let store = SqliteStore::open(path).await?;
+//! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
+//! let ttl = Ttl::new(Duration::from_secs(30))?;
+//! match store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await? {
+//!     Acquired::Granted(granted) => println!("ours, with the token {:?}", granted.token),
+//!     Acquired::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
+//! }
+//! # store.close().await;
+//! # Ok(()) }
+//! ```
+//!
+//! Files are supported on Linux; in memory the store runs everywhere.
+
+mod boot;
+mod config;
+mod database;
+mod error;
+#[cfg(target_os = "linux")]
+mod file;
+#[cfg(not(target_os = "linux"))]
+#[path = "file_elsewhere.rs"]
+mod file;
+mod health;
+mod limit;
+mod operation;
+mod rows;
+mod schema;
+mod sql;
+mod store;
+mod sweep;
+mod worker;
+
+pub use config::SqliteConfig;
+/// The driver, in the version that this store uses.
+pub use rusqlite;
+pub use store::SqliteStore;

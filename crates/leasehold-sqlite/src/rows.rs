@@ -1,0 +1,308 @@
+//! Rows of the database as the core's [`Entry`] and [`Holder`], and back.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use leasehold_core::table::{Entry, Holder, State};
+use leasehold_core::term::micros_up;
+use leasehold_core::{
+    Error, FencingToken, Key, LeaseId, Mode, Note, Now, Owner, Reason, Result, Table,
+};
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Params, Row, params};
+
+use crate::error;
+use crate::sql::Sql;
+
+/// What an operation works with inside its transaction.
+pub(crate) struct Rows<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) sql: &'a Sql,
+    /// For messages.
+    pub(crate) name: &'a str,
+    /// Whose boot time `now` is.
+    pub(crate) epoch: i64,
+    pub(crate) forget_after: Option<Duration>,
+    pub(crate) now: Now,
+}
+
+/// One record as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) key: Key,
+    pub(crate) id: LeaseId,
+    /// The epoch and instant of the end of its term; `None` for never.
+    pub(crate) end: Option<(i64, i64)>,
+    /// What the rules see: a term of an earlier epoch is over.
+    pub(crate) holder: Holder,
+}
+
+/// The counter of one key.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    pub(crate) key: Key,
+    pub(crate) value: u64,
+    /// A record stands on the key.
+    pub(crate) taken: bool,
+}
+
+impl Rows<'_> {
+    /// Everything that is known of `keys`, for the rules to work on.
+    pub(crate) fn load(&self, keys: &BTreeSet<&Key>) -> Result<Table> {
+        let mut table = Table::default().with_forget_after(self.forget_after);
+        for key in keys {
+            if let Some(entry) = self.entry(key)? {
+                table.insert((*key).clone(), entry);
+            }
+        }
+        Ok(table)
+    }
+
+    /// Writes what the rules changed of `keys`, and nothing else: after a refusal, nothing (C2).
+    pub(crate) fn save(&self, keys: &BTreeSet<&Key>, before: &Table, after: &Table) -> Result<()> {
+        let nothing = Entry::default();
+        for key in keys {
+            let old = before.entry(key).unwrap_or(&nothing);
+            let new = after.entry(key).unwrap_or(&nothing);
+            match new.counter {
+                same if same == old.counter => {}
+                0 => self.delete_counter(key)?,
+                value => {
+                    self.execute(&self.sql.save_counter, params![key.as_str(), sql_integer(value)])?
+                }
+            }
+            let mut gone: HashMap<_, _> = old.holders.iter().map(|h| (&h.id, h)).collect();
+            for holder in &new.holders {
+                if gone.remove(&holder.id) != Some(holder) {
+                    self.save_holder(key, holder)?;
+                }
+            }
+            for id in gone.into_keys().flatten() {
+                self.delete_holder(key, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the counter of one key.
+    pub(crate) fn delete_counter(&self, key: &Key) -> Result<()> {
+        self.execute(&self.sql.delete_counter, [key.as_str()])
+    }
+
+    /// Removes one record.
+    pub(crate) fn delete_holder(&self, key: &Key, id: &LeaseId) -> Result<()> {
+        self.execute(&self.sql.delete_holder, params![key.as_str(), &*id.to_bytes()])
+    }
+
+    /// Hands out the records of a statement one by one, until `take` says that it has enough.
+    pub(crate) fn each_record(
+        &self,
+        statement: &str,
+        parameters: impl Params,
+        mut take: impl FnMut(Stored) -> Next,
+    ) -> Result<()> {
+        self.each(statement, parameters, |row| Ok(take(self.stored(row)?)))
+    }
+
+    /// Hands out counters, the oldest first, after a position.
+    pub(crate) fn each_counter(
+        &self,
+        after: (u64, &str),
+        mut take: impl FnMut(Counter) -> Next,
+    ) -> Result<()> {
+        let (value, key) = after;
+        self.each(&self.sql.counters, params![sql_integer(value), key], |row| {
+            let key = self.key(row)?;
+            let value = self.token("counter", self.column(row, 1)?, &key)?.get();
+            Ok(take(Counter { value, taken: self.column(row, 2)?, key }))
+        })
+    }
+
+    fn entry(&self, key: &Key) -> Result<Option<Entry>> {
+        let mut counter = None;
+        self.each(&self.sql.counter, [key.as_str()], |row| {
+            counter = Some(self.token("counter", self.column(row, 0)?, key)?.get());
+            Ok(Next::Enough)
+        })?;
+        let mut holders: Vec<Holder> = Vec::new();
+        self.each_record(&self.sql.holders, [key.as_str()], |stored| {
+            holders.push(stored.holder);
+            Next::More
+        })?;
+        // In the order of their grants, as the rules keep them.
+        holders.sort_by_key(|holder| holder.token);
+        let highest = holders.last().map(|holder| holder.token.get());
+        match (counter, highest) {
+            (None, None) => Ok(None),
+            (Some(counter), highest) if highest.is_none_or(|token| token <= counter) => {
+                Ok(Some(Entry { counter, holders }))
+            }
+            // The next token would not be above every earlier one (C7).
+            (counter, token) => Err(self.corrupt(
+                "counter",
+                key,
+                format_args!("it is {counter:?}, and a record has the token {token:?}"),
+            )),
+        }
+    }
+
+    fn save_holder(&self, key: &Key, holder: &Holder) -> Result<()> {
+        let Some(id) = &holder.id else {
+            return Err(Error::unexpected(format!("a record of {key:?} has no lease id")));
+        };
+        let (state, reason) = match &holder.state {
+            State::Held => ("held", None),
+            State::Kept => ("kept", None),
+            State::Evicted(reason) => ("evicted", reason.as_ref()),
+        };
+        let note = &holder.note;
+        self.execute(
+            &self.sql.save_holder,
+            params![
+                key.as_str(),
+                &*id.to_bytes(),
+                if holder.mode.is_shared() { "shared" } else { "exclusive" },
+                state,
+                sql_integer(holder.token.get()),
+                self.epoch,
+                holder.expires.map(micros_up).map(sql_integer),
+                sql_integer(holder.granted_at),
+                holder.renewed_at.map(sql_integer),
+                holder.owner.as_ref().map(Owner::as_str),
+                note.host(),
+                note.pid(),
+                note.program(),
+                note.comment(),
+                reason.map(Reason::as_str),
+            ],
+        )
+    }
+
+    fn stored(&self, row: &Row<'_>) -> Result<Stored> {
+        let key = self.key(row)?;
+        let text = |at| self.column::<Option<String>>(row, at);
+        let bad = |column: &str, error: Error| self.corrupt(column, &key, error);
+        let id = LeaseId::foreign(&self.column::<Vec<u8>>(row, 1)?).map_err(|e| bad("id", e))?;
+        let mode = match self.column::<String>(row, 2)?.as_str() {
+            "exclusive" => Mode::Exclusive,
+            "shared" => Mode::SHARED,
+            other => return Err(self.corrupt("mode", &key, format_args!("it is {other:?}"))),
+        };
+        let reason =
+            text(14)?.map(|r| Reason::new(&r)).transpose().map_err(|e| bad("reason", e))?;
+        let state = match self.column::<String>(row, 3)?.as_str() {
+            "held" => State::Held,
+            "kept" => State::Kept,
+            "evicted" => State::Evicted(reason),
+            other => return Err(self.corrupt("state", &key, format_args!("it is {other:?}"))),
+        };
+        let epoch = self.column::<i64>(row, 5)?;
+        let end = self.column::<Option<i64>>(row, 6)?.map(|expires| (epoch, expires));
+        let holder = Holder {
+            id: Some(id.clone()),
+            mode,
+            token: self.token("token", self.column(row, 4)?, &key)?,
+            owner: text(9)?.map(|o| Owner::new(&o)).transpose().map_err(|e| bad("owner", e))?,
+            note: self.note(row).map_err(|e| bad("host, program or comment", e))?,
+            expires: end.map(|end| self.expires(end, &key)).transpose()?,
+            granted_at: self.micros("granted_at", self.column(row, 7)?, &key)?,
+            renewed_at: match self.column(row, 8)? {
+                Some(at) => Some(self.micros("renewed_at", at, &key)?),
+                None => None,
+            },
+            state,
+        };
+        Ok(Stored { key, id, end, holder })
+    }
+
+    fn note(&self, row: &Row<'_>) -> Result<Note> {
+        let mut note = Note::default();
+        if let Some(host) = self.column::<Option<String>>(row, 10)? {
+            note = note.with_host(&host)?;
+        }
+        if let Some(pid) = self.column(row, 11)? {
+            note = note.with_pid(pid);
+        }
+        if let Some(program) = self.column::<Option<String>>(row, 12)? {
+            note = note.with_program(&program)?;
+        }
+        if let Some(comment) = self.column::<Option<String>>(row, 13)? {
+            note = note.with_comment(&comment)?;
+        }
+        Ok(note)
+    }
+
+    /// A term of another boot is over, whatever instant it names: the machine has been down since, or its
+    /// clock was another one.
+    fn expires(&self, (epoch, expires): (i64, i64), key: &Key) -> Result<Duration> {
+        let expires = self.micros("expires", expires, key)?;
+        Ok(if epoch == self.epoch { Duration::from_micros(expires) } else { Duration::ZERO })
+    }
+
+    fn key(&self, row: &Row<'_>) -> Result<Key> {
+        let key = self.column::<String>(row, 0)?;
+        Key::new(&key).map_err(|e| self.corrupt("key", format_args!("{key:?}"), e))
+    }
+
+    fn token(&self, column: &str, value: i64, key: &Key) -> Result<FencingToken> {
+        u64::try_from(value)
+            .map_err(|_| Error::corrupt(format!("it is {value}")))
+            .and_then(FencingToken::new)
+            .map_err(|e| self.corrupt(column, key, e))
+    }
+
+    fn micros(&self, column: &str, value: i64, key: &Key) -> Result<u64> {
+        u64::try_from(value)
+            .map_err(|_| self.corrupt(column, key, format_args!("{value} is below 0")))
+    }
+
+    fn column<T: FromSql>(&self, row: &Row<'_>, at: usize) -> Result<T> {
+        row.get(at).map_err(|e| error::sqlite(self.name, e))
+    }
+
+    fn each(
+        &self,
+        statement: &str,
+        parameters: impl Params,
+        mut take: impl FnMut(&Row<'_>) -> Result<Next>,
+    ) -> Result<()> {
+        let failed = |e| error::sqlite(self.name, e);
+        let mut statement = self.connection.prepare_cached(statement).map_err(failed)?;
+        let mut rows = statement.query(parameters).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            if take(row)? == Next::Enough {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(&self, statement: &str, parameters: impl Params) -> Result<()> {
+        self.connection
+            .prepare_cached(statement)
+            .and_then(|mut statement| statement.execute(parameters))
+            .map(|_| ())
+            .map_err(|e| error::sqlite(self.name, e))
+    }
+
+    fn corrupt(
+        &self,
+        column: &str,
+        key: impl std::fmt::Debug,
+        why: impl std::fmt::Display,
+    ) -> Error {
+        error::value(self.name, column, format_args!("the key {key:?}"), why)
+    }
+}
+
+/// Whether more rows are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    More,
+    Enough,
+}
+
+/// SQLite's integers end at 2^63 - 1: as microseconds, 292,000 years.
+pub(crate) fn sql_integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,69 @@
+//! Whose file it is, of which version, and the making of it.
+
+use leasehold_core::{Error, Result};
+use rusqlite::Connection;
+
+use crate::error;
+use crate::sql::Sql;
+
+/// `PRAGMA application_id`: "Lshd".
+pub(crate) const APPLICATION_ID: i32 = 0x4c73_6864;
+
+/// `PRAGMA user_version`.
+pub(crate) const VERSION: i32 = 1;
+
+/// How many tables and indexes `schema.sql` makes.
+const OBJECTS: i64 = 5;
+
+/// How far a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Schema {
+    /// Nothing is in it yet, or not under this prefix.
+    Missing,
+    /// All is there.
+    Ready,
+}
+
+/// Looks whose file it is, changing nothing.
+///
+/// # Errors
+/// `Incompatible` if it is another program's or of a newer version, `Corrupt` if it is none.
+pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<Schema> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let pragma = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    let failed = |e| error::sqlite(name, e);
+    // The first statement that reads; on a file that is no database it fails.
+    let application = pragma("application_id").map_err(failed)?;
+    let version = pragma("user_version").map_err(failed)?;
+    if application != APPLICATION_ID {
+        let objects = number("SELECT count(*) FROM sqlite_schema").map_err(failed)?;
+        if (application, version, objects) == (0, 0, 0) {
+            return Ok(Schema::Missing);
+        }
+        return Err(Error::incompatible(format!(
+            "{name} is another program's SQLite database (application id {application:#010x}, {objects} \
+             tables and indexes); Leasehold keeps locks in a file of its own (application id \
+             {APPLICATION_ID:#010x}): give another path"
+        )));
+    }
+    if version > VERSION {
+        return Err(Error::incompatible(format!(
+            "{name} has schema version {version}, and this program knows up to version {VERSION}; \
+             update this program, or give another path"
+        )));
+    }
+    if version < VERSION {
+        return Err(error::value(name, "user_version", "the file header", version));
+    }
+    let objects = number(&sql.objects).map_err(failed)?;
+    Ok(if objects == OBJECTS { Schema::Ready } else { Schema::Missing })
+}
+
+/// Makes what is missing; inside an immediate transaction, so that of a crowd one does.
+pub(crate) fn create(connection: &Connection, sql: &Sql, name: &str) -> Result<()> {
+    connection
+        .execute_batch(&sql.schema)
+        .and_then(|()| connection.pragma_update(None, "application_id", APPLICATION_ID))
+        .and_then(|()| connection.pragma_update(None, "user_version", VERSION))
+        .map_err(|e| error::sqlite(name, e))
+}

@@ -1,0 +1,2 @@
+-- The highest token of one key.
+SELECT counter FROM {prefix}keys WHERE key = ?1

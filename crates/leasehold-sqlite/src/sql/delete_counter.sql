@@ -1,0 +1,1 @@
+DELETE FROM {prefix}keys WHERE key = ?1

@@ -1,0 +1,1 @@
+DELETE FROM {prefix}holders WHERE expires IS NOT NULL

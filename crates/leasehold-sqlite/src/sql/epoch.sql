@@ -1,0 +1,2 @@
+-- The current epoch's number.
+SELECT max(epoch) FROM {prefix}boots

@@ -1,0 +1,240 @@
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquire, Acquired, Capabilities, Clock, Effect, Evict, Evicted, Eviction, Filter, Health, Key,
+    List, Page, Release, Released, Renew, Renewed, Result, Store, Wakeups,
+};
+
+use crate::config::{Place, SqliteConfig};
+use crate::database::Database;
+use crate::limit::Limit;
+use crate::sweep::Sweep;
+use crate::worker::Worker;
+use crate::{health, operation};
+
+pub(crate) const NAME: &str = "sqlite";
+
+/// A store in a SQLite database: a file that the processes of one host share, or memory. Clones share their
+/// connection.
+///
+/// It reaches L2 for a file on a disk: `docs/stores/sqlite.md`. Every operation is one transaction of its own
+/// on a thread of the store, with the time limit of [`SqliteConfig::timeout`]. An error of kind `Unavailable`
+/// whose effect is `None` says that others kept the database busy, or that the disk is full. With the default
+/// clock it must be used inside a tokio runtime that has its timer enabled.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+/// use leasehold_core::{Acquire, Acquired, Claims, Ending, Key, LeaseId, Mode, Release, Store, Ttl};
+/// use leasehold_sqlite::SqliteStore;
+/// use std::time::Duration;
+///
+/// let store = SqliteStore::in_memory().await?;
+/// let (id, job) = (LeaseId::mint()?, Key::new("job")?);
+/// let claims = Claims::one(job.clone(), Mode::Exclusive);
+/// let ttl = Ttl::new(Duration::from_secs(30))?;
+/// let first = store.acquire(&Acquire::new(id.clone(), claims.clone(), ttl)).await?;
+/// assert!(matches!(first, Acquired::Granted(_)));
+/// let second = store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await?;
+/// assert!(matches!(second, Acquired::Refused(_)));
+/// store.release(&Release::new(vec![Ending::new(id, [job])])).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancel safety
+/// Nothing is sent before a future is first polled. An operation that was sent runs to its end if its future
+/// is dropped, and does not disturb others (C15).
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Inner>);
+
+struct Inner {
+    worker: Worker,
+    place: Place,
+    clock: Arc<dyn Clock>,
+    timeout: Duration,
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, making it if there is none; a relative path is taken from the current
+    /// directory now and stays that file. [`SqliteConfig`] has options.
+    ///
+    /// # Errors
+    /// As [`SqliteConfig::open`].
+    ///
+    /// # Cancel safety
+    /// As [`SqliteConfig::open`].
+    pub async fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        SqliteConfig::file(path).open().await
+    }
+
+    /// Makes a database in memory that nobody else can see and that ends with the store.
+    ///
+    /// # Errors
+    /// As [`SqliteConfig::open`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn in_memory() -> Result<Self> {
+        SqliteConfig::memory().open().await
+    }
+
+    /// Opens what a URL names: `sqlite:PATH` or `sqlite::memory:`, with the options of
+    /// [`SqliteConfig::from_url`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+    /// use leasehold_sqlite::SqliteStore;
+    ///
+    /// let store = SqliteStore::from_url("sqlite::memory:?timeout=1s").await?;
+    /// # store.close().await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`SqliteConfig::from_url`] and [`SqliteConfig::open`].
+    ///
+    /// # Cancel safety
+    /// As [`SqliteConfig::open`].
+    pub async fn from_url(url: &str) -> Result<Self> {
+        SqliteConfig::from_url(url).map_err(|e| e.with_context(NAME, "open"))?.open().await
+    }
+
+    /// Drops this handle, and if it is the last one waits until what was sent is done and the database is
+    /// closed. Merely dropping the last handle does the same without waiting.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; the database is closed all the same.
+    pub async fn close(self) {
+        if let Some(inner) = Arc::into_inner(self.0) {
+            inner.worker.close().await;
+        }
+    }
+
+    pub(crate) async fn start(config: SqliteConfig) -> Result<Self> {
+        let (place, clock, timeout) =
+            (config.place.clone(), Arc::clone(&config.clock), config.timeout);
+        let limit = Limit::start(&*clock, timeout);
+        let open = move || Database::open(config, limit);
+        let worker = Worker::start(place.to_string(), Arc::clone(&clock), limit, open)
+            .await
+            .map_err(|e| e.with_context(NAME, "open"))?;
+        Ok(Self(Arc::new(Inner { worker, place, clock, timeout })))
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run_within(self.limit(), operation, job).await
+    }
+
+    async fn run_within<T: Send + 'static>(
+        &self,
+        limit: Limit,
+        operation: &'static str,
+        job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let job = move |database: &mut Database| job(database, limit);
+        self.0.worker.run(limit, job).await.map_err(|e| e.with_context(NAME, operation))
+    }
+
+    fn limit(&self) -> Limit {
+        Limit::start(&*self.0.clock, self.0.timeout)
+    }
+
+    /// Removes what has expired anywhere, step by step. When the time is over it says what it has done.
+    async fn sweep(&self, filter: &Filter, most: usize) -> Result<Evicted> {
+        let limit = self.limit();
+        let mut sweep = Sweep::new(filter, most);
+        while !sweep.is_done() {
+            let acted = sweep.has_acted();
+            if acted && limit.left(&*self.0.clock).is_none() {
+                break;
+            }
+            sweep = self
+                .run_within(limit, "evict", |database, limit| sweep.step(database, limit))
+                .await
+                .map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
+        }
+        Ok(sweep.reply())
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqliteStore({})", self.0.place)
+    }
+}
+
+impl Store for SqliteStore {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::none(NAME);
+        can.shared = true;
+        can.shared_limit = true;
+        can.many_keys = true;
+        can.never = true;
+        can.keep = true;
+        can.tokens = true;
+        can.tells_expired = true;
+        can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let memory = format!("sqlite::memory:{:p}", Arc::as_ptr(&self.0));
+        self.run("check", move |database, limit| health::check(database, limit, &memory)).await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.run("prepare", Database::prepare).await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run("acquire", move |database, limit| operation::acquire(database, limit, &request))
+            .await
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run("renew", move |database, limit| operation::renew(database, limit, &request)).await
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run("release", move |database, limit| operation::release(database, limit, &request))
+            .await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run("list", move |database, limit| operation::list(database, limit, &request)).await
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.capabilities().admit(request)?;
+        match request.what() {
+            Eviction::Expired(filter) if filter.keys().is_none() => {
+                self.sweep(filter, request.limit()).await
+            }
+            Eviction::Expired(_) | Eviction::Exactly { .. } => {
+                let request = request.clone();
+                self.run("evict", move |database, limit| {
+                    operation::evict_named(database, limit, &request)
+                })
+                .await
+            }
+        }
+    }
+
+    /// Nothing pushes: waiters poll.
+    async fn subscribe(&self, _keys: &[Key]) -> Result<Wakeups> {
+        Ok(Wakeups::none())
+    }
+}

@@ -1,0 +1,163 @@
+//! The removal of expired records and old counters all over the database, in steps that keep nobody waiting.
+
+use leasehold_core::{Evicted, Expired, Filter, Result, Target, table};
+use rusqlite::params;
+
+use crate::database::Database;
+use crate::limit::Limit;
+use crate::rows::{Counter, Next, Rows, Stored};
+
+/// How many rows one step looks at, and so how long it may hold the write lock.
+const STEP: usize = 250;
+
+/// One `evict Expired`. Each step is a transaction of its own, so that other operations, of this process and
+/// of others, get their turn in between.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    filter: Filter,
+    limit: usize,
+    at: At,
+    removed: Vec<Target>,
+    forgotten: usize,
+}
+
+/// What comes next.
+#[derive(Debug, Clone)]
+enum At {
+    /// Records that are over, in the order of their end.
+    Records(After),
+    /// Counters, in the order of their value, after this value and key.
+    Counters(u64, String),
+    /// Nothing.
+    End,
+}
+
+/// A place in the index of ends.
+#[derive(Debug, Clone)]
+struct After {
+    epoch: i64,
+    expires: i64,
+    key: String,
+    id: Vec<u8>,
+}
+
+impl Sweep {
+    pub(crate) fn new(filter: &Filter, limit: usize) -> Self {
+        let first = After { epoch: i64::MIN, expires: 0, key: String::new(), id: Vec::new() };
+        Self {
+            filter: filter.clone().with_expired(Expired::Only),
+            limit,
+            at: At::Records(first),
+            removed: Vec::new(),
+            forgotten: 0,
+        }
+    }
+
+    /// Takes one step.
+    pub(crate) fn step(mut self, database: &Database, limit: Limit) -> Result<Self> {
+        database.write(limit, |rows| match self.at.clone() {
+            At::Records(after) => self.remove_records(rows, &after),
+            At::Counters(value, key) => self.forget_counters(rows, (value, &key)),
+            At::End => Ok(()),
+        })?;
+        Ok(self)
+    }
+
+    /// Everything was looked at, or the limit is reached.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_full() || matches!(self.at, At::End)
+    }
+
+    /// Something was removed or forgotten so far.
+    pub(crate) fn has_acted(&self) -> bool {
+        self.done() > 0
+    }
+
+    /// What was done so far.
+    pub(crate) fn reply(mut self) -> Evicted {
+        let more = self.is_full() || !self.is_done();
+        self.removed.sort_unstable_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
+        Evicted::new(self.removed, self.forgotten, more)
+    }
+
+    fn done(&self) -> usize {
+        self.removed.len() + self.forgotten
+    }
+
+    fn is_full(&self) -> bool {
+        self.done() == self.limit
+    }
+
+    /// Removes exactly the rows that are seen to be over while the write lock is held (C8). Those that only
+    /// tell an evicted holder of its end go as well, and are not counted.
+    fn remove_records(&mut self, rows: &Rows<'_>, after: &After) -> Result<()> {
+        let left = self.limit - self.done();
+        let (mut looked_at, mut gone, mut removed) = (0, Vec::new(), Vec::new());
+        let mut at = match rows.forget_after {
+            Some(_) => At::Counters(0, String::new()),
+            None => At::End,
+        };
+        rows.each_record(
+            &rows.sql.expired,
+            params![after.epoch, after.expires, after.key, after.id],
+            |Stored { key, id, end, holder }| {
+                if holder.expires.is_none_or(|end| end > rows.now.boot) {
+                    return Next::Enough;
+                }
+                looked_at += 1;
+                let enough = looked_at == STEP;
+                let position = end.filter(|_| enough).map(|(epoch, expires)| After {
+                    epoch,
+                    expires,
+                    key: key.as_str().to_owned(),
+                    id: id.to_bytes().into_owned(),
+                });
+                if let Some(position) = position {
+                    at = At::Records(position);
+                }
+                match holder.record(&key, rows.now) {
+                    None => gone.push((key, id)),
+                    Some(record) if self.filter.matches(&record) => {
+                        removed.push(Target::of(&record));
+                        gone.push((key, id));
+                    }
+                    Some(_) => {}
+                }
+                if enough || removed.len() == left { Next::Enough } else { Next::More }
+            },
+        )?;
+        for (key, id) in &gone {
+            rows.delete_holder(key, id)?;
+        }
+        self.removed.extend(removed);
+        self.at = at;
+        Ok(())
+    }
+
+    /// Forgets counters of keys without a record whose value lies far enough back (C7).
+    fn forget_counters(&mut self, rows: &Rows<'_>, after: (u64, &str)) -> Result<()> {
+        let left = self.limit - self.done();
+        let (mut looked_at, mut forgotten) = (0, Vec::new());
+        let mut at = At::End;
+        rows.each_counter(after, |Counter { key, value, taken }| {
+            if !table::may_forget(value, rows.now.wall_micros, rows.forget_after) {
+                return Next::Enough;
+            }
+            looked_at += 1;
+            let enough = looked_at == STEP;
+            if enough {
+                at = At::Counters(value, key.as_str().to_owned());
+            }
+            if !taken && self.filter.matches_counter(&key) {
+                forgotten.push(key);
+            }
+            if enough || forgotten.len() == left { Next::Enough } else { Next::More }
+        })?;
+        for key in &forgotten {
+            rows.delete_counter(key)?;
+        }
+        self.forgotten += forgotten.len();
+        self.at = at;
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The thread that owns the connection: SQLite blocks, and a connection is used by one thread at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use leasehold_core::{Clock, Effect, Error, Result};
+use tokio::sync::oneshot;
+
+use crate::database::Database;
+use crate::error;
+use crate::limit::Limit;
+
+/// How long beyond its limit an operation that was begun is waited for: a commit that waits for the disk
+/// usually still succeeds, and then its outcome is known.
+const GRACE: Duration = Duration::from_millis(500);
+
+type Job = Box<dyn FnOnce(&mut Database) + Send>;
+
+/// The way to the thread. When it is dropped the thread finishes what was sent, closes the database and ends.
+pub(crate) struct Worker {
+    jobs: Sender<Job>,
+    closed: oneshot::Receiver<()>,
+    clock: Arc<dyn Clock>,
+    name: String,
+}
+
+impl Worker {
+    /// Starts the thread, which opens the database first. `name` is for messages.
+    pub(crate) async fn start(
+        name: String,
+        clock: Arc<dyn Clock>,
+        limit: Limit,
+        open: impl FnOnce() -> Result<Database> + Send + 'static,
+    ) -> Result<Self> {
+        let (jobs, queue) = mpsc::channel();
+        let (closing, closed) = oneshot::channel();
+        let (reply, opened) = oneshot::channel();
+        thread::Builder::new()
+            .name("leasehold-sqlite".to_owned())
+            .spawn(move || serve(open, reply, queue, closing))
+            .map_err(|e| {
+                Error::unavailable(Effect::None, format!("no thread could be started for {name}"))
+                    .with_source(e)
+            })?;
+        let worker = Self { jobs, closed, clock, name };
+        worker.answer(limit, &AtomicBool::new(true), opened).await?;
+        Ok(worker)
+    }
+
+    /// Runs `job`, which must not act after `limit`, on the thread: to its end even if this future is dropped
+    /// (C15).
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        limit: Limit,
+        job: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let begun = Arc::new(AtomicBool::new(false));
+        let job: Job = Box::new({
+            let begun = Arc::clone(&begun);
+            move |database| {
+                // Before the job's transaction looks at the limit: who sees after the limit that the job was
+                // not begun knows that it never acts.
+                begun.store(true, Ordering::SeqCst);
+                // The caller may have gone.
+                drop(reply.send(job(database)));
+            }
+        });
+        self.jobs.send(job).map_err(|_| error::gone(&self.name))?;
+        self.answer(limit, &begun, answer).await
+    }
+
+    /// Drops the way to the thread and waits until the database is closed.
+    pub(crate) async fn close(self) {
+        drop(self.jobs);
+        // An error says that the thread has ended too, in a panic.
+        drop(self.closed.await);
+    }
+
+    async fn answer<T>(
+        &self,
+        limit: Limit,
+        begun: &AtomicBool,
+        answer: oneshot::Receiver<Result<T>>,
+    ) -> Result<T> {
+        let patience = self.clock.sleep_until(limit.end().saturating_add(GRACE));
+        match select(answer, patience).await {
+            Either::Left((Ok(result), _)) => result,
+            Either::Left((Err(_), _)) => Err(error::gone(&self.name)),
+            Either::Right(_) if begun.load(Ordering::SeqCst) => {
+                Err(error::unanswered(&self.name, limit.total()))
+            }
+            Either::Right(_) => Err(error::late(&self.name, limit.total())),
+        }
+    }
+}
+
+fn serve(
+    open: impl FnOnce() -> Result<Database>,
+    opened: oneshot::Sender<Result<()>>,
+    queue: Receiver<Job>,
+    closing: oneshot::Sender<()>,
+) {
+    match open() {
+        Ok(mut database) => {
+            drop(opened.send(Ok(())));
+            for job in queue {
+                job(&mut database);
+            }
+        }
+        Err(e) => drop(opened.send(Err(e))),
+    }
+    drop(closing);
+}
