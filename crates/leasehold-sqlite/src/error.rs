@@ -120,6 +120,7 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
 pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> Error {
     use std::io::ErrorKind as Kind;
 
+    const NAME_TOO_LONG: i32 = nix::errno::Errno::ENAMETOOLONG as i32;
     let path = path.display();
     let mapped = match error.kind() {
         Kind::PermissionDenied => Error::denied(format!(
@@ -134,9 +135,13 @@ pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> E
             Effect::None,
             format!("could not {what} {path}: the disk is full; make room and try again"),
         ),
-        Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename => Error::invalid_input(
-            format!("could not {what} {path}: {error}; give a path that exists"),
-        ),
+        kind if matches!(kind, Kind::NotFound | Kind::NotADirectory)
+            || error.raw_os_error() == Some(NAME_TOO_LONG) =>
+        {
+            Error::invalid_input(format!(
+                "could not {what} {path}: {error}; give a path that exists"
+            ))
+        }
         _ => Error::unavailable(Effect::None, format!("could not {what} {path}: {error}")),
     };
     mapped.with_source(error)

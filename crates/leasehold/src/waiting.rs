@@ -264,11 +264,11 @@ impl<'a> Waiting<'a> {
         let guard = Guard::new(held, Locker(Arc::clone(self.inner)));
         if self.order.plan.term.is_never() {
             make_endless(&guard, &*keeper.clock, limit).await?;
+            if !guard.is_held() {
+                return Ok(Err(self.miss(WaitCause::ValiditySpent)));
+            }
         }
-        if guard.is_held() {
-            return Ok(Ok(guard));
-        }
-        Ok(Err(self.miss(WaitCause::ValiditySpent)))
+        Ok(Ok(guard))
     }
 
     /// Takes an id once nothing else names it.

@@ -11,12 +11,14 @@ async fn nothing_runs_under_a_lease_that_its_group_released() {
     let locks = store.locks();
     let group = locks.owner("o").unwrap();
     let guard = group.lock("k").await.unwrap();
+    let started = store.now();
     let work = guard.run(tokio::time::sleep(secs(60)));
     let (worked, _) = tokio::join!(work, async {
         tokio::time::sleep(secs(1)).await;
         group.release().await
     });
     assert_eq!(worked.unwrap_err().lost(), Some(&LostReason::Gone));
+    assert!(store.now() - started < secs(2), "at once");
     assert!(guard.run(async {}).await.is_err() && guard.check().is_err());
     let asked = store.renews().len();
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);

@@ -10,7 +10,11 @@ use support::{Fault, Flaky, ms, secs};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime can be built")
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built")
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,9 +145,9 @@ async fn work_does_not_go_on_after_the_machine_slept_past_the_term() {
     let guard = locks.lock("k").ttl(secs(3_600)).await.unwrap();
     let mut steps = 0;
     let work = async {
-        loop {
-            steps += 1;
-            if steps == 3 {
+        for step in 1..=100 {
+            steps = step;
+            if step == 3 {
                 *clock.0.lock().unwrap() = secs(10_000);
             }
             tokio::task::yield_now().await;

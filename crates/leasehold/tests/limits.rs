@@ -149,11 +149,15 @@ async fn closing_ends_every_wait() {
     let first = support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
     let in_line = support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
     store.until(|log| log.contains(&Sent::Subscribe)).await;
+    let before = store.now();
     locks.close(secs(1)).await.unwrap();
     for waiter in [first, in_line] {
         let error = waiter.await.unwrap().unwrap_err();
         assert!(error.to_string().contains("closed"), "{error}");
     }
+    assert_eq!(store.now(), before, "at once");
+    let lease = other.lease().clone();
+    assert!(locks.adopt(lease).await.unwrap_err().to_string().contains("closed"));
     other.release().await.unwrap();
     tokio::time::sleep(secs(60)).await;
     assert!(store.is_free("k").await);
