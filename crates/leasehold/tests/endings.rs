@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use leasehold::{ErrorKind, Keepalive, LeaseReleased, LostReason, Ttl, Wait};
 use support::{Fault, Flaky, ms, secs};
 
@@ -10,13 +12,13 @@ async fn nothing_runs_under_a_lease_that_its_group_released() {
     let store = Flaky::new();
     let locks = store.locks();
     let group = locks.owner("o").unwrap();
-    let guard = group.lock("k").await.unwrap();
+    let guard = Arc::new(group.lock("k").await.unwrap());
     let started = store.now();
-    let work = guard.run(tokio::time::sleep(secs(60)));
-    let (worked, _) = tokio::join!(work, async {
-        tokio::time::sleep(secs(1)).await;
-        group.release().await
-    });
+    let at_work = Arc::clone(&guard);
+    let work = support::spawn(async move { at_work.run(tokio::time::sleep(secs(60))).await });
+    tokio::time::sleep(secs(1)).await;
+    group.release().await;
+    let worked = work.await.unwrap();
     assert_eq!(worked.unwrap_err().lost(), Some(&LostReason::Gone));
     assert!(store.now() - started < secs(2), "at once");
     assert!(guard.run(async {}).await.is_err() && guard.check().is_err());
