@@ -1,0 +1,217 @@
+//! The command line. It is only parsed here, purely: nothing is looked up, opened or run.
+
+mod filter;
+mod run;
+mod values;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use leasehold::{Key, LeaseId, Reason};
+
+pub(crate) use filter::{FilterArgs, KeyArgs};
+pub(crate) use run::{OnLost, Plan, RunArgs};
+
+use crate::exit::Exit;
+
+/// Hold a distributed lock while a command runs; show and break locks.
+///
+/// The lock is held on a lease that is renewed while the command lives. If the lease is lost, the command
+/// is ended before anybody else can get the lock.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100, after_help = STORES, after_long_help = long_help(""))]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// Write results and messages as JSON, one object a line
+    #[arg(long, global = true, display_order = 100)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which store holds the locks.
+#[derive(Debug, Args)]
+pub(crate) struct StoreArgs {
+    /// The store that holds the locks
+    ///
+    /// A password in it shows in the list of processes: use --store-file or LEASEHOLD_STORE then.
+    #[arg(long, global = true, value_name = "URL", help_heading = "Store")]
+    pub(crate) store: Option<String>,
+
+    /// A file that contains the URL of the store
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Store")]
+    pub(crate) store_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock
+    Run(Box<RunArgs>),
+    /// List who holds what
+    List(ListArgs),
+    /// Show who holds one key
+    Status(StatusArgs),
+    /// End the leases on a key by force
+    Break(BreakArgs),
+    /// Remove what has expired
+    Purge(PurgeArgs),
+    /// Make what the store needs: tables, indexes
+    Init(InitArgs),
+}
+
+/// List who holds what.
+///
+/// Neither order nor a snapshot is promised: a lock that is held all the time is shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold list
+  leasehold list --prefix report: --min-age 1h
+  leasehold list --only-expired
+  leasehold list --json | jq -r .key")]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+}
+
+/// Show who holds one key.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold status report:monthly
+  leasehold status report:monthly --json | jq .held")]
+pub(crate) struct StatusArgs {
+    /// The key
+    #[arg(value_parser = values::key())]
+    pub(crate) key: Key,
+}
+
+/// End the leases on a key by force.
+///
+/// The live leases are listed, and exactly those are ended: one that is taken meanwhile is not touched.
+/// Whoever held one learns of it at the next renewal; `leasehold run` then kills its command at once.
+/// Anybody waiting may get the lock before that, so make sure that the holder is dead, or let what the
+/// lock protects check the token.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold break report:monthly
+  leasehold break report:monthly --reason 'host db-3 is gone'
+  leasehold break pool --lease 2c1d9f0e-5b7a-4c3d-9e8f-0a1b2c3d4e5f")]
+pub(crate) struct BreakArgs {
+    /// The key
+    #[arg(value_parser = values::key())]
+    pub(crate) key: Key,
+
+    /// End only this lease
+    #[arg(long, value_name = "ID", value_parser = values::checked::<LeaseId>)]
+    pub(crate) lease: Option<LeaseId>,
+
+    /// Why, for the holder to read
+    #[arg(long, value_name = "TEXT", value_parser = values::checked::<Reason>)]
+    pub(crate) reason: Option<Reason>,
+}
+
+/// Remove what has expired.
+///
+/// Only the space is gained by this: what has expired holds nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold purge
+  leasehold purge --prefix report: --batch 100")]
+pub(crate) struct PurgeArgs {
+    #[command(flatten)]
+    pub(crate) keys: KeyArgs,
+
+    /// How much is removed at once, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = values::batch)]
+    pub(crate) batch: usize,
+}
+
+/// Make what the store needs: tables, indexes.
+///
+/// Asks for an administrator's role where the store has roles; doing it again changes nothing. An embedded
+/// store is made at its first use.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold init
+  leasehold init --store sqlite:/var/lib/app/locks.db")]
+pub(crate) struct InitArgs {}
+
+const STORES: &str = "\
+Stores:
+  sqlite:PATH   a SQLite file, for the processes of one host
+
+  The store is taken from --store or --store-file, else from the environment variable
+  LEASEHOLD_STORE, else it is the SQLite file leasehold/locks.db in your state directory,
+  $XDG_STATE_HOME or ~/.local/state.";
+
+/// What `--help` adds to `-h`.
+fn long_help(examples: &str) -> String {
+    let gap = if examples.is_empty() { "" } else { "\n\n" };
+    format!("{examples}{gap}{STORES}\n\n{}", Exit::help())
+}
+
+impl Cli {
+    /// Parses the arguments of this process; for `--help`, `--version` and mistakes it prints what is to be
+    /// said and gives the exit code.
+    pub(crate) fn from_process() -> Result<Self, ExitCode> {
+        Self::try_parse().map_err(|error| {
+            // Whoever closed the pipe does not want to read it.
+            let _ = error.print();
+            if error.use_stderr() { Exit::USAGE.into() } else { Exit::SUCCESS.into() }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands_mut() {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Examples:\n  leasehold "), "{help}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_store_may_stand_anywhere() {
+        for line in ["--store x: --json status k", "status --json k --store x:"] {
+            let words = std::iter::once("leasehold").chain(line.split(' '));
+            let cli = Cli::try_parse_from(words).unwrap();
+            assert_eq!(cli.store.store.as_deref(), Some("x:"), "{line}");
+            assert!(cli.json);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for line in [
+            "",
+            "status",
+            "break k --lease hex:0",
+            "break k --reason ",
+            "purge --batch 0",
+            "purge --batch 1001",
+            "nothing",
+        ] {
+            let words = std::iter::once("leasehold").chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).unwrap_err().use_stderr(), "{line}");
+        }
+    }
+}

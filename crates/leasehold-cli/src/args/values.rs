@@ -1,0 +1,93 @@
+//! From the text of an argument to the type that it stands for.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use leasehold::{Error, Key, Ttl};
+
+/// Reads a key; one that is not UTF-8 is told apart from one that is wrong otherwise.
+pub(super) fn key() -> impl TypedValueParser<Value = Key> {
+    OsStringValueParser::new().try_map(|text: OsString| Key::try_from(text.as_bytes()))
+}
+
+/// Reads a text of the library's vocabulary.
+pub(super) fn checked<T: FromStr<Err = Error>>(text: &str) -> Result<T, Error> {
+    text.parse()
+}
+
+/// Reads a duration such as `1m 30s`; one that is longer than the longest term is a mistake.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration <= Ttl::MAX => Ok(duration),
+        Ok(_) => Err("it must be at most 10 years (3650 days)".to_owned()),
+        Err(error) => Err(format!("{error}; give a duration such as 30s, 5m, 1h30m or 250ms")),
+    }
+}
+
+/// Reads a duration above zero.
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than zero".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// Reads a TTL: a duration, or `never`.
+pub(super) fn ttl(text: &str) -> Result<Ttl, String> {
+    if text == "never" {
+        return Ok(Ttl::NEVER);
+    }
+    Ttl::new(duration(text)?).map_err(|error| error.to_string())
+}
+
+/// Reads how many holders a lock may have.
+pub(super) fn permits(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("it must be a number from 1 to {}", u32::MAX)),
+        Ok(permits) => Ok(permits),
+    }
+}
+
+/// Reads how much one request may remove.
+pub(super) fn batch(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(batch) if (1..=1_000).contains(&batch) => Ok(batch),
+        _ => Err("it must be a number from 1 to 1000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        for bad in ["", "5", "-5s", "5 parsecs", "99999999999999999999s"] {
+            assert!(duration(bad).unwrap_err().contains("such as 30s"), "{bad}");
+        }
+        assert!(duration("99999999years").unwrap_err().contains("at most 10 years"));
+        assert!(positive_duration("0s").is_err());
+    }
+
+    #[test]
+    fn terms_have_limits() {
+        assert_eq!(ttl("never"), Ok(Ttl::NEVER));
+        assert_eq!(ttl("30s"), Ok(Ttl::new(Duration::from_secs(30)).unwrap()));
+        for bad in ["0s", "9ms", "11years", "-1s", "always"] {
+            assert!(ttl(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_limits() {
+        assert_eq!(permits("3"), Ok(3));
+        assert!(["0", "-1", "", "4294967296"].iter().all(|bad| permits(bad).is_err()));
+        assert_eq!(batch("1000"), Ok(1_000));
+        assert!(["0", "1001", "x"].iter().all(|bad| batch(bad).is_err()));
+    }
+}

@@ -1,0 +1,13 @@
+//! The commands that look at locks and mend them.
+
+mod break_by_force;
+mod init;
+mod list;
+mod purge;
+mod status;
+
+pub(crate) use break_by_force::end_by_force;
+pub(crate) use init::init;
+pub(crate) use list::list;
+pub(crate) use purge::purge;
+pub(crate) use status::status;

@@ -1,0 +1,38 @@
+//! `leasehold init`.
+
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::store::Choice;
+
+#[derive(Debug, Serialize)]
+struct Prepared {
+    store: &'static str,
+    level: String,
+    schema: Option<u32>,
+    hazards: Vec<String>,
+}
+
+/// Makes what the store needs, and says what it then promises.
+pub(crate) async fn init(store: &Choice, json: bool) -> Result<Exit, Failure> {
+    let locker = store.open().await?;
+    locker.prepare().await?;
+    let health = locker.check().await?;
+    let prepared = Prepared {
+        store: locker.capabilities().name,
+        level: health.level.to_string(),
+        schema: health.schema,
+        hazards: health.hazards,
+    };
+    if json {
+        output::json(&prepared)?;
+    } else {
+        output::line(&format!("the store {} is ready: {}", prepared.store, prepared.level))?;
+        for hazard in prepared.hazards {
+            output::line(&format!("hazard: {hazard}"))?;
+        }
+    }
+    Ok(Exit::SUCCESS)
+}

@@ -1,0 +1,23 @@
+//! `leasehold list`.
+
+use crate::args::ListArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::record::{RecordJson, table};
+use crate::store::Choice;
+
+/// Lists who holds what, by key.
+pub(crate) async fn list(args: ListArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
+    let filter = args.filter.filter()?;
+    let mut records = store.open().await?.list(filter).await?;
+    records.sort_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
+    if json {
+        for record in &records {
+            output::json(&RecordJson::from(record))?;
+        }
+    } else if !records.is_empty() {
+        output::line(&table(&records))?;
+    }
+    Ok(Exit::SUCCESS)
+}

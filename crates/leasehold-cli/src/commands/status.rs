@@ -1,0 +1,35 @@
+//! `leasehold status`.
+
+use serde::Serialize;
+
+use crate::args::StatusArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::record::{RecordJson, table};
+use crate::store::Choice;
+
+#[derive(Debug, Serialize)]
+struct Status<'a> {
+    key: &'a str,
+    held: bool,
+    records: Vec<RecordJson<'a>>,
+}
+
+/// Shows who holds one key.
+pub(crate) async fn status(args: StatusArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
+    let key = args.key;
+    let records = store.open().await?.status(&key).await?;
+    if json {
+        output::json(&Status {
+            key: key.as_str(),
+            held: !records.is_empty(),
+            records: records.iter().map(RecordJson::from).collect(),
+        })?;
+    } else if records.is_empty() {
+        output::line(&format!("{key:?} is free"))?;
+    } else {
+        output::line(&table(&records))?;
+    }
+    Ok(Exit::SUCCESS)
+}

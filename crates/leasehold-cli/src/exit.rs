@@ -1,0 +1,145 @@
+//! The exit codes: this is the only place that knows them, and `--help` prints them from here.
+
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+use leasehold::ErrorKind;
+use nix::sys::signal::Signal;
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exit(u8);
+
+impl Exit {
+    pub(crate) const SUCCESS: Self = Self(0);
+    pub(crate) const NOT_ACQUIRED: Self = Self(1);
+    pub(crate) const USAGE: Self = Self(64);
+    pub(crate) const UNFIT: Self = Self(65);
+    pub(crate) const UNAVAILABLE: Self = Self(69);
+    pub(crate) const UNEXPECTED: Self = Self(70);
+    pub(crate) const DENIED: Self = Self(77);
+    pub(crate) const LOST: Self = Self(123);
+    pub(crate) const TIMED_OUT: Self = Self(124);
+    pub(crate) const NOT_EXECUTABLE: Self = Self(126);
+    pub(crate) const NOT_FOUND: Self = Self(127);
+
+    /// What is added to the number of the signal that ended the command, or the wait for the lock.
+    const SIGNAL_BASE: u8 = 128;
+
+    /// Every code of our own with its meaning; codes of the command itself come on top.
+    const TABLE: [(Self, &'static str); 11] = [
+        (Self::SUCCESS, "success"),
+        (Self::NOT_ACQUIRED, "not acquired: somebody else holds the lock (-E sets another code)"),
+        (Self::USAGE, "wrong usage or input, or the store cannot do what is asked"),
+        (Self::UNFIT, "the store is not fit for use, or what it holds is damaged"),
+        (Self::UNAVAILABLE, "the store cannot be reached"),
+        (Self::UNEXPECTED, "anything unexpected"),
+        (Self::DENIED, "the store denied access"),
+        (Self::LOST, "the lease was lost"),
+        (Self::TIMED_OUT, "the lock was not free within --wait"),
+        (Self::NOT_EXECUTABLE, "the command cannot be executed"),
+        (Self::NOT_FOUND, "the command was not found"),
+    ];
+
+    /// The code for an error of the library.
+    pub(crate) fn of_error(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Held => Self::NOT_ACQUIRED,
+            ErrorKind::TimedOut => Self::TIMED_OUT,
+            ErrorKind::Lost => Self::LOST,
+            ErrorKind::InvalidInput | ErrorKind::Unsupported => Self::USAGE,
+            ErrorKind::Unavailable => Self::UNAVAILABLE,
+            ErrorKind::Denied => Self::DENIED,
+            ErrorKind::Incompatible | ErrorKind::Corrupt => Self::UNFIT,
+            _ => Self::UNEXPECTED,
+        }
+    }
+
+    /// The code that tells a shell that a signal ended the process.
+    pub(crate) fn of_signal(signal: Signal) -> Self {
+        Self::of_signal_number(signal as i32)
+    }
+
+    /// The command's own code, or that of the signal it died by.
+    pub(crate) fn of_status(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => u8::try_from(code).map_or(Self::UNEXPECTED, Self),
+            (None, Some(signal)) => Self::of_signal_number(signal),
+            (None, None) => Self::UNEXPECTED,
+        }
+    }
+
+    /// A code that the user chose.
+    pub(crate) fn custom(code: u8) -> Self {
+        Self(code)
+    }
+
+    /// The number that the parent process sees.
+    pub(crate) fn code(self) -> u8 {
+        self.0
+    }
+
+    fn of_signal_number(signal: i32) -> Self {
+        let code = u8::try_from(signal).ok().and_then(|n| Self::SIGNAL_BASE.checked_add(n));
+        code.map_or(Self::UNEXPECTED, Self)
+    }
+
+    /// The table as `--help` shows it.
+    pub(crate) fn help() -> String {
+        let mut text = String::from("Exit codes:\n");
+        for (Self(code), meaning) in Self::TABLE {
+            writeln!(text, "  {code:<6} {meaning}").expect("writing to a String does not fail");
+        }
+        text.push_str("  128+n  signal n ended the command, or the wait for the lock\n");
+        text.push_str("  other  the command's own");
+        text
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_error_has_its_code() {
+        for (kind, code) in [
+            (ErrorKind::Held, 1),
+            (ErrorKind::TimedOut, 124),
+            (ErrorKind::Lost, 123),
+            (ErrorKind::InvalidInput, 64),
+            (ErrorKind::Unsupported, 64),
+            (ErrorKind::Unavailable, 69),
+            (ErrorKind::Denied, 77),
+            (ErrorKind::Incompatible, 65),
+            (ErrorKind::Corrupt, 65),
+            (ErrorKind::Unexpected, 70),
+        ] {
+            assert_eq!(Exit::of_error(kind).code(), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_command_speaks_through() {
+        assert_eq!(Exit::of_status(ExitStatus::from_raw(7 << 8)).code(), 7);
+        assert_eq!(Exit::of_status(ExitStatus::from_raw(9)).code(), 137);
+        // A real-time signal, which has no name.
+        assert_eq!(Exit::of_status(ExitStatus::from_raw(40)).code(), 168);
+        assert_eq!(Exit::of_signal(Signal::SIGTERM).code(), 143);
+    }
+
+    #[test]
+    fn the_manual_has_the_same_table() {
+        let manual = include_str!("../../../docs/cli.md");
+        for (Exit(code), meaning) in Exit::TABLE {
+            let row = format!("| {code} | {meaning} |");
+            assert!(manual.contains(&row), "docs/cli.md lacks {row:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a command of ours failed, with the exit code that says so.
+
+use std::error::Error as _;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+
+use leasehold::{Error, ErrorKind};
+
+use crate::exit::Exit;
+
+/// A failure that ends the process.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    kind: &'static str,
+    message: String,
+}
+
+impl Failure {
+    /// The input can never succeed as it is.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { exit: Exit::USAGE, kind: "invalid_input", message: message.into() }
+    }
+
+    /// Something that nobody foresaw.
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self { exit: Exit::UNEXPECTED, kind: "unexpected", message: message.into() }
+    }
+
+    /// The operating system did not start the command.
+    pub(crate) fn not_started(name: &OsStr, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self {
+                exit: Exit::NOT_FOUND,
+                kind: "not_found",
+                message: format!("the command {name:?} was not found: {error}"),
+            },
+            _ => Self {
+                exit: Exit::NOT_EXECUTABLE,
+                kind: "not_executable",
+                message: format!("the command {name:?} cannot be executed: {error}"),
+            },
+        }
+    }
+
+    /// The same with another exit code.
+    pub(crate) fn with_exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// How the process ends.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The kind as `--json` names it.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self {
+            exit: Exit::of_error(error.kind()),
+            kind: kind_name(error.kind()),
+            message: describe(&error),
+        }
+    }
+}
+
+/// The error with all its causes, in one line.
+pub(crate) fn describe(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some errors repeat what they wrap.
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The name of a kind in JSON.
+pub(crate) fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Held => "held",
+        ErrorKind::TimedOut => "timed_out",
+        ErrorKind::Lost => "lost",
+        ErrorKind::InvalidInput => "invalid_input",
+        ErrorKind::Unsupported => "unsupported",
+        ErrorKind::Unavailable => "unavailable",
+        ErrorKind::Denied => "denied",
+        ErrorKind::Incompatible => "incompatible",
+        ErrorKind::Corrupt => "corrupt",
+        _ => "unexpected",
+    }
+}

@@ -1,0 +1,94 @@
+//! The `leasehold` command: holds a distributed lock while a command runs, and shows and breaks locks.
+//!
+//! - [`args`] parses the command line, purely; [`store`] finds the store that it means.
+//! - [`run`] is the main job: it waits, starts the command, and sees to it that it does not outlive the lock.
+//! - [`commands`] are the others: list, status, break, purge, init.
+//! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
+
+#[cfg(not(unix))]
+compile_error!(
+    "the leasehold command needs process groups and signals: it runs on Unix systems only"
+);
+
+mod args;
+mod commands;
+mod exit;
+mod failure;
+mod output;
+mod record;
+mod report;
+mod run;
+mod store;
+
+use std::future::Future;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use args::{Cli, Command};
+use exit::Exit;
+use failure::Failure;
+use report::{Event, Level, Reporter};
+use run::TerminalStopsBlocked;
+
+/// How long the end of the process waits for whoever reads its messages.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    match Cli::from_process() {
+        Ok(cli) => execute(cli).into(),
+        Err(code) => code,
+    }
+}
+
+fn execute(cli: Cli) -> Exit {
+    // Before any thread is started: all of them inherit it.
+    let terminal_stops = match &cli.command {
+        Command::Run(_) => TerminalStopsBlocked::new().ok(),
+        _ => None,
+    };
+    let level = match &cli.command {
+        Command::Run(args) => args.level(),
+        _ => Level::Problems,
+    };
+    let reporter = Reporter::start(level, cli.json);
+    let exit = dispatch(cli, terminal_stops.as_ref(), &reporter).unwrap_or_else(|failure| {
+        reporter.say(&Event::Failed { failure: &failure });
+        failure.exit()
+    });
+    reporter.settle(LAST_WORDS);
+    exit
+}
+
+fn dispatch(
+    cli: Cli,
+    terminal_stops: Option<&TerminalStopsBlocked>,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
+    let store = store::Choice::new(cli.store)?;
+    let json = cli.json;
+    match cli.command {
+        Command::Run(args) => {
+            let plan = args.plan()?;
+            wait_for(run::run(plan, &store, terminal_stops, reporter))
+        }
+        Command::List(args) => wait_for(commands::list(args, &store, json)),
+        Command::Status(args) => wait_for(commands::status(args, &store, json)),
+        Command::Break(args) => wait_for(commands::end_by_force(args, &store, json)),
+        Command::Purge(args) => wait_for(commands::purge(args, &store, json)),
+        Command::Init(_) => wait_for(commands::init(&store, json)),
+    }
+}
+
+/// Runs `job` in this thread and whatever it leaves to the background in another, so that neither holds the
+/// other up.
+fn wait_for(job: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unexpected(format!("no thread could be started: {error}")))?;
+    let result = runtime.block_on(job);
+    // A store that hangs must not keep the process from ending.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,350 @@
+//! What the command says about itself: one line per event on stderr, for people or as JSON.
+
+use std::fmt;
+use std::io::Write as _;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining};
+use nix::sys::signal::Signal;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use crate::exit::Exit;
+use crate::failure::{Failure, describe};
+use crate::record::micros;
+
+/// How much is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Nothing: the exit code tells all.
+    Silent,
+    /// What went wrong.
+    Problems,
+    /// And what is done.
+    Steps,
+    /// And every renewal.
+    Renewals,
+}
+
+/// Something worth telling.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    Waiting {
+        keys: &'a [Key],
+    },
+    Acquired {
+        keys: &'a [Key],
+        lease: &'a LeaseId,
+        token: Option<FencingToken>,
+    },
+    /// A signal ended the wait.
+    Interrupted {
+        signal: Signal,
+    },
+    Started {
+        pid: i32,
+    },
+    Renewed {
+        remaining: Remaining,
+    },
+    RenewalFailed {
+        error: &'a Error,
+        remaining: Remaining,
+    },
+    Forwarded {
+        signal: Signal,
+    },
+    Stopped {
+        signal: Signal,
+        remaining: Remaining,
+    },
+    Continued,
+    /// The term is about to end, and the command has been asked to end before that.
+    Ending {
+        remaining: Remaining,
+    },
+    Lost {
+        reason: &'a LostReason,
+    },
+    /// Only the release showed that the lease had been lost before.
+    Overrun,
+    Killed,
+    /// The command has ended, but left processes in its group.
+    Leftovers,
+    Exited {
+        exit: Exit,
+    },
+    Released {
+        kept: Option<Duration>,
+    },
+    ReleaseFailed {
+        error: &'a Error,
+    },
+    Failed {
+        failure: &'a Failure,
+    },
+}
+
+impl Event<'_> {
+    fn level(&self) -> Level {
+        match self {
+            Self::Renewed { .. } => Level::Renewals,
+            Self::Waiting { .. }
+            | Self::Interrupted { .. }
+            | Self::Acquired { .. }
+            | Self::Started { .. }
+            | Self::Forwarded { .. }
+            | Self::Continued
+            | Self::Exited { .. }
+            | Self::Released { .. } => Level::Steps,
+            Self::RenewalFailed { .. }
+            | Self::Stopped { .. }
+            | Self::Ending { .. }
+            | Self::Lost { .. }
+            | Self::Overrun
+            | Self::Killed
+            | Self::Leftovers
+            | Self::ReleaseFailed { .. }
+            | Self::Failed { .. } => Level::Problems,
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Acquired { .. } => "acquired",
+            Self::Interrupted { .. } => "interrupted",
+            Self::Started { .. } => "started",
+            Self::Renewed { .. } => "renewed",
+            Self::RenewalFailed { .. } => "renewal_failed",
+            Self::Forwarded { .. } => "forwarded",
+            Self::Stopped { .. } => "stopped",
+            Self::Continued => "continued",
+            Self::Ending { .. } => "ending",
+            Self::Lost { .. } => "lost",
+            Self::Overrun => "overrun",
+            Self::Killed => "killed",
+            Self::Leftovers => "leftovers",
+            Self::Exited { .. } => "exited",
+            Self::Released { .. } => "released",
+            Self::ReleaseFailed { .. } => "release_failed",
+            Self::Failed { .. } => "error",
+        }
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting { keys } => write!(f, "waiting for {}", Names(keys)),
+            Self::Acquired { keys, lease, token: Some(token) } => {
+                write!(f, "acquired {} as lease {lease} with token {token}", Names(keys))
+            }
+            Self::Acquired { keys, lease, token: None } => {
+                write!(f, "acquired {} as lease {lease}", Names(keys))
+            }
+            Self::Interrupted { signal } => write!(f, "the wait was ended by {signal}"),
+            Self::Started { pid } => write!(f, "started the command as process {pid}"),
+            Self::Renewed { remaining } => write!(f, "renewed: {} left", Left(*remaining)),
+            Self::RenewalFailed { error, remaining } => {
+                write!(f, "a renewal failed, {} left: {}", Left(*remaining), describe(error))
+            }
+            Self::Forwarded { signal } => write!(f, "forwarded {signal}"),
+            Self::Stopped { signal, remaining: Remaining::Never } => {
+                write!(f, "the command was stopped by {signal}")
+            }
+            Self::Stopped { signal, remaining } => write!(
+                f,
+                "the command was stopped by {signal}; unless continued within {} the lock is lost \
+                 and the command killed",
+                Left(*remaining)
+            ),
+            Self::Continued => f.write_str("continued the command"),
+            Self::Ending { remaining } => {
+                write!(f, "the lock ends in {}: asked the command to end", Left(*remaining))
+            }
+            Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
+            Self::Overrun => f.write_str("the store had lost the lock before the command ended"),
+            Self::Killed => f.write_str("killed what did not end by itself"),
+            Self::Leftovers => {
+                f.write_str("the command left processes in its group: asked them to end")
+            }
+            Self::Exited { exit } => write!(f, "the command ended: exit code {}", exit.code()),
+            Self::Released { kept: None } => f.write_str("released"),
+            Self::Released { kept: Some(kept) } => {
+                write!(f, "released; taken for {} more", Left(Remaining::For(*kept)))
+            }
+            Self::ReleaseFailed { error } => {
+                write!(f, "not released, ends with its term: {}", describe(error))
+            }
+            Self::Failed { failure } => failure.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Event<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("event", self.name())?;
+        match self {
+            Self::Waiting { keys } => map.serialize_entry("keys", &names(keys))?,
+            Self::Acquired { keys, lease, token } => {
+                map.serialize_entry("keys", &names(keys))?;
+                map.serialize_entry("lease", &lease.to_string())?;
+                map.serialize_entry("token", &token.map(FencingToken::get))?;
+            }
+            Self::Started { pid } => map.serialize_entry("pid", pid)?,
+            Self::Renewed { remaining } | Self::Ending { remaining } => {
+                map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
+            }
+            Self::Interrupted { signal } | Self::Forwarded { signal } => {
+                map.serialize_entry("signal", signal.as_str())?
+            }
+            Self::Stopped { signal, remaining } => {
+                map.serialize_entry("signal", signal.as_str())?;
+                map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
+            }
+            Self::RenewalFailed { remaining, .. } => {
+                map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
+            }
+            Self::Lost { reason } => map.serialize_entry("reason", reason_name(reason))?,
+            Self::Exited { exit } => map.serialize_entry("exit_code", &exit.code())?,
+            Self::Released { kept } => map.serialize_entry("kept_us", &kept.map(micros))?,
+            Self::Failed { failure } => {
+                map.serialize_entry("kind", failure.kind())?;
+                map.serialize_entry("exit_code", &failure.exit().code())?;
+            }
+            Self::Continued
+            | Self::Overrun
+            | Self::Killed
+            | Self::Leftovers
+            | Self::ReleaseFailed { .. } => {}
+        }
+        map.serialize_entry("message", &self.to_string())?;
+        map.end()
+    }
+}
+
+/// Writes events to stderr from a thread of its own: a reader that is slow, or stopped, must delay neither
+/// a renewal nor a kill.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    level: Level,
+    json: bool,
+    orders: mpsc::Sender<Order>,
+}
+
+enum Order {
+    Write(String),
+    /// To be answered when all before it is written.
+    Answer(mpsc::Sender<()>),
+}
+
+impl Reporter {
+    /// Starts the thread.
+    pub(crate) fn start(level: Level, json: bool) -> Self {
+        let (orders, received) = mpsc::channel();
+        // Whether stderr can still be written, and whether anybody waits for an answer, is all one.
+        thread::spawn(move || {
+            for order in received {
+                match order {
+                    Order::Write(line) => {
+                        let _ = std::io::stderr().write_all(line.as_bytes());
+                    }
+                    Order::Answer(asker) => {
+                        let _ = asker.send(());
+                    }
+                }
+            }
+        });
+        Self { level, json, orders }
+    }
+
+    /// Tells `event` if it is to be told.
+    pub(crate) fn say(&self, event: &Event<'_>) {
+        if event.level() > self.level {
+            return;
+        }
+        let line = if self.json {
+            serde_json::to_string(event).expect("an event is text and numbers") + "\n"
+        } else {
+            format!("leasehold: {event}\n")
+        };
+        self.order(Order::Write(line));
+    }
+
+    /// Waits, but no longer than `limit`, until everything is written.
+    pub(crate) fn settle(&self, limit: Duration) {
+        let (asker, answer) = mpsc::channel();
+        self.order(Order::Answer(asker));
+        // A reader that is slower than this reads the rest later, or never.
+        let _ = answer.recv_timeout(limit);
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.send(order).expect("the thread lives as long as this sender");
+    }
+}
+
+struct Names<'a>(&'a [Key]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, key) in self.0.iter().enumerate() {
+            write!(f, "{}{key:?}", if at == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+struct Left(Remaining);
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Remaining::For(left) => write!(f, "{:.1} s", left.as_secs_f64()),
+            Remaining::Never => f.write_str("unlimited time"),
+        }
+    }
+}
+
+fn names(keys: &[Key]) -> Vec<&str> {
+    keys.iter().map(Key::as_str).collect()
+}
+
+fn reason_name(reason: &LostReason) -> &'static str {
+    match reason {
+        LostReason::Expired => "expired",
+        LostReason::Gone => "gone",
+        LostReason::Evicted(_) => "evicted",
+        LostReason::StoreUnreachable => "store_unreachable",
+        LostReason::MaxHold => "max_hold",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_lines_have_a_fixed_form() {
+        let keys = [Key::new("a").unwrap(), Key::new("b").unwrap()];
+        let lease = LeaseId::foreign(b"w").unwrap();
+        let acquired = Event::Acquired { keys: &keys, lease: &lease, token: None };
+        assert_eq!(
+            serde_json::to_string(&acquired).unwrap(),
+            r#"{"event":"acquired","keys":["a","b"],"lease":"w","token":null,"message":"acquired \"a\", \"b\" as lease w"}"#
+        );
+        let failure = Failure::usage("no");
+        assert_eq!(
+            serde_json::to_string(&Event::Failed { failure: &failure }).unwrap(),
+            r#"{"event":"error","kind":"invalid_input","exit_code":64,"message":"no"}"#
+        );
+        let left = Event::Renewed { remaining: Remaining::For(Duration::from_millis(1_500)) };
+        assert_eq!(
+            serde_json::to_string(&left).unwrap(),
+            r#"{"event":"renewed","remaining_us":1500000,"message":"renewed: 1.5 s left"}"#
+        );
+    }
+}

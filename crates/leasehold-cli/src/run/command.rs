@@ -1,0 +1,140 @@
+//! Finding and starting the command.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use leasehold::{Key, Lease};
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+use crate::store;
+
+/// The program and its arguments, as they were given.
+#[derive(Debug)]
+pub(crate) struct Program {
+    words: Vec<OsString>,
+}
+
+impl Program {
+    /// Takes the words of the command line, the first of which is the program.
+    ///
+    /// # Errors
+    /// Fails at once if there is no such program, or none that can be executed: a lock is not waited for
+    /// in vain. What only shows when it is started fails in [`start`](Program::start).
+    pub(crate) fn find(words: Vec<OsString>) -> Result<Self, Failure> {
+        let name = words.first().map(OsString::as_os_str).unwrap_or_default();
+        match std::env::var_os("PATH") {
+            // Without PATH the C library has a default of its own, which only starting it tells.
+            None if !has_slash(name) => {}
+            path => look_up(name, &path.unwrap_or_default())
+                .map_err(|error| Failure::not_started(name, &error))?,
+        }
+        Ok(Self { words })
+    }
+
+    /// Starts it in a process group of its own, with the lease in its environment.
+    pub(crate) fn start(&self, keys: &[Key], lease: &LeaseFile) -> Result<Child, Failure> {
+        let [name, arguments @ ..] = self.words.as_slice() else {
+            return Err(Failure::not_started(OsStr::new(""), &Errno::ENOENT.into()));
+        };
+        let mut command = Command::new(name);
+        command.args(arguments).process_group(0);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| store::is_setting(name)) {
+            command.env_remove(name);
+        }
+        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
+        command.env("LEASEHOLD_KEY", names.join("\n"));
+        command.env("LEASEHOLD_LEASE_FILE", &lease.path);
+        match lease.token {
+            Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
+            // One of an outer `leasehold run` is not ours.
+            None => command.env_remove("LEASEHOLD_TOKEN"),
+        };
+        command.spawn().map_err(|error| Failure::not_started(name, &error))
+    }
+}
+
+/// The lease as JSON in a file that only this user can read; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct LeaseFile {
+    path: PathBuf,
+    token: Option<leasehold::FencingToken>,
+    _directory: TempDir,
+}
+
+impl LeaseFile {
+    /// Writes it into a directory of its own, which is made with mode 0700.
+    pub(crate) fn write(lease: &Lease) -> Result<Self, Failure> {
+        let write = || {
+            let directory = tempfile::Builder::new()
+                .prefix("leasehold-")
+                .permissions(Permissions::from_mode(0o700))
+                .tempdir()?;
+            let path = directory.path().join("lease.json");
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+            let mut json = serde_json::to_vec(lease)?;
+            json.push(b'\n');
+            file.write_all(&json)?;
+            Ok(Self { path, token: lease.token, _directory: directory })
+        };
+        write().map_err(|error: io::Error| {
+            Failure::unexpected(format!("the lease file cannot be written: {error}"))
+        })
+    }
+}
+
+fn has_slash(name: &OsStr) -> bool {
+    name.as_encoded_bytes().contains(&b'/')
+}
+
+/// Looks for an executable file as `execvp` does.
+fn look_up(name: &OsStr, path: &OsStr) -> io::Result<()> {
+    if has_slash(name) {
+        return executable(Path::new(name));
+    }
+    let mut result = Err(Errno::ENOENT.into());
+    for directory in std::env::split_paths(path) {
+        match executable(&directory.join(name)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => result = Err(error),
+            Err(_) => {}
+        }
+    }
+    result
+}
+
+fn executable(path: &Path) -> io::Result<()> {
+    if path.metadata()?.is_dir() {
+        return Err(Errno::EACCES.into());
+    }
+    Ok(access(path, AccessFlags::X_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_up_as_execvp_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("data"), "").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", other.path().join("shell")).unwrap();
+        let path = std::env::join_paths([directory.path(), other.path()]).unwrap();
+        let kind = |name: &OsStr| look_up(name, &path).map_err(|error| error.kind());
+        assert_eq!(kind(OsStr::new("shell")), Ok(()));
+        assert_eq!(kind(OsStr::new("data")), Err(io::ErrorKind::PermissionDenied));
+        assert_eq!(kind(OsStr::new("absent")), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind(directory.path().as_os_str()), Err(io::ErrorKind::PermissionDenied));
+        assert_eq!(kind(directory.path().join("absent").as_os_str()), Err(io::ErrorKind::NotFound));
+        assert_eq!(kind(OsStr::new("")), Err(io::ErrorKind::PermissionDenied), "a directory");
+    }
+}

@@ -1,0 +1,108 @@
+//! When a command must go because its lease ends.
+
+use std::time::Duration;
+
+use leasehold::{Error, Remaining, Result, Ttl};
+
+/// How long before the end of a term the command is asked to end, and how long before it is killed.
+///
+/// Killing takes effect before the term ends, with a margin for the time that a signal takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    kill_after: Duration,
+    margin: Duration,
+}
+
+impl Schedule {
+    const LONGEST_DEFAULT: Duration = Duration::from_secs(5);
+    const LONGEST_MARGIN: Duration = Duration::from_millis(250);
+
+    /// The schedule for leases of `ttl` that are held no longer than `max_hold`; `kill_after` defaults to the
+    /// smaller of 5 s and a sixth of the TTL.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless `kill_after` is below a third of the TTL, and of `max_hold` too: renewals are
+    /// sent at a third, and time for another try must be left before the command is given up.
+    pub(crate) fn new(
+        ttl: Ttl,
+        max_hold: Option<Duration>,
+        kill_after: Option<Duration>,
+    ) -> Result<Self> {
+        let ttl = ttl.duration().unwrap_or(Duration::MAX);
+        let (name, term) = match max_hold {
+            Some(max_hold) if max_hold < ttl => ("--max-hold", max_hold),
+            _ => ("the TTL", ttl),
+        };
+        match kill_after {
+            Some(kill_after) if kill_after >= term / 3 => Err(Error::invalid_input(format!(
+                "--kill-after is {kill_after:?}; it must be below a third of {name}, which is {term:?}, \
+                 so below {:?}",
+                term / 3
+            ))),
+            given => Ok(Self {
+                kill_after: given.unwrap_or(Self::LONGEST_DEFAULT.min(term / 6)),
+                margin: Self::LONGEST_MARGIN.min(term / 20),
+            }),
+        }
+    }
+
+    /// The time between asking and killing.
+    pub(crate) fn kill_after(&self) -> Duration {
+        self.kill_after
+    }
+
+    /// In how long the command must be asked to end if `left` remains of the term; zero is now.
+    pub(crate) fn terminate_in(&self, left: Remaining) -> Duration {
+        self.kill_in(left).saturating_sub(self.kill_after)
+    }
+
+    /// In how long the command must be killed if `left` remains of the term; zero is now.
+    pub(crate) fn kill_in(&self, left: Remaining) -> Duration {
+        left.duration().unwrap_or(Duration::MAX).saturating_sub(self.margin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn ttl(duration: Duration) -> Ttl {
+        Ttl::new(duration).unwrap()
+    }
+
+    #[test]
+    fn defaults() {
+        assert_eq!(Schedule::new(ttl(30 * S), None, None).unwrap().kill_after, 5 * S);
+        assert_eq!(Schedule::new(ttl(6 * S), None, None).unwrap().kill_after, S);
+        assert_eq!(Schedule::new(Ttl::NEVER, None, None).unwrap().kill_after, 5 * S);
+        let short = Schedule::new(ttl(30 * S), Some(3 * S), None).unwrap();
+        assert_eq!(short.kill_after, S / 2);
+    }
+
+    #[test]
+    fn kill_after_is_below_a_third() {
+        assert!(Schedule::new(ttl(30 * S), None, Some(10 * S)).is_err());
+        assert!(Schedule::new(ttl(30 * S), None, Some(Duration::from_millis(9_999))).is_ok());
+        assert!(Schedule::new(Ttl::NEVER, None, Some(3_600 * S)).is_ok());
+        let error = Schedule::new(ttl(30 * S), Some(3 * S), Some(S)).unwrap_err().to_string();
+        assert!(error.contains("--max-hold") && error.contains("below 1s"), "{error}");
+        let error = Schedule::new(ttl(3 * S), None, Some(2 * S)).unwrap_err().to_string();
+        assert!(error.contains("the TTL, which is 3s") && error.contains("below 1s"), "{error}");
+    }
+
+    #[test]
+    fn killed_before_the_term_ends_and_asked_before_that() {
+        let schedule = Schedule::new(ttl(30 * S), None, Some(2 * S)).unwrap();
+        let left = Remaining::For(10 * S);
+        assert_eq!(schedule.kill_in(left), Duration::from_millis(9_750));
+        assert_eq!(schedule.terminate_in(left), Duration::from_millis(7_750));
+        assert_eq!(schedule.terminate_in(Remaining::For(S)), Duration::ZERO);
+        assert_eq!(schedule.kill_in(Remaining::For(Duration::ZERO)), Duration::ZERO);
+        assert_eq!(
+            schedule.terminate_in(Remaining::Never),
+            Duration::MAX - schedule.margin - 2 * S
+        );
+    }
+}

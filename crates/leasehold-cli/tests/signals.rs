@@ -1,0 +1,109 @@
+//! Signals: those that end a wait, those that are passed on, and those that are left alone.
+
+mod support;
+
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use support::{Running, Store, group, hold, runs};
+
+/// Tells which signals it gets, and goes on.
+const TELLS: &str = "\
+for s in TERM INT HUP QUIT USR1 USR2 WINCH; do trap \"echo $s\" $s; done
+echo ready
+while :; do sleep 60 & wait $!; done";
+
+#[test]
+fn some_end_a_wait_and_nothing_stays_held() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        let waiter = Running::start(store.script("--json -v --key other k", "echo never"));
+        waiter.event("waiting");
+        waiter.signal(signal);
+        assert_eq!(waiter.event("interrupted")["signal"], signal.as_str());
+        assert_eq!(waiter.code(), 128 + signal as i32);
+        assert_eq!(store.records("k").len(), 1);
+    }
+    assert_eq!(holder.code(), 0);
+    assert!(!store.is_held("k") && !store.is_held("other"));
+}
+
+#[test]
+fn signals_reach_the_command_and_are_not_escalated() {
+    let store = Store::new();
+    let running = Running::start(store.script("--json -v --ttl 2s -k 100ms k", TELLS));
+    let command = group(&running.event("started"));
+    assert_eq!(running.line(), "ready");
+    // TERM first: all that follow show that it is still alive.
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGQUIT, "QUIT"),
+        (Signal::SIGUSR1, "USR1"),
+        (Signal::SIGUSR2, "USR2"),
+        (Signal::SIGWINCH, "WINCH"),
+    ] {
+        running.signal(signal);
+        assert_eq!(running.event("forwarded")["signal"], signal.as_str());
+        assert_eq!(running.line(), name);
+    }
+    assert!(store.is_held("k"));
+    kill(command, Signal::SIGKILL).unwrap();
+    assert_eq!(running.code(), 137);
+}
+
+#[test]
+fn a_signal_reaches_the_whole_group() {
+    let store = Store::new();
+    let script = "trap 'wait; echo outer; exit 5' TERM
+        sh -c 'trap \"echo inner; exit\" TERM; echo ready; while :; do sleep 0.05; done' &
+        wait";
+    let running = Running::start(store.script("--json -v k", script));
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGTERM);
+    assert_eq!((running.line().as_str(), running.line().as_str()), ("inner", "outer"));
+    assert_eq!(running.code(), 5);
+}
+
+#[test]
+fn a_command_without_handlers_dies_by_the_signal() {
+    let store = Store::new();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
+        let running = Running::start(store.script("--json -v k", "echo ready; exec sleep 60"));
+        assert_eq!(running.line(), "ready");
+        running.signal(signal);
+        assert_eq!(running.code(), 128 + signal as i32);
+        assert!(!store.is_held("k"));
+    }
+}
+
+#[test]
+fn what_nohup_ignores_stays_ignored() {
+    let store = Store::new();
+    let run = format!(
+        "trap '' HUP; exec {} run --json -v k -- sh -c '{}'",
+        env!("CARGO_BIN_EXE_leasehold"),
+        "echo ready; read line; exit 5"
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &run]).env("LEASEHOLD_STORE", store.url());
+    let running = Running::start(command);
+    let started = group(&running.event("started"));
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGHUP);
+    kill(started, Signal::SIGHUP).unwrap();
+    // A signal that counts comes after it, so the first has been dealt with.
+    running.signal(Signal::SIGWINCH);
+    assert_eq!(running.event("forwarded")["signal"], "SIGWINCH");
+    assert!(runs(&started.to_string()));
+    assert_eq!(running.code(), 5);
+}
+
+#[test]
+fn the_command_inherits_no_blocked_signal() {
+    let store = Store::new();
+    let output = store.output("run k -- grep SigBlk /proc/self/status");
+    assert_eq!(support::text(&output.stdout), "SigBlk:\t0000000000000000\n");
+}

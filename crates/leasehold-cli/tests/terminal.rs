@@ -1,0 +1,261 @@
+//! In a real pseudo-terminal, under an interactive shell.
+//!
+//! What is stopped from the keyboard does not start a program at that moment: a stop that meets the shell `dash`
+//! in its vfork(2) hangs it, with `leasehold` or without.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod support;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::pty::openpty;
+use support::Store;
+
+/// An interactive shell with a terminal of its own, in which `run` is `leasehold run`.
+struct Shell {
+    child: Child,
+    keyboard: File,
+    screen: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Shell {
+    const CTRL_C: &str = "\x03";
+    const CTRL_D: &str = "\x04";
+    const CTRL_Z: &str = "\x1a";
+    const CTRL_BACKSLASH: &str = "\x1c";
+
+    fn new(store: &Store) -> Self {
+        let pty = openpty(None, None).unwrap();
+        // With a session of its own, so that the terminal becomes its controlling terminal.
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "bash", "--norc", "--noediting", "-i"]);
+        command.env("LEASEHOLD_STORE", store.url()).env("PS1", "$ ").env("HISTFILE", "");
+        command.env("TMPDIR", store.file("")).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+        command.stdin(pty.slave.try_clone().unwrap());
+        command.stdout(pty.slave.try_clone().unwrap()).stderr(pty.slave);
+        let child = command.spawn().unwrap();
+        let keyboard = File::from(pty.master);
+        let mut master = keyboard.try_clone().unwrap();
+        let (sender, screen) = channel();
+        thread::spawn(move || {
+            let mut buffer = [0; 4_096];
+            // It fails when the last process has closed the terminal.
+            while let Ok(read) = master.read(&mut buffer) {
+                if sender.send(buffer[..read].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut shell = Self { child, keyboard, screen, seen: String::new() };
+        shell.types("stty -echo; alias run='$LEASEHOLD run'; echo rea''dy\n");
+        shell.sees("ready");
+        shell
+    }
+
+    /// What is typed right behind a key that sends a signal may be dropped with what was typed before it:
+    /// wait for what the key does.
+    fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits until this is shown; what was shown before it is forgotten.
+    fn sees(&mut self, text: &str) {
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                self.seen.drain(..at + text.len());
+                return;
+            }
+            match self.screen.recv_timeout(Duration::from_secs(30)) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(error) => panic!("{error}: no {text:?} but {:?}", self.seen),
+            }
+        }
+    }
+
+    /// Types a line that tells what the last command ended with, and checks that.
+    fn ended_with(&mut self, code: &str) {
+        self.types("echo code=$?.\n");
+        self.sees(&format!("code={code}."));
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn the_command_reads_the_terminal_and_gets_its_interrupts() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.types("run k -- cat\nhello\n");
+    shell.sees("hello");
+    shell.types(Shell::CTRL_C);
+    shell.sees("$ ");
+    shell.ended_with("130");
+    shell.types("run k -- sh -c 'trap \"echo caught; exit 3\" QUIT; echo on; sleep 60 & wait'\n");
+    shell.sees("on");
+    shell.types(Shell::CTRL_BACKSLASH);
+    shell.sees("caught");
+    shell.ended_with("3");
+    // The shell has the terminal again.
+    shell.types("read line\nmine\n");
+    shell.types("echo got $line\n");
+    shell.sees("got mine");
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn a_script_has_the_terminal_again_after_it() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    // A shell that runs a script does not take the terminal back by itself.
+    shell.types("sh -c '$LEASEHOLD run k -- true; echo over; read line; echo got $line'\n");
+    shell.sees("over");
+    shell.types("it\n");
+    shell.sees("got it");
+}
+
+#[test]
+fn a_stop_and_fg() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.types("run k -- cat\nbefore\n");
+    shell.sees("before");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("stopped by SIGTSTP; unless continued within");
+    shell.sees("Stopped");
+    assert!(store.is_held("k"));
+    shell.types("fg\nafter\n");
+    shell.sees("after");
+    shell.types(Shell::CTRL_D);
+    shell.ended_with("0");
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn a_stop_and_bg() {
+    let store = Store::new();
+    let go = store.fifo("go");
+    let mut shell = Shell::new(&store);
+    shell.types(&format!("run -v k -- sh -c 'echo on; read line < {}; exit 6'\n", go.display()));
+    shell.sees("on");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("bg\n");
+    shell.sees("continued the command");
+    support::release(&go);
+    shell.sees("released");
+    shell.types("wait %1\n");
+    shell.ended_with("6");
+}
+
+#[test]
+fn a_stop_that_outlives_the_term_ends_the_command() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.types("run --ttl 1s k -- sh -c 'echo on; read line'\n");
+    shell.sees("on");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("Stopped");
+    while store.is_held("k") {
+        support::pause(Duration::from_millis(20));
+    }
+    shell.types("fg\n");
+    shell.sees("the lock is lost");
+    shell.ended_with("123");
+}
+
+#[test]
+fn a_pipeline_keeps_the_terminal() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    // The other end of the pipe reads the terminal, as a pager does.
+    let reader = "sh -c 'cat; read line < /dev/tty; echo read $line'";
+    shell.types(&format!("run k -- echo piped | {reader}\n"));
+    shell.sees("piped");
+    shell.types("typed\n");
+    shell.sees("read typed");
+    shell.types("run -v k -- sleep 60 | cat\n");
+    shell.sees("started");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("fg\n");
+    shell.sees("continued the command");
+    shell.types(Shell::CTRL_C);
+    shell.sees("forwarded SIGINT");
+    shell.types("echo codes=${PIPESTATUS[0]}.\n");
+    shell.sees("codes=130.");
+}
+
+#[test]
+fn in_the_background_nobody_is_stopped_that_does_not_read() {
+    let store = Store::new();
+    let go = store.fifo("go");
+    let mut shell = Shell::new(&store);
+    shell.types(&format!("run k -- sh -c 'echo on; read line < {}; exit 6' &\n", go.display()));
+    shell.sees("on");
+    // The shell has kept the terminal.
+    shell.types("read line\nmine\n");
+    shell.types("echo got $line\n");
+    shell.sees("got mine");
+    support::release(&go);
+    shell.types("wait %1\n");
+    shell.ended_with("6");
+}
+
+#[test]
+fn in_the_background_reading_stops_until_fg() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.types("run k -- cat &\n");
+    shell.sees("stopped by SIGTTIN");
+    let pid = store.records("k")[0]["pid"].to_string();
+    while !support::is_stopped(&pid) {
+        support::pause(Duration::from_millis(5));
+    }
+    shell.types("fg\nhello\n");
+    shell.sees("hello");
+    shell.types(Shell::CTRL_D);
+    shell.ended_with("0");
+}
+
+#[test]
+fn a_shell_under_the_lock_has_job_control() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.types("run k -- env PS1=inner: bash --norc --noediting -i\n");
+    shell.sees("inner:");
+    shell.types("cat\nhello\n");
+    shell.sees("hello");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("Stopped");
+    shell.types("fg\nagain\n");
+    shell.sees("again");
+    shell.types(Shell::CTRL_D);
+    shell.sees("inner:");
+    shell.types("exit 4\n");
+    shell.ended_with("4");
+}
+
+#[test]
+fn nobody_could_continue_a_session_leader_so_it_is_not_stopped() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    // Takes the place of the shell, as in a container or behind `ssh -t`.
+    shell.types("exec $LEASEHOLD run -v k -- sh -c 'echo on; read line; echo got $line'\n");
+    shell.sees("on");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("continued the command");
+    shell.types("it\n");
+    shell.sees("got it");
+    shell.sees("released");
+}

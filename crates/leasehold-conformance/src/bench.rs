@@ -1,0 +1,184 @@
+use std::future::Future;
+use std::panic::Location;
+use std::time::Duration;
+
+use leasehold_core::{Capabilities, Claims, Clock, Mode, Remaining, Store, Ttl};
+
+use crate::attempt::{Attempt, all_of, key, ttl};
+use crate::client::Client;
+use crate::failure::{ensure, ensure_eq};
+use crate::{Backing, Failure, Observation, Restarted, Result, Tells, Time, WallStep};
+
+/// One fresh backing state with all that a case needs around it.
+pub(crate) struct Bench<B: Backing> {
+    backing: B,
+    /// The client that most cases make do with.
+    pub(crate) client: Client<B::Store>,
+    pub(crate) can: Capabilities,
+    pub(crate) tells: Tells,
+    time: Time,
+    tick: Duration,
+}
+
+impl<B: Backing> Bench<B> {
+    /// Prepares the state and opens a first client.
+    pub(crate) async fn new(backing: B, tells: Tells) -> Result<Self> {
+        let client = Client::new(backing.client().await?);
+        client.store().prepare().await?;
+        let can = client.store().capabilities();
+        let time = backing.time();
+        let tick = match time {
+            Time::Manual(_) => Duration::from_secs(1),
+            Time::Real { tick } => tick,
+        };
+        Ok(Self { backing, client, can, tells, time, tick: tick.max(can.min_term) })
+    }
+
+    /// Opens another client of the same state.
+    pub(crate) async fn another(&self) -> Result<Client<B::Store>> {
+        Ok(Client::new(self.backing.client().await?))
+    }
+
+    /// So many units of time.
+    pub(crate) fn ticks(&self, count: u32) -> Duration {
+        self.tick * count
+    }
+
+    /// A term of so many units of time.
+    pub(crate) fn ttl(&self, ticks: u32) -> Ttl {
+        ttl(self.ticks(ticks))
+    }
+
+    /// An attempt at these claims, for a term of ten ticks.
+    pub(crate) fn attempt(&self, claims: Claims) -> Attempt {
+        Attempt::new(claims, self.ticks(10))
+    }
+
+    /// An attempt at one key, for a term of ten ticks.
+    pub(crate) fn one(&self, key: &str, mode: Mode) -> Attempt {
+        self.attempt(all_of(&[key], mode))
+    }
+
+    /// An attempt at one key for itself alone, for a term of ten ticks.
+    pub(crate) fn exclusive(&self, key: &str) -> Attempt {
+        self.one(key, Mode::Exclusive)
+    }
+
+    /// An attempt at one key beside others, for a term of ten ticks.
+    pub(crate) fn shared(&self, key: &str) -> Attempt {
+        self.one(key, Mode::SHARED)
+    }
+
+    /// An attempt at several keys for itself alone, for a term of ten ticks.
+    pub(crate) fn exclusive_all(&self, keys: &[&str]) -> Attempt {
+        self.attempt(all_of(keys, Mode::Exclusive))
+    }
+
+    /// Lets so many units of time pass at the store.
+    pub(crate) async fn pass(&self, ticks: u32) {
+        self.backing.advance(self.ticks(ticks)).await;
+    }
+
+    /// Lets just less than so many units of time pass at the store.
+    pub(crate) async fn pass_almost(&self, ticks: u32) {
+        let little = match self.time {
+            Time::Manual(_) => Duration::from_micros(1),
+            Time::Real { .. } => self.tick,
+        };
+        self.backing.advance(self.ticks(ticks).saturating_sub(little)).await;
+    }
+
+    /// Lets any time pass at the store.
+    pub(crate) async fn pass_for(&self, time: Duration) {
+        self.backing.advance(time).await;
+    }
+
+    /// Steps the store's wall clock; says whether that could be done.
+    pub(crate) async fn step_wall(&self, step: WallStep) -> Result<bool> {
+        self.backing.step_wall(step).await
+    }
+
+    /// The store's wall clock in microseconds, where it is the manual one.
+    pub(crate) fn wall_micros(&self) -> Option<u64> {
+        match &self.time {
+            Time::Manual(clock) => Some(clock.wall_micros()),
+            Time::Real { .. } => None,
+        }
+    }
+
+    /// Cuts every client and opens the state again.
+    pub(crate) async fn restart(&self) -> Result<Restarted> {
+        self.backing.restart().await
+    }
+
+    /// Looks at the state past the seam.
+    pub(crate) async fn observe(&self) -> Result<Observation> {
+        self.backing.observe().await
+    }
+
+    /// Checks that nothing live and no counter has changed since `before`.
+    #[track_caller]
+    pub(crate) fn unchanged(
+        &self,
+        before: &Observation,
+    ) -> impl Future<Output = Result> + Send + use<'_, B> {
+        let at = Location::caller();
+        let before = before.clone();
+        async move {
+            let after = self.backing.observe().await?;
+            if before.essence() == after.essence() {
+                return Ok(());
+            }
+            Err(Failure::at(at, format!("the state was {before:?} and is now {after:?}")))
+        }
+    }
+
+    /// Checks which leases hold `key`, past the seam.
+    #[track_caller]
+    pub(crate) fn holds(
+        &self,
+        name: &str,
+        expected: &[&Attempt],
+    ) -> impl Future<Output = Result> + Send + use<'_, B> {
+        let at = Location::caller();
+        let key = key(name);
+        let mut expected: Vec<_> = expected.iter().map(|lease| Some(lease.id.clone())).collect();
+        expected.sort_unstable();
+        async move {
+            let seen = self.backing.observe().await?;
+            let mut found: Vec<_> = seen.live(&key).map(|row| row.id.clone()).collect();
+            found.sort_unstable();
+            if found == expected {
+                return Ok(());
+            }
+            Err(Failure::at(
+                at,
+                format!("{key:?} should be held by {expected:?} and is held by {found:?}"),
+            ))
+        }
+    }
+
+    /// Checks a duration that the store told: to the microsecond on a manual clock, to a tick in real time.
+    #[track_caller]
+    pub(crate) fn about(&self, found: Duration, expected: Duration, what: &str) -> Result {
+        match self.time {
+            Time::Manual(_) => ensure_eq!(found, expected, "{what}"),
+            Time::Real { .. } => ensure!(
+                found <= expected + self.tick && found + self.tick >= expected,
+                "{what}: expected about {expected:?}, found {found:?}"
+            ),
+        }
+        Ok(())
+    }
+
+    /// Checks what remains of a term, in ticks.
+    #[track_caller]
+    pub(crate) fn remains(&self, found: Remaining, ticks: u32, what: &str) -> Result {
+        match found {
+            Remaining::For(found) => self.about(found, self.ticks(ticks), what),
+            Remaining::Never => {
+                Err(Failure::new(format!("{what}: expected {ticks} ticks, found never")))
+            }
+        }
+    }
+}

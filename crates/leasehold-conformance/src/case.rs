@@ -1,0 +1,212 @@
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::{
+    Capabilities, Effect, Error, ErrorKind, Evict, FencingToken, Filter, Mode, Release, Renew,
+    Store, Ttl,
+};
+
+use crate::attempt::{all_of, at_most, key};
+use crate::bench::Bench;
+use crate::failure::{ensure, ensure_eq};
+use crate::{Backing, Failure, Result, Tells};
+
+/// How a case ended that found nothing wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the outcomes of the test programme")]
+pub enum Ended {
+    /// It ran, and the store is right.
+    Passed,
+    /// The store says that it cannot do this, and was seen to refuse it; or it does not tell this.
+    NotApplicable(String),
+    /// It could not run here.
+    Ignored(String),
+}
+
+/// How a case ended.
+pub(crate) type Verdict = Result<Ended>;
+
+pub(crate) const PASSED: Verdict = Ok(Ended::Passed);
+
+/// One named claim about a store.
+pub(crate) struct Case<B: Backing> {
+    pub(crate) name: &'static str,
+    pub(crate) needs: &'static [Need],
+    pub(crate) run: for<'a> fn(&'a Bench<B>) -> BoxFuture<'a, Verdict>,
+}
+
+/// What a case needs that not every store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    Shared,
+    SharedLimit,
+    ManyKeys,
+    Never,
+    Keep,
+    Tokens,
+    Push,
+    TellsExpired,
+    TellsOwner,
+    TellsNote,
+    TellsAge,
+    TellsHolder,
+    TellsEvicted,
+    /// A state that forgets counters after [`FORGET_AFTER`](crate::cases::FORGET_AFTER).
+    Forgetting,
+}
+
+impl Need {
+    fn is_met(self, can: &Capabilities, tells: &Tells) -> bool {
+        match self {
+            Self::Shared => can.shared,
+            Self::SharedLimit => can.shared_limit,
+            Self::ManyKeys => can.many_keys,
+            Self::Never => can.never,
+            Self::Keep => can.keep,
+            Self::Tokens => can.tokens,
+            Self::Push => can.push,
+            Self::TellsExpired => can.tells_expired,
+            Self::TellsOwner => tells.owner,
+            Self::TellsNote => tells.note,
+            Self::TellsAge => tells.age,
+            Self::TellsHolder => tells.holder,
+            Self::TellsEvicted => tells.evicted,
+            Self::Forgetting => true,
+        }
+    }
+
+    /// Checks that a store without this refuses it, or does without, and never weakens it in silence (C11).
+    pub(crate) async fn refused<B: Backing>(self, bench: &Bench<B>) -> Result<String> {
+        let (name, client) = (bench.can.name, &bench.client);
+        let before = bench.observe().await?;
+        let said = match self {
+            Self::Shared => {
+                unsupported(&client.reject(&bench.shared("job")).await?)?;
+                "shared locks"
+            }
+            Self::SharedLimit => {
+                unsupported(&client.reject(&bench.one("job", at_most(2))).await?)?;
+                "limit on shared holders"
+            }
+            Self::ManyKeys => {
+                let both = bench.attempt(all_of(&["a", "b"], Mode::Exclusive));
+                unsupported(&client.reject(&both).await?)?;
+                "leases of several keys"
+            }
+            Self::Never => {
+                let request = bench.exclusive("job").renew(Ttl::NEVER);
+                unsupported(&rejected(client.store().renew(&request).await)?)?;
+                "leases without end"
+            }
+            Self::Keep => {
+                let ending = bench.exclusive("job").ending().with_keep(bench.ticks(5));
+                let request = Release::new(vec![ending]);
+                unsupported(&rejected(client.store().release(&request).await)?)?;
+                "keeping after a release"
+            }
+            Self::Tokens => {
+                let lease = bench.exclusive("job");
+                let token = FencingToken::new(7)?;
+                let raised = lease.renewal(lease.term).with_token_raised_to(token);
+                let request = Renew::new(vec![raised]);
+                unsupported(&rejected(client.store().renew(&request).await)?)?;
+                let granted = client.grant(&lease).await?;
+                ensure_eq!(granted.token, None, "the token of a store that has none");
+                client.released(&lease).await?;
+                "tokens"
+            }
+            Self::Push => {
+                let keys = [key("job")];
+                let mut wakeups = client.store().subscribe(&keys).await?;
+                let lease = bench.exclusive("job");
+                client.grant(&lease).await?;
+                client.released(&lease).await?;
+                let woken = wakeups.next().now_or_never();
+                ensure!(woken.is_none(), "a store without wake-ups woke for {woken:?}");
+                "wake-ups"
+            }
+            Self::TellsExpired => {
+                let lease = bench.exclusive("job");
+                client.grant(&lease).await?;
+                bench.pass(11).await;
+                client.not_held(&lease).await?;
+                "memory of expired leases"
+            }
+            Self::TellsOwner => return Ok(format!("{name} does not tell owners")),
+            Self::TellsNote => return Ok(format!("{name} does not tell notes")),
+            Self::TellsAge => return Ok(format!("{name} does not tell ages")),
+            Self::TellsHolder => return Ok(format!("{name} does not tell who refuses")),
+            Self::TellsEvicted => return Ok(format!("{name} does not tell evictions")),
+            Self::Forgetting => {
+                let lease = bench.exclusive("job");
+                client.grant(&lease).await?;
+                client.released(&lease).await?;
+                let counters = bench.observe().await?.counters;
+                if bench.wall_micros().is_some() {
+                    bench.pass_for(Duration::from_secs(1_000 * 24 * 60 * 60)).await;
+                }
+                let purged = client.evict(Evict::expired(Filter::default())).await?;
+                ensure_eq!(purged.forgotten, 0, "counters that are never forgotten");
+                ensure_eq!(bench.observe().await?.counters, counters, "the counters after years");
+                "end of counters"
+            }
+        };
+        let after = bench.observe().await?;
+        ensure_eq!(after.essence().0, before.essence().0, "the leases after a refusal");
+        Ok(format!("{name} has no {said} and was seen to do without"))
+    }
+}
+
+impl<B: Backing> Case<B> {
+    /// Runs the case, or checks the refusal of what the store cannot do.
+    pub(crate) async fn run(&self, bench: &Bench<B>) -> Verdict {
+        match self.needs.iter().find(|need| !need.is_met(&bench.can, &bench.tells)) {
+            Some(need) => Ok(Ended::NotApplicable(need.refused(bench).await?)),
+            None => (self.run)(bench).await,
+        }
+    }
+}
+
+/// The error of a request that the store must not even try.
+#[track_caller]
+pub(crate) fn rejected<T: std::fmt::Debug>(answer: leasehold_core::Result<T>) -> Result<Error> {
+    match answer {
+        Err(error) => Ok(error),
+        Ok(answer) => Err(Failure::new(format!("not rejected but answered: {answer:?}"))),
+    }
+}
+
+/// Checks that the store says it cannot do this, and did nothing.
+#[track_caller]
+pub(crate) fn unsupported(error: &Error) -> Result {
+    said(error, ErrorKind::Unsupported)
+}
+
+/// Checks that the store says that no store could, and did nothing.
+#[track_caller]
+pub(crate) fn invalid_input(error: &Error) -> Result {
+    said(error, ErrorKind::InvalidInput)
+}
+
+#[track_caller]
+fn said(error: &Error, kind: ErrorKind) -> Result {
+    ensure_eq!(error.kind(), kind, "the kind of {error:?}");
+    ensure_eq!(error.effect(), Effect::None, "the effect of {error:?}");
+    Ok(())
+}
+
+/// Names the cases of a file, each with what it needs.
+macro_rules! cases {
+    ($($name:ident $([$($need:ident),+])?),+ $(,)?) => {
+        pub(crate) fn cases<B: $crate::Backing>() -> Vec<$crate::case::Case<B>> {
+            vec![$($crate::case::Case {
+                name: stringify!($name),
+                needs: &[$($($crate::case::Need::$need),+)?],
+                run: |bench| Box::pin($name(bench)),
+            }),+]
+        }
+    };
+}
+
+pub(crate) use cases;

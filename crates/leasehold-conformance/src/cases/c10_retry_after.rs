@@ -1,0 +1,210 @@
+//! C10: contention is a value that says when to come back and for whom; every error states its effect.
+
+use std::time::Duration;
+
+use leasehold_core::{Mode, Note, Refused, Ttl, Why};
+
+use crate::attempt::{Attempt, all_of, at_most, claims, key};
+use crate::bench::Bench;
+use crate::case::{PASSED, Verdict, cases, invalid_input};
+use crate::failure::{ensure_eq, take};
+use crate::{Backing, Result};
+
+cases! {
+    c10_exclusive_waits_for_the_holder,
+    c10_exclusive_waits_for_the_longest_reader [Shared],
+    c10_shared_waits_for_the_writer [Shared],
+    c10_limited_waits_for_as_many_as_must_end [SharedLimit],
+    c10_limited_waits_for_the_writer [SharedLimit],
+    c10_many_keys_wait_for_the_largest [ManyKeys],
+    c10_many_modes_wait_for_the_largest [ManyKeys, SharedLimit],
+    c10_nobody_tells_when_never_ends [Never],
+    c10_a_never_that_is_not_awaited_does_not_count [Never, SharedLimit],
+    c10_a_kept_key_is_awaited [Keep],
+    c10_the_first_refusing_key_is_named [ManyKeys],
+    c10_the_awaited_holder_is_named [TellsHolder, TellsOwner, TellsNote],
+    c10_the_awaited_reader_is_named [TellsHolder, SharedLimit],
+    c10_who_comes_back_then_is_admitted,
+    c10_bad_input_did_nothing [Shared],
+}
+
+/// Checks when the refused is to come back, in ticks.
+#[track_caller]
+fn comes_back<B: Backing>(bench: &Bench<B>, refused: &Refused, ticks: u32) -> Result {
+    let after = take!(Some(after) => after, refused.retry_after, "the refusal {refused:?}");
+    bench.about(after, bench.ticks(ticks), "when to come back")
+}
+
+/// Grants leases on one key with these terms.
+async fn grant_all<B: Backing>(
+    bench: &Bench<B>,
+    mode: Mode,
+    terms: &[u32],
+) -> Result<Vec<Attempt>> {
+    let mut leases = Vec::new();
+    for ticks in terms {
+        let lease = bench.one("job", mode).with_term(bench.ticks(*ticks));
+        bench.client.grant(&lease).await?;
+        leases.push(lease);
+    }
+    Ok(leases)
+}
+
+async fn c10_exclusive_waits_for_the_holder<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::Exclusive, &[13]).await?;
+    bench.pass(4).await;
+    comes_back(bench, &bench.client.refuse(&bench.exclusive("job")).await?, 9)?;
+    PASSED
+}
+
+async fn c10_exclusive_waits_for_the_longest_reader<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::SHARED, &[5, 23, 11]).await?;
+    bench.pass(2).await;
+    comes_back(bench, &bench.client.refuse(&bench.exclusive("job")).await?, 21)?;
+    PASSED
+}
+
+async fn c10_shared_waits_for_the_writer<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::Exclusive, &[13]).await?;
+    bench.pass(6).await;
+    comes_back(bench, &bench.client.refuse(&bench.shared("job")).await?, 7)?;
+    PASSED
+}
+
+/// With n holders and a limit, the (n - limit + 1)-th that ends makes room.
+async fn c10_limited_waits_for_as_many_as_must_end<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::SHARED, &[30, 6, 24, 12, 18]).await?;
+    for (max, rest) in [(5, 6), (4, 12), (3, 18), (2, 24), (1, 30)] {
+        comes_back(bench, &bench.client.refuse(&bench.one("job", at_most(max))).await?, rest)?;
+    }
+    bench.pass(6).await;
+    for (max, rest) in [(4, 6), (3, 12), (2, 18), (1, 24)] {
+        comes_back(bench, &bench.client.refuse(&bench.one("job", at_most(max))).await?, rest)?;
+    }
+    bench.client.grant(&bench.one("job", at_most(5))).await?;
+    PASSED
+}
+
+async fn c10_limited_waits_for_the_writer<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::Exclusive, &[8]).await?;
+    comes_back(bench, &bench.client.refuse(&bench.one("job", at_most(3))).await?, 8)?;
+    PASSED
+}
+
+async fn c10_many_keys_wait_for_the_largest<B: Backing>(bench: &Bench<B>) -> Verdict {
+    for (name, ticks) in [("a", 5), ("c", 19), ("d", 12)] {
+        bench.client.grant(&bench.exclusive(name).with_term(bench.ticks(ticks))).await?;
+    }
+    let wide = bench.exclusive_all(&["a", "b", "c", "d"]);
+    comes_back(bench, &bench.client.refuse(&wide).await?, 19)?;
+    bench.pass(5).await;
+    comes_back(bench, &bench.client.refuse(&wide).await?, 14)?;
+    PASSED
+}
+
+async fn c10_many_modes_wait_for_the_largest<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::SHARED, &[30, 9, 16]).await?;
+    bench.client.grant(&bench.exclusive("a").with_term(bench.ticks(4))).await?;
+    let mixed = claims(&[("a", Mode::SHARED), ("job", at_most(2))]);
+    comes_back(bench, &bench.client.refuse(&bench.attempt(mixed)).await?, 16)?;
+    PASSED
+}
+
+async fn c10_nobody_tells_when_never_ends<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let never = bench.exclusive("job");
+    bench.client.grant(&never).await?;
+    bench.client.held(&never, Ttl::NEVER).await?;
+    let refused = bench.client.refuse(&bench.exclusive("job")).await?;
+    ensure_eq!(refused.retry_after, None, "when to come back for a lease without end");
+    if bench.can.many_keys {
+        bench.client.grant(&bench.exclusive("a")).await?;
+        let refused = bench.client.refuse(&bench.exclusive_all(&["a", "job"])).await?;
+        ensure_eq!(refused.retry_after, None, "when to come back if one of two has no end");
+        ensure_eq!(refused.key, key("a"), "the key that refused");
+    }
+    PASSED
+}
+
+async fn c10_a_never_that_is_not_awaited_does_not_count<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let leases = grant_all(bench, Mode::SHARED, &[20, 8, 10]).await?;
+    bench.client.held(&leases[2], Ttl::NEVER).await?;
+    for (max, rest) in [(3, 8), (2, 20)] {
+        comes_back(bench, &bench.client.refuse(&bench.one("job", at_most(max))).await?, rest)?;
+    }
+    let refused = bench.client.refuse(&bench.one("job", at_most(1))).await?;
+    ensure_eq!(refused.retry_after, None, "when to come back if all must end");
+    PASSED
+}
+
+async fn c10_a_kept_key_is_awaited<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let lease = bench.exclusive("job");
+    bench.client.grant(&lease).await?;
+    bench.client.keep(&lease, bench.ticks(17)).await?;
+    bench.pass(3).await;
+    comes_back(bench, &bench.client.refuse(&bench.exclusive("job")).await?, 14)?;
+    PASSED
+}
+
+async fn c10_the_first_refusing_key_is_named<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let wide = bench.exclusive_all(&["d", "b", "e", "a", "c"]);
+    for (held, first) in [("e", "e"), ("b", "b"), ("c", "b"), ("a", "a")] {
+        bench.client.grant(&bench.exclusive(held)).await?;
+        let refused = bench.client.refuse(&wide).await?;
+        ensure_eq!(refused.key, key(first), "the first key that refuses");
+    }
+    PASSED
+}
+
+async fn c10_the_awaited_holder_is_named<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let note = Note::default().with_host("db-3")?.with_pid(4_711).with_comment("nightly")?;
+    let holder = bench.exclusive("job").with_owner("worker").with_note(note.clone());
+    let granted = bench.client.grant(&holder).await?;
+    bench.pass(3).await;
+    let refused = bench.client.refuse(&bench.exclusive("job")).await?;
+    let named = take!(Why::Held(Some(named)) => named, refused.why, "why it was refused");
+    ensure_eq!(named.key, key("job"), "the key of the holder's record");
+    ensure_eq!(named.id, Some(holder.id.clone()), "the holder");
+    ensure_eq!(named.mode, Mode::Exclusive, "its mode");
+    ensure_eq!(named.token, granted.token, "its token");
+    ensure_eq!((named.owner.clone(), named.note.clone()), (holder.owner, note), "who it is");
+    bench.remains(named.remaining(), 7, "what remains of it")?;
+    PASSED
+}
+
+async fn c10_the_awaited_reader_is_named<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let leases = grant_all(bench, Mode::SHARED, &[30, 6, 18]).await?;
+    let asked = [(at_most(3), 1), (at_most(2), 2), (at_most(1), 0), (Mode::Exclusive, 0)];
+    for (mode, awaited) in asked {
+        let refused = bench.client.refuse(&bench.one("job", mode)).await?;
+        let named = take!(Why::Held(Some(named)) => named, refused.why, "why it was refused");
+        ensure_eq!(named.id, Some(leases[awaited].id.clone()), "whose end {mode} awaits");
+    }
+    PASSED
+}
+
+async fn c10_who_comes_back_then_is_admitted<B: Backing>(bench: &Bench<B>) -> Verdict {
+    grant_all(bench, Mode::Exclusive, &[7]).await?;
+    let second = bench.exclusive("job");
+    let after = bench.client.refuse(&second).await?.retry_after.unwrap_or(Duration::ZERO);
+    if bench.wall_micros().is_some() {
+        bench.pass_for(after.saturating_sub(Duration::from_micros(1))).await;
+        let refused = bench.client.refuse(&second).await?;
+        ensure_eq!(refused.retry_after, Some(Duration::from_micros(1)), "the very last rest");
+        bench.pass_for(Duration::from_micros(1)).await;
+    } else {
+        bench.pass_for(after).await;
+    }
+    bench.client.grant(&second).await?;
+    PASSED
+}
+
+/// What no store could do says so, and says that it did nothing.
+async fn c10_bad_input_did_nothing<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let lease = bench.exclusive("job");
+    bench.client.grant(&lease).await?;
+    let before = bench.observe().await?;
+    let other = lease.with_claims(all_of(&["job"], Mode::SHARED));
+    invalid_input(&bench.client.reject(&other).await?)?;
+    bench.unchanged(&before).await?;
+    PASSED
+}

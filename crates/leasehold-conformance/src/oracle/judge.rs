@@ -1,0 +1,411 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use leasehold_core::table::State;
+use leasehold_core::{
+    Acquire, Acquired, Capabilities, Effect, Error, Evict, Evicted, Eviction, FencingToken, Filter,
+    Granted, Key, LeaseId, LeaseReleased, LeaseRenewed, List, LostReason, Now, Reason, Record,
+    RecordTerm, Refused, Release, Released, Remaining, Renew, Renewal, Renewed, Table, Target, Why,
+};
+
+use crate::{Observation, Tells};
+
+/// What the replies were, so that it is seen whether all kinds occurred.
+#[derive(Debug, Default)]
+pub(super) struct Told(pub(super) Vec<&'static str>);
+
+/// What was ended by force and not granted again. For how long a store tells a holder is its own affair, as
+/// long as it does so for the rest of the term.
+pub(super) type Marks = BTreeMap<(Key, LeaseId), Option<Reason>>;
+
+/// Asks the table what the store was asked, and compares.
+pub(super) struct Judge<'a> {
+    pub(super) table: Table,
+    pub(super) marks: Marks,
+    pub(super) now: Now,
+    pub(super) can: &'a Capabilities,
+    pub(super) tells: &'a Tells,
+    /// By how much durations may differ; zero on a manual clock.
+    pub(super) slack: Duration,
+    pub(super) told: Told,
+}
+
+type Verdict = Result<(), String>;
+
+/// Differs unless both are equal.
+fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Verdict {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: expected {expected:?}, found {found:?}"))
+}
+
+/// Differs; says how.
+fn differs<T>(found: &impl Debug, expected: &impl Debug) -> Result<T, String> {
+    Err(format!("expected {expected:?}, found {found:?}"))
+}
+
+fn answered<T>(reply: &leasehold_core::Result<T>) -> Result<&T, String> {
+    reply.as_ref().map_err(|error| format!("expected an answer, found {error:?}"))
+}
+
+impl Judge<'_> {
+    pub(super) fn acquire(
+        &mut self,
+        request: &Acquire,
+        reply: &leasehold_core::Result<Acquired>,
+    ) -> Verdict {
+        let mut now = self.now;
+        if let (Ok(Acquired::Granted(granted)), true) = (reply, !self.slack.is_zero()) {
+            // The server's wall clock is not ours: its token stands for it, and must only be above all.
+            now.wall_micros = granted.token.map_or(now.wall_micros, FencingToken::get);
+        }
+        let expected = self.table.acquire(request, now);
+        self.forget_foreign_time(request);
+        match (reply, expected) {
+            (Ok(Acquired::Granted(found)), Ok(Acquired::Granted(expected))) => {
+                self.told.0.push(if expected.fresh { "granted" } else { "granted again" });
+                let granted = |key: &Key, id: &LeaseId| {
+                    expected.fresh
+                        && id == request.id()
+                        && request.claims().keys().any(|k| k == key)
+                };
+                self.marks.retain(|(key, id), _| !granted(key, id));
+                if request.claims().len() > 1 && expected.fresh {
+                    self.told.0.push("granted many keys");
+                }
+                self.granted(found, &expected)
+            }
+            (Ok(Acquired::Refused(found)), Ok(Acquired::Refused(expected))) => {
+                self.told.0.push("refused");
+                if expected.retry_after.is_none() {
+                    self.told.0.push("refused for ever");
+                }
+                let holder = match &expected.why {
+                    Why::Held(Some(holder)) => holder,
+                    other => return Err(format!("the table refused because of {other:?}")),
+                };
+                let asked = request.claims().iter().find(|claim| claim.key == expected.key);
+                if holder.mode.is_shared() && asked.is_some_and(|claim| claim.mode.is_shared()) {
+                    self.told.0.push("refused by a limit");
+                }
+                self.refused(found, &expected, holder)
+            }
+            (Err(found), Err(expected)) => {
+                self.told.0.push("acquire invalid");
+                error(found, &expected)
+            }
+            (found, expected) => differs(found, &expected),
+        }
+    }
+
+    /// After a grant under the server's time, ages are counted in ours again.
+    fn forget_foreign_time(&mut self, request: &Acquire) {
+        for key in request.claims().keys() {
+            let Some(mut entry) = self.table.entry(key).cloned() else { continue };
+            for holder in &mut entry.holders {
+                if holder.granted_at > self.now.wall_micros && !self.slack.is_zero() {
+                    holder.granted_at = self.now.wall_micros;
+                }
+                if holder.renewed_at > Some(self.now.wall_micros) && !self.slack.is_zero() {
+                    holder.renewed_at = Some(self.now.wall_micros);
+                }
+            }
+            self.table.insert(key.clone(), entry);
+        }
+    }
+
+    fn granted(&self, found: &Granted, expected: &Granted) -> Verdict {
+        same("fresh", found.fresh, expected.fresh)?;
+        same("the token", found.token, expected.token.filter(|_| self.can.tokens))?;
+        self.remaining(found.remaining, expected.remaining)
+    }
+
+    fn refused(&self, found: &Refused, expected: &Refused, holder: &Record) -> Verdict {
+        same("the key", &found.key, &expected.key)?;
+        match (found.retry_after, expected.retry_after) {
+            (Some(found), Some(expected)) => self.duration("retry_after", found, expected)?,
+            (found, expected) => same("retry_after", found, expected)?,
+        }
+        match &found.why {
+            Why::Held(None) if !self.tells.holder => Ok(()),
+            // Of several that end at the same time any may be named.
+            Why::Held(Some(named)) => {
+                self.remaining(named.remaining(), holder.remaining())?;
+                let entry = self.table.entry(&expected.key);
+                let mut holders = entry.into_iter().flat_map(|entry| &entry.holders);
+                let stored = holders
+                    .find(|stored| stored.id == named.id && stored.is_live(self.now))
+                    .and_then(|stored| stored.record(&expected.key, self.now));
+                match stored {
+                    Some(stored) => self.record(named, &stored),
+                    None => Err(format!("nobody holds it as {named:?}")),
+                }
+            }
+            other => differs(other, &expected.why),
+        }
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        request: &Renew,
+        reply: &leasehold_core::Result<Renewed>,
+    ) -> Verdict {
+        let found = &answered(reply)?.leases;
+        let expected = self.table.renew(request, self.now).leases;
+        same("the number of answers", found.len(), expected.len())?;
+        for ((found, expected), lease) in found.iter().zip(&expected).zip(request.leases()) {
+            match (found, expected) {
+                (LeaseRenewed::Held(found), LeaseRenewed::Held(expected)) => {
+                    self.told.0.push(match expected {
+                        Remaining::For(_) => "held",
+                        Remaining::Never => "held for ever",
+                    });
+                    if lease.raise().is_some() {
+                        self.told.0.push("raised");
+                    }
+                    self.remaining(*found, *expected)?;
+                }
+                (LeaseRenewed::Lost(found), LeaseRenewed::Lost(expected)) => {
+                    self.lost(lease, found.as_ref(), expected.as_ref())?;
+                }
+                (LeaseRenewed::Failed(found), LeaseRenewed::Failed(expected)) => {
+                    self.told.0.push("renewal invalid");
+                    error(found, expected)?;
+                }
+                (found, expected) => return differs(found, expected),
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(
+        &mut self,
+        lease: &Renewal,
+        found: Option<&LostReason>,
+        expected: Option<&LostReason>,
+    ) -> Verdict {
+        let marked = |key: &Key| self.marks.get(&(key.clone(), lease.id().clone()));
+        // A mark that the table itself may drop at any time need not be there.
+        let is_marked = |key: &Key| {
+            let holders = self.table.entry(key).map(|entry| &entry.holders);
+            holders.into_iter().flatten().any(|holder| {
+                holder.id.as_ref() == Some(lease.id())
+                    && matches!(holder.state, State::Evicted(_))
+                    && holder.expires.is_none_or(|end| self.now.boot < end)
+            })
+        };
+        let must_tell = match expected {
+            Some(LostReason::Evicted(_)) => {
+                self.tells.evicted && lease.claims().keys().any(is_marked)
+            }
+            Some(LostReason::Expired) => self.can.tells_expired,
+            _ => false,
+        };
+        self.told.0.push(match expected {
+            Some(LostReason::Evicted(_)) => "lost: evicted",
+            Some(LostReason::Expired) => "lost: expired",
+            _ => "lost",
+        });
+        match found {
+            found if found == expected => Ok(()),
+            None | Some(LostReason::Gone) if !must_tell => Ok(()),
+            Some(LostReason::Evicted(why))
+                if lease.claims().keys().any(|key| marked(key) == Some(why)) =>
+            {
+                Ok(())
+            }
+            found => differs(&found, &expected),
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        request: &Release,
+        reply: &leasehold_core::Result<Released>,
+    ) -> Verdict {
+        let found = &answered(reply)?.leases;
+        let expected = self.table.release(request, self.now).leases;
+        same("the number of answers", found.len(), expected.len())?;
+        for (found, expected) in found.iter().zip(&expected) {
+            self.told.0.push(match expected {
+                LeaseReleased::Released => "released",
+                LeaseReleased::Kept(_) => "kept",
+                LeaseReleased::Expired => "expired",
+                LeaseReleased::NotHeld => "not held",
+                LeaseReleased::Failed(_) => "release failed",
+            });
+            match (found, expected) {
+                (LeaseReleased::Kept(found), LeaseReleased::Kept(expected)) => {
+                    self.duration("kept", *found, *expected)?;
+                }
+                (LeaseReleased::Released, LeaseReleased::Released)
+                | (LeaseReleased::NotHeld, LeaseReleased::NotHeld) => {}
+                (LeaseReleased::Expired, LeaseReleased::Expired) if self.can.tells_expired => {}
+                (LeaseReleased::NotHeld, LeaseReleased::Expired) if !self.can.tells_expired => {}
+                (found, expected) => return differs(found, expected),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn evict(
+        &mut self,
+        request: &Evict,
+        reply: &leasehold_core::Result<Evicted>,
+    ) -> Verdict {
+        let found = answered(reply)?;
+        let expected = self.table.evict(request, self.now);
+        if let Eviction::Exactly { reason, .. } = request.what() {
+            for target in &expected.removed {
+                if let Some(id) = &target.id {
+                    self.marks.insert((target.key.clone(), id.clone()), reason.clone());
+                }
+            }
+        }
+        self.told.0.push(if expected.removed.is_empty() { "evicted nothing" } else { "evicted" });
+        same("more", found.more, expected.more)?;
+        same("counters forgotten", found.forgotten, 0)?;
+        self.targets(&found.removed, &expected.removed)
+    }
+
+    pub(super) fn purge(
+        &mut self,
+        filter: &Filter,
+        reply: &leasehold_core::Result<(Vec<Target>, usize)>,
+    ) -> Verdict {
+        let (removed, forgotten) = answered(reply)?;
+        let all = Evict::expired(filter.clone()).with_limit(usize::MAX);
+        let expected = self.table.evict(&all, self.now);
+        if !expected.removed.is_empty() {
+            self.told.0.push("purged");
+        }
+        if expected.forgotten > 0 {
+            self.told.0.push("forgot a counter");
+        }
+        if self.can.tokens {
+            same("counters forgotten", *forgotten, expected.forgotten)?;
+        }
+        self.targets(removed, &expected.removed)
+    }
+
+    /// Both name the same records; a store that does not remember what has expired may name fewer.
+    fn targets(&self, found: &[Target], expected: &[Target]) -> Verdict {
+        let names = |targets: &[Target]| -> BTreeSet<(Key, Option<LeaseId>)> {
+            targets.iter().map(|target| (target.key.clone(), target.id.clone())).collect()
+        };
+        let (found, expected) = (names(found), names(expected));
+        if !self.can.tells_expired && found.is_subset(&expected) {
+            return Ok(());
+        }
+        same("what was removed", found, expected)
+    }
+
+    pub(super) fn list(
+        &mut self,
+        filter: &Filter,
+        pages: usize,
+        reply: &leasehold_core::Result<Vec<Record>>,
+    ) -> Verdict {
+        let found = answered(reply)?;
+        self.told.0.push(if pages > 1 { "listed in pages" } else { "listed" });
+        let all = List::new(filter.clone()).with_limit(usize::MAX);
+        let page = self.table.list(&all, self.now).map_err(|error| format!("{error:?}"))?;
+        let by_name = |records: &[Record]| -> BTreeMap<(Key, Option<LeaseId>), Record> {
+            let named = records.iter().cloned();
+            named.map(|record| ((record.key.clone(), record.id.clone()), record)).collect()
+        };
+        let (found, mut expected) = (by_name(found), by_name(&page.records));
+        if expected.values().any(|record| !record.is_live()) {
+            self.told.0.push("listed expired");
+        }
+        if !self.can.tells_expired {
+            expected.retain(|name, record| record.is_live() || found.contains_key(name));
+        }
+        if !found.keys().eq(expected.keys()) {
+            let names = |records: BTreeMap<_, Record>| records.into_keys().collect::<Vec<_>>();
+            return same("the records", names(found), names(expected));
+        }
+        found.values().zip(expected.values()).try_for_each(|(found, expected)| {
+            self.record(found, expected).map_err(|differs| format!("{found:?}: {differs}"))
+        })
+    }
+
+    fn record(&self, found: &Record, expected: &Record) -> Verdict {
+        same("the key", &found.key, &expected.key)?;
+        same("the mode", found.mode.is_shared(), expected.mode.is_shared())?;
+        same("the token", found.token, expected.token.filter(|_| self.can.tokens))?;
+        same("kept", found.kept, expected.kept)?;
+        if self.tells.owner {
+            same("the owner", &found.owner, &expected.owner)?;
+        }
+        if self.tells.note {
+            same("the note", &found.note, &expected.note)?;
+        }
+        if let (true, Some(expected)) = (self.tells.age, expected.age) {
+            self.duration("the age", found.age.unwrap_or(Duration::MAX), expected)?;
+        }
+        match (found.renewed, expected.renewed) {
+            (Some(found), Some(expected)) => self.duration("renewed", found, expected)?,
+            (None, _) => {}
+            (found, expected) => same("renewed", found, expected)?,
+        }
+        match (found.term, expected.term) {
+            (RecordTerm::Live(found), RecordTerm::Live(expected)) => {
+                self.remaining(found, expected)
+            }
+            (RecordTerm::Expired(Some(found)), RecordTerm::Expired(Some(expected))) => {
+                self.duration("expired", found, expected)
+            }
+            (RecordTerm::Expired(None), RecordTerm::Expired(_)) => Ok(()),
+            (found, expected) => same("the term", found, expected),
+        }
+    }
+
+    pub(super) fn observation(&mut self, reply: &leasehold_core::Result<Observation>) -> Verdict {
+        let seen = answered(reply)?;
+        self.told.0.push("observed");
+        let rows = |seen: &Observation| {
+            let live = seen.rows.iter().filter(|row| row.live).cloned();
+            let mut rows: Vec<_> = live
+                .map(|row| {
+                    let token = row.token.filter(|_| self.can.tokens);
+                    let owner = row.owner.filter(|_| self.tells.owner);
+                    let note = self.tells.note.then_some(row.note);
+                    (row.key, row.id, row.mode.is_shared(), token, owner, note)
+                })
+                .collect();
+            rows.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+            rows
+        };
+        let expected = Observation::of_table(&self.table, self.now);
+        same("the live rows", rows(seen), rows(&expected))?;
+        match self.can.tokens {
+            true => same("the counters", &seen.counters, &expected.counters),
+            false => Ok(()),
+        }
+    }
+
+    fn remaining(&self, found: Remaining, expected: Remaining) -> Verdict {
+        match (found, expected) {
+            (Remaining::For(found), Remaining::For(expected)) => {
+                self.duration("remaining", found, expected)
+            }
+            (found, expected) => same("remaining", found, expected),
+        }
+    }
+
+    fn duration(&self, what: &str, found: Duration, expected: Duration) -> Verdict {
+        if found.abs_diff(expected) <= self.slack {
+            return Ok(());
+        }
+        Err(format!("{what}: expected {expected:?}, found {found:?}"))
+    }
+}
+
+/// Both say the same, and that nothing was done.
+fn error(found: &Error, expected: &Error) -> Verdict {
+    same("the kind of error", found.kind(), expected.kind())?;
+    same("the effect of the error", found.effect(), Effect::None)
+}

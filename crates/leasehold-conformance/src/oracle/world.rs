@@ -1,0 +1,324 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquire, Capabilities, Clock, ErrorKind, Evict, Filter, List, Now, Release, Renew, Store, Table,
+};
+
+use crate::oracle::judge::{Judge, Marks, Told};
+use crate::real_time::RealTime;
+use crate::{Backing, Failure, Restarted, Result, Tells, Time, WallStep};
+
+/// After how long the states forget counters that do so within a run.
+pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// One operation, with all it needs to be repeated on another state.
+#[derive(Debug, Clone)]
+pub(super) enum Op {
+    Acquire(Acquire),
+    Renew(Renew),
+    Release(Release),
+    /// All pages of this size.
+    List(Filter, usize),
+    /// Again and again until there is no more, so much at once.
+    Purge(Filter, usize),
+    Break(Evict),
+    Advance(Duration),
+    Wall(WallStep),
+    Restart,
+    Observe,
+}
+
+/// A store and the table that says what it must answer.
+pub(super) struct World<B: Backing> {
+    backing: B,
+    store: B::Store,
+    pub(super) can: Capabilities,
+    pub(super) tells: Tells,
+    pub(super) table: Table,
+    marks: Marks,
+    /// Whether it is known after how long the store forgets counters.
+    pub(super) forgetting: bool,
+    pub(super) time: Time,
+    real: RealTime,
+    /// The unit of time.
+    pub(super) tick: Duration,
+    pub(super) steps_wall: bool,
+    pub(super) restarts: bool,
+    pub(super) replies: BTreeMap<&'static str, usize>,
+}
+
+impl<B: Backing> World<B> {
+    pub(super) async fn new(
+        backing: B,
+        tells: Tells,
+        table: Table,
+        forgetting: bool,
+    ) -> Result<Self> {
+        let store = backing.client().await?;
+        store.prepare().await?;
+        let time = backing.time();
+        let can = store.capabilities();
+        let tick = match &time {
+            Time::Manual(_) => Duration::from_secs(1),
+            Time::Real { tick } => *tick,
+        };
+        Ok(Self {
+            backing,
+            store,
+            can,
+            tells,
+            table,
+            marks: Marks::new(),
+            forgetting,
+            steps_wall: matches!(time, Time::Manual(_)),
+            time,
+            real: RealTime::start(),
+            tick: tick.max(can.min_term),
+            restarts: true,
+            replies: BTreeMap::new(),
+        })
+    }
+
+    /// Both clocks as the store reads them.
+    pub(super) fn now(&self) -> Now {
+        match &self.time {
+            Time::Manual(clock) => Now { boot: clock.now(), wall_micros: clock.wall_micros() },
+            Time::Real { .. } => self.real.now(),
+        }
+    }
+
+    /// Which replies must have occurred in the end for the run to have shown something.
+    pub(super) fn expected(&self) -> Vec<&'static str> {
+        let (can, tells) = (&self.can, &self.tells);
+        let lacks = !(can.shared && can.shared_limit && can.many_keys && can.never && can.keep);
+        let is_manual = matches!(self.time, Time::Manual(_));
+        [
+            ("granted", true),
+            ("granted again", true),
+            ("granted many keys", can.many_keys),
+            ("refused", true),
+            ("refused for ever", can.never),
+            ("refused by a limit", can.shared_limit),
+            ("acquire invalid", can.shared),
+            ("held", true),
+            ("held for ever", can.never),
+            ("lost", true),
+            ("lost: expired", can.tells_expired),
+            ("lost: evicted", tells.evicted),
+            ("renewal invalid", can.shared),
+            ("raised", can.tokens),
+            ("released", true),
+            ("kept", can.keep),
+            ("expired", can.tells_expired),
+            ("not held", true),
+            ("listed", true),
+            ("listed in pages", true),
+            ("listed expired", can.tells_expired),
+            ("purged", can.tells_expired),
+            ("forgot a counter", self.forgetting && is_manual),
+            ("evicted", true),
+            ("evicted nothing", true),
+            ("unsupported", lacks),
+            ("observed", true),
+            ("wall clock stepped", is_manual),
+        ]
+        .into_iter()
+        .filter_map(|(reply, expected)| expected.then_some(reply))
+        .collect()
+    }
+
+    /// Asks the store, and holds its answer against the table's.
+    pub(super) async fn step(&mut self, op: &Op) -> Result<()> {
+        self.settle().await;
+        match op {
+            Op::Acquire(request) => {
+                let from = self.now();
+                let reply = self.store.acquire(request).await;
+                let admitted = self.can.admit(request);
+                self.judge(from, admitted, reply, |judge, reply| judge.acquire(request, reply))
+            }
+            Op::Renew(request) => {
+                let from = self.now();
+                let reply = self.store.renew(request).await;
+                let admitted = self.can.admit(request);
+                self.judge(from, admitted, reply, |judge, reply| judge.renew(request, reply))
+            }
+            Op::Release(request) => {
+                let from = self.now();
+                let reply = self.store.release(request).await;
+                let admitted = self.can.admit(request);
+                self.judge(from, admitted, reply, |judge, reply| judge.release(request, reply))
+            }
+            Op::Break(request) => {
+                let from = self.now();
+                let reply = self.store.evict(request).await;
+                let admitted = self.can.admit(request);
+                self.judge(from, admitted, reply, |judge, reply| judge.evict(request, reply))
+            }
+            Op::List(filter, page) => self.list(filter, *page).await,
+            Op::Purge(filter, limit) => self.purge(filter, *limit).await,
+            Op::Observe => {
+                let from = self.now();
+                let seen = self.backing.observe().await?;
+                self.judge(from, Ok(()), Ok(seen), |judge, seen| judge.observation(seen))
+            }
+            Op::Advance(by) => {
+                self.backing.advance(*by).await;
+                Ok(())
+            }
+            Op::Wall(step) => {
+                self.steps_wall = self.backing.step_wall(*step).await?;
+                if self.steps_wall {
+                    *self.replies.entry("wall clock stepped").or_default() += 1;
+                }
+                Ok(())
+            }
+            Op::Restart => self.restart().await,
+        }
+    }
+
+    async fn list(&mut self, filter: &Filter, page: usize) -> Result<()> {
+        let from = self.now();
+        let mut request = List::new(filter.clone()).with_limit(page);
+        let admitted = self.can.admit(&request);
+        let mut records = Vec::new();
+        let mut pages = 0;
+        let reply = loop {
+            match self.store.list(&request).await {
+                Ok(answer) if answer.records.len() > page || pages > 10_000 => {
+                    let what = format!("page {pages} has {} records", answer.records.len());
+                    return Err(Failure::new(what));
+                }
+                Ok(answer) => {
+                    pages += 1;
+                    records.extend(answer.records);
+                    match answer.next {
+                        Some(next) => request = request.with_cursor(next),
+                        None => break Ok(records),
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.judge(from, admitted, reply, |judge, records| judge.list(filter, pages, records))
+    }
+
+    async fn purge(&mut self, filter: &Filter, limit: usize) -> Result<()> {
+        let from = self.now();
+        let request = Evict::expired(filter.clone()).with_limit(limit);
+        let admitted = self.can.admit(&request);
+        let (mut removed, mut forgotten) = (Vec::new(), 0);
+        let reply = loop {
+            match self.store.evict(&request).await {
+                Ok(some) => {
+                    let count = some.removed.len() + some.forgotten;
+                    if count > limit || (some.more && count < limit) {
+                        return Err(Failure::new(format!("a limit of {limit}: {some:?}")));
+                    }
+                    removed.extend(some.removed);
+                    forgotten += some.forgotten;
+                    if !some.more {
+                        break Ok((removed, forgotten));
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.judge(from, admitted, reply, |judge, reply| judge.purge(filter, reply))
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        match self.backing.restart().await? {
+            Restarted::Persisted => {}
+            Restarted::Forgot => {
+                self.marks.clear();
+                let forget_after = self.forgetting.then_some(FORGET_AFTER);
+                let table = Table::default();
+                self.table =
+                    if self.forgetting { table.with_forget_after(forget_after) } else { table };
+            }
+            Restarted::Impossible => {
+                self.restarts = false;
+                return Ok(());
+            }
+        }
+        *self.replies.entry("restarted").or_default() += 1;
+        self.store = self.backing.client().await?;
+        Ok(())
+    }
+
+    /// Judges a reply as if it was given at `from`, or else now; on a manual clock they are one instant.
+    fn judge<T: std::fmt::Debug>(
+        &mut self,
+        from: Now,
+        admitted: leasehold_core::Result<()>,
+        reply: leasehold_core::Result<T>,
+        rule: impl Fn(&mut Judge<'_>, &leasehold_core::Result<T>) -> Result<(), String>,
+    ) -> Result<()> {
+        let reply = match (admitted, reply) {
+            (Err(expected), Err(found)) if expected.kind() == found.kind() => {
+                let reply = match expected.kind() {
+                    ErrorKind::Unsupported => "unsupported",
+                    _ => "invalid",
+                };
+                *self.replies.entry(reply).or_default() += 1;
+                return Ok(());
+            }
+            (Err(expected), reply) => {
+                return Err(Failure::new(format!("expected {expected:?}, found {reply:?}")));
+            }
+            (Ok(()), reply) => reply,
+        };
+        let to = self.now();
+        let slack = match self.time {
+            Time::Manual(_) => Duration::ZERO,
+            // What the answer took is within its own time.
+            Time::Real { .. } => self.tick + (to.boot - from.boot),
+        };
+        let mut first = None;
+        for at in [from, to] {
+            let mut judge = Judge {
+                table: self.table.clone(),
+                marks: self.marks.clone(),
+                now: at,
+                can: &self.can,
+                tells: &self.tells,
+                slack,
+                told: Told::default(),
+            };
+            match rule(&mut judge, &reply) {
+                Ok(()) => {
+                    let Judge { table, marks, told, .. } = judge;
+                    (self.table, self.marks) = (table, marks);
+                    for reply in told.0 {
+                        *self.replies.entry(reply).or_default() += 1;
+                    }
+                    return Ok(());
+                }
+                Err(found) => {
+                    first.get_or_insert(found);
+                }
+            }
+        }
+        Err(Failure::new(first.unwrap_or_default()))
+    }
+
+    /// In real time nothing is asked so near to the end of a term that both answers would be right.
+    async fn settle(&mut self) {
+        if matches!(self.time, Time::Manual(_)) {
+            return;
+        }
+        let margin = self.tick / 2;
+        loop {
+            let now = self.now();
+            let holders = self.table.entries().flat_map(|(_, entry)| &entry.holders);
+            let mut ends = holders.filter_map(|holder| holder.expires);
+            let Some(near) = ends.find(|end| *end + margin > now.boot && *end < now.boot + margin)
+            else {
+                return;
+            };
+            self.backing.advance(near + margin - now.boot).await;
+        }
+    }
+}

@@ -1,0 +1,267 @@
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+use leasehold_core::{
+    Clock, FencingToken, Key, LeaseId, ManualClock, Mode, Note, Now, Owner, Store, Table,
+};
+
+use crate::Result;
+
+/// The store under test: it opens fresh, empty backing states.
+///
+/// What a state must offer is [`Backing`]. Only [`name`](Subject::name) and [`open`](Subject::open) must be
+/// written; the rest says what this store can do less, or what can be tried on it more.
+pub trait Subject: Send + Sync + 'static {
+    /// One state of the store: an own file, an own database, an own server.
+    type Backing: Backing;
+
+    /// The name it is reported under; one word, also the name of its report file.
+    fn name(&self) -> &'static str;
+
+    /// Opens a state in which no lease and no counter exists. Every case asks for one of its own, and
+    /// several cases run at the same time.
+    fn open(&self) -> impl Future<Output = Result<Self::Backing>> + Send;
+
+    /// Opens a state that forgets a counter after `forget_after` (C7); by default it is not known whether
+    /// the store does.
+    fn open_forgetting(
+        &self,
+        forget_after: Duration,
+    ) -> impl Future<Output = Result<Forgets<Self::Backing>>> + Send {
+        let _ = forget_after;
+        async { Ok(Forgets::Unknown) }
+    }
+
+    /// Why the store cannot be tried here, for instance because its server is not installed; by default it
+    /// can. Every case is then *ignored*, or failed if `LEASEHOLD_REQUIRE` names the store.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
+    /// What the store tells beyond what the contract demands; by default all of it.
+    fn tells(&self) -> Tells {
+        Tells::all()
+    }
+
+    /// How many operations the oracle compares; by default 100,000, and 2,000 in real time.
+    fn oracle_operations(&self, time: &Time) -> usize {
+        match time {
+            Time::Manual(_) => 100_000,
+            Time::Real { .. } => 2_000,
+        }
+    }
+}
+
+/// One backing state, as the suite uses it. Dropping it removes it.
+pub trait Backing: Send + Sync + 'static {
+    /// The store's own type.
+    type Store: Store;
+
+    /// Opens another client of this state, with connections of its own where the store has any.
+    fn client(&self) -> impl Future<Output = Result<Self::Store>> + Send;
+
+    /// Looks at the state past the seam: raw rows by raw SQL, raw commands, or the table itself.
+    fn observe(&self) -> impl Future<Output = Result<Observation>> + Send;
+
+    /// Whose time it is. Time limits of operations that run on a manual clock must be long: some parts of the
+    /// suite move it while others wait.
+    fn time(&self) -> Time;
+
+    /// Lets `by` pass on the store's clock. By default moves the manual clock, or sleeps.
+    fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send {
+        async move {
+            match self.time() {
+                Time::Manual(clock) => clock.advance(by),
+                Time::Real { .. } => tokio::time::sleep(by).await,
+            }
+        }
+    }
+
+    /// Steps the store's wall clock, as an administrator would, and leaves the clock of terms alone; says
+    /// whether it could. By default steps the manual clock, if there is one.
+    fn step_wall(&self, step: WallStep) -> impl Future<Output = Result<bool>> + Send {
+        async move {
+            let Time::Manual(clock) = self.time() else { return Ok(false) };
+            let now = Clock::wall_micros(&clock);
+            clock.set_wall_micros(step.from(now));
+            Ok(true)
+        }
+    }
+
+    /// Closes everything, which cuts every client, and opens the same state again. By default not possible.
+    fn restart(&self) -> impl Future<Output = Result<Restarted>> + Send {
+        async { Ok(Restarted::Impossible) }
+    }
+}
+
+/// Whose clock decides expiry in a [`Backing`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Time {
+    /// The store runs on this clock, terms and wall time alike, and nothing is slept. Durations are then
+    /// compared to the microsecond.
+    Manual(ManualClock),
+    /// The store runs on a clock that cannot be moved. The suite counts in ticks, sleeps them, and compares
+    /// durations to about one: some twenty operations should fit into a tick.
+    Real {
+        /// The unit of time.
+        tick: Duration,
+    },
+}
+
+/// Whether a store forgets counters, and after how long (C7).
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "the suite must handle every answer")]
+pub enum Forgets<B> {
+    /// This state forgets a counter after the time that was asked for.
+    After(B),
+    /// The store never forgets one.
+    Never,
+    /// It cannot be set here.
+    Unknown,
+}
+
+/// A step of the wall clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "two directions")]
+pub enum WallStep {
+    /// Into the future.
+    Forward(Duration),
+    /// Into the past.
+    Back(Duration),
+}
+
+impl WallStep {
+    /// Where the step leads from `now`, both in microseconds since 1970-01-01 UTC.
+    pub fn from(self, now: u64) -> u64 {
+        match self {
+            Self::Forward(by) => now.saturating_add(leasehold_core::term::micros_down(by)),
+            Self::Back(by) => now.saturating_sub(leasehold_core::term::micros_down(by)),
+        }
+    }
+}
+
+/// What a restart did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the suite must handle every outcome")]
+pub enum Restarted {
+    /// All was closed and opened again; what was stored must still be there.
+    Persisted,
+    /// All was closed and opened again; the store keeps nothing beyond that, and must be empty.
+    Forgot,
+    /// It cannot be tried.
+    Impossible,
+}
+
+/// What a store tells beyond what the contract demands, so that the suite knows what to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tells {
+    /// Records show the owner.
+    pub owner: bool,
+    /// Records show the whole note.
+    pub note: bool,
+    /// Records show their age.
+    pub age: bool,
+    /// Refusals name the holder.
+    pub holder: bool,
+    /// The renewal of an evicted lease tells that it was evicted, and why.
+    pub evicted: bool,
+}
+
+impl Tells {
+    /// Everything.
+    pub fn all() -> Self {
+        Self { owner: true, note: true, age: true, holder: true, evicted: true }
+    }
+
+    /// Nothing but what the contract demands.
+    pub fn nothing() -> Self {
+        Self { owner: false, note: false, age: false, holder: false, evicted: false }
+    }
+}
+
+/// What stands in the backing state at one instant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observation {
+    /// Every (lease, key) row. Rows that have expired, and marks left of evicted leases, may be among them
+    /// and are then not live.
+    pub rows: Vec<Row>,
+    /// The highest token of each key that has one; empty for a store without tokens.
+    pub counters: BTreeMap<Key, u64>,
+}
+
+/// One row of an [`Observation`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Row {
+    /// The key.
+    pub key: Key,
+    /// The lease; `None` only for a holder without an id.
+    pub id: Option<LeaseId>,
+    /// How it is held; a limit is not compared.
+    pub mode: Mode,
+    /// The lease's token, where the store has tokens.
+    pub token: Option<FencingToken>,
+    /// The row excludes others now, by the store's clock.
+    pub live: bool,
+    /// The owner as stored.
+    pub owner: Option<Owner>,
+    /// The note as stored.
+    pub note: Note,
+}
+
+impl Row {
+    /// A row without a token, an owner and a note.
+    pub fn new(key: Key, id: Option<LeaseId>, mode: Mode, live: bool) -> Self {
+        Self { key, id, mode, token: None, live, owner: None, note: Note::default() }
+    }
+}
+
+impl Observation {
+    /// What was seen.
+    pub fn new(rows: Vec<Row>, counters: impl IntoIterator<Item = (Key, u64)>) -> Self {
+        let counters = counters.into_iter().filter(|(_, counter)| *counter > 0).collect();
+        Self { rows, counters }
+    }
+
+    /// What a table holds, for stores that keep one.
+    pub fn of_table(table: &Table, now: Now) -> Self {
+        let rows = table.entries().flat_map(|(key, entry)| {
+            entry.holders.iter().map(move |holder| Row {
+                key: key.clone(),
+                id: holder.id.clone(),
+                mode: holder.mode,
+                token: Some(holder.token),
+                live: holder.is_live(now),
+                owner: holder.owner.clone(),
+                note: holder.note.clone(),
+            })
+        });
+        Self::new(rows.collect(), table.entries().map(|(key, entry)| (key.clone(), entry.counter)))
+    }
+
+    /// The live rows of `key`.
+    pub(crate) fn live<'a>(&'a self, key: &'a Key) -> impl Iterator<Item = &'a Row> + 'a {
+        self.rows.iter().filter(move |row| row.live && row.key == *key)
+    }
+
+    /// The live rows of the lease `id`.
+    pub(crate) fn held<'a>(&'a self, id: &'a LeaseId) -> impl Iterator<Item = &'a Row> + 'a {
+        self.rows.iter().filter(move |row| row.live && row.id.as_ref() == Some(id))
+    }
+
+    /// The highest token of `key`, 0 if it has none.
+    pub(crate) fn counter(&self, key: &Key) -> u64 {
+        self.counters.get(key).copied().unwrap_or(0)
+    }
+
+    /// The live rows and the counters in one order, so that two observations can be compared.
+    pub(crate) fn essence(&self) -> (Vec<&Row>, &BTreeMap<Key, u64>) {
+        let mut rows: Vec<_> = self.rows.iter().filter(|row| row.live).collect();
+        rows.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
+        (rows, &self.counters)
+    }
+}

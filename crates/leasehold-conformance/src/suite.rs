@@ -1,0 +1,192 @@
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::bench::Bench;
+use crate::case::{Case, Ended, Need, Verdict};
+use crate::erased::Erased;
+use crate::report::Report;
+use crate::{Failure, Forgets, Subject, cases, counter, history, oracle};
+
+/// Longer than any case takes that does not hang.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Every case, the oracle, the history and the counter, on one or several stores.
+#[derive(Default)]
+pub struct Suite {
+    pub(crate) stores: Vec<Planned>,
+}
+
+/// What is to be run on one store.
+pub(crate) struct Planned {
+    pub(crate) report: Arc<Mutex<Report>>,
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// One named thing to run.
+pub(crate) struct Job {
+    pub(crate) name: String,
+    run: Box<dyn FnOnce() -> Verdict + Send>,
+}
+
+impl std::fmt::Debug for Suite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.stores.iter().flat_map(|store| &store.jobs).map(|job| &job.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl Suite {
+    /// A suite without a store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds everything there is for one store: each case on the store itself and again through `AnyStore`,
+    /// the oracle, the history and the counter.
+    #[must_use]
+    pub fn on(mut self, subject: impl Subject) -> Self {
+        let subject = Arc::new(subject);
+        let mut planned = Planned::new(subject.name());
+        planned.add_programmes(&subject);
+        planned.add_cases("", &subject);
+        planned.add_cases("any::", &Arc::new(Erased::new(&subject)));
+        self.stores.push(planned);
+        self
+    }
+
+    /// Adds the cases alone, on the store itself.
+    #[must_use]
+    pub fn cases_on(mut self, subject: impl Subject) -> Self {
+        let subject = Arc::new(subject);
+        let mut planned = Planned::new(subject.name());
+        planned.add_cases("", &subject);
+        self.stores.push(planned);
+        self
+    }
+
+    /// Makes *ignored* a failure for these of its stores: names, separated by commas, as in
+    /// `LEASEHOLD_REQUIRE`.
+    #[must_use]
+    pub fn require(self, stores: &str) -> Self {
+        for store in &self.stores {
+            let mut report = lock(&store.report);
+            report.is_required = stores.split(',').any(|name| name.trim() == report.store);
+        }
+        self
+    }
+
+    /// Runs what the name admits, one after the other and without printing; one report per store.
+    ///
+    /// For a harness of one's own; a store's test has [`main`](crate::main).
+    pub fn run(self, admits: impl Fn(&str) -> bool) -> Vec<Report> {
+        let stores = self.stores.into_iter().map(|store| {
+            for job in store.jobs.into_iter().filter(|job| admits(&job.name)) {
+                job.run(&store.report).ok();
+            }
+            lock(&store.report).clone()
+        });
+        stores.collect()
+    }
+}
+
+impl Planned {
+    fn new(store: &str) -> Self {
+        Self { report: Arc::new(Mutex::new(Report::new(store))), jobs: Vec::new() }
+    }
+
+    fn add(&mut self, name: String, run: impl FnOnce() -> Verdict + Send + 'static) {
+        self.jobs.push(Job { name, run: Box::new(run) });
+    }
+
+    fn add_cases<S: Subject>(&mut self, prefix: &str, subject: &Arc<S>) {
+        for case in cases::all::<S::Backing>() {
+            let subject = Arc::clone(subject);
+            self.add(format!("{prefix}{}", case.name), move || {
+                on_a_runtime(&*subject, run_case(&*subject, &case))
+            });
+        }
+    }
+
+    /// The long ones, so that they run beside the cases.
+    fn add_programmes<S: Subject>(&mut self, subject: &Arc<S>) {
+        let (own, report) = (Arc::clone(subject), Arc::clone(&self.report));
+        self.add("oracle".to_owned(), move || {
+            on_a_runtime(&*own, async {
+                let figures = oracle::run(&*own).await?;
+                lock(&report).oracle = Some(figures);
+                Ok(Ended::Passed)
+            })
+        });
+        let (own, report) = (Arc::clone(subject), Arc::clone(&self.report));
+        self.add("history".to_owned(), move || {
+            on_a_runtime(&*own, async {
+                let figures = history::run(&*own).await?;
+                lock(&report).history = Some(figures);
+                Ok(Ended::Passed)
+            })
+        });
+        let own = Arc::clone(subject);
+        self.add("counter".to_owned(), move || on_a_runtime(&*own, counter::run(&*own)));
+    }
+}
+
+impl Job {
+    /// Runs it and writes down how it ended.
+    pub(crate) fn run(self, report: &Mutex<Report>) -> Verdict {
+        let verdict = catch_unwind(AssertUnwindSafe(self.run))
+            .unwrap_or_else(|panic| Err(Failure::new(format!("panicked: {}", said(&*panic)))));
+        let verdict = lock(report).judge(verdict);
+        lock(report).add(self.name, &verdict);
+        verdict
+    }
+}
+
+/// One case on a state of its own.
+async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
+    let forgets = match case.needs.contains(&Need::Forgetting) {
+        true => subject.open_forgetting(cases::FORGET_AFTER).await?,
+        false => Forgets::After(subject.open().await?),
+    };
+    match forgets {
+        Forgets::After(backing) => {
+            let bench = Bench::new(backing, subject.tells()).await?;
+            case.run(&bench).await
+        }
+        Forgets::Never => {
+            let bench = Bench::new(subject.open().await?, subject.tells()).await?;
+            Ok(Ended::NotApplicable(Need::Forgetting.refused(&bench).await?))
+        }
+        Forgets::Unknown => {
+            let why = "after how long a counter is forgotten cannot be set here";
+            Ok(Ended::Ignored(why.to_owned()))
+        }
+    }
+}
+
+/// Runs on a runtime of its own, so that nothing of one job outlives it.
+fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = Verdict>) -> Verdict {
+    if let Some(reason) = subject.unavailable() {
+        return Ok(Ended::Ignored(reason));
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
+    runtime.block_on(async {
+        match tokio::time::timeout(LIMIT, job).await {
+            Ok(verdict) => verdict,
+            Err(_) => Err(Failure::new(format!("it did not end within {LIMIT:?}"))),
+        }
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
+}
+
+pub(crate) fn lock(report: &Mutex<Report>) -> std::sync::MutexGuard<'_, Report> {
+    // A panic elsewhere leaves the report as it was written so far.
+    report.lock().unwrap_or_else(PoisonError::into_inner)
+}

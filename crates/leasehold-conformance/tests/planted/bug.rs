@@ -1,0 +1,78 @@
+//! The bugs that can be planted, one at a time.
+
+/// What is wrong with the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    // Who holds
+    ReleaseFreesWhoeverHolds,
+    ReleaseTakesWhatBeginsAlike,
+    RenewalExtendsWhoeverHolds,
+    OwnerEntersAgain,
+    OtherModeIsConfirmed,
+    OwnerIsOverwritten,
+    RetryGetsAFreshToken,
+    ReadersJoinAWriter,
+    WriterJoinsReaders,
+    LimitIsIgnored,
+    LimitIsOneTooMany,
+    KeysIgnoreCase,
+    KeysAreTrimmed,
+    // All or none
+    RefusalTakesTheFreeKeys,
+    RefusalDrawsAToken,
+    BrokenLeaseIsRenewed,
+    BrokenLeaseIsConfirmed,
+    BrokenLeaseIsReleasedInPart,
+    // Time
+    RenewalRevivesTheExpired,
+    RenewalShortens,
+    RetryShortens,
+    NeverIsShortened,
+    LiveAtExactlyItsTerm,
+    TermIsRoundedDown,
+    ExpiredReadersAreCounted,
+    ExpiredWriterExcludesReaders,
+    // Tokens
+    CounterGoesWithTheRelease,
+    CounterGoesWithTheLastRow,
+    CounterGoesWithARestart,
+    TokenIsTheClock,
+    TokenIsAboveTheFirstKeyOnly,
+    TokenIsDrawnBeforeTheKeyIsWon,
+    RaiseLeavesTheCounter,
+    RaiseLowers,
+    CounterIsForgottenAtOnce,
+    CounterAheadOfTheClockIsForgotten,
+    // What is told
+    RetryAfterIsTheSmallest,
+    RetryAfterIsTheFirstKeys,
+    RetryAfterIgnoresNever,
+    LastRefusingKeyIsNamed,
+    WrongHolderIsNamed,
+    ExpiredReleaseSaysReleased,
+    EvictionIsNotTold,
+    EvictionDoesNotWake,
+    // Keep
+    KeepFreesTheKey,
+    KeepIsGrantedToTheExpired,
+    ResentKeepStartsAnew,
+    ReleaseEndsAKeep,
+    // List and evict
+    ListShowsTheExpired,
+    ListHidesTheExpired,
+    PagesSkipHoldersOfAKey,
+    PrefixIsAPattern,
+    EvictIgnoresTheId,
+    EvictIgnoresTheToken,
+    PurgeTakesTheLive,
+    PurgeIgnoresItsLimit,
+    // What it cannot do
+    LimitIsWeakenedInSilence,
+    NeverIsWeakenedInSilence,
+    ManyKeysAreWeakenedInSilence,
+    EntriesAreNotCounted,
+    // Concurrency
+    LooksAndThenTakes,
+    LooksAndThenPurges,
+    WritesKeyByKey,
+}

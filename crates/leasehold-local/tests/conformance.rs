@@ -1,0 +1,104 @@
+//! The conformance suite on the local store, on a clock that is moved by hand and on the machine's own.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_conformance::{
+    Backing, Forgets, Observation, Restarted, Result, Subject, Suite, Time,
+};
+use leasehold_core::{Clock, ManualClock, Now, table};
+use leasehold_driver::SystemClock;
+use leasehold_local::LocalStore;
+
+/// Long against an operation, short against a test.
+const TICK: Duration = Duration::from_millis(100);
+
+fn main() -> ExitCode {
+    Suite::new().on(Local).on(InRealTime).main()
+}
+
+/// The local store on a manual clock.
+struct Local;
+
+/// The local store on the machine's clocks.
+struct InRealTime;
+
+struct State {
+    /// Replaced by a restart.
+    store: Mutex<LocalStore>,
+    forget_after: Option<Duration>,
+    time: Time,
+}
+
+impl State {
+    fn new(time: Time, forget_after: Duration) -> Self {
+        let forget_after = Some(forget_after);
+        let clock = clock(&time);
+        let store = Mutex::new(LocalStore::with_forget_after(clock, forget_after));
+        Self { store, forget_after, time }
+    }
+
+    fn store(&self) -> LocalStore {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn clock(time: &Time) -> Arc<dyn Clock> {
+    match time {
+        Time::Manual(clock) => Arc::new(clock.clone()),
+        _ => Arc::new(SystemClock::new()),
+    }
+}
+
+impl Subject for Local {
+    type Backing = State;
+
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    async fn open(&self) -> Result<State> {
+        Ok(State::new(Time::Manual(ManualClock::new()), table::FORGET_AFTER))
+    }
+
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::After(State::new(Time::Manual(ManualClock::new()), forget_after)))
+    }
+}
+
+impl Subject for InRealTime {
+    type Backing = State;
+
+    fn name(&self) -> &'static str {
+        "local-in-real-time"
+    }
+
+    async fn open(&self) -> Result<State> {
+        Ok(State::new(Time::Real { tick: TICK }, table::FORGET_AFTER))
+    }
+}
+
+impl Backing for State {
+    type Store = LocalStore;
+
+    async fn client(&self) -> Result<LocalStore> {
+        Ok(self.store())
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        let now = Now::read(&*clock(&self.time));
+        Ok(Observation::of_table(&self.store().snapshot(), now))
+    }
+
+    fn time(&self) -> Time {
+        self.time.clone()
+    }
+
+    /// Its leases end with their process.
+    async fn restart(&self) -> Result<Restarted> {
+        let store = LocalStore::with_forget_after(clock(&self.time), self.forget_after);
+        *self.store.lock().unwrap_or_else(PoisonError::into_inner) = store;
+        Ok(Restarted::Forgot)
+    }
+}
