@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-use leasehold::ErrorKind;
+use leasehold::{Error, ErrorKind, WaitCause};
 use nix::sys::signal::Signal;
 
 /// How the process ends.
@@ -42,8 +42,15 @@ impl Exit {
         (Self::NOT_FOUND, "the command was not found"),
     ];
 
-    /// The code for an error of the library.
-    pub(crate) fn of_error(kind: ErrorKind) -> Self {
+    /// The code for an error of the library. A wait that ended while the store failed has that failure's.
+    pub(crate) fn of(error: &Error) -> Self {
+        match error.wait().map(|report| &report.cause) {
+            Some(WaitCause::Store(cause)) => Self::of_error(cause.kind()),
+            _ => Self::of_error(error.kind()),
+        }
+    }
+
+    fn of_error(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::Held => Self::NOT_ACQUIRED,
             ErrorKind::TimedOut => Self::TIMED_OUT,
@@ -105,6 +112,8 @@ impl From<Exit> for ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -123,6 +132,17 @@ mod tests {
         ] {
             assert_eq!(Exit::of_error(kind).code(), code, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_that_met_only_a_failing_store_says_so() {
+        let key = leasehold::Key::new("k").unwrap();
+        let report = |cause| {
+            Error::timed_out(leasehold::WaitReport::new(key.clone(), Duration::ZERO, 1, cause))
+        };
+        let failure = Error::unavailable(leasehold::Effect::None, "gone");
+        assert_eq!(Exit::of(&report(WaitCause::Store(failure))), Exit::UNAVAILABLE);
+        assert_eq!(Exit::of(&report(WaitCause::Held)), Exit::TIMED_OUT);
     }
 
     #[test]

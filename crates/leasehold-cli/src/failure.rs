@@ -68,11 +68,7 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self {
-            exit: Exit::of_error(error.kind()),
-            kind: kind_name(error.kind()),
-            message: describe(&error),
-        }
+        Self { exit: Exit::of(&error), kind: kind_name(error.kind()), message: describe(&error) }
     }
 }
 
