@@ -60,7 +60,7 @@ pub(crate) enum Event<'a> {
         remaining: Remaining,
     },
     Continued,
-    /// The term is about to end, and the command has been asked to end before that.
+    /// The term is about to end, and the command must end before it.
     Ending {
         remaining: Remaining,
     },
@@ -162,7 +162,7 @@ impl fmt::Display for Event<'_> {
             ),
             Self::Continued => f.write_str("continued the command"),
             Self::Ending { remaining } => {
-                write!(f, "the lock ends in {}: asked the command to end", Left(*remaining))
+                write!(f, "the lock ends in {}, and the command before it", Left(*remaining))
             }
             Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
             Self::Overrun => f.write_str("the store had lost the lock before the command ended"),

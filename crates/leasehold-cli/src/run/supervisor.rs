@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Event as LeaseEvent, Guard, LostReason, SystemClock};
+use leasehold::{Clock as _, Event as LeaseEvent, Guard, LostReason, Remaining, SystemClock};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
@@ -145,18 +145,12 @@ impl<'a> Supervisor<'a> {
 
     /// Does what the clock says is due; gives how long nothing will be.
     fn enforce(&mut self) -> Duration {
-        // By the boot-time clock, at each wake-up: also after both were stopped, or the machine asleep.
+        // By the boot-time clock, at each wake-up: also after both were stopped, or the machine asleep. Once the
+        // lease is lost nothing remains.
         let left = self.guard.remaining();
         let terminate_in = self.schedule.terminate_in(left);
         if self.on_lost != OnLost::Ignore && !self.doomed && terminate_in.is_zero() {
-            self.doomed = true;
-            if self.guard.is_held() {
-                self.reporter.say(&Event::Ending { remaining: left });
-            }
-            self.group.terminate();
-            if self.on_lost == OnLost::Kill {
-                self.kill_within(self.schedule.kill_after());
-            }
+            self.doom(left);
         }
         if self.doomed && self.on_lost == OnLost::Kill {
             self.kill_within(self.schedule.kill_in(left));
@@ -174,22 +168,26 @@ impl<'a> Supervisor<'a> {
         if self.leader_ended { next.min(POLL) } else { next }
     }
 
-    /// The lease is lost.
+    /// Tells the command to end because `left` is all that remains of the lease.
+    fn doom(&mut self, left: Remaining) {
+        self.doomed = true;
+        if self.guard.is_held() {
+            self.reporter.say(&Event::Ending { remaining: left });
+        }
+        let kills = self.on_lost == OnLost::Kill;
+        // A command that was stopped must not run again only to be killed.
+        if !(kills && self.schedule.kill_in(left).is_zero()) {
+            self.group.terminate();
+        }
+        if kills {
+            self.kill_within(self.schedule.kill_after());
+        }
+    }
+
+    /// Tells that the lease is lost; what to do about it is seen by what remains of it.
     fn lose(&mut self, reason: &LostReason) {
         self.lost = true;
         self.reporter.say(&Event::Lost { reason });
-        match self.on_lost {
-            OnLost::Ignore => {}
-            OnLost::Signal if self.doomed => {}
-            OnLost::Signal => {
-                self.doomed = true;
-                self.group.terminate();
-            }
-            OnLost::Kill => {
-                self.doomed = true;
-                self.kill_within(Duration::ZERO);
-            }
-        }
     }
 
     fn receive(&mut self, signal: Signal) {

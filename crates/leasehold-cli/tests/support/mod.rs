@@ -111,10 +111,17 @@ impl Store {
     }
 }
 
-/// The built command, with nothing of this process's settings.
+/// The built command, with nothing of this process's settings, nor of the signals that whoever started the
+/// tests ignores (as `nohup` and `&` do).
 pub(crate) fn leasehold(line: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(line.split_ascii_whitespace()).env_remove("LEASEHOLD_STORE");
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_leasehold")]);
+    command.args(line.split_ascii_whitespace());
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"LEASEHOLD_") {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
