@@ -161,10 +161,15 @@ impl Need {
 impl<B: Backing> Case<B> {
     /// Runs the case, or checks the refusal of what the store cannot do.
     pub(crate) async fn run(&self, bench: &Bench<B>) -> Verdict {
-        match self.needs.iter().find(|need| !need.is_met(&bench.can, &bench.tells)) {
-            Some(need) => Ok(Ended::NotApplicable(need.refused(bench).await?)),
+        match self.unmet(bench) {
+            Some(need) => need.refused(bench).await.map(Ended::NotApplicable),
             None => (self.run)(bench).await,
         }
+    }
+
+    /// What the case needs and this store does not have.
+    pub(crate) fn unmet(&self, bench: &Bench<B>) -> Option<Need> {
+        self.needs.iter().copied().find(|need| !need.is_met(&bench.can, &bench.tells))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::case::Ended;
+use crate::case::{Ended, Verdict};
 use crate::suite::lock;
 use crate::{Subject, Suite};
 
@@ -31,18 +31,9 @@ impl Suite {
             let name = lock(&store.report).store.clone();
             reports.push((Arc::clone(&store.report), store.jobs.len()));
             for job in store.jobs {
-                let report = Arc::clone(&store.report);
-                trials.push(Trial::ignorable_test(
-                    format!("{name}::{}", job.name),
-                    move || match job.run(&report) {
-                        Ok(Ended::Passed) => Ok(Completion::Completed),
-                        Ok(Ended::NotApplicable(why)) => {
-                            Ok(Completion::ignored_with(format!("not applicable: {why}")))
-                        }
-                        Ok(Ended::Ignored(why)) => Ok(Completion::ignored_with(why)),
-                        Err(failure) => Err(Failed::from(failure.to_string())),
-                    },
-                ));
+                let (full_name, report) =
+                    (format!("{name}::{}", job.name), Arc::clone(&store.report));
+                trials.push(Trial::ignorable_test(full_name, move || completion(job.run(&report))));
             }
         }
         let conclusion = libtest_mimic::run(&arguments, trials);
@@ -51,6 +42,9 @@ impl Suite {
             let directory = std::env::var_os("LEASEHOLD_REPORT").map(PathBuf::from);
             for (report, planned) in reports {
                 let report = lock(&report);
+                if report.cases.is_empty() {
+                    continue;
+                }
                 print!("{report}");
                 // A run of some cases only is no report of the store.
                 if let (Some(directory), true) = (&directory, report.cases.len() == planned) {
@@ -62,5 +56,17 @@ impl Suite {
             }
         }
         if written { conclusion.exit_code() } else { ExitCode::FAILURE }
+    }
+}
+
+/// How the harness shows it: it knows no *not applicable*.
+fn completion(verdict: Verdict) -> Result<Completion, Failed> {
+    match verdict {
+        Ok(Ended::Passed) => Ok(Completion::Completed),
+        Ok(Ended::NotApplicable(why)) => {
+            Ok(Completion::ignored_with(format!("not applicable: {why}")))
+        }
+        Ok(Ended::Ignored(why)) => Ok(Completion::ignored_with(why)),
+        Err(failure) => Err(Failed::from(failure.to_string())),
     }
 }

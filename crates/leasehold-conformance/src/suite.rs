@@ -11,7 +11,7 @@ use crate::report::Report;
 use crate::{Failure, Forgets, Subject, cases, counter, history, oracle};
 
 /// Longer than any case takes that does not hang.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Every case, the oracle, the history and the counter, on one or several stores.
 #[derive(Default)]
@@ -146,20 +146,27 @@ impl Job {
 
 /// One case on a state of its own.
 async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
-    let forgets = match case.needs.contains(&Need::Forgetting) {
-        true => subject.open_forgetting(cases::FORGET_AFTER).await?,
-        false => Forgets::After(subject.open().await?),
-    };
-    match forgets {
+    if case.needs.contains(&Need::Forgetting) {
+        return run_forgetting_case(subject, case).await;
+    }
+    let bench = Bench::new(subject.open().await?, subject.tells()).await?;
+    case.run(&bench).await
+}
+
+/// One case on a state that forgets counters, if there is one.
+async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
+    let never = match subject.open_forgetting(cases::FORGET_AFTER).await? {
         Forgets::After(backing) => {
             let bench = Bench::new(backing, subject.tells()).await?;
-            case.run(&bench).await
+            return case.run(&bench).await;
         }
-        Forgets::Never => {
-            let bench = Bench::new(subject.open().await?, subject.tells()).await?;
-            Ok(Ended::NotApplicable(Need::Forgetting.refused(&bench).await?))
-        }
-        Forgets::Unknown => {
+        Forgets::Never => Some(Need::Forgetting),
+        Forgets::Unknown => None,
+    };
+    let bench = Bench::new(subject.open().await?, subject.tells()).await?;
+    match case.unmet(&bench).or(never) {
+        Some(need) => need.refused(&bench).await.map(Ended::NotApplicable),
+        None => {
             let why = "after how long a counter is forgotten cannot be set here";
             Ok(Ended::Ignored(why.to_owned()))
         }

@@ -100,6 +100,7 @@ impl<B: Backing> World<B> {
             ("refused", true),
             ("refused for ever", can.never),
             ("refused by a limit", can.shared_limit),
+            ("invalid", true),
             ("acquire invalid", can.shared),
             ("held", true),
             ("held for ever", can.never),

@@ -5,6 +5,7 @@
 
 mod bug;
 mod rows;
+mod shown;
 mod store;
 
 use leasehold_conformance::{Report, Suite};
