@@ -30,6 +30,21 @@ fn some_end_a_wait_and_nothing_stays_held() {
 }
 
 #[test]
+fn a_wait_is_ended_while_the_store_is_busy_and_nothing_stays_held() {
+    let store = Store::with_options("?timeout=30s");
+    assert_eq!(store.code("init"), 0);
+    let others = store.lock_out();
+    let waiter = Running::start(store.script("--json -v k", "echo never"));
+    waiter.event("waiting");
+    waiter.signal(Signal::SIGTERM);
+    waiter.event("interrupted");
+    // Only now is its request granted, and nobody wants it any more.
+    drop(others);
+    assert_eq!(waiter.code(), 143);
+    assert!(!store.is_held("k"));
+}
+
+#[test]
 fn signals_reach_the_command_and_are_not_escalated() {
     let store = Store::new();
     let running = Running::start(store.script("--json -v --ttl 2s -k 100ms k", TELLS));

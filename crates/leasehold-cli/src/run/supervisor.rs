@@ -224,7 +224,6 @@ impl<'a> Supervisor<'a> {
                 let remaining = self.guard.remaining();
                 self.reporter.say(&Event::RenewalFailed { error, remaining });
             }
-            LeaseEvent::Lost(reason) if !self.lost => self.lose(reason),
             _ => {}
         }
     }
