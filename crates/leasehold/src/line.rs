@@ -112,3 +112,25 @@ impl Drop for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Mode;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_all_have_left_at_once_is_gone() {
+        let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
+        for _ in 0..5_000 {
+            let lines = Arc::new(Lines::default());
+            let places = [lines.join(&claims), lines.join(&claims)];
+            std::thread::scope(|scope| {
+                for place in places {
+                    scope.spawn(move || drop(place));
+                }
+            });
+            assert!(lines.by_key().is_empty());
+        }
+    }
+}

@@ -251,3 +251,37 @@ async fn different_modes_and_own_ids_stand_in_lines_of_their_own_or_none() {
     writer.abort();
     drop(reader);
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_operation_has_a_limit() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let expired = || leasehold::Evict::expired(leasehold::Filter::default());
+    for operation in ["list", "evict", "check"] {
+        store.on_look([Fault::Hang]);
+        store.on_check([Fault::Hang]);
+        let before = store.now();
+        let error = match operation {
+            "list" => locks.status("k").await.unwrap_err(),
+            "evict" => locks.evict(&expired()).await.unwrap_err(),
+            _ => locks.check().await.unwrap_err(),
+        };
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Unavailable, Some(operation)));
+        assert_eq!(store.now() - before, secs(10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slow_poll_is_spread_over_nine_to_eleven_seconds() {
+    let store = Flaky::new();
+    let _other = taken(&store, "k", secs(36_000)).await;
+    assert!(store.locks().lock("k").wait(secs(600)).await.is_err());
+    let asked = store.asked_at();
+    let gaps: Vec<_> = asked[1..asked.len() - 1].windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(
+        gaps.len() > 50 && gaps.iter().all(|gap| (secs(9)..=ms(11_002)).contains(gap)),
+        "{gaps:?}"
+    );
+    let (least, most) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
+    assert!(*most - *least > ms(500), "{gaps:?}");
+}

@@ -231,3 +231,31 @@ async fn a_pause_longer_than_the_term_is_a_loss_before_anything_else() {
     tokio::time::sleep(ms(10)).await;
     assert!(other.verify().await.unwrap(), "the overrun holder frees nobody else's lock");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_by_hand_that_fails_is_an_event_and_names_the_owner() {
+    let store = Flaky::new();
+    let guard = store.locks().lock("k").owner("o").await.unwrap();
+    let mut events = guard.events();
+    store.on_renew([Fault::LostRequest]);
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(matches!(events.next().await, Some(Event::Failed(_))));
+    assert!(matches!(events.next().await, Some(Event::Renewed { .. })), "tried again by itself");
+    let owner = leasehold::Owner::new("o").unwrap();
+    assert_eq!(store.renewed_owners(), [Some(owner.clone()), Some(owner)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_lags_misses_the_oldest_events_and_never_the_last() {
+    let store = Flaky::new();
+    let guard = store.locks().lock("k").keepalive(Keepalive::Every(secs(1))).await.unwrap();
+    let mut events = guard.events();
+    tokio::time::sleep(secs(300)).await;
+    guard.release().await.unwrap();
+    let mut seen = Vec::new();
+    while let Some(event) = events.next().await {
+        seen.push(event);
+    }
+    assert_eq!(seen.len(), 64);
+    assert!(matches!(seen.last(), Some(Event::Stopped)));
+}

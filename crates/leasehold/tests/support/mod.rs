@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{
     Capabilities, Clock, Effect, Error, Evict, Evicted, Filter, Guard, Health, Key, LeaseId, List,
-    LocalStore, Locker, Page, Record, Result, Store, SystemClock, Target, TokioClock,
+    LocalStore, Locker, Owner, Page, Record, Result, Store, SystemClock, Target, TokioClock,
 };
 use leasehold_core::{
     Acquire, Acquired, Ending, LeaseRenewed, Refused, Release, Released, Renew, Renewed, Wakeups,
@@ -80,6 +80,9 @@ struct Inner {
     releases: Mutex<VecDeque<Fault>>,
     checks: Mutex<VecDeque<Fault>>,
     subscribes: Mutex<VecDeque<Fault>>,
+    looks: Mutex<VecDeque<Fault>>,
+    asked_at: Mutex<Vec<Duration>>,
+    owners: Mutex<Vec<Option<Owner>>>,
     down: Mutex<Option<Fault>>,
     failure: Mutex<Option<Error>>,
     log: Mutex<Vec<Sent>>,
@@ -118,6 +121,9 @@ impl Flaky {
             releases: Mutex::default(),
             checks: Mutex::default(),
             subscribes: Mutex::default(),
+            looks: Mutex::default(),
+            asked_at: Mutex::default(),
+            owners: Mutex::default(),
             down: Mutex::default(),
             failure: Mutex::default(),
             log: Mutex::default(),
@@ -156,6 +162,21 @@ impl Flaky {
 
     pub fn on_subscribe(&self, faults: impl IntoIterator<Item = Fault>) {
         self.0.subscribes.lock().unwrap().extend(faults);
+    }
+
+    /// What listings and evictions meet.
+    pub fn on_look(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.0.looks.lock().unwrap().extend(faults);
+    }
+
+    /// When each acquire was sent.
+    pub fn asked_at(&self) -> Vec<Duration> {
+        self.0.asked_at.lock().unwrap().clone()
+    }
+
+    /// The owner that each renewal named.
+    pub fn renewed_owners(&self) -> Vec<Option<Owner>> {
+        self.0.owners.lock().unwrap().clone()
     }
 
     /// The next acquire fails with this.
@@ -322,6 +343,7 @@ impl Store for Flaky {
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         self.note(Sent::Acquire(request.id().clone()));
+        self.0.asked_at.lock().unwrap().push(self.now());
         if let Some(error) = self.0.failure.lock().unwrap().take() {
             return Err(error);
         }
@@ -336,6 +358,8 @@ impl Store for Flaky {
 
     async fn renew(&self, request: &Renew) -> Result<Renewed> {
         self.note(Sent::Renew(request.leases().iter().map(|l| l.id().clone()).collect()));
+        let owners = request.leases().iter().map(|lease| lease.owner().cloned());
+        self.0.owners.lock().unwrap().extend(owners);
         let fault = self.fault(&self.0.renews);
         if fault == Fault::EntriesFailed {
             let failed = LeaseRenewed::Failed(Error::unavailable(Effect::None, "busy"));
@@ -353,11 +377,15 @@ impl Store for Flaky {
     }
 
     async fn list(&self, request: &List) -> Result<Page> {
-        self.0.store.list(request).await
+        let fault = self.0.looks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let (store, request) = (self.0.store.clone(), request.clone());
+        Self::through(fault, async move { store.list(&request).await }).await
     }
 
     async fn evict(&self, request: &Evict) -> Result<Evicted> {
-        self.0.store.evict(request).await
+        let fault = self.0.looks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let (store, request) = (self.0.store.clone(), request.clone());
+        Self::through(fault, async move { store.evict(&request).await }).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
