@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold::{Key, Result};
+use leasehold::{Key, Locker, Result, Store};
 use tokio::task::JoinSet;
 
 use crate::measure::{micros, now, percentile};
@@ -24,42 +24,27 @@ pub(crate) async fn run() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     let folder = tempfile::tempdir().map_err(subjects::io)?;
     let (local_store, local_locks) = subjects::local();
-    for tasks in [1, 16, 64] {
-        let (store, locks) = (local_store.clone(), local_locks.clone());
-        row(
-            "local",
-            tasks,
-            20_000,
-            move |key| {
-                let store = store.clone();
-                async move { subjects::through_store(&store, &key).await }
-            },
-            move |key| {
-                let locks = locks.clone();
-                async move { subjects::through_locker(&locks, &key).await }
-            },
-        )
-        .await?;
-    }
+    rows("local", 20_000, &local_store, &local_locks).await?;
     let (sqlite_store, sqlite_locks) = subjects::sqlite(folder.path()).await?;
-    for tasks in [1, 16, 64] {
-        let (store, locks) = (sqlite_store.clone(), sqlite_locks.clone());
-        row(
-            "sqlite",
-            tasks,
-            256,
-            move |key| {
-                let store = store.clone();
-                async move { subjects::through_store(&store, &key).await }
-            },
-            move |key| {
-                let locks = locks.clone();
-                async move { subjects::through_locker(&locks, &key).await }
-            },
-        )
-        .await?;
-    }
+    rows("sqlite", 256, &sqlite_store, &sqlite_locks).await?;
     by_hand(folder.path(), &sqlite_store).await
+}
+
+/// One store at every number of tasks.
+async fn rows<S: Store + Clone>(name: &str, pairs: usize, store: &S, locks: &Locker) -> Result<()> {
+    for tasks in [1, 16, 64] {
+        let (store, locks) = (store.clone(), locks.clone());
+        let on_store = move |key| {
+            let store = store.clone();
+            async move { subjects::through_store(&store, &key).await }
+        };
+        let through_locker = move |key| {
+            let locks = locks.clone();
+            async move { subjects::through_locker(&locks, &key).await }
+        };
+        row(name, tasks, pairs, on_store, through_locker).await?;
+    }
+    Ok(())
 }
 
 /// SQLite alone, one task: the store against hand-written statements on one connection.

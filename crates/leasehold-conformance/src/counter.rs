@@ -54,6 +54,7 @@ async fn raise<S: Store>(client: &Client<S>, counter: &AtomicU64) -> Result {
             counter.store(read + 1, Ordering::SeqCst);
             return client.released(&attempt).await;
         }
+        // A refusal tells no event at the seam, and a term that ends is not what is waited for.
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
 }
