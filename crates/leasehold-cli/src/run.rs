@@ -157,7 +157,7 @@ impl Job<'_> {
 
     /// Gives the lock back; false if it was found to have been lost before.
     async fn release(&self, guard: Guard) -> bool {
-        match guard.release().await {
+        match guard.release().await.map(|report| report.outcome) {
             Ok(LeaseReleased::Released) => self.reporter.say(&Event::Released { kept: None }),
             Ok(LeaseReleased::Kept(kept)) => {
                 self.reporter.say(&Event::Released { kept: Some(kept) });

@@ -61,8 +61,8 @@ pub use reason::Reason;
 pub use record::{Record, RecordTerm};
 pub use remaining::Remaining;
 pub use reply::{
-    Acquired, Evicted, Granted, LeaseReleased, LeaseRenewed, NodeReport, Page, Refused, Released,
-    Renewed, Why,
+    Acquired, Evicted, Granted, LeaseReleased, LeaseRenewed, NodeOutcome, NodeReport, Page,
+    Refused, Released, Renewed, Why,
 };
 pub use request::{
     Acquire, Cursor, Ending, Evict, Eviction, List, MAX_ENTRIES, Release, Renew, Renewal, Request,

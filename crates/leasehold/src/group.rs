@@ -2,8 +2,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Error, Filter, Key, Lease, LeaseId, LeaseReleased, LeaseRenewed, MAX_ENTRIES, Owner, Record,
-    Remaining, Result,
+    Error, Filter, Key, Lease, LeaseId, LeaseRenewed, MAX_ENTRIES, Owner, Record, Remaining, Result,
 };
 
 use crate::acquiring::Acquiring;
@@ -11,6 +10,7 @@ use crate::guard::Guard;
 use crate::held::{Held, Verdict, left};
 use crate::keeper::Releasing;
 use crate::locker::Locker;
+use crate::release_report::ReleaseReport;
 
 /// The leases under one label that this [`Locker`] opened or adopted (F9).
 ///
@@ -94,7 +94,7 @@ impl Group {
     ///
     /// # Cancel safety
     /// What was begun is finished in the background.
-    pub async fn release(&self) -> Vec<(LeaseId, LeaseReleased)> {
+    pub async fn release(&self) -> Vec<(LeaseId, ReleaseReport)> {
         let keeper = &self.locks.0.keeper;
         let mut held = self.held();
         held.reverse();

@@ -6,13 +6,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, FencingToken, Filter, Lease, LeaseReleased, LeaseRenewed, LostReason, Remaining, Result,
+    Error, FencingToken, Filter, Lease, LeaseReleased, LeaseRenewed, LostReason, NodeReport,
+    Remaining, Result,
 };
 
 use crate::events::Events;
 use crate::held::{Held, Verdict, left};
 use crate::keeper::{Keeper, Releasing};
 use crate::locker::Locker;
+use crate::release_report::ReleaseReport;
 
 /// The right to be inside the critical section, for as long as its own clock says so.
 ///
@@ -88,6 +90,12 @@ impl Guard {
         lost(Arc::clone(self.keeper()), Arc::clone(&self.held))
     }
 
+    /// What each node of a quorum said about the lease when it was granted or last renewed; empty on any
+    /// other store.
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        self.held.nodes()
+    }
+
     /// What happens to the lease from now on (F14).
     pub fn events(&self) -> Events {
         Events::new(self.held.subscribe())
@@ -133,7 +141,7 @@ impl Guard {
         let records = self.locks.list(filter).await?;
         let whole = claims.keys().all(|key| records.iter().any(|r| r.key == *key && !r.kept));
         if !whole {
-            self.keeper().apply_renewal(&self.held, sent, LeaseRenewed::Lost(None));
+            self.keeper().apply_renewal(&self.held, sent, (LeaseRenewed::Lost(None), Vec::new()));
         }
         Ok(whole && self.is_held())
     }
@@ -175,20 +183,23 @@ impl Guard {
     ///
     /// # Cancel safety
     /// A release that was begun is finished in the background.
-    pub async fn release(self) -> Result<LeaseReleased> {
-        match self.keeper().finish(&self.held) {
-            Verdict::Held(_) => {}
+    pub async fn release(self) -> Result<ReleaseReport> {
+        let unasked = match self.keeper().finish(&self.held) {
+            Verdict::Held(_) => None,
             Verdict::Released
             | Verdict::Lost { reason: LostReason::Gone | LostReason::Evicted(_), .. } => {
-                return Ok(LeaseReleased::NotHeld);
+                Some(LeaseReleased::NotHeld)
             }
-            Verdict::Lost { .. } => return Ok(LeaseReleased::Expired),
+            Verdict::Lost { .. } => Some(LeaseReleased::Expired),
+        };
+        if let Some(outcome) = unasked {
+            return Ok(ReleaseReport::new(outcome, Vec::new()));
         }
-        let answers = self.keeper().release_for(vec![Releasing::of_held(&self.held)]).await;
-        match answers.into_iter().next() {
-            Some(LeaseReleased::Failed(error)) => Err(error),
-            Some(outcome) => Ok(outcome),
-            None => Ok(LeaseReleased::NotHeld),
+        let mut reports = self.keeper().release_for(vec![Releasing::of_held(&self.held)]).await;
+        let report = reports.pop().expect("one report for each lease");
+        match report.outcome {
+            LeaseReleased::Failed(error) => Err(error),
+            _ => Ok(report),
         }
     }
 

@@ -3,7 +3,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
-use leasehold_core::{Lease, LeaseRenewed, LostReason, Random, Remaining, Renewal, Ttl};
+use leasehold_core::{
+    Lease, LeaseRenewed, LostReason, NodeReport, Note, Random, Remaining, Renewal, Ttl,
+};
 use tokio::sync::{Notify, broadcast};
 
 use crate::events::Event;
@@ -51,6 +53,7 @@ pub(crate) struct Plan {
     /// When the hold ends, renewed or not.
     pub(crate) max_hold_until: Option<Duration>,
     pub(crate) drift: Drift,
+    pub(crate) note: Note,
     /// The user's metrics label.
     pub(crate) label: Option<Arc<str>>,
 }
@@ -66,8 +69,13 @@ struct State {
     next_renewal: Option<Duration>,
     /// A renewal was sent and is not answered, or the last one failed.
     unconfirmed: bool,
+    /// What each node of a quorum said last.
+    nodes: Vec<NodeReport>,
     end: Option<End>,
 }
+
+/// What the store said of one lease that was to be renewed, and what each node of a quorum did.
+pub(crate) type Answer = (LeaseRenewed, Vec<NodeReport>);
 
 #[derive(Debug, Clone)]
 enum End {
@@ -135,6 +143,7 @@ impl Held {
         named: Arc<Named>,
         (sent, now): (Duration, Duration),
         remaining: Remaining,
+        nodes: Vec<NodeReport>,
     ) -> Self {
         let state = State {
             deadline: plan.deadline(sent, remaining),
@@ -142,6 +151,7 @@ impl Held {
             store_until: remaining.duration().map(|left| now.saturating_add(left)),
             next_renewal: plan.renewal_after(sent),
             unconfirmed: false,
+            nodes,
             end: None,
         };
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -253,12 +263,15 @@ impl Held {
     pub(crate) fn renewal(&self, now: Duration) -> Renewal {
         let term = self.plan.term_at(now);
         self.state().may_act_by(now, term);
-        renewal(&self.lease, term)
+        renewal(&self.lease, &self.plan.note, term)
     }
 
-    /// Applies what the store said of a renewal that was sent at `sent`.
-    pub(crate) fn apply(&self, sent: Duration, outcome: LeaseRenewed, now: Duration) -> Verdict {
+    /// Applies what the store, and each of its nodes, said of a renewal that was sent at `sent`.
+    pub(crate) fn apply(&self, sent: Duration, (outcome, nodes): Answer, now: Duration) -> Verdict {
         let mut state = self.state();
+        if !nodes.is_empty() {
+            state.nodes = nodes;
+        }
         let before = self.evaluate(&mut state, now);
         if !matches!(before, Verdict::Held(_)) {
             return before;
@@ -316,6 +329,11 @@ impl Held {
         self.state().store_until
     }
 
+    /// What each node of a quorum said last about the lease.
+    pub(crate) fn nodes(&self) -> Vec<NodeReport> {
+        self.state().nodes.clone()
+    }
+
     /// The deadline by which it ended, or would have.
     pub(crate) fn ended_at(&self) -> Duration {
         self.state().deadline.unwrap_or_default()
@@ -354,10 +372,14 @@ pub(crate) fn left(deadline: Option<Duration>, now: Duration) -> Remaining {
 }
 
 /// The renewal of `lease` to `term`.
-pub(crate) fn renewal(lease: &Lease, term: Ttl) -> Renewal {
-    let renewal = Renewal::extend(lease.id.clone(), lease.claims.clone(), term);
-    match &lease.owner {
-        Some(owner) => renewal.with_owner(owner.clone()),
+pub(crate) fn renewal(lease: &Lease, note: &Note, term: Ttl) -> Renewal {
+    let mut renewal =
+        Renewal::extend(lease.id.clone(), lease.claims.clone(), term).with_note(note.clone());
+    if let Some(owner) = &lease.owner {
+        renewal = renewal.with_owner(owner.clone());
+    }
+    match lease.token {
+        Some(token) => renewal.with_token(token),
         None => renewal,
     }
 }
@@ -382,15 +404,16 @@ mod tests {
             min_hold_until: None,
             max_hold_until: None,
             drift: Drift::new(0, Duration::ZERO),
+            note: Note::default(),
             label: None,
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
         let named = Arc::new(Ids::default()).try_name(&lease.id).unwrap();
-        Held::new(lease, true, plan, named, (100 * S, 100 * S), Remaining::For(30 * S))
+        Held::new(lease, true, plan, named, (100 * S, 100 * S), Remaining::For(30 * S), vec![])
     }
 
-    fn extended() -> LeaseRenewed {
-        LeaseRenewed::Held(Remaining::For(30 * S))
+    fn extended() -> Answer {
+        (LeaseRenewed::Held(Remaining::For(30 * S)), Vec::new())
     }
 
     #[test]
@@ -421,7 +444,7 @@ mod tests {
         assert!(matches!(idle.verdict(130 * S), Verdict::Lost { reason: LostReason::Expired, .. }));
         let failing = held(Some(10 * S));
         let error = leasehold_core::Error::unexpected("x");
-        failing.apply(110 * S, LeaseRenewed::Failed(error), 111 * S);
+        failing.apply(110 * S, (LeaseRenewed::Failed(error), Vec::new()), 111 * S);
         let verdict = failing.verdict(130 * S);
         assert!(matches!(verdict, Verdict::Lost { reason: LostReason::StoreUnreachable, .. }));
     }

@@ -37,6 +37,7 @@ mod ids;
 mod keeper;
 mod line;
 mod locker;
+mod release_report;
 mod telemetry;
 mod waiting;
 
@@ -45,13 +46,14 @@ pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;
 pub use locker::{Locker, LockerBuilder};
+pub use release_report::ReleaseReport;
 
 pub use leasehold_core::{
     AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind, Evict,
     Evicted, Eviction, Expired, Exponential, FencingToken, Filter, Fixed, Health, Jitter, Key,
-    Lease, LeaseId, LeaseReleased, Level, List, LostReason, ManualClock, Mode, NodeReport, Note,
-    Owner, Page, Reason, Record, RecordTerm, Remaining, Result, Store, Target, Ttl, Uniform, Wait,
-    WaitCause, WaitReport, term::Drift,
+    Lease, LeaseId, LeaseReleased, Level, List, LostReason, ManualClock, Mode, NodeOutcome,
+    NodeReport, Note, Owner, Page, Reason, Record, RecordTerm, Remaining, Result, Store, Target,
+    Ttl, Uniform, Wait, WaitCause, WaitReport, term::Drift,
 };
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]

@@ -55,15 +55,17 @@ pub(crate) async fn resume(
     limit: Duration,
 ) -> Result<Result<Guard, LostReason>> {
     let keeper = &inner.keeper;
-    let ask = renewal(&lease, order.plan.term);
-    let (sent, remaining) = match keeper.renew_stranger(ask, limit).await? {
-        (sent, LeaseRenewed::Held(remaining)) => (sent, remaining),
-        (_, LeaseRenewed::Lost(reason)) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
-        (_, LeaseRenewed::Failed(error)) => return Err(error),
+    let ask = renewal(&lease, &order.plan.note, order.plan.term);
+    let sent = keeper.clock.now();
+    let (remaining, nodes) = match keeper.renew_stranger(ask, limit).await? {
+        (LeaseRenewed::Held(remaining), nodes) => (remaining, nodes),
+        (LeaseRenewed::Lost(reason), _) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
+        (LeaseRenewed::Failed(error), _) => return Err(error),
     };
     lease.ttl = order.ttl;
     let now = keeper.clock.now();
-    let held = Held::new(lease, false, order.plan_from(sent), named, (sent, now), remaining);
+    let plan = order.plan_from(sent);
+    let held = Held::new(lease, false, plan, named, (sent, now), remaining, nodes);
     if let Verdict::Lost { reason, .. } = held.verdict(now) {
         keeper.release(vec![Releasing::of_lost(&held)]);
         return Ok(Err(reason));
@@ -239,7 +241,7 @@ impl<'a> Waiting<'a> {
         match tried {
             Tried::Granted { granted, sent } => {
                 let now = keeper.clock.now();
-                let held = self.order.held(id, &granted, (sent, now), named);
+                let held = self.order.held(id, granted, (sent, now), named);
                 self.hand_out(held, limit).await
             }
             Tried::Refused(refused) => {

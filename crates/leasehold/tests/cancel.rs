@@ -168,7 +168,7 @@ async fn never_is_acquired_for_a_while_and_then_made_endless() {
     let guard = store.locks().lock("k").ttl(Ttl::NEVER).await.unwrap();
     assert_eq!(guard.remaining(), Remaining::Never);
     assert_eq!(store.records("k").await[0].remaining(), Remaining::Never);
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
     assert!(store.is_free("k").await);
 }
 

@@ -166,7 +166,7 @@ async fn max_hold_and_an_unreachable_store_are_followed_by_a_release() {
     assert_eq!(guard.lost().await, LostReason::MaxHold);
     locks.close(ms(100)).await.unwrap();
     assert!(store.is_free("k").await, "an hour before its term");
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Expired));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Expired));
 }
 
 #[tokio::test(start_paused = true)]

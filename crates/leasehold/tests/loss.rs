@@ -31,7 +31,7 @@ async fn a_failed_renewal_is_no_loss_and_renewal_goes_on() {
     store.up();
     tokio::time::sleep(secs(100)).await;
     assert!(guard.is_held());
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +94,7 @@ async fn a_lost_lease_is_released_in_the_background() {
     store.until(|log| log.contains(&Sent::Release(vec![id.clone()]))).await;
     locks.close(ms(1)).await.unwrap();
     assert!(store.is_free("k").await);
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Expired));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Expired));
     assert_eq!(store.released(&id), 1, "the guard's own release asked nothing");
 }
 
@@ -129,7 +129,7 @@ async fn what_the_store_says_is_gone_is_lost_at_the_next_renewal() {
     let reason = guard.lost().await;
     assert_eq!(reason, LostReason::Evicted(Some(Reason::new("deploying").unwrap())));
     assert!(store.now() - before <= secs(10));
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::NotHeld));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,22 +227,28 @@ async fn a_pause_longer_than_the_term_is_a_loss_before_anything_else() {
     assert_eq!(guard.renew().await.unwrap_err().lost(), Some(&LostReason::Expired));
     let other = store.others().lock("k").await.unwrap();
     assert!(other.token() > guard.token());
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Expired));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Expired));
     tokio::time::sleep(ms(10)).await;
     assert!(other.verify().await.unwrap(), "the overrun holder frees nobody else's lock");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_by_hand_that_fails_is_an_event_and_names_the_owner() {
+async fn a_renewal_that_fails_is_an_event_and_names_all_that_puts_the_lease_back() {
     let store = Flaky::new();
-    let guard = store.locks().lock("k").owner("o").await.unwrap();
+    let guard = store.locks().lock("k").owner("o").comment("why").await.unwrap();
     let mut events = guard.events();
     store.on_renew([Fault::LostRequest]);
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(matches!(events.next().await, Some(Event::Failed(_))));
     assert!(matches!(events.next().await, Some(Event::Renewed { .. })), "tried again by itself");
-    let owner = leasehold::Owner::new("o").unwrap();
-    assert_eq!(store.renewed_owners(), [Some(owner.clone()), Some(owner)]);
+    let renewals = store.renewals();
+    assert_eq!(renewals.len(), 2);
+    for renewal in renewals {
+        assert_eq!(renewal.owner().map(|owner| owner.as_str()), Some("o"));
+        assert_eq!(renewal.note().comment(), Some("why"));
+        assert!(renewal.note().pid().is_some());
+        assert_eq!(renewal.token(), guard.token());
+    }
 }
 
 #[tokio::test(start_paused = true)]

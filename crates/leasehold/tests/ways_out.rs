@@ -13,10 +13,10 @@ async fn release_says_what_the_store_answered() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
     let guard = locks.lock("k").await.unwrap();
     store.evict("k", "x").await;
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::NotHeld));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn a_foreign_lease_is_adopted_renewed_and_released() {
     assert_eq!(lease.id, LeaseId::foreign(b"php-worker").unwrap());
     let guard = locks.adopt(lease).await.unwrap();
     assert!(matches!(guard.renew().await.unwrap(), Remaining::For(left) if left > secs(19)));
-    assert!(matches!(guard.release().await.unwrap(), LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
     assert!(store.is_free("k").await);
 }
 
@@ -127,10 +127,10 @@ async fn a_group_acts_on_what_this_locker_holds_under_its_label() {
     let ended = group.release().await;
     let ids: Vec<_> = ended.iter().map(|(id, _)| id.clone()).collect();
     assert_eq!(ids, [b.lease().id.clone(), a.lease().id.clone()], "newest first");
-    assert!(ended.iter().all(|(_, outcome)| matches!(outcome, LeaseReleased::Released)));
+    assert!(ended.iter().all(|(_, report)| matches!(report.outcome, LeaseReleased::Released)));
     assert!(!a.is_held() && !b.is_held());
     assert!(foreign.verify().await.unwrap() && apart.verify().await.unwrap());
-    assert!(matches!(a.release().await.unwrap(), LeaseReleased::NotHeld));
+    assert!(matches!(a.release().await.unwrap().outcome, LeaseReleased::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,10 @@ async fn a_group_release_that_fails_goes_on_in_the_background() {
     let ended = group.release().await;
     let failed =
         |o: &LeaseReleased| matches!(o, LeaseReleased::Failed(e) if e.effect() == Effect::Unknown);
-    assert!(ended.len() == 2 && ended.iter().all(|(_, outcome)| failed(outcome)), "{ended:?}");
+    assert!(
+        ended.len() == 2 && ended.iter().all(|(_, report)| failed(&report.outcome)),
+        "{ended:?}"
+    );
     store.until_free("a").await;
     store.until_free("b").await;
 }

@@ -3,14 +3,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BoxFuture, Ending, LeaseReleased, MAX_ENTRIES, Random, Release, Result, Store,
+    Acquire, BoxFuture, Ending, LeaseReleased, MAX_ENTRIES, Random, Release, Released, Result,
+    Store,
 };
 
 use super::inbox::{Releases, Unfinishing};
+use super::renewing::of_lease;
 use super::{Keeper, caught};
 use crate::call::{Abandoned, Call, Orphaned};
 use crate::held::Held;
 use crate::ids::Named;
+use crate::release_report::ReleaseReport;
 
 /// One lease to end.
 #[derive(Debug, Clone)]
@@ -143,7 +146,8 @@ impl Keeper {
         let mut pause = PAUSE.0;
         loop {
             let leases: Vec<_> = batch.releases.iter().map(|(_, lease)| lease.clone()).collect();
-            let mut outcomes = self.send_release(leases).await.unwrap_or_default().into_iter();
+            let sent = self.send_release(leases).await;
+            let mut outcomes = sent.map(|reply| reply.leases).unwrap_or_default().into_iter();
             let now = self.clock.now();
             batch.releases.retain(|(_, lease)| {
                 let answered = outcomes.next().is_some_and(|outcome| !is_failure(&outcome));
@@ -160,7 +164,7 @@ impl Keeper {
 
     /// Sends one release. One that is not answered within the limit is listened to for a while longer, so
     /// that its ids stay barred, and may be sent again: a release is idempotent.
-    async fn send_release(self: &Arc<Self>, leases: Vec<Releasing>) -> Result<Vec<LeaseReleased>> {
+    async fn send_release(self: &Arc<Self>, leases: Vec<Releasing>) -> Result<Released> {
         let until = self.clock.now().saturating_add(self.limit);
         let mut answer = Box::pin(Arc::clone(self).release_now(leases));
         tokio::select! {
@@ -184,7 +188,7 @@ impl Keeper {
 
     /// Sends one release and wakes whoever waits in this process for what it freed. The leases, and so their
     /// names, live as long as the request.
-    async fn release_now(self: Arc<Self>, leases: Vec<Releasing>) -> Result<Vec<LeaseReleased>> {
+    async fn release_now(self: Arc<Self>, leases: Vec<Releasing>) -> Result<Released> {
         let now = self.clock.now();
         let request = Release::new(leases.iter().map(|lease| lease.ending(now)).collect());
         let released = caught(self.store.release(&request)).await.and_then(|reply| reply);
@@ -196,7 +200,7 @@ impl Keeper {
                 self.lines.released(lease.keys());
             }
         }
-        Ok(released.leases)
+        Ok(released)
     }
 
     /// Releases for a caller who waits for the answers, one per lease. What fails, and what is not answered
@@ -204,12 +208,12 @@ impl Keeper {
     pub(crate) fn release_for(
         self: &Arc<Self>,
         leases: Vec<Releasing>,
-    ) -> impl Future<Output = Vec<LeaseReleased>> + Send + use<> {
+    ) -> impl Future<Output = Vec<ReleaseReport>> + Send + use<> {
         let keeper = Arc::clone(self);
         let count = leases.len();
         let retry = leases.clone();
-        let left = move |answer: Result<Vec<LeaseReleased>>| -> Vec<Releasing> {
-            let mut outcomes = answer.unwrap_or_default().into_iter();
+        let left = move |answer: Result<Released>| -> Vec<Releasing> {
+            let mut outcomes = answer.map(|reply| reply.leases).unwrap_or_default().into_iter();
             let mut failed = retry;
             failed.retain(|_| outcomes.next().is_none_or(|outcome| is_failure(&outcome)));
             failed
@@ -231,12 +235,15 @@ impl Keeper {
                     Err(keeper.unanswered("release", keeper.limit))
                 }
             };
-            let (mut outcomes, error) = match answer {
-                Ok(outcomes) => (outcomes, keeper.unanswered("release", keeper.limit)),
-                Err(error) => (Vec::new(), error),
+            let (released, error) = match answer {
+                Ok(released) => (released, keeper.unanswered("release", keeper.limit)),
+                Err(error) => (Released::new(Vec::new()), error),
             };
-            outcomes.resize(count, LeaseReleased::Failed(error));
-            outcomes
+            let Released { leases, nodes, .. } = released;
+            let report = |(at, outcome)| ReleaseReport::new(outcome, of_lease(&nodes, at));
+            let mut reports: Vec<_> = leases.into_iter().enumerate().map(report).collect();
+            reports.resize(count, ReleaseReport::failed(error));
+            reports
         }
     }
 }

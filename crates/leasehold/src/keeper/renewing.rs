@@ -1,10 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LeaseRenewed, MAX_ENTRIES, Remaining, Renew, Renewal, Result, Store};
+use leasehold_core::{
+    LeaseRenewed, MAX_ENTRIES, NodeReport, Remaining, Renew, Renewal, Renewed, Result, Store,
+};
 
 use super::{Keeper, caught};
-use crate::held::{Held, Verdict};
+use crate::held::{Answer, Held, Verdict};
 use crate::telemetry;
 
 impl Keeper {
@@ -35,8 +37,8 @@ impl Keeper {
         let sent = self.clock.now();
         let limit = renewal_limit(&batch.leases, sent);
         let outcomes = self.ask_renew(&batch.leases, sent, sent.saturating_add(limit)).await;
-        for (held, outcome) in std::mem::take(&mut batch.leases).iter().zip(outcomes) {
-            self.apply_renewal(held, sent, outcome);
+        for (held, answer) in std::mem::take(&mut batch.leases).iter().zip(outcomes) {
+            self.apply_renewal(held, sent, answer);
         }
     }
 
@@ -48,8 +50,9 @@ impl Keeper {
     ) -> Vec<(Verdict, LeaseRenewed)> {
         let sent = self.clock.now();
         let outcomes = self.ask_renew(leases, sent, until).await;
-        let apply = |(held, outcome): (&Arc<Held>, LeaseRenewed)| {
-            (self.apply_renewal(held, sent, outcome.clone()), outcome)
+        let apply = |(held, answer): (&Arc<Held>, Answer)| {
+            let outcome = answer.0.clone();
+            (self.apply_renewal(held, sent, answer), outcome)
         };
         leases.iter().zip(outcomes).map(apply).collect()
     }
@@ -59,10 +62,10 @@ impl Keeper {
         self: &Arc<Self>,
         held: &Arc<Held>,
         sent: Duration,
-        outcome: LeaseRenewed,
+        answer: Answer,
     ) -> Verdict {
-        telemetry::renewal(self.can.name, held, &outcome);
-        let verdict = held.apply(sent, outcome, self.clock.now());
+        telemetry::renewal(self.can.name, held, &answer.0);
+        let verdict = held.apply(sent, answer, self.clock.now());
         self.settle(held, &verdict);
         self.reschedule(held);
         verdict
@@ -74,23 +77,28 @@ impl Keeper {
         leases: &[Arc<Held>],
         sent: Duration,
         until: Duration,
-    ) -> Vec<LeaseRenewed> {
+    ) -> Vec<Answer> {
         let request = Renew::new(leases.iter().map(|held| held.renewal(sent)).collect());
-        let (mut outcomes, error) = match self.send_renew(&request, until).await {
-            Ok(outcomes) => (outcomes, self.unanswered("renew", until.saturating_sub(sent))),
+        let (mut answers, error) = match self.send_renew(&request, until).await {
+            Ok(answers) => (answers, self.unanswered("renew", until.saturating_sub(sent))),
             Err(error) => (Vec::new(), error),
         };
-        outcomes.resize(leases.len(), LeaseRenewed::Failed(error));
-        outcomes
+        let nodes = error.nodes().to_vec();
+        answers.resize(leases.len(), (LeaseRenewed::Failed(error), nodes));
+        answers
     }
 
     /// Sends one renewal and waits for it until `until`. A renewal may be dropped: it revives nothing, and a
     /// reply that is not heard is not believed.
-    async fn send_renew(&self, request: &Renew, until: Duration) -> Result<Vec<LeaseRenewed>> {
+    async fn send_renew(&self, request: &Renew, until: Duration) -> Result<Vec<Answer>> {
         let sent = self.clock.now();
         tokio::select! {
             biased;
-            renewed = caught(self.store.renew(request)) => Ok(renewed??.leases),
+            renewed = caught(self.store.renew(request)) => {
+                let Renewed { leases, nodes, .. } = renewed??;
+                let leases = leases.into_iter().enumerate();
+                Ok(leases.map(|(at, outcome)| (outcome, of_lease(&nodes, at))).collect())
+            }
             () = self.clock.sleep_until(until) => {
                 Err(self.unanswered("renew", until.saturating_sub(sent)))
             }
@@ -98,18 +106,11 @@ impl Keeper {
     }
 
     /// Renews a lease that is not in care.
-    pub(crate) async fn renew_stranger(
-        &self,
-        renewal: Renewal,
-        until: Duration,
-    ) -> Result<(Duration, LeaseRenewed)> {
+    pub(crate) async fn renew_stranger(&self, renewal: Renewal, until: Duration) -> Result<Answer> {
         let sent = self.clock.now();
         let mut leases = self.send_renew(&Renew::new(vec![renewal]), until).await?;
         let unanswered = || self.unanswered("renew", until.saturating_sub(sent));
-        match leases.pop().ok_or_else(unanswered)? {
-            LeaseRenewed::Failed(error) => Err(error),
-            answer => Ok((sent, answer)),
-        }
+        leases.pop().ok_or_else(unanswered)
     }
 }
 
@@ -125,6 +126,11 @@ fn renewal_limit(batch: &[Arc<Held>], now: Duration) -> Duration {
         }
     };
     batch.iter().map(of_one).min().unwrap_or_default()
+}
+
+/// What each node said about the lease at `at` of a request.
+pub(super) fn of_lease(nodes: &[NodeReport], at: usize) -> Vec<NodeReport> {
+    nodes.iter().map(|node| node.of_lease(at)).collect()
 }
 
 /// Leases whose renewal is not answered; when the task ends with its runtime they are due again.

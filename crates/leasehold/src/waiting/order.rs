@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Capabilities, Claims, Error, Granted, Lease, LeaseId, Mode, Note, Owner, Remaining,
-    Renewal, Result, Ttl, Wait,
+    Acquire, Capabilities, Claims, Error, Granted, Lease, LeaseId, Mode, Owner, Remaining, Renewal,
+    Result, Ttl, Wait,
 };
 
 use crate::acquiring::{Keepalive, Options, What};
@@ -31,7 +31,6 @@ pub(crate) struct Order {
     min_hold: Duration,
     max_hold: Option<Duration>,
     owner: Option<Owner>,
-    note: Note,
 }
 
 impl Order {
@@ -83,6 +82,7 @@ impl Order {
                 min_hold_until: None,
                 max_hold_until: None,
                 drift: keeper.drift,
+                note,
                 label: options.label,
             },
             ttl,
@@ -90,7 +90,6 @@ impl Order {
             max_hold: options.max_hold,
             owner: options.owner.or(resuming.as_ref().and_then(|lease| lease.owner.clone())),
             resuming,
-            note,
         };
         order.admit(&keeper.can, options.fenced)?;
         Ok(order)
@@ -129,7 +128,7 @@ impl Order {
     /// The request of one try.
     pub(crate) fn request(&self, id: LeaseId, now: Duration) -> Acquire {
         let request = Acquire::new(id, self.claims.clone(), self.first_term(now))
-            .with_note(self.note.clone());
+            .with_note(self.plan.note.clone());
         match &self.owner {
             Some(owner) => request.with_owner(owner.clone()),
             None => request,
@@ -157,7 +156,7 @@ impl Order {
     pub(crate) fn held(
         &self,
         id: LeaseId,
-        granted: &Granted,
+        granted: Granted,
         (sent, now): (Duration, Duration),
         named: Arc<Named>,
     ) -> Held {
@@ -166,7 +165,8 @@ impl Order {
         lease.owner.clone_from(&self.owner);
         // A minted id was asked for once, whatever became of the first reply.
         let fresh = self.lease_id.is_none() || granted.fresh;
-        Held::new(lease, fresh, self.plan_from(sent), named, (sent, now), granted.remaining)
+        let Granted { remaining, nodes, .. } = granted;
+        Held::new(lease, fresh, self.plan_from(sent), named, (sent, now), remaining, nodes)
     }
 }
 

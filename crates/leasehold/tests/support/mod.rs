@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use leasehold::{
     Capabilities, Clock, Effect, Error, Evict, Evicted, Filter, Guard, Health, Key, LeaseId, List,
-    LocalStore, Locker, Owner, Page, Record, Result, Store, SystemClock, Target, TokioClock,
+    LocalStore, Locker, Page, Record, Result, Store, SystemClock, Target, TokioClock,
 };
 use leasehold_core::{
-    Acquire, Acquired, Ending, LeaseRenewed, Refused, Release, Released, Renew, Renewed, Wakeups,
-    Why,
+    Acquire, Acquired, Ending, LeaseRenewed, Refused, Release, Released, Renew, Renewal, Renewed,
+    Wakeups, Why,
 };
 use tokio::sync::Notify;
 
@@ -82,7 +82,7 @@ struct Inner {
     subscribes: Mutex<VecDeque<Fault>>,
     looks: Mutex<VecDeque<Fault>>,
     asked_at: Mutex<Vec<Duration>>,
-    owners: Mutex<Vec<Option<Owner>>>,
+    renewals: Mutex<Vec<Renewal>>,
     down: Mutex<Option<Fault>>,
     failure: Mutex<Option<Error>>,
     log: Mutex<Vec<Sent>>,
@@ -123,7 +123,7 @@ impl Flaky {
             subscribes: Mutex::default(),
             looks: Mutex::default(),
             asked_at: Mutex::default(),
-            owners: Mutex::default(),
+            renewals: Mutex::default(),
             down: Mutex::default(),
             failure: Mutex::default(),
             log: Mutex::default(),
@@ -174,9 +174,9 @@ impl Flaky {
         self.0.asked_at.lock().unwrap().clone()
     }
 
-    /// The owner that each renewal named.
-    pub fn renewed_owners(&self) -> Vec<Option<Owner>> {
-        self.0.owners.lock().unwrap().clone()
+    /// Every renewal that was asked for.
+    pub fn renewals(&self) -> Vec<Renewal> {
+        self.0.renewals.lock().unwrap().clone()
     }
 
     /// The next acquire fails with this.
@@ -358,8 +358,7 @@ impl Store for Flaky {
 
     async fn renew(&self, request: &Renew) -> Result<Renewed> {
         self.note(Sent::Renew(request.leases().iter().map(|l| l.id().clone()).collect()));
-        let owners = request.leases().iter().map(|lease| lease.owner().cloned());
-        self.0.owners.lock().unwrap().extend(owners);
+        self.0.renewals.lock().unwrap().extend_from_slice(request.leases());
         let fault = self.fault(&self.0.renews);
         if fault == Fault::EntriesFailed {
             let failed = LeaseRenewed::Failed(Error::unavailable(Effect::None, "busy"));

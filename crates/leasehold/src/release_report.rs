@@ -1,0 +1,39 @@
+use leasehold_core::{Error, LeaseReleased, NodeOutcome, NodeReport};
+
+/// What became of a lease that was given back.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReleaseReport {
+    /// What the store answered (C13).
+    pub outcome: LeaseReleased,
+    /// What each node answered; empty except from a quorum.
+    pub nodes: Vec<NodeReport>,
+}
+
+impl ReleaseReport {
+    pub(crate) fn new(outcome: LeaseReleased, nodes: Vec<NodeReport>) -> Self {
+        Self { outcome, nodes }
+    }
+
+    pub(crate) fn failed(error: Error) -> Self {
+        let nodes = error.nodes().to_vec();
+        Self::new(LeaseReleased::Failed(error), nodes)
+    }
+
+    /// How many nodes the store has; 0 unless it is a quorum.
+    pub fn total(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// How many nodes held the lease until now.
+    pub fn released(&self) -> usize {
+        let held =
+            |outcome: &NodeOutcome| matches!(outcome, NodeOutcome::Released | NodeOutcome::Kept);
+        self.nodes.iter().filter(|node| node.leases.iter().any(held)).count()
+    }
+
+    /// True if a majority of the nodes held the lease until now; false unless the store is a quorum.
+    pub fn has_majority(&self) -> bool {
+        self.released() > self.total() / 2
+    }
+}
