@@ -24,6 +24,7 @@ pub(crate) struct RecordJson<'a> {
     age_us: Option<u64>,
     renewed_us: Option<u64>,
     kept: bool,
+    node: Option<&'a str>,
 }
 
 impl<'a> From<&'a Record> for RecordJson<'a> {
@@ -48,6 +49,7 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
             age_us: record.age.map(micros),
             renewed_us: record.renewed.map(micros),
             kept: record.kept,
+            node: record.node.as_deref(),
         }
     }
 }
@@ -55,12 +57,16 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
 /// The records as a table for people.
 pub(crate) fn table(records: &[Record]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        "KEY", "MODE", "LEFT", "AGE", "OWNER", "HOST", "PID", "TOKEN", "LEASE", "COMMENT",
-    ]);
+    let mut header =
+        vec!["KEY", "MODE", "LEFT", "AGE", "OWNER", "HOST", "PID", "TOKEN", "LEASE", "COMMENT"];
+    let by_node = records.iter().any(|record| record.node.is_some());
+    if by_node {
+        header.push("NODE");
+    }
+    table.load_preset(presets::NOTHING).set_header(header);
     for record in records {
         let note = &record.note;
-        table.add_row([
+        let mut row = vec![
             record.key.to_string(),
             mode(record).to_owned(),
             left(record),
@@ -71,7 +77,11 @@ pub(crate) fn table(records: &[Record]) -> String {
             or_dash(record.token),
             or_dash(record.id.as_ref()),
             or_dash(note.comment()),
-        ]);
+        ];
+        if by_node {
+            row.push(or_dash(record.node.as_ref()));
+        }
+        table.add_row(row);
     }
     // The last column is padded too.
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
@@ -132,7 +142,7 @@ mod tests {
         let json = serde_json::to_string(&RecordJson::from(&record())).unwrap();
         assert_eq!(
             json,
-            r#"{"key":"job","mode":"exclusive","lease":"hex:770a","token":null,"owner":null,"host":"db-3","pid":7,"program":null,"comment":null,"live":true,"remaining_us":12345000,"expired_for_us":null,"age_us":250000,"renewed_us":null,"kept":false}"#
+            r#"{"key":"job","mode":"exclusive","lease":"hex:770a","token":null,"owner":null,"host":"db-3","pid":7,"program":null,"comment":null,"live":true,"remaining_us":12345000,"expired_for_us":null,"age_us":250000,"renewed_us":null,"kept":false,"node":null}"#
         );
     }
 
@@ -146,6 +156,16 @@ mod tests {
             cells,
             ["job", "exclusive", "12s", "250ms", "-", "db-3", "7", "-", "hex:770a", "-"]
         );
+    }
+
+    #[test]
+    fn the_node_of_a_quorum_is_told_where_there_is_one() {
+        let mut one = record();
+        one.node = Some("a".into());
+        let text = table(&[one, record()]);
+        let last: Vec<_> = text.lines().map(|line| line.split_whitespace().last()).collect();
+        assert_eq!(last, [Some("NODE"), Some("a"), Some("-")]);
+        assert!(!table(&[record()]).contains("NODE"));
     }
 
     #[test]

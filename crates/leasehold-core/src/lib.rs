@@ -19,6 +19,7 @@ mod clock;
 mod error;
 mod filter;
 mod health;
+mod holders;
 mod key;
 mod lease;
 mod lease_id;

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{FencingToken, Key, LeaseId, Mode, Note, Owner, Remaining};
@@ -27,6 +28,8 @@ pub struct Record {
     pub renewed: Option<Duration>,
     /// The holder released it, and the key stays taken until the term ends (`keep`).
     pub kept: bool,
+    /// The node of a quorum that has it, without secrets; absent on any other store.
+    pub node: Option<Arc<str>>,
 }
 
 /// Where a record stands in its term.
@@ -53,6 +56,7 @@ impl Record {
             age: None,
             renewed: None,
             kept: false,
+            node: None,
         }
     }
 

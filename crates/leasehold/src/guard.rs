@@ -138,7 +138,7 @@ impl Guard {
         let Lease { id, claims, .. } = &self.held.lease;
         let filter = Filter::default().with_keys(claims.keys().cloned()).with_lease(id.clone());
         let sent = self.keeper().clock.now();
-        let records = self.locks.list(filter).await?;
+        let records = self.locks.holders(filter).await?;
         let whole = claims.keys().all(|key| records.iter().any(|r| r.key == *key && !r.kept));
         if !whole {
             self.keeper().apply_renewal(&self.held, sent, (LeaseRenewed::Lost(None), Vec::new()));

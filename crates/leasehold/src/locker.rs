@@ -173,15 +173,33 @@ impl Locker {
         waiting::resume(&self.0, lease, &order, named, limit).await?.map_err(Error::lease_lost)
     }
 
-    /// The live records of `key`: who holds it, and until when.
+    /// The live records of `key`: who holds it, and until when. On a quorum, a lease holds it that a majority
+    /// of the nodes has; [`list`](Locker::list) shows what each node has.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad key, else as any operation.
+    /// `InvalidInput` for a bad key, `Unavailable` if too few nodes of a quorum answered to tell, else as any
+    /// operation.
     ///
     /// # Cancel safety
     /// May be dropped.
     pub async fn status<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Result<Vec<Record>> {
-        self.list(Filter::default().with_key(key.try_into().map_err(Into::into)?)).await
+        self.holders(Filter::default().with_key(key.try_into().map_err(Into::into)?)).await
+    }
+
+    /// The live holders among those that a filter which names keys finds.
+    pub(crate) async fn holders(&self, filter: Filter) -> Result<Vec<Record>> {
+        self.list_whole(filter).await?.holders()
+    }
+
+    /// Every page in one.
+    async fn list_whole(&self, filter: Filter) -> Result<Page> {
+        let mut request = List::new(filter).with_limit(leasehold_core::MAX_ENTRIES);
+        let mut whole = self.list_page(&request).await?;
+        while let Some(next) = whole.next.take() {
+            request = request.with_cursor(next);
+            whole.append(self.list_page(&request).await?);
+        }
+        Ok(whole)
     }
 
     /// True if anybody holds `key`, in any mode.
@@ -203,14 +221,7 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn list(&self, filter: Filter) -> Result<Vec<Record>> {
-        let mut request = List::new(filter.clone()).with_limit(leasehold_core::MAX_ENTRIES);
-        let mut records = Vec::new();
-        loop {
-            let page = self.list_page(&request).await?;
-            records.extend(page.records);
-            let Some(next) = page.next else { return Ok(records) };
-            request = request.with_cursor(next);
-        }
+        Ok(self.list_whole(filter).await?.records)
     }
 
     /// One page of records.

@@ -1,0 +1,158 @@
+//! Who holds a key, by what a look-up found on each node.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::{Effect, Error, Page, Record, Result};
+
+impl Page {
+    /// Adds the page that follows. What a node failed to show on one page it has failed to show.
+    pub fn append(&mut self, next: Page) {
+        self.records.extend(next.records);
+        self.next = next.next;
+        for node in next.nodes {
+            match self.nodes.iter_mut().find(|known| known.node == node.node) {
+                Some(known) => known.error = known.error.take().or(node.error),
+                None => self.nodes.push(node),
+            }
+        }
+    }
+
+    /// The live holders among all records of a look-up, one record for each lease and key.
+    ///
+    /// On a quorum a lease holds a key if a majority of the nodes has it live; what remains is what a
+    /// majority has, and the token is absent unless a majority has the same.
+    ///
+    /// # Errors
+    /// `Unavailable` if too many nodes failed to tell whether some lease has a majority.
+    pub fn holders(&self) -> Result<Vec<Record>> {
+        let live = self.records.iter().filter(|record| record.is_live());
+        let nodes = self.nodes.len();
+        if nodes == 0 {
+            return Ok(live.cloned().collect());
+        }
+        let majority = nodes / 2 + 1;
+        let failed = self.nodes.iter().filter(|node| node.error.is_some()).count();
+        let mut leases: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
+        for record in live {
+            leases.entry((&record.key, record.id.as_ref())).or_default().push(record);
+        }
+        let most = leases.values().map(Vec::len).filter(|count| *count < majority).max();
+        // A lease that no node showed may stand on every node that failed.
+        if most.unwrap_or_default() + failed >= majority {
+            let answered = nodes - failed;
+            return Err(Error::unavailable(
+                Effect::None,
+                format!("{answered} of {nodes} nodes answered, too few to tell who holds the key"),
+            )
+            .with_nodes(self.nodes.clone()));
+        }
+        let held = leases.into_values().filter(|records| records.len() >= majority);
+        Ok(held.map(|records| merged(records, majority)).collect())
+    }
+}
+
+/// What a majority of the nodes says of one lease.
+fn merged(mut records: Vec<&Record>, majority: usize) -> Record {
+    records.sort_by_key(|record| Reverse(record.remaining()));
+    let mut one = records[majority - 1].clone();
+    let agree = |token| records.iter().filter(|record| record.token == token).count() >= majority;
+    one.token = records.iter().map(|record| record.token).find(|token| agree(*token)).flatten();
+    one.kept = records.iter().filter(|record| !record.kept).count() < majority;
+    one.age = records.iter().filter_map(|record| record.age).max();
+    one.renewed = records.iter().filter_map(|record| record.renewed).min();
+    one.node = None;
+    one
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReport, RecordTerm, Remaining};
+
+    /// A page of three nodes: each shows the leases that are named, or failed.
+    fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> Page {
+        let mut page = Page::new(Vec::new(), None);
+        for (at, node) in nodes.iter().enumerate() {
+            let name = format!("n{at}");
+            let Some(leases) = node else {
+                page.nodes.push(NodeReport::failed(name, Error::unexpected("down")));
+                continue;
+            };
+            for (id, secs) in *leases {
+                let term = RecordTerm::Live(Remaining::For(Duration::from_secs(*secs)));
+                let mut record = Record::new(Key::new("k").unwrap(), Mode::Exclusive, term);
+                record.id = Some(LeaseId::foreign(id.as_bytes()).unwrap());
+                record.token = FencingToken::new(*secs).ok();
+                record.node = Some(name.as_str().into());
+                page.records.push(record);
+            }
+            page.nodes.push(NodeReport::new(name));
+        }
+        page
+    }
+
+    fn holders(nodes: [Option<&[(&str, u64)]>; 3]) -> Result<Vec<(String, u64)>> {
+        let holders = page(nodes).holders()?.into_iter();
+        Ok(holders
+            .map(|record| {
+                let secs = record.remaining().duration().unwrap_or_default().as_secs();
+                (record.id.unwrap().to_string(), secs)
+            })
+            .collect())
+    }
+
+    #[test]
+    fn who_has_a_majority_holds() {
+        let a = |secs| ("a".to_owned(), secs);
+        assert_eq!(holders([Some(&[("a", 9)]), Some(&[("a", 7)]), Some(&[])]).unwrap(), [a(7)]);
+        assert_eq!(
+            holders([Some(&[("a", 9)]), Some(&[("a", 7)]), Some(&[("a", 8)])]).unwrap(),
+            [a(8)]
+        );
+        assert_eq!(holders([Some(&[("a", 9)]), Some(&[("a", 7)]), None]).unwrap(), [a(7)]);
+        assert_eq!(holders([Some(&[("a", 9)]), Some(&[("b", 7)]), Some(&[])]).unwrap(), []);
+        assert_eq!(holders([Some(&[]), Some(&[]), None]).unwrap(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_told() {
+        for nodes in [
+            [Some(&[("a", 9)][..]), Some(&[][..]), None],
+            [Some(&[("a", 9)][..]), Some(&[("b", 9)][..]), None],
+            [Some(&[("a", 9)][..]), None, None],
+            [Some(&[][..]), None, None],
+            [None, None, None],
+        ] {
+            let error = page(nodes).holders().unwrap_err();
+            assert_eq!((error.kind(), error.nodes().len()), (ErrorKind::Unavailable, 3));
+        }
+    }
+
+    #[test]
+    fn a_token_is_told_if_a_majority_has_it() {
+        let token = |nodes| page(nodes).holders().unwrap()[0].token.map(FencingToken::get);
+        assert_eq!(token([Some(&[("a", 5)]), Some(&[("a", 5)]), Some(&[("a", 9)])]), Some(5));
+        assert_eq!(token([Some(&[("a", 5)]), Some(&[("a", 6)]), Some(&[("a", 7)])]), None);
+    }
+
+    #[test]
+    fn on_a_single_store_every_live_record_is_a_holder() {
+        let mut page = page([Some(&[("a", 9)]), Some(&[("b", 9)]), Some(&[])]);
+        page.nodes.clear();
+        page.records[0].term = RecordTerm::Expired(None);
+        assert_eq!(page.holders().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_node_that_fails_on_a_later_page_has_failed() {
+        let mut whole = page([Some(&[("a", 9)]), Some(&[("a", 9)]), Some(&[])]);
+        whole.append(page([Some(&[]), None, Some(&[])]));
+        assert_eq!((whole.records.len(), whole.nodes.len()), (2, 3));
+        assert!(whole.nodes[1].error.is_some());
+        whole.append(page([Some(&[]), Some(&[]), Some(&[])]));
+        assert!(whole.nodes[1].error.is_some());
+    }
+}
