@@ -7,8 +7,8 @@
 //!   [`Remaining`], [`FencingToken`], [`Record`], [`Filter`].
 //! - The seam: [`Store`], its requests ([`Acquire`], [`Renew`], [`Release`], [`List`], [`Evict`]) and their
 //!   replies; [`AnyStore`]; [`Capabilities`], [`Health`], [`Wakeups`]; [`Error`] with its [`Effect`].
-//! - The pure core: [`table`] decides every request, [`term`] how long a holder may believe in its lease,
-//!   [`Wait`] and [`Backoff`] when to try again.
+//! - The pure core: [`table`] decides every request, [`tally`] what a quorum of stores says, [`term`] how long
+//!   a holder may believe in its lease, [`Wait`] and [`Backoff`] when to try again.
 //! - [`Clock`], with [`ManualClock`] for tests.
 
 mod any_store;
@@ -34,6 +34,7 @@ mod reply;
 mod request;
 mod store;
 pub mod table;
+pub mod tally;
 pub mod term;
 mod text;
 mod token;
@@ -61,8 +62,8 @@ pub use reason::Reason;
 pub use record::{Record, RecordTerm};
 pub use remaining::Remaining;
 pub use reply::{
-    Acquired, Evicted, Granted, LeaseReleased, LeaseRenewed, NodeReport, Page, Refused, Released,
-    Renewed, Why,
+    Acquired, Evicted, Granted, LeaseReleased, LeaseRenewed, NodeOutcome, NodeReport, Page,
+    Refused, Released, Renewed, Why,
 };
 pub use request::{
     Acquire, Cursor, Ending, Evict, Eviction, List, MAX_ENTRIES, Release, Renew, Renewal, Request,

@@ -179,17 +179,51 @@ pub struct NodeReport {
     pub node: String,
     /// Its failure, if it failed.
     pub error: Option<Error>,
+    /// What the node did about each lease of the request, in the request's order; one for an acquire; empty
+    /// for other requests and for a node that failed or did not answer.
+    pub leases: Vec<NodeOutcome>,
+}
+
+/// What one node of a quorum did about one lease.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum NodeOutcome {
+    /// It granted it.
+    Granted,
+    /// It refused it.
+    Refused,
+    /// It held it and extended it.
+    Renewed,
+    /// It held it no more.
+    Lost,
+    /// It held it until now.
+    Released,
+    /// It held it until now, and keeps its keys taken.
+    Kept,
+    /// It still had it, but its term had passed.
+    Expired,
+    /// It did not have it.
+    NotHeld,
+    /// It failed for this lease alone.
+    Failed(Error),
 }
 
 impl NodeReport {
     /// A node that answered.
     pub fn new(node: impl Into<String>) -> Self {
-        Self { node: node.into(), error: None }
+        Self { node: node.into(), error: None, leases: Vec::new() }
     }
 
     /// A node that failed.
     pub fn failed(node: impl Into<String>, error: Error) -> Self {
-        Self { node: node.into(), error: Some(error) }
+        Self { node: node.into(), error: Some(error), leases: Vec::new() }
+    }
+
+    /// Adds what the node did about each lease of the request.
+    #[must_use]
+    pub fn with_leases(mut self, leases: Vec<NodeOutcome>) -> Self {
+        self.leases = leases;
+        self
     }
 }
 

@@ -1,5 +1,5 @@
 use super::{Request, check_claims, check_entries};
-use crate::{Capabilities, Claims, FencingToken, LeaseId, Owner, Result, Ttl};
+use crate::{Capabilities, Claims, FencingToken, LeaseId, Note, Owner, Result, Ttl};
 
 /// Asks to extend leases, each with a fate of its own (C3b, C6).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,19 +26,35 @@ pub struct Renewal {
     claims: Claims,
     to: Ttl,
     owner: Option<Owner>,
+    note: Note,
+    token: Option<FencingToken>,
     raise: Option<FencingToken>,
 }
 
 impl Renewal {
     /// Asks that at least `to` remain; a longer term is not shortened.
     pub fn extend(id: LeaseId, claims: Claims, to: Ttl) -> Self {
-        Self { id, claims, to, owner: None, raise: None }
+        Self { id, claims, to, owner: None, note: Note::default(), token: None, raise: None }
     }
 
     /// Sets the label the lease is listed under.
     #[must_use]
     pub fn with_owner(mut self, owner: Owner) -> Self {
         self.owner = Some(owner);
+        self
+    }
+
+    /// Sets who and why, for putting the lease back on a quorum's node.
+    #[must_use]
+    pub fn with_note(mut self, note: Note) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// Sets the lease's token as its holder knows it, for putting the lease back on a quorum's node.
+    #[must_use]
+    pub fn with_token(mut self, token: FencingToken) -> Self {
+        self.token = Some(token);
         self
     }
 
@@ -67,6 +83,16 @@ impl Renewal {
     /// The label it is listed under.
     pub fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
+    }
+
+    /// Who and why.
+    pub fn note(&self) -> &Note {
+        &self.note
+    }
+
+    /// The lease's token as its holder knows it.
+    pub fn token(&self) -> Option<FencingToken> {
+        self.token
     }
 
     /// What tokens are raised to.
