@@ -7,8 +7,8 @@
 //!   [`Remaining`], [`FencingToken`], [`Record`], [`Filter`].
 //! - The seam: [`Store`], its requests ([`Acquire`], [`Renew`], [`Release`], [`List`], [`Evict`]) and their
 //!   replies; [`AnyStore`]; [`Capabilities`], [`Health`], [`Wakeups`]; [`Error`] with its [`Effect`].
-//! - The pure core: [`table`] decides every request, [`term`] how long a holder may believe in its lease,
-//!   [`Wait`] and [`Backoff`] when to try again.
+//! - The pure core: [`table`] decides every request, [`tally`] what a quorum of stores says, [`term`] how long
+//!   a holder may believe in its lease, [`Wait`] and [`Backoff`] when to try again.
 //! - [`Clock`], with [`ManualClock`] for tests.
 
 mod any_store;
@@ -35,6 +35,7 @@ mod reply;
 mod request;
 mod store;
 pub mod table;
+pub mod tally;
 pub mod term;
 mod text;
 mod token;

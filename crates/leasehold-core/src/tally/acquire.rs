@@ -1,0 +1,114 @@
+use super::{Answer, Decision, Tally, Verdict, held_by_majority, majority, retry_after};
+use crate::{Acquired, Effect, FencingToken, Granted, Refused, Result, Why};
+
+/// What a quorum says to an acquire.
+///
+/// - Granted by a majority. What remains is the q-th largest of what the nodes say, q being the majority, with
+///   nothing subtracted. It is `fresh` unless a majority held the lease already.
+/// - Refused only if so many nodes refused that no majority can grant; as the node says whose term must end
+///   before a majority is free. A node that is `Busy` has not decided, and counts as failed.
+///
+/// With `tokens`, the token of a fresh grant is the largest of the granting nodes' (nodes mint from their own
+/// clocks), and [`needs_write_back`] says whether a majority must still take it. A lease that a majority held
+/// already keeps the token that `again` names, else the one that a majority confirms. The decision waits for
+/// nodes that may still confirm.
+pub fn acquire(
+    answers: &[Answer<Acquired>],
+    again: Option<FencingToken>,
+    tokens: bool,
+) -> Decision<Acquired> {
+    match Tally::of(answers, vote).verdict() {
+        Verdict::Open => Decision::Open,
+        Verdict::Undecided => Decision::Undecided,
+        Verdict::No => refusal(answers)
+            .map_or(Decision::Undecided, |refused| Decision::Made(Acquired::Refused(refused))),
+        Verdict::Yes => match grant(answers, again, tokens) {
+            Some(granted) => Decision::Made(Acquired::Granted(granted)),
+            None => Decision::Open,
+        },
+    }
+}
+
+/// True if fewer than a majority of the nodes have given the lease a token of at least `token`.
+pub fn needs_write_back(answers: &[Answer<Acquired>], token: FencingToken) -> bool {
+    let have = grants(answers).filter(|granted| granted.token.is_some_and(|has| has >= token));
+    have.count() < majority(answers.len())
+}
+
+/// Whether a node that answered so has to release its part of an acquire that failed as a whole.
+///
+/// The part of a first acquire goes wherever it may have acted. A node that surely did nothing is left alone:
+/// a release wakes the waiters of the key, who would be refused and release in turn. One that was sent `again`
+/// may be of a lease that is still held: only what is surely fresh goes.
+pub fn rolls_back(answer: &Result<Acquired>, again: bool) -> bool {
+    match answer {
+        Ok(Acquired::Granted(granted)) => granted.fresh || !again,
+        Ok(Acquired::Refused(_)) => false,
+        Err(error) => error.effect() == Effect::Unknown && !again,
+    }
+}
+
+fn vote(acquired: &Acquired) -> Option<bool> {
+    match acquired {
+        Acquired::Granted(_) => Some(true),
+        Acquired::Refused(refused) if matches!(refused.why, Why::Busy) => None,
+        Acquired::Refused(_) => Some(false),
+    }
+}
+
+fn grants(answers: &[Answer<Acquired>]) -> impl Iterator<Item = &Granted> {
+    answers.iter().flatten().filter_map(|answer| match answer {
+        Ok(Acquired::Granted(granted)) => Some(granted),
+        _ => None,
+    })
+}
+
+/// `None` while a node is awaited whose answer decides which lease or which token it is.
+fn grant(
+    answers: &[Answer<Acquired>],
+    again: Option<FencingToken>,
+    tokens: bool,
+) -> Option<Granted> {
+    let needed = majority(answers.len());
+    let pending = answers.iter().filter(|answer| answer.is_none()).count();
+    let confirmed = || grants(answers).filter(|granted| !granted.fresh);
+    let confirming = confirmed().count();
+    let fresh = confirming < needed;
+    if fresh && confirming > 0 && confirming + pending >= needed {
+        return None;
+    }
+    let agreed = |token: &FencingToken| {
+        confirmed().filter(|granted| granted.token == Some(*token)).count() >= needed
+    };
+    let told = || grants(answers).filter_map(|granted| granted.token);
+    let token = match (tokens, fresh) {
+        (false, _) => None,
+        (true, true) => told().max(),
+        (true, false) => match again.or_else(|| told().find(agreed)) {
+            Some(token) => Some(token),
+            None if pending > 0 => return None,
+            None => told().max(),
+        },
+    };
+    let remaining =
+        held_by_majority(answers.len(), grants(answers).map(|granted| granted.remaining))?;
+    Some(Granted::new(token, remaining, fresh))
+}
+
+/// The refusal of the node whose term is the last that must end before a majority could grant.
+fn refusal(answers: &[Answer<Acquired>]) -> Option<Refused> {
+    let mut refusals: Vec<_> = answers
+        .iter()
+        .flatten()
+        .filter_map(|answer| match answer {
+            Ok(Acquired::Refused(refused)) if !matches!(refused.why, Why::Busy) => Some(refused),
+            _ => None,
+        })
+        .collect();
+    refusals
+        .sort_by_key(|refused| (refused.retry_after.is_none(), refused.retry_after, &refused.key));
+    let free = grants(answers).count();
+    let at = (majority(answers.len()) - 1).checked_sub(free)?.min(refusals.len().checked_sub(1)?);
+    let awaited = refusals[at];
+    Some(Refused::new(awaited.key.clone(), awaited.why.clone(), retry_after(answers)))
+}

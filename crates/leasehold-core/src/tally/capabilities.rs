@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use crate::{Capabilities, Level};
+
+/// What a quorum of such nodes can do: what all of them can, for terms up to `max_term`.
+///
+/// It has no limit on shared holders (three clients can each hold two of three nodes), no lease without end (a
+/// node that forgot it would never be safe to ask again), no order of arrival, and tokens only if `fenced`.
+pub fn capabilities(
+    name: &'static str,
+    nodes: &[Capabilities],
+    max_term: Duration,
+    fenced: bool,
+) -> Capabilities {
+    let all = |can: fn(&Capabilities) -> bool| !nodes.is_empty() && nodes.iter().all(can);
+    let mut can = Capabilities::none(name);
+    can.shared = all(|node| node.shared);
+    can.many_keys = all(|node| node.many_keys);
+    can.keep = all(|node| node.keep);
+    can.tokens = fenced && all(|node| node.tokens);
+    can.push = all(|node| node.push);
+    can.tells_expired = all(|node| node.tells_expired);
+    can.max_term = max_term;
+    for node in nodes {
+        can.min_term = can.min_term.max(node.min_term);
+        can.max_term = can.max_term.min(node.max_term);
+        can.max_key_bytes = can.max_key_bytes.min(node.max_key_bytes);
+        can.max_claims = smaller(can.max_claims, node.max_claims);
+        can.max_holders = smaller(can.max_holders, node.max_holders);
+    }
+    can
+}
+
+/// What a quorum of nodes of these levels may promise: no more than the least of them; L1 without tokens, and
+/// L2 with them, for its writes are not one transaction.
+pub fn level(nodes: impl IntoIterator<Item = Level>, fenced: bool) -> Level {
+    let most = if fenced { Level::Fenced } else { Level::Lease };
+    nodes.into_iter().fold(most, Level::min)
+}
+
+/// The smaller of two limits, where `None` is no limit.
+fn smaller(one: Option<usize>, other: Option<usize>) -> Option<usize> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}

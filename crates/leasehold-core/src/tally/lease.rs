@@ -1,0 +1,104 @@
+use std::time::Duration;
+
+use super::{Answer, Decision, Tally, Verdict, held_by_majority, majority};
+use crate::{LeaseReleased, LeaseRenewed, LostReason};
+
+/// What a quorum says to the renewal of one lease.
+///
+/// `Held` if a majority *still held* it, for the q-th largest of what remains there, q being the majority;
+/// `Lost` as soon as no majority can have it. A node to which the lease is then added again
+/// ([`is_absent`]) does not count: else an expired or broken lease would revive.
+pub fn renew(answers: &[Answer<LeaseRenewed>]) -> Decision<LeaseRenewed> {
+    let vote = |renewed: &LeaseRenewed| match renewed {
+        LeaseRenewed::Held(_) => Some(true),
+        LeaseRenewed::Lost(_) => Some(false),
+        LeaseRenewed::Failed(_) => None,
+    };
+    let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
+    match Tally::of(answers, vote).verdict() {
+        Verdict::Open => Decision::Open,
+        Verdict::Undecided => Decision::Undecided,
+        Verdict::No => {
+            let reasons = said().filter_map(|renewed| match renewed {
+                LeaseRenewed::Lost(reason) => Some(reason.as_ref()),
+                _ => None,
+            });
+            let reason = reasons.max_by_key(|reason| telling(*reason)).flatten();
+            Decision::Made(LeaseRenewed::Lost(reason.cloned()))
+        }
+        Verdict::Yes => {
+            let remaining = said().filter_map(|renewed| match renewed {
+                LeaseRenewed::Held(remaining) => Some(*remaining),
+                _ => None,
+            });
+            match held_by_majority(answers.len(), remaining) {
+                Some(remaining) => Decision::Made(LeaseRenewed::Held(remaining)),
+                None => Decision::Undecided,
+            }
+        }
+    }
+}
+
+/// Whether the lease is to be added again on a node that answered so, once a majority has been seen to hold
+/// it.
+pub fn is_absent(answer: &Answer<LeaseRenewed>) -> bool {
+    matches!(answer, Some(Ok(LeaseRenewed::Lost(_))))
+}
+
+/// What a quorum says to the release of one lease: the outcome that a majority gave, else `NotHeld` if so many
+/// say it that no majority can have had the lease.
+///
+/// `Kept` is one outcome, for the q-th largest of what the nodes keep, q being the majority: so long the keys
+/// stay taken for everybody.
+pub fn release(answers: &[Answer<LeaseReleased>]) -> Decision<LeaseReleased> {
+    let needed = majority(answers.len());
+    let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
+    let count = |wanted: &LeaseReleased| said().filter(|released| same(released, wanted)).count();
+    let outcomes = [
+        LeaseReleased::Released,
+        LeaseReleased::Kept(Duration::ZERO),
+        LeaseReleased::Expired,
+        LeaseReleased::NotHeld,
+    ];
+    for outcome in &outcomes {
+        if count(outcome) >= needed {
+            return Decision::Made(match outcome {
+                LeaseReleased::Kept(_) => LeaseReleased::Kept(kept(answers.len(), said())),
+                other => other.clone(),
+            });
+        }
+    }
+    let is_gone = |not_held: usize| not_held > answers.len() - needed;
+    let not_held = count(&LeaseReleased::NotHeld);
+    if is_gone(not_held) {
+        return Decision::Made(LeaseReleased::NotHeld);
+    }
+    let pending = answers.iter().filter(|answer| answer.is_none()).count();
+    if is_gone(not_held + pending) || outcomes.iter().any(|o| count(o) + pending >= needed) {
+        return Decision::Open;
+    }
+    Decision::Undecided
+}
+
+fn same(one: &LeaseReleased, other: &LeaseReleased) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+}
+
+fn kept<'a>(nodes: usize, said: impl Iterator<Item = &'a LeaseReleased>) -> Duration {
+    let kept = said.filter_map(|released| match released {
+        LeaseReleased::Kept(rest) => Some(*rest),
+        _ => None,
+    });
+    held_by_majority(nodes, kept).unwrap_or_default()
+}
+
+/// How much a reason tells the holder.
+fn telling(reason: Option<&LostReason>) -> u8 {
+    match reason {
+        None => 0,
+        Some(LostReason::Gone) => 1,
+        Some(LostReason::Evicted(Some(_))) => 4,
+        Some(LostReason::Evicted(None)) => 3,
+        Some(_) => 2,
+    }
+}

@@ -1,0 +1,374 @@
+//! Every combination for few nodes, against formulations that share nothing with the code.
+
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    Effect, Error, FencingToken, Granted, Key, LeaseReleased, LeaseRenewed, Level, LostReason,
+    Refused, Remaining, Why,
+};
+
+const S: Duration = Duration::from_secs(1);
+
+fn token(value: u64) -> FencingToken {
+    FencingToken::new(value).unwrap()
+}
+
+fn granted(rest: u32, value: u64, fresh: bool) -> Answer<Acquired> {
+    let granted = Granted::new(Some(token(value)), Remaining::For(rest * S), fresh);
+    Some(Ok(Acquired::Granted(granted)))
+}
+
+fn refused(after: Option<u32>) -> Answer<Acquired> {
+    refused_because(Why::Held(None), after)
+}
+
+fn refused_because(why: Why, after: Option<u32>) -> Answer<Acquired> {
+    let after = after.map(|after| after * S);
+    Some(Ok(Acquired::Refused(Refused::new(Key::new("job").unwrap(), why, after))))
+}
+
+fn failed<T>(effect: Effect) -> Answer<T> {
+    Some(Err(Error::unavailable(effect, "no reply")))
+}
+
+fn quarantined(after: u32) -> Answer<Acquired> {
+    Some(Err(Error::unavailable(Effect::None, "in quarantine").with_retry_after(after * S)))
+}
+
+/// Every way to give each of `nodes` nodes one of `kinds`; the number of ways.
+fn every<T: Clone>(nodes: usize, kinds: &[T], mut visit: impl FnMut(&[T])) -> usize {
+    let ways = kinds.len().pow(u32::try_from(nodes).unwrap());
+    for way in 0..ways {
+        let mut rest = way;
+        let pick = |_| {
+            let kind = kinds[rest % kinds.len()].clone();
+            rest /= kinds.len();
+            kind
+        };
+        visit(&(0..nodes).map(pick).collect::<Vec<_>>());
+    }
+    ways
+}
+
+/// More than half, said without the code's arithmetic.
+fn most(count: usize, nodes: usize) -> bool {
+    count * 2 > nodes
+}
+
+#[test]
+fn a_majority_is_more_than_half_and_no_less_is() {
+    for nodes in 1..100 {
+        assert!(most(majority(nodes), nodes) && !most(majority(nodes) - 1, nodes));
+    }
+}
+
+#[test]
+fn verdict_of_every_count_for_up_to_seven_nodes() {
+    let mut cases = 0;
+    for nodes in 1..=7_usize {
+        for yes in 0..=nodes {
+            for no in 0..=nodes - yes {
+                for failed in 0..=nodes - yes - no {
+                    let pending = nodes - yes - no - failed;
+                    // What is decided if the rest never answers, and if it answers in any way.
+                    let is_yes = |yes| most(yes, nodes);
+                    let is_no = |no| !most(nodes - no, nodes);
+                    let can = |decided: &dyn Fn(usize) -> bool, now: usize| {
+                        (0..=pending).any(|more| decided(now + more))
+                    };
+                    let expected = match (is_yes(yes), is_no(no)) {
+                        (true, _) => Verdict::Yes,
+                        (_, true) => Verdict::No,
+                        _ if can(&is_yes, yes) || can(&is_no, no) => Verdict::Open,
+                        _ => Verdict::Undecided,
+                    };
+                    let tally = Tally { nodes, yes, no, failed };
+                    assert_eq!(tally.verdict(), expected, "{tally:?}");
+                    assert!(!(is_yes(yes) && is_no(no)), "{tally:?} is both");
+                    if pending == 0 {
+                        assert_ne!(tally.verdict(), Verdict::Open, "{tally:?}");
+                    }
+                    cases += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(cases, 329);
+}
+
+/// The least value that a majority does not exceed, or the largest that a majority reaches, by trying each.
+fn reached<T: Copy + Ord>(values: &[T], nodes: usize, reach: fn(&T, &T) -> bool) -> Vec<T> {
+    let by_most = |bar: &&T| most(values.iter().filter(|value| reach(value, bar)).count(), nodes);
+    values.iter().filter(by_most).copied().collect()
+}
+
+#[test]
+fn acquire_of_every_combination_of_answers() {
+    let kinds = [
+        None,
+        failed(Effect::Unknown),
+        quarantined(2),
+        granted(10, 5, true),
+        granted(9, 7, true),
+        granted(8, 5, false),
+        granted(7, 6, false),
+        refused(None),
+        refused(Some(1)),
+        refused(Some(3)),
+        refused_because(Why::Busy, None),
+    ];
+    let mut cases = 0;
+    for nodes in 1..=4 {
+        cases += every(nodes, &kinds, judge_acquire);
+    }
+    println!("{cases} combinations");
+}
+
+fn judge_acquire(answers: &[Answer<Acquired>]) {
+    let nodes = answers.len();
+    let pending = answers.iter().filter(|answer| answer.is_none()).count();
+    let (mut rests, mut tokens, mut kept, mut refusing, mut known) =
+        (vec![], vec![], vec![], 0, vec![]);
+    for answer in answers.iter().flatten() {
+        match answer {
+            Ok(Acquired::Granted(granted)) => {
+                rests.push(granted.remaining);
+                tokens.push(granted.token.unwrap());
+                known.push(Duration::ZERO);
+                if !granted.fresh {
+                    kept.push(granted.token.unwrap());
+                }
+            }
+            Ok(Acquired::Refused(refused)) => {
+                refusing += usize::from(!matches!(refused.why, Why::Busy));
+                known.extend(refused.retry_after);
+            }
+            Err(error) => known.extend(error.retry_after()),
+        }
+    }
+    let after = reached(&known, nodes, |value, bar| value <= bar).into_iter().min();
+    assert_eq!(retry_after(answers), after, "{answers:?}");
+    let is_blocked = |no| !most(nodes - no, nodes);
+    for again in [None, Some(token(4))] {
+        for with_tokens in [false, true] {
+            let decision = acquire(answers, again, with_tokens);
+            let what = format!("{answers:?} {again:?} {with_tokens}: {decision:?}");
+            match &decision {
+                Decision::Made(Acquired::Granted(given)) => {
+                    assert!(most(rests.len(), nodes), "{what}");
+                    let rest = reached(&rests, nodes, |value, bar| value >= bar).into_iter().max();
+                    assert_eq!(Some(given.remaining), rest, "{what}");
+                    assert_eq!(given.fresh, !most(kept.len(), nodes), "{what}");
+                    let agreed = |wanted: FencingToken| {
+                        most(kept.iter().filter(|token| **token == wanted).count(), nodes)
+                    };
+                    let largest = tokens.iter().max().copied();
+                    let expected = match (with_tokens, given.fresh, again) {
+                        (false, ..) => None,
+                        (true, true, _) => largest,
+                        (true, false, Some(named)) => Some(named),
+                        (true, false, None) => {
+                            kept.iter().copied().find(|t| agreed(*t)).or(largest)
+                        }
+                    };
+                    assert_eq!(given.token, expected, "{what}");
+                    if let Some(token) = given.token {
+                        let have = tokens.iter().filter(|has| **has >= token).count();
+                        assert_eq!(needs_write_back(answers, token), !most(have, nodes), "{what}");
+                    }
+                }
+                Decision::Made(Acquired::Refused(told)) => {
+                    assert!(is_blocked(refusing) && !most(rests.len(), nodes), "{what}");
+                    assert_eq!(told.retry_after, after, "{what}");
+                    assert!(matches!(told.why, Why::Held(_)), "{what}");
+                }
+                Decision::Open => {
+                    assert!(pending > 0, "{what}");
+                    // Something that is still possible would change the answer.
+                    let may_grant = most(rests.len() + pending, nodes);
+                    assert!(may_grant || is_blocked(refusing + pending), "{what}");
+                    if most(rests.len(), nodes) {
+                        let may_confirm = !kept.is_empty() && most(kept.len() + pending, nodes);
+                        assert!(may_confirm, "{what}");
+                    }
+                }
+                Decision::Undecided => {
+                    assert!(!most(rests.len() + pending, nodes), "{what}");
+                    assert!(!is_blocked(refusing + pending), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_failed_acquire_left_is_taken_back_wherever_it_may_be() {
+    for (answer, first, again) in [
+        (granted(9, 5, true), true, true),
+        (granted(9, 5, false), true, false),
+        (refused(Some(1)), false, false),
+        (failed(Effect::Unknown), true, false),
+        (failed(Effect::None), false, false),
+        (quarantined(2), false, false),
+    ] {
+        let answer = answer.unwrap();
+        assert_eq!((rolls_back(&answer, false), rolls_back(&answer, true)), (first, again));
+    }
+}
+
+#[test]
+fn the_refusal_names_whose_end_a_majority_waits_for() {
+    let by = |name: &str, after| {
+        let refused = Refused::new(Key::new(name).unwrap(), Why::Held(None), Some(after * S));
+        Some(Ok(Acquired::Refused(refused)))
+    };
+    let named = |answers: &[Answer<Acquired>]| match acquire(answers, None, false) {
+        Decision::Made(Acquired::Refused(refused)) => refused.key.to_string(),
+        other => panic!("{other:?}"),
+    };
+    // Whoever holds a minority is not awaited, however short or long its term.
+    assert_eq!(named(&[by("minority", 1), by("most", 7), by("most", 7)]), "most");
+    assert_eq!(named(&[by("most", 7), by("minority", 30), by("most", 7)]), "most");
+    assert_eq!(named(&[granted(9, 1, true), by("later", 7), by("sooner", 5)]), "sooner");
+}
+
+#[test]
+fn renewal_of_every_combination_of_answers() {
+    let kinds: [Answer<LeaseRenewed>; 6] = [
+        None,
+        failed(Effect::Unknown),
+        Some(Ok(LeaseRenewed::Held(Remaining::For(9 * S)))),
+        Some(Ok(LeaseRenewed::Held(Remaining::For(7 * S)))),
+        Some(Ok(LeaseRenewed::Lost(Some(LostReason::Gone)))),
+        Some(Ok(LeaseRenewed::Lost(Some(LostReason::Evicted(None))))),
+    ];
+    let mut cases = 0;
+    for nodes in 1..=5 {
+        cases += every(nodes, &kinds, |answers| {
+            let pending = answers.iter().filter(|answer| answer.is_none()).count();
+            let (mut rests, mut lost, mut evicted) = (vec![], 0, false);
+            for answer in answers.iter().flatten().flatten() {
+                match answer {
+                    LeaseRenewed::Held(rest) => rests.push(*rest),
+                    LeaseRenewed::Lost(reason) => {
+                        lost += 1;
+                        evicted |= matches!(reason, Some(LostReason::Evicted(_)));
+                    }
+                    LeaseRenewed::Failed(_) => {}
+                }
+            }
+            let is_blocked = |no| !most(nodes - no, nodes);
+            match renew(answers) {
+                Decision::Made(LeaseRenewed::Held(rest)) => {
+                    let expected = reached(&rests, nodes, |value, bar| value >= bar);
+                    assert_eq!(Some(rest), expected.into_iter().max(), "{answers:?}");
+                }
+                Decision::Made(LeaseRenewed::Lost(reason)) => {
+                    assert!(is_blocked(lost), "{answers:?}");
+                    let told = matches!(reason, Some(LostReason::Evicted(_)));
+                    assert_eq!(told, evicted, "{answers:?}");
+                }
+                Decision::Made(LeaseRenewed::Failed(_)) => panic!("{answers:?}"),
+                Decision::Open => {
+                    assert!(!most(rests.len(), nodes) && !is_blocked(lost), "{answers:?}");
+                    assert!(
+                        most(rests.len() + pending, nodes) || is_blocked(lost + pending),
+                        "{answers:?}"
+                    );
+                }
+                Decision::Undecided => assert!(
+                    !most(rests.len() + pending, nodes) && !is_blocked(lost + pending),
+                    "{answers:?}"
+                ),
+            }
+            assert_eq!(answers.iter().filter(|answer| is_absent(answer)).count(), lost);
+        });
+    }
+    println!("{cases} combinations");
+}
+
+#[test]
+fn release_of_every_combination_of_answers() {
+    let kinds: [Answer<LeaseReleased>; 7] = [
+        None,
+        failed(Effect::Unknown),
+        Some(Ok(LeaseReleased::Released)),
+        Some(Ok(LeaseReleased::Kept(2 * S))),
+        Some(Ok(LeaseReleased::Kept(3 * S))),
+        Some(Ok(LeaseReleased::Expired)),
+        Some(Ok(LeaseReleased::NotHeld)),
+    ];
+    let mut cases = 0;
+    for nodes in 1..=5 {
+        cases += every(nodes, &kinds, |answers| {
+            let pending = answers.iter().filter(|answer| answer.is_none()).count();
+            let mut counts = [0; 4];
+            let mut kept = vec![];
+            for answer in answers.iter().flatten().flatten() {
+                let at = match answer {
+                    LeaseReleased::Released => 0,
+                    LeaseReleased::Kept(rest) => {
+                        kept.push(*rest);
+                        1
+                    }
+                    LeaseReleased::Expired => 2,
+                    LeaseReleased::NotHeld => 3,
+                    LeaseReleased::Failed(_) => continue,
+                };
+                counts[at] += 1;
+            }
+            let is_gone = |not_held: usize| !most(nodes - not_held, nodes);
+            let made = counts.iter().position(|count| most(*count, nodes));
+            let expected = made.or_else(|| is_gone(counts[3]).then_some(3));
+            let reachable = is_gone(counts[3] + pending)
+                || counts.iter().any(|count| most(count + pending, nodes));
+            match (release(answers), expected) {
+                (Decision::Made(LeaseReleased::Kept(rest)), Some(1)) => {
+                    let rests = reached(&kept, nodes, |value, bar| value >= bar);
+                    assert_eq!(Some(rest), rests.into_iter().max(), "{answers:?}");
+                }
+                (Decision::Made(LeaseReleased::Released), Some(0))
+                | (Decision::Made(LeaseReleased::Expired), Some(2))
+                | (Decision::Made(LeaseReleased::NotHeld), Some(3)) => {}
+                (Decision::Open, None) => assert!(reachable, "{answers:?}"),
+                (Decision::Undecided, None) => assert!(!reachable, "{answers:?}"),
+                (other, _) => panic!("{answers:?}: {other:?}, expected {expected:?}"),
+            }
+        });
+    }
+    println!("{cases} combinations");
+}
+
+#[test]
+fn a_lasting_failure_is_told_when_it_blocks_a_majority() {
+    let denied = || Some(Err(Error::denied("no")));
+    let corrupt = || Some(Err(Error::corrupt("no")));
+    for (answers, expected) in [
+        (vec![denied(), denied(), None], Some(ErrorKind::Denied)),
+        (vec![denied(), corrupt(), None], None),
+        (vec![denied(), failed(Effect::None), failed(Effect::None)], None),
+        (vec![denied(), None, failed(Effect::None), denied()], Some(ErrorKind::Denied)),
+        (vec![failed(Effect::None), failed(Effect::None), failed(Effect::None)], None),
+    ] {
+        let answers: Vec<Answer<()>> = answers;
+        assert_eq!(lasting_failure(&answers), expected, "{answers:?}");
+    }
+}
+
+#[test]
+fn a_quorum_can_what_all_its_nodes_can() {
+    let mut wide = crate::Capabilities::none("wide");
+    (wide.shared, wide.shared_limit, wide.many_keys, wide.never) = (true, true, true, true);
+    (wide.keep, wide.tokens, wide.push, wide.tells_expired) = (true, true, true, true);
+    let mut narrow = wide;
+    (narrow.keep, narrow.max_claims, narrow.min_term) = (false, Some(3), S);
+    let can = capabilities("quorum", &[wide, narrow, wide], 60 * S, true);
+    assert!(can.shared && can.many_keys && can.tokens && can.push && can.tells_expired);
+    assert!(!can.shared_limit && !can.never && !can.keep && !can.fair);
+    assert_eq!((can.max_claims, can.min_term, can.max_term), (Some(3), S, 60 * S));
+    assert!(!capabilities("quorum", &[wide], 60 * S, false).tokens);
+    let levels = [Level::FencedWrite, Level::Fenced];
+    assert_eq!((level(levels, true), level(levels, false)), (Level::Fenced, Level::Lease));
+    assert_eq!(level([Level::Fenced, Level::BestEffort], true), Level::BestEffort);
+}
