@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use crate::tally::{Tally, Verdict, majority};
 use crate::{Effect, Error, Page, Record, Result};
 
 impl Page {
@@ -31,15 +32,15 @@ impl Page {
         if nodes == 0 {
             return Ok(live.cloned().collect());
         }
-        let majority = nodes / 2 + 1;
         let failed = self.nodes.iter().filter(|node| node.error.is_some()).count();
+        let verdict = |yes| Tally { nodes, yes, no: nodes - failed - yes, failed }.verdict();
         let mut leases: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
         for record in live {
             leases.entry((&record.key, record.id.as_ref())).or_default().push(record);
         }
-        let most = leases.values().map(Vec::len).filter(|count| *count < majority).max();
         // A lease that no node showed may stand on every node that failed.
-        if most.unwrap_or_default() + failed >= majority {
+        let counts = leases.values().map(Vec::len).chain([0]);
+        if counts.into_iter().any(|count| verdict(count) == Verdict::Undecided) {
             let answered = nodes - failed;
             return Err(Error::unavailable(
                 Effect::None,
@@ -47,8 +48,8 @@ impl Page {
             )
             .with_nodes(self.nodes.clone()));
         }
-        let held = leases.into_values().filter(|records| records.len() >= majority);
-        Ok(held.map(|records| merged(records, majority)).collect())
+        let held = leases.into_values().filter(|records| verdict(records.len()) == Verdict::Yes);
+        Ok(held.map(|records| merged(records, majority(nodes))).collect())
     }
 }
 
