@@ -32,16 +32,23 @@ impl Page {
         if nodes == 0 {
             return Ok(live.cloned().collect());
         }
-        let failed = self.nodes.iter().filter(|node| node.error.is_some()).count();
-        let verdict = |yes| Tally { nodes, yes, no: nodes - failed - yes, failed }.verdict();
+        let failed: Vec<_> = self.nodes.iter().filter(|node| node.error.is_some()).collect();
+        // What a node showed before it failed is no more than a part.
+        let shown = |record: &&Record| {
+            !failed.iter().any(|node| record.node.as_deref() == Some(node.node.as_str()))
+        };
+        let verdict = |yes| {
+            let failed = failed.len();
+            Tally { nodes, yes, no: nodes - failed - yes, failed }.verdict()
+        };
         let mut leases: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
-        for record in live {
+        for record in live.filter(shown) {
             leases.entry((&record.key, record.id.as_ref())).or_default().push(record);
         }
         // A lease that no node showed may stand on every node that failed.
         let counts = leases.values().map(Vec::len).chain([0]);
         if counts.into_iter().any(|count| verdict(count) == Verdict::Undecided) {
-            let answered = nodes - failed;
+            let answered = nodes - failed.len();
             return Err(Error::unavailable(
                 Effect::None,
                 format!("{answered} of {nodes} nodes answered, too few to tell who holds the key"),
@@ -155,5 +162,6 @@ mod tests {
         assert!(whole.nodes[1].error.is_some());
         whole.append(page([Some(&[]), Some(&[]), Some(&[])]));
         assert!(whole.nodes[1].error.is_some());
+        assert_eq!(whole.holders().unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }
