@@ -34,6 +34,7 @@ mod group;
 mod guard;
 mod held;
 mod ids;
+mod janitor;
 mod keeper;
 mod line;
 mod locker;
@@ -44,6 +45,7 @@ pub use acquiring::{Acquiring, Keepalive};
 pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;
+pub use janitor::{Janitor, JanitorReport, Purged};
 pub use locker::{Locker, LockerBuilder};
 
 pub use leasehold_core::{
