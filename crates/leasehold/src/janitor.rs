@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use leasehold_core::{Error, Evict, Evicted, Filter, Random, Result};
+use leasehold_core::{Error, Evict, Filter, Random, Result};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -58,10 +58,10 @@ pub struct Purged {
 }
 
 impl Purged {
-    fn add(&mut self, evicted: &Evicted) {
-        self.removed += evicted.removed.len();
-        self.forgotten += evicted.forgotten;
-        self.batches += 1;
+    fn add(&mut self, other: Self) {
+        self.removed += other.removed;
+        self.forgotten += other.forgotten;
+        self.batches += other.batches;
     }
 }
 
@@ -185,9 +185,7 @@ impl Locker {
             telemetry::janitor_round(keeper.can.name, purged, &round);
             said.send_modify(|report| {
                 report.rounds += 1;
-                report.purged.removed += purged.removed;
-                report.purged.forgotten += purged.forgotten;
-                report.purged.batches += purged.batches;
+                report.purged.add(purged);
                 report.failures += u64::from(round.is_err());
                 report.error = round.err();
             });
@@ -199,8 +197,9 @@ impl Locker {
         loop {
             let sent = keeper.clock.now();
             let evicted = self.evict(request).await?;
-            purged.add(&evicted);
-            telemetry::purged(keeper.can.name, &evicted);
+            let (removed, forgotten) = (evicted.removed.len(), evicted.forgotten);
+            purged.add(Purged { removed, forgotten, batches: 1 });
+            telemetry::purged(keeper.can.name, removed, forgotten);
             if !evicted.more {
                 return Ok(());
             }

@@ -20,6 +20,7 @@
 //! - [`Acquiring`] is the builder that every kind of lock shares.
 //! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
 //!   lost.
+//! - [`blocking`] is all of this for callers without async.
 //!
 //! A lock on a lease can be lost at any time: the process may be paused, the store may go away. What that
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
@@ -27,6 +28,7 @@
 
 mod acquiring;
 mod attempt;
+pub mod blocking;
 mod call;
 mod connect;
 mod events;

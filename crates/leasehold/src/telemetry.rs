@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Evicted, LeaseRenewed, LostReason, Result};
+use leasehold_core::{LeaseRenewed, LostReason, Result};
 use metrics::{SharedString, counter, histogram};
 
 use crate::attempt::Tried;
@@ -82,8 +82,8 @@ pub(crate) fn lost(store: &'static str, held: &Held, reason: &LostReason, now: D
     hold_ended(store, held, now);
 }
 
-pub(crate) fn purged(store: &'static str, evicted: &Evicted) {
-    for (what, count) in [("records", evicted.removed.len()), ("counters", evicted.forgotten)] {
+pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
+    for (what, count) in [("records", removed), ("counters", forgotten)] {
         let count = count.try_into().unwrap_or(u64::MAX);
         counter!("leasehold_purged_total", "store" => store, "what" => what).increment(count);
     }

@@ -1,4 +1,5 @@
 //! F15: what a purge removes and leaves, and the janitor that purges now and then.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 
