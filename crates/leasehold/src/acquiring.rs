@@ -16,7 +16,8 @@ use crate::guard::Guard;
 use crate::locker::{Inner, Locker};
 use crate::waiting;
 
-/// A lock that is being asked for: set what is wanted, then await it.
+/// A lock that is being asked for: set what is wanted, then await it, or [`take`](Self::take) it where the
+/// caller [blocks](crate::blocking).
 ///
 /// By default it is exclusive, has a TTL of 30 s that renews itself, and waits up to 30 s. The first wrong
 /// argument is kept and is the error of the await; nothing is sent then.
@@ -39,9 +40,9 @@ use crate::waiting;
 /// let slot = locks.lock("gpu").permits(3).wait(Wait::No).await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "nothing is locked until it is awaited"]
+#[must_use = "nothing is locked until it is awaited, or taken where the caller blocks"]
 pub struct Acquiring<T = Guard> {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     options: Result<Options>,
     gives: PhantomData<fn() -> T>,
 }
@@ -110,6 +111,11 @@ impl<T> Acquiring<T> {
     fn with_wait(locks: &Locker, what: Result<What>, wait: Wait) -> Self {
         let options = what.map(|what| Options::of(what, wait));
         Self { inner: Arc::clone(&locks.0), options, gives: PhantomData }
+    }
+
+    /// The same lock, given in another form.
+    pub(crate) fn giving<U>(self) -> Acquiring<U> {
+        Acquiring { inner: self.inner, options: self.options, gives: PhantomData }
     }
 
     /// Asks for shared mode: any number may hold the keys together, but nobody exclusively.

@@ -29,6 +29,11 @@ impl Events {
         Self(Some(receiver))
     }
 
+    /// None any more.
+    pub(crate) fn ended() -> Self {
+        Self(None)
+    }
+
     /// The next event; `None` after [`Event::Stopped`].
     ///
     /// # Cancel safety

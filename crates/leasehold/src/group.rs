@@ -18,7 +18,7 @@ use crate::release_report::ReleaseReport;
 /// other processes hold under the label, [`list`](Group::list) and [`Locker::evict`] them.
 #[derive(Debug, Clone)]
 pub struct Group {
-    locks: Locker,
+    pub(crate) locks: Locker,
     owner: Owner,
 }
 

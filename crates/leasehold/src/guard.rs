@@ -29,7 +29,7 @@ use crate::release_report::ReleaseReport;
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     held: Arc<Held>,
-    locks: Locker,
+    pub(crate) locks: Locker,
 }
 
 impl Guard {
@@ -96,6 +96,11 @@ impl Guard {
         self.held.nodes()
     }
 
+    /// Ends when the hold does, with the reason if it was lost.
+    pub(crate) fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
+        ended(Arc::clone(self.keeper()), Arc::clone(&self.held))
+    }
+
     /// What happens to the lease from now on (F14).
     pub fn events(&self) -> Events {
         Events::new(self.held.subscribe())
@@ -110,7 +115,7 @@ impl Guard {
     /// # Cancel safety
     /// As `work`; the guard is untouched.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        let mut ended = pin!(ended(Arc::clone(self.keeper()), Arc::clone(&self.held)));
+        let mut ended = pin!(self.ended());
         let mut work = pin!(work);
         poll_fn(|context| {
             if let Poll::Ready(reason) = ended.as_mut().poll(context) {

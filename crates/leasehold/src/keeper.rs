@@ -88,7 +88,7 @@ impl Keeper {
     }
 
     /// A runtime without timers says so in a panic only.
-    fn check_timers(&self) -> Result<()> {
+    pub(crate) fn check_timers(&self) -> Result<()> {
         let later = self.clock.now().saturating_add(Duration::from_secs(1));
         let ask = || {
             let mut timer = self.clock.sleep_until(later);
@@ -219,7 +219,7 @@ impl fmt::Debug for Keeper {
 }
 
 /// Turns a panic of a store into an error, so that it ends one request and not the Keeper.
-async fn caught<T>(request: impl Future<Output = T>) -> Result<T> {
+pub(crate) async fn caught<T>(request: impl Future<Output = T>) -> Result<T> {
     AssertUnwindSafe(request)
         .catch_unwind()
         .await

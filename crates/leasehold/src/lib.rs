@@ -20,6 +20,7 @@
 //! - [`Acquiring`] is the builder that every kind of lock shares.
 //! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
 //!   lost.
+//! - [`blocking`] is all of this for callers without async.
 //!
 //! A lock on a lease can be lost at any time: the process may be paused, the store may go away. What that
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
@@ -27,6 +28,7 @@
 
 mod acquiring;
 mod attempt;
+pub mod blocking;
 mod call;
 mod connect;
 mod events;
@@ -34,6 +36,7 @@ mod group;
 mod guard;
 mod held;
 mod ids;
+mod janitor;
 mod keeper;
 mod line;
 mod locker;
@@ -45,6 +48,7 @@ pub use acquiring::{Acquiring, Keepalive};
 pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;
+pub use janitor::{Janitor, JanitorReport, Purged};
 pub use locker::{Locker, LockerBuilder};
 pub use release_report::ReleaseReport;
 

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
@@ -11,6 +11,7 @@ use leasehold_driver::SystemClock;
 use tokio::sync::{OnceCell, watch};
 
 use crate::acquiring::{Acquiring, What};
+use crate::blocking::Thread;
 use crate::group::Group;
 use crate::guard::Guard;
 use crate::keeper::Keeper;
@@ -30,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) note: Note,
     health: OnceCell<Health>,
     closed: watch::Sender<bool>,
+    /// Where the calls of blocking callers run; started by the first of them.
+    pub(crate) thread: OnceLock<Thread>,
 }
 
 /// Sets what a [`Locker`] has beside its store.
@@ -80,6 +83,7 @@ impl LockerBuilder {
             note: self.note.unwrap_or_else(this_process),
             health: OnceCell::new(),
             closed: watch::Sender::new(false),
+            thread: OnceLock::new(),
         }))
     }
 }
@@ -360,6 +364,9 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.keeper.orphan();
+        if let Some(thread) = self.thread.take() {
+            thread.end(Arc::clone(&self.keeper));
+        }
     }
 }
 

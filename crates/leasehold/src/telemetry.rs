@@ -7,15 +7,18 @@
 //! | `leasehold_hold_seconds` | histogram | store, label | from grant to release or loss |
 //! | `leasehold_renewals_total` | counter | store, label, outcome | held, lost, failed |
 //! | `leasehold_losses_total` | counter | store, label, reason | leases lost while a guard lived |
+//! | `leasehold_purged_total` | counter | store, what | purged: records, counters |
+//! | `leasehold_janitor_rounds_total` | counter | store, outcome | rounds of janitors: done, failed |
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LeaseRenewed, LostReason};
+use leasehold_core::{LeaseRenewed, LostReason, Result};
 use metrics::{SharedString, counter, histogram};
 
 use crate::attempt::Tried;
 use crate::held::Held;
+use crate::janitor::Purged;
 
 fn label(label: Option<&Arc<str>>) -> SharedString {
     label.map_or(SharedString::const_str(""), |label| SharedString::from_shared(Arc::clone(label)))
@@ -77,4 +80,25 @@ pub(crate) fn lost(store: &'static str, held: &Held, reason: &LostReason, now: D
     )
     .increment(1);
     hold_ended(store, held, now);
+}
+
+pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
+    for (what, count) in [("records", removed), ("counters", forgotten)] {
+        let count = count.try_into().unwrap_or(u64::MAX);
+        counter!("leasehold_purged_total", "store" => store, "what" => what).increment(count);
+    }
+}
+
+pub(crate) fn janitor_round(store: &'static str, purged: Purged, round: &Result<()>) {
+    let outcome = match round {
+        Ok(()) => {
+            tracing::debug!(store, ?purged, "a janitor's round is done");
+            "done"
+        }
+        Err(error) => {
+            tracing::warn!(store, ?purged, %error, "a janitor's round failed");
+            "failed"
+        }
+    };
+    counter!("leasehold_janitor_rounds_total", "store" => store, "outcome" => outcome).increment(1);
 }

@@ -3,8 +3,7 @@
 mod support;
 
 use leasehold::{
-    Claim, Claims, Effect, Error, ErrorKind, Key, LeaseId, LeaseReleased, LocalStore, Locker, Mode,
-    Remaining, Wait,
+    Claim, Claims, Effect, ErrorKind, Key, LeaseId, LeaseReleased, Locker, Mode, Remaining, Wait,
 };
 use support::{Fault, Flaky, Sent, secs, taken};
 
@@ -217,28 +216,4 @@ async fn connect_knows_its_schemes_and_refuses_the_rest() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(said), "{error}");
     }
-}
-
-#[test]
-fn what_can_cross_threads() {
-    fn send<T: Send>(_: &T) {}
-    fn sync<T: Sync>(_: &T) {}
-    fn is_static<T: 'static>(_: &T) {}
-    let locks = Locker::new(LocalStore::new());
-    send(&locks);
-    sync(&locks);
-    let lock = locks.lock("k").into_future();
-    send(&lock);
-    is_static(&lock);
-    let error = Error::unsupported("x");
-    send(&error);
-    sync(&error);
-    fn guard_facts(guard: &leasehold::Guard) {
-        send(guard);
-        sync(guard);
-        let lost = guard.lost();
-        send(&lost);
-        is_static(&lost);
-    }
-    let _: fn(&leasehold::Guard) = guard_facts;
 }

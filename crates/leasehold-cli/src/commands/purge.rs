@@ -1,6 +1,5 @@
 //! `leasehold purge`.
 
-use leasehold::Evict;
 use serde::Serialize;
 
 use crate::args::PurgeArgs;
@@ -9,7 +8,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::store::Choice;
 
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct Purged {
     removed: usize,
     forgotten: usize,
@@ -18,22 +17,13 @@ struct Purged {
 
 /// Removes what has expired, batch by batch, so that nobody waits long for the store.
 pub(crate) async fn purge(args: PurgeArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
-    let request = Evict::expired(args.keys.filter()?).with_limit(args.batch);
+    let filter = args.keys.filter()?;
     let locker = store.open().await?;
-    let mut purged = Purged::default();
-    loop {
-        let evicted = locker.evict(&request).await?;
-        purged.removed += evicted.removed.len();
-        purged.forgotten += evicted.forgotten;
-        purged.batches += 1;
-        if !evicted.more {
-            break;
-        }
-    }
+    let leasehold::Purged { removed, forgotten, batches, .. } =
+        locker.purge(filter, args.batch).await?;
     if json {
-        output::json(&purged)?;
+        output::json(&Purged { removed, forgotten, batches })?;
     } else {
-        let Purged { removed, forgotten, batches } = purged;
         output::line(&format!(
             "removed {removed} expired records and {forgotten} counters (batches: {batches})"
         ))?;

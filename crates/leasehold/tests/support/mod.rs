@@ -64,6 +64,8 @@ pub enum Sent {
     Release(Vec<LeaseId>),
     Subscribe,
     Check,
+    /// At most so many.
+    Evict(usize),
 }
 
 /// A local store behind an unreliable network.
@@ -219,6 +221,15 @@ impl Flaky {
     pub fn renews(&self) -> Vec<Vec<LeaseId>> {
         let pick = |sent| match sent {
             Sent::Renew(ids) => Some(ids),
+            _ => None,
+        };
+        self.log().into_iter().filter_map(pick).collect()
+    }
+
+    /// The limit of each eviction that was sent.
+    pub fn evictions(&self) -> Vec<usize> {
+        let pick = |sent| match sent {
+            Sent::Evict(limit) => Some(limit),
             _ => None,
         };
         self.log().into_iter().filter_map(pick).collect()
@@ -382,6 +393,7 @@ impl Store for Flaky {
     }
 
     async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.note(Sent::Evict(request.limit()));
         let fault = self.0.looks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.evict(&request).await }).await

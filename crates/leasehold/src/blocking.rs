@@ -1,0 +1,52 @@
+//! The same locks for callers without async (F11).
+//!
+//! ```
+//! # fn main() -> leasehold::Result<()> {
+//! use leasehold::blocking::Locker;
+//! use leasehold::{LeaseReleased, Wait};
+//! use std::time::Duration;
+//!
+//! let locks = Locker::connect("local:")?;
+//! let guard = locks
+//!     .lock("report:monthly")
+//!     .ttl(Duration::from_secs(30))
+//!     .wait(Wait::UpTo(Duration::from_secs(10)))
+//!     .take()?;
+//! assert!(guard.is_held());
+//! guard.release()?;
+//!
+//! let (lines, released) = locks.with_lock("report:monthly", |guard| {
+//!     assert!(guard.is_held());
+//!     42
+//! })?;
+//! assert_eq!(lines, 42);
+//! assert!(matches!(released.outcome, LeaseReleased::Released), "else it overran its lease");
+//! # Ok(()) }
+//! ```
+//!
+//! No runtime is needed, and one that is there does no harm: each call runs on a thread of its `Locker`'s own,
+//! which also renews the leases, while the caller waits for its answer. So a call works in plain threads, in
+//! `spawn_blocking` and on a worker of somebody's async runtime. It does block the thread it is called on, and
+//! with it every task that has no other to run on: in async code use [`crate::Locker`].
+//!
+//! One thread serves a [`Locker`] and all that came of it: its clones, guards, groups and janitors. It starts
+//! with the first call and ends when the last of them is gone and what they left behind is released. So keep
+//! one `Locker` and clone it. A caller that waits for a lock is stopped by its own [`wait`](crate::Acquiring::wait),
+//! or by [`close`](Locker::close) from another thread.
+//!
+//! Whatever does not answer at once fails as `Unexpected`, and never hangs,
+//! - on that very thread, which runs the [`Backoff`](crate::Backoff), the clock and the store that the caller
+//!   gave: what they call may not block;
+//! - in a process that was forked off (a daemon) after the first call, for threads are not taken along: make
+//!   the `Locker` after the fork;
+//! - with effect `Unknown`, if the call ends in a panic there.
+
+mod guard;
+mod janitor;
+mod locker;
+mod thread;
+
+pub use self::guard::{Events, Guard};
+pub use self::janitor::Janitor;
+pub use self::locker::{Group, Locker};
+pub(crate) use self::thread::Thread;

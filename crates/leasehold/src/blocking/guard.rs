@@ -1,0 +1,161 @@
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{FencingToken, Lease, LostReason, NodeReport, Remaining, Result};
+
+use crate::events::Event;
+use crate::locker::Locker;
+use crate::release_report::ReleaseReport;
+
+/// The right to be inside the critical section, for as long as its own clock says so; see [`crate::Guard`].
+///
+/// The lease renews itself on the `Locker`'s thread while the caller's works. A guard may be sent to, and
+/// shared with, other threads, and dropped on any: that releases it in the background, best effort, never
+/// blocks, and is **not immediate**.
+///
+/// What asks the store fails as any operation, and as [the module](crate::blocking) says.
+#[derive(Debug)]
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct Guard {
+    /// Shared with no more than one call of each thread that waits for it.
+    guard: Arc<crate::Guard>,
+}
+
+impl Guard {
+    pub(super) fn new(guard: crate::Guard) -> Self {
+        Self { guard: Arc::new(guard) }
+    }
+
+    /// As [`crate::Guard::token`].
+    pub fn token(&self) -> Option<FencingToken> {
+        self.guard.token()
+    }
+
+    /// What is held.
+    pub fn lease(&self) -> &Lease {
+        self.guard.lease()
+    }
+
+    /// As [`crate::Guard::is_fresh`].
+    pub fn is_fresh(&self) -> bool {
+        self.guard.is_fresh()
+    }
+
+    /// True until the lease is lost, by this process's clock, without I/O and without waiting for any other
+    /// thread (F4, F5). Once false, for ever false.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Fails unless the lease is held, as cheaply as [`is_held`](Guard::is_held): for use right before each
+    /// side effect.
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    pub fn check(&self) -> Result<()> {
+        self.guard.check()
+    }
+
+    /// How much longer the holder may believe in the lease if no renewal succeeds; zero once it is lost.
+    pub fn remaining(&self) -> Remaining {
+        self.guard.remaining()
+    }
+
+    /// Waits until the lease is lost, at the local deadline at the latest, and says why (F5). `None` if
+    /// `limit` passes first (`None` is no limit), or the lease is released by its [`Group`](super::Group).
+    ///
+    /// # Errors
+    /// As [the module](crate::blocking) says.
+    pub fn lost(&self, limit: impl Into<Option<Duration>>) -> Result<Option<LostReason>> {
+        let limit = limit.into();
+        self.call(move |guard| async move {
+            let clock = &guard.locks.0.keeper.clock;
+            let Some(limit) = limit else { return Ok(guard.ended().await) };
+            let until = clock.now().saturating_add(limit);
+            tokio::select! {
+                biased;
+                reason = guard.ended() => Ok(reason),
+                () = clock.sleep_until(until) => Ok(None),
+            }
+        })
+    }
+
+    /// What each node of a quorum said, as [`crate::Guard::nodes`].
+    pub fn nodes(&self) -> Vec<NodeReport> {
+        self.guard.nodes()
+    }
+
+    /// What happens to the lease from now on (F14), as an iterator that waits for each event.
+    pub fn events(&self) -> Events {
+        Events { events: self.guard.events(), locks: self.guard.locks.clone() }
+    }
+
+    /// Asks the store whether it still has the lease, on all its keys. If not, the lease is lost.
+    ///
+    /// # Errors
+    /// As any operation; the lease is then held or not as before.
+    pub fn verify(&self) -> Result<bool> {
+        self.call(|guard| async move { guard.verify().await })
+    }
+
+    /// Renews now, beside the renewals in the background, and says what remains.
+    ///
+    /// # Errors
+    /// As [`crate::Guard::renew`].
+    pub fn renew(&self) -> Result<Remaining> {
+        self.call(|guard| async move { guard.renew().await })
+    }
+
+    /// Ends the lease and says what the store answered (C13), as [`crate::Guard::release`].
+    ///
+    /// # Errors
+    /// If the store could not be asked. The release then goes on in the background until it is answered or
+    /// the term has passed.
+    pub fn release(self) -> Result<ReleaseReport> {
+        let locks = self.guard.locks.clone();
+        let guard = self.into_inner();
+        locks.0.thread()?.run(async move { guard.release().await })
+    }
+
+    /// Hands the lease over, as [`crate::Guard::detach`], without I/O.
+    pub fn detach(self) -> Lease {
+        self.into_inner().detach()
+    }
+
+    fn into_inner(self) -> crate::Guard {
+        Arc::into_inner(self.guard).expect("a call drops its share before its caller goes on")
+    }
+
+    fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(Arc<crate::Guard>) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.guard.locks.0.thread()?.run(ask(Arc::clone(&self.guard)))
+    }
+}
+
+/// The events of one [`Guard`], each waited for; ends after [`Event::Stopped`].
+///
+/// A reader that lags more than 64 events behind misses the oldest, never the last.
+#[derive(Debug)]
+pub struct Events {
+    events: crate::Events,
+    locks: Locker,
+}
+
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let mut events = std::mem::replace(&mut self.events, crate::Events::ended());
+        let next = async move {
+            let event = events.next().await;
+            Ok((events, event))
+        };
+        // Where no call is answered, no event comes either.
+        let (events, event) = self.locks.0.thread().ok()?.run(next).ok()?;
+        self.events = events;
+        event
+    }
+}

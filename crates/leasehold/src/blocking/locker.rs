@@ -1,0 +1,323 @@
+use std::future::{Future, IntoFuture};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    Capabilities, Claims, Error, Evict, Evicted, Filter, Health, Key, Lease, LeaseId, Level, List,
+    Owner, Page, Record, Remaining, Result, Store,
+};
+
+use super::guard::Guard;
+use super::janitor::Janitor;
+use super::thread::Thread;
+use crate::acquiring::Acquiring;
+use crate::janitor::Purged;
+use crate::release_report::ReleaseReport;
+
+/// What a program without async keeps in order to lock; see [`crate::Locker`], whose methods these are.
+///
+/// Cheap to clone; clones share everything, the thread that serves them among it. What asks the store fails as
+/// any operation, and as [the module](crate::blocking) says.
+///
+/// One with a clock, limits or a note of its own is made of a [`crate::Locker`] that has them:
+///
+/// ```
+/// # fn main() -> leasehold::Result<()> {
+/// use leasehold::{LocalStore, blocking};
+/// use std::time::Duration;
+///
+/// let builder = leasehold::Locker::builder(LocalStore::new()).limit(Duration::from_secs(3));
+/// let locks = blocking::Locker::from(builder.build());
+/// assert!(locks.try_lock("report").take()?.is_some());
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Locker(crate::Locker);
+
+/// The two are one `Locker` then. Its leases are renewed, and its dropped guards released, on whichever runtime
+/// locked first; if that is the caller's own and has but one thread, a blocking call there holds them up.
+impl From<crate::Locker> for Locker {
+    fn from(locks: crate::Locker) -> Self {
+        Self(locks)
+    }
+}
+
+impl Locker {
+    /// Opens the store that `url` names, as [`crate::Locker::connect`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect(url: &str) -> Result<Self> {
+        let thread = Thread::start()?;
+        let url = url.to_owned();
+        let locks = thread.run(async move { crate::Locker::connect(&url).await })?;
+        locks.0.thread.get_or_init(|| thread);
+        Ok(Self(locks))
+    }
+
+    /// Locks in `store`, which is checked at first use.
+    pub fn new(store: impl Store) -> Self {
+        Self(crate::Locker::new(store))
+    }
+
+    /// Locks `key`: set what is wanted, then [`take`](Acquiring::take) it.
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
+        self.0.lock(key).giving()
+    }
+
+    /// Tries once to lock `key`: `None` if somebody else holds it.
+    pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        key: K,
+    ) -> Acquiring<Option<Guard>> {
+        self.0.try_lock(key).giving()
+    }
+
+    /// Locks all `keys` or none, under one guard and one token (F8).
+    pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Acquiring<Guard> {
+        self.0.lock_all(keys).giving()
+    }
+
+    /// Locks several keys, each in a mode of its own.
+    pub fn lock_claims(&self, claims: Claims) -> Acquiring<Guard> {
+        self.0.lock_claims(claims).giving()
+    }
+
+    /// Goes on holding `lease` if it still lives, else locks its keys anew; as
+    /// [`crate::Locker::acquire_or_renew`].
+    pub fn acquire_or_renew(&self, lease: Lease) -> Acquiring<Guard> {
+        self.0.acquire_or_renew(lease).giving()
+    }
+
+    /// Locks `key` while `work` runs, as `lock(key).take()` does, then releases it. Gives what `work` came to
+    /// and what the store said of the release: `Expired` or `NotHeld` if `work` overran its lease, so that
+    /// somebody else may have been in meanwhile; `Failed` if the store could not be asked, and the release
+    /// goes on in the background.
+    ///
+    /// If `work` panics, the lock is released before the panic goes on.
+    ///
+    /// # Errors
+    /// If the lock was not granted; `work` did not run then.
+    pub fn with_lock<K: TryInto<Key, Error: Into<Error>>, R>(
+        &self,
+        key: K,
+        work: impl FnOnce(&Guard) -> R,
+    ) -> Result<(R, ReleaseReport)> {
+        let guard = self.lock(key).take()?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&guard)));
+        // Not left to the background: the process may end with the panic.
+        let released = guard.release().unwrap_or_else(ReleaseReport::failed);
+        match outcome {
+            Ok(value) => Ok((value, released)),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Picks up a lease that another guard [handed over](Guard::detach), as [`crate::Locker::adopt`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn adopt(&self, lease: Lease) -> Result<Guard> {
+        self.call(|locks| async move { locks.adopt(lease).await }).map(Guard::new)
+    }
+
+    /// The live records of `key`: who holds it, and until when.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad key, else as any operation.
+    pub fn status<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Result<Vec<Record>> {
+        let key = key.try_into().map_err(Into::into)?;
+        self.call(|locks| async move { locks.status(key).await })
+    }
+
+    /// True if anybody holds `key`, in any mode.
+    ///
+    /// # Errors
+    /// As [`status`](Locker::status).
+    pub fn is_held<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Result<bool> {
+        Ok(!self.status(key)?.is_empty())
+    }
+
+    /// All records that match, page by page; no snapshot.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub fn list(&self, filter: Filter) -> Result<Vec<Record>> {
+        self.call(|locks| async move { locks.list(filter).await })
+    }
+
+    /// One page of records.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub fn list_page(&self, request: &List) -> Result<Page> {
+        let request = request.clone();
+        self.call(|locks| async move { locks.list_page(&request).await })
+    }
+
+    /// Removes what has expired, or ends exactly the leases that are named, whoever holds them.
+    ///
+    /// # Errors
+    /// As any operation; asking again is safe.
+    pub fn evict(&self, request: &Evict) -> Result<Evicted> {
+        let request = request.clone();
+        self.call(|locks| async move { locks.evict(&request).await })
+    }
+
+    /// Removes what has expired and matches, in batches, as [`crate::Locker::purge`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn purge(&self, filter: Filter, batch: usize) -> Result<Purged> {
+        self.call(|locks| async move { locks.purge(filter, batch).await })
+    }
+
+    /// Starts to purge now and then, as [`crate::Locker::janitor`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn janitor(&self, every: Duration, batch: usize) -> Result<Janitor> {
+        let janitor = self.call(|locks| async move { locks.janitor(every, batch) })?;
+        Ok(Janitor::new(janitor, self.0.clone()))
+    }
+
+    /// Acts on the leases under the label `owner` that this `Locker` opened or adopted (F9).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad owner.
+    pub fn owner<O: TryInto<Owner, Error: Into<Error>>>(&self, owner: O) -> Result<Group> {
+        self.0.owner(owner).map(Group)
+    }
+
+    /// Looks at the store's settings now and says what may be promised.
+    ///
+    /// # Errors
+    /// `Incompatible` if it cannot be used at all, else as any operation.
+    pub fn check(&self) -> Result<Health> {
+        self.call(|locks| async move { locks.check().await })
+    }
+
+    /// The level that the store's settings supported when it was last looked at; L0 before that.
+    pub fn level(&self) -> Level {
+        self.0.level()
+    }
+
+    /// Makes what the store needs, with an administrator's role.
+    ///
+    /// # Errors
+    /// `Denied` where the role may not.
+    pub fn prepare(&self) -> Result<()> {
+        self.call(|locks| async move { locks.prepare().await })
+    }
+
+    /// What the store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    /// Refuses new locks from now on, also to callers who wait already, and returns when every dropped guard is
+    /// released and every abandoned request is finished. Open guards stay as they are.
+    ///
+    /// # Errors
+    /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
+    pub fn close(&self, limit: Duration) -> Result<()> {
+        self.call(|locks| async move { locks.close(limit).await })
+    }
+
+    fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(crate::Locker) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.0.0.thread()?.run(ask(self.0.clone()))
+    }
+}
+
+impl Acquiring<Guard> {
+    /// Waits for the lock, blocking this thread.
+    ///
+    /// # Errors
+    /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
+    pub fn take(self) -> Result<Guard> {
+        let inner = Arc::clone(&self.inner);
+        inner.thread()?.run(self.giving::<crate::Guard>().into_future()).map(Guard::new)
+    }
+}
+
+impl Acquiring<Option<Guard>> {
+    /// Tries to lock, blocking this thread until the store has answered; `None` if somebody else holds it.
+    ///
+    /// # Errors
+    /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
+    pub fn take(self) -> Result<Option<Guard>> {
+        let inner = Arc::clone(&self.inner);
+        let guard = inner.thread()?.run(self.giving::<Option<crate::Guard>>().into_future())?;
+        Ok(guard.map(Guard::new))
+    }
+}
+
+/// The leases under one label that this [`Locker`] opened or adopted (F9); see [`crate::Group`].
+#[derive(Debug, Clone)]
+pub struct Group(crate::Group);
+
+impl Group {
+    /// Locks `key` under this owner.
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
+        self.0.lock(key).giving()
+    }
+
+    /// Tries once to lock `key` under this owner.
+    pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        key: K,
+    ) -> Acquiring<Option<Guard>> {
+        self.0.try_lock(key).giving()
+    }
+
+    /// Locks all `keys` or none under this owner.
+    pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Acquiring<Guard> {
+        self.0.lock_all(keys).giving()
+    }
+
+    /// The leases held here, oldest first.
+    pub fn leases(&self) -> Vec<Lease> {
+        self.0.leases()
+    }
+
+    /// All live records of this owner in the store, whoever opened them.
+    ///
+    /// # Errors
+    /// As any operation.
+    pub fn list(&self) -> Result<Vec<Record>> {
+        self.call(|group| async move { group.list().await })
+    }
+
+    /// Renews every lease held here, oldest first, each with its own fate.
+    ///
+    /// # Errors
+    /// As [the module](crate::blocking) says.
+    pub fn renew(&self) -> Result<Vec<(LeaseId, Result<Remaining>)>> {
+        self.call(|group| async move { Ok(group.renew().await) })
+    }
+
+    /// Releases every lease held here, newest first, as [`crate::Group::release`].
+    ///
+    /// # Errors
+    /// As [the module](crate::blocking) says.
+    pub fn release(&self) -> Result<Vec<(LeaseId, ReleaseReport)>> {
+        self.call(|group| async move { Ok(group.release().await) })
+    }
+
+    fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(crate::Group) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.0.locks.0.thread()?.run(ask(self.0.clone()))
+    }
+}

@@ -1,0 +1,112 @@
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_core::{Effect, Error, Result};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use crate::keeper::Keeper;
+use crate::locker::Inner;
+
+/// The thread on which the calls of one `Locker`'s blocking callers run, beside its Keeper.
+///
+/// A caller polls nothing itself: on a worker of an async runtime, what it polled could wait for that very
+/// worker.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    runtime: Handle,
+    process: u32,
+    end: oneshot::Sender<Arc<Keeper>>,
+}
+
+thread_local! {
+    /// This thread serves blocking callers.
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Thread {
+    pub(crate) fn start() -> Result<Self> {
+        let (started, starting) = mpsc::sync_channel(1);
+        let (end, ended) = oneshot::channel();
+        thread::Builder::new()
+            .name("leasehold".to_owned())
+            .spawn(move || serve(&started, ended))
+            .map_err(no_thread)?;
+        let lost = |_| no_thread(io::Error::other("it ended at once"));
+        let runtime = starting.recv().map_err(lost)?.map_err(no_thread)?;
+        Ok(Self { runtime, process: std::process::id(), end })
+    }
+
+    /// Waits for what `call` comes to on this thread. All that `call` owns is dropped by then.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if SERVES.get() {
+            return Err(Error::unexpected(
+                "a blocking call was made on the thread that serves blocking callers, from a backoff, \
+                 clock or store that they gave; it would wait for itself",
+            ));
+        }
+        if self.process != std::process::id() {
+            return Err(Error::unexpected(
+                "this process was forked off after its blocking Locker had begun, and has no thread to \
+                 serve it; make the Locker after the fork",
+            ));
+        }
+        let (reply, answer) = mpsc::sync_channel(1);
+        let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
+        // The caller waits, so there is always somebody to hear it.
+        self.runtime.spawn(async move { reply.send(call.await).unwrap_or_default() });
+        let failed = |said| Err(Error::unexpected(said).with_effect(Effect::Unknown));
+        match answer.recv() {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => failed("the call ended in a panic on the thread that serves it"),
+            Err(mpsc::RecvError) => failed("the thread that serves blocking callers has ended"),
+        }
+    }
+
+    /// Lets the thread end when what is left for the Keeper is done.
+    pub(crate) fn end(self, keeper: Arc<Keeper>) {
+        // A thread that ended before has nothing to do.
+        self.end.send(keeper).unwrap_or_default();
+    }
+}
+
+impl Inner {
+    /// The thread of blocking callers; the first of them starts it.
+    pub(crate) fn thread(&self) -> Result<&Thread> {
+        if let Some(thread) = self.thread.get() {
+            return Ok(thread);
+        }
+        let thread = Thread::start()?;
+        Ok(self.thread.get_or_init(|| thread))
+    }
+}
+
+/// The thread.
+fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receiver<Arc<Keeper>>) {
+    SERVES.set(true);
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return started.send(Err(error)).unwrap_or_default(),
+    };
+    started.send(Ok(runtime.handle().clone())).unwrap_or_default();
+    runtime.block_on(async {
+        if let Ok(keeper) = ended.await {
+            keeper.drained(Duration::MAX).await;
+        }
+    });
+}
+
+fn no_thread(error: io::Error) -> Error {
+    Error::unexpected("the thread that serves blocking callers could not be started")
+        .with_source(error)
+}

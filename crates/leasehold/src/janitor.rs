@@ -1,0 +1,212 @@
+use std::time::Duration;
+
+use leasehold_core::{Error, Evict, Filter, Random, Result};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::keeper::caught;
+use crate::locker::Locker;
+use crate::telemetry;
+
+/// Purges what has expired from time to time (F15), until it is stopped, dropped, or its [`Locker`] closed.
+///
+/// It is hygiene and never needed for correctness: what has expired holds nothing, purged or not (C5), and a
+/// live lease is never removed (C8). It runs in a task of its own and keeps the `Locker` alive.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+/// use leasehold::Janitor;
+///
+/// let janitor = locks.janitor(Janitor::EVERY, Janitor::BATCH)?;
+/// // … the work of the program …
+/// println!("{} records were purged", janitor.stop().await.purged.removed);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "the janitor stops when it is dropped"]
+pub struct Janitor {
+    pub(crate) reports: watch::Receiver<JanitorReport>,
+    task: JoinHandle<()>,
+}
+
+/// What a [`Janitor`] has done so far.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct JanitorReport {
+    /// Rounds that have ended, failed ones among them.
+    pub rounds: u64,
+    /// What all rounds removed together.
+    pub purged: Purged,
+    /// Rounds that failed.
+    pub failures: u64,
+    /// Why the last of all rounds failed; `None` if it did not.
+    pub error: Option<Error>,
+}
+
+/// What a purge removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Purged {
+    /// Expired records.
+    pub removed: usize,
+    /// Counters that were forgotten (C7).
+    pub forgotten: usize,
+    /// Requests that this took.
+    pub batches: usize,
+}
+
+impl Purged {
+    fn add(&mut self, other: Self) {
+        self.removed += other.removed;
+        self.forgotten += other.forgotten;
+        self.batches += other.batches;
+    }
+}
+
+impl Janitor {
+    /// Between two rounds, where nothing speaks for another interval.
+    pub const EVERY: Duration = Duration::from_secs(5 * 60);
+
+    /// How much is removed at once, where nothing speaks for another number.
+    pub const BATCH: usize = 100;
+
+    /// The shortest interval between two rounds.
+    pub const LEAST: Duration = Duration::from_secs(1);
+
+    /// What it has done so far.
+    pub fn report(&self) -> JanitorReport {
+        self.reports.borrow().clone()
+    }
+
+    /// Waits for the end of the next round that this has not told of yet; `None` once the janitor has ended.
+    /// Of several rounds that ended meanwhile it tells together.
+    ///
+    /// # Cancel safety
+    /// May be dropped; no round is missed.
+    pub async fn next_round(&mut self) -> Option<JanitorReport> {
+        next_round(&mut self.reports).await
+    }
+
+    /// Stops it, also within a round, and ends when nothing of it runs any more. Says what it has done in
+    /// rounds that ended.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the janitor stops all the same.
+    pub async fn stop(mut self) -> JanitorReport {
+        self.task.abort();
+        // It was cut off or had ended before; a panic of the store is an error of its round.
+        (&mut self.task).await.unwrap_or_default();
+        self.report()
+    }
+}
+
+impl Drop for Janitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(crate) async fn next_round(
+    reports: &mut watch::Receiver<JanitorReport>,
+) -> Option<JanitorReport> {
+    reports.changed().await.ok()?;
+    Some(reports.borrow_and_update().clone())
+}
+
+impl Locker {
+    /// Removes what has expired and matches, and counters that may be forgotten (C7), at most `batch` (1 to
+    /// 1,000) at once, until nothing more is left.
+    ///
+    /// Between two batches it pauses for as long as the last one took, so that at least half of the store's
+    /// time is left to others: where one writer keeps all others out, a purge without pauses can keep one
+    /// waiting through many batches.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad `batch`, else as any operation; what was removed before stays removed, and
+    /// asking again is safe.
+    ///
+    /// # Cancel safety
+    /// May be dropped; what was removed stays removed.
+    pub async fn purge(&self, filter: Filter, batch: usize) -> Result<Purged> {
+        let mut purged = Purged::default();
+        self.purge_into(&mut purged, &Evict::expired(filter).with_limit(batch)).await?;
+        Ok(purged)
+    }
+
+    /// Starts to [purge](Locker::purge) now and then, on the caller's tokio runtime. Where nothing speaks for
+    /// other values, give [`Janitor::EVERY`] and [`Janitor::BATCH`].
+    ///
+    /// The first round begins at random within `every`, and each further one `every`, less up to a tenth,
+    /// after the end of the last, so that processes started together do not purge together. A round that
+    /// fails is reported, and the next one comes in its time.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `every` is below 1 s or `batch` not 1 to 1,000; `Unexpected` outside a tokio runtime
+    /// with timers.
+    pub fn janitor(&self, every: Duration, batch: usize) -> Result<Janitor> {
+        if every < Janitor::LEAST {
+            return Err(Error::invalid_input(format!(
+                "a janitor every {every:?} was asked for; at least {:?} must lie between its rounds",
+                Janitor::LEAST
+            )));
+        }
+        let request = Evict::expired(Filter::default()).with_limit(batch);
+        let keeper = &self.0.keeper;
+        keeper.can.admit(&request)?;
+        let runtime = Handle::try_current().map_err(|e| {
+            Error::unexpected("a janitor needs a tokio runtime; call this inside one")
+                .with_source(e)
+        })?;
+        keeper.check_timers()?;
+        let (said, reports) = watch::channel(JanitorReport::default());
+        let locks = self.clone();
+        let task = runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = locks.0.closed() => {}
+                () = locks.sweep(every, &request, &said) => {}
+            }
+        });
+        Ok(Janitor { reports, task })
+    }
+
+    /// Purges for ever.
+    async fn sweep(&self, every: Duration, request: &Evict, said: &watch::Sender<JanitorReport>) {
+        let keeper = &self.0.keeper;
+        let mut random = Random::seeded();
+        let mut pause = random.up_to(every);
+        loop {
+            keeper.clock.sleep_until(keeper.clock.now().saturating_add(pause)).await;
+            pause = every - random.up_to(every / 10);
+            let mut purged = Purged::default();
+            let round = caught(self.purge_into(&mut purged, request)).await.and_then(|round| round);
+            telemetry::janitor_round(keeper.can.name, purged, &round);
+            said.send_modify(|report| {
+                report.rounds += 1;
+                report.purged.add(purged);
+                report.failures += u64::from(round.is_err());
+                report.error = round.err();
+            });
+        }
+    }
+
+    async fn purge_into(&self, purged: &mut Purged, request: &Evict) -> Result<()> {
+        let keeper = &self.0.keeper;
+        loop {
+            let sent = keeper.clock.now();
+            let evicted = self.evict(request).await?;
+            let (removed, forgotten) = (evicted.removed.len(), evicted.forgotten);
+            purged.add(Purged { removed, forgotten, batches: 1 });
+            telemetry::purged(keeper.can.name, removed, forgotten);
+            if !evicted.more {
+                return Ok(());
+            }
+            let now = keeper.clock.now();
+            keeper.clock.sleep_until(now.saturating_add(now.saturating_sub(sent))).await;
+            // A store that answers at once must not keep other tasks from running.
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Which types may cross threads.
+#![allow(dead_code, reason = "it is enough that this compiles")]
+
+use std::future::IntoFuture;
+
+use leasehold::{Guard, LocalStore, Locker, blocking};
+
+fn send_sync_static<T: Send + Sync + 'static>() {}
+
+fn send_static<T: Send + 'static>(_: &T) {}
+
+macro_rules! facts {
+    ($($of:ty),* $(,)?) => {
+        #[test]
+        fn types_are_send_and_sync() {
+            $(send_sync_static::<$of>();)*
+        }
+    };
+}
+
+facts! {
+    blocking::Events,
+    blocking::Group,
+    blocking::Guard,
+    blocking::Janitor,
+    blocking::Locker,
+    leasehold::AnyStore,
+    leasehold::Claims,
+    leasehold::Error,
+    leasehold::Event,
+    leasehold::Events,
+    leasehold::Evict,
+    leasehold::Evicted,
+    leasehold::Filter,
+    leasehold::Group,
+    leasehold::Guard,
+    leasehold::Health,
+    leasehold::Janitor,
+    leasehold::JanitorReport,
+    leasehold::Key,
+    leasehold::Lease,
+    leasehold::LeaseReleased,
+    leasehold::LocalStore,
+    leasehold::Locker,
+    leasehold::LockerBuilder,
+    leasehold::ManualClock,
+    leasehold::Page,
+    leasehold::Purged,
+    leasehold::Record,
+    leasehold::WaitReport,
+}
+
+#[test]
+fn futures_are_send_and_borrow_nothing() {
+    let locks = Locker::new(LocalStore::new());
+    send_static(&locks.lock("k"));
+    send_static(&locks.lock("k").into_future());
+    send_static(&locks.try_lock("k").into_future());
+    let blocks = blocking::Locker::new(LocalStore::new());
+    send_static(&blocks.lock("k"));
+    send_static(&blocks.try_lock("k"));
+}
+
+/// Each of these is a future that a task may own.
+fn futures_of_a_guard(guard: Guard, locks: Locker) {
+    send_static(&guard.lost());
+    send_static(&async move {
+        guard.verify().await?;
+        guard.renew().await?;
+        guard.run(async {}).await?;
+        guard.release().await?;
+        locks.purge(leasehold::Filter::default(), 1).await
+    });
+}
