@@ -102,7 +102,7 @@ impl Guard {
     /// # Cancel safety
     /// As `work`; the guard is untouched.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        let mut ended = pin!(ended(Arc::clone(self.keeper()), Arc::clone(&self.held)));
+        let mut ended = pin!(self.ended());
         let mut work = pin!(work);
         poll_fn(|context| {
             if let Poll::Ready(reason) = ended.as_mut().poll(context) {
@@ -176,6 +176,11 @@ impl Guard {
     /// # Cancel safety
     /// A release that was begun is finished in the background.
     pub async fn release(self) -> Result<LeaseReleased> {
+        self.end().await
+    }
+
+    /// As [`release`](Guard::release), for a guard that others hold too.
+    pub(crate) async fn end(&self) -> Result<LeaseReleased> {
         match self.keeper().finish(&self.held) {
             Verdict::Held(_) => {}
             Verdict::Released
@@ -198,6 +203,15 @@ impl Guard {
         let lease = self.held.lease.clone();
         self.keeper().finish(&self.held);
         lease
+    }
+
+    /// Ends when the hold does, with the reason if it was lost.
+    pub(crate) fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
+        ended(Arc::clone(self.keeper()), Arc::clone(&self.held))
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     pub(crate) fn verdict(&self) -> Verdict {

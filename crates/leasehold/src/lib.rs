@@ -20,6 +20,7 @@
 //! - [`Acquiring`] is the builder that every kind of lock shares.
 //! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
 //!   lost.
+//! - [`Election`] is a candidate for a name: of many, one leads.
 //!
 //! A lock on a lease can be lost at any time: the process may be paused, the store may go away. What that
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
@@ -29,6 +30,7 @@ mod acquiring;
 mod attempt;
 mod call;
 mod connect;
+mod election;
 mod events;
 mod group;
 mod guard;
@@ -41,6 +43,7 @@ mod telemetry;
 mod waiting;
 
 pub use acquiring::{Acquiring, Keepalive};
+pub use election::{Candidate, Election, Leadership, Standing, Transition, Transitions};
 pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;

@@ -11,6 +11,7 @@ use leasehold_driver::SystemClock;
 use tokio::sync::{OnceCell, watch};
 
 use crate::acquiring::{Acquiring, What};
+use crate::election::Seats;
 use crate::group::Group;
 use crate::guard::Guard;
 use crate::keeper::Keeper;
@@ -28,6 +29,7 @@ pub struct Locker(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) note: Note,
+    pub(crate) seats: Arc<Seats>,
     health: OnceCell<Health>,
     closed: watch::Sender<bool>,
 }
@@ -78,6 +80,7 @@ impl LockerBuilder {
         Locker(Arc::new(Inner {
             keeper: Arc::new(keeper),
             note: self.note.unwrap_or_else(this_process),
+            seats: Arc::default(),
             health: OnceCell::new(),
             closed: watch::Sender::new(false),
         }))
