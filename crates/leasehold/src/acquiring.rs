@@ -2,7 +2,7 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
@@ -12,9 +12,10 @@ use leasehold_core::{
 
 use tracing::Instrument;
 
+use crate::attempt::Tried;
 use crate::guard::Guard;
 use crate::locker::{Inner, Locker};
-use crate::waiting;
+use crate::waiting::{self, Order};
 
 /// A lock that is being asked for: set what is wanted, then await it, or [`take`](Self::take) it where the
 /// caller [blocks](crate::blocking).
@@ -61,20 +62,21 @@ pub enum Keepalive {
 }
 
 /// What is locked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum What {
     Keys(Vec<Key>),
     Claims(Claims),
     Resume(Box<Lease>),
 }
 
+#[derive(Clone)]
 pub(crate) struct Options {
     pub(crate) what: What,
     /// `None` where it was not asked for.
     pub(crate) mode: Option<Mode>,
     pub(crate) ttl: Option<Ttl>,
     pub(crate) wait: Wait,
-    pub(crate) backoff: Option<Box<dyn Backoff>>,
+    pub(crate) backoff: Option<Pauses>,
     pub(crate) keepalive: Keepalive,
     pub(crate) min_hold: Duration,
     pub(crate) max_hold: Option<Duration>,
@@ -84,7 +86,27 @@ pub(crate) struct Options {
     pub(crate) label: Option<Arc<str>>,
     pub(crate) lease_id: Option<LeaseId>,
     pub(crate) fenced: bool,
+    pub(crate) witness: Option<Witness>,
 }
+
+/// The caller's own back-off; clones share its state.
+#[derive(Clone)]
+pub(crate) struct Pauses(Arc<Mutex<dyn Backoff>>);
+
+impl Pauses {
+    pub(crate) fn new(backoff: impl Backoff) -> Self {
+        Self(Arc::new(Mutex::new(backoff)))
+    }
+}
+
+impl Backoff for Pauses {
+    fn next(&mut self, retry: u32) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next(retry)
+    }
+}
+
+/// Is told what each try came to.
+pub(crate) type Witness = Arc<dyn Fn(&Tried) + Send + Sync>;
 
 impl Options {
     pub(crate) fn of(what: What, wait: Wait) -> Self {
@@ -103,6 +125,7 @@ impl Options {
             label: None,
             lease_id: None,
             fenced: false,
+            witness: None,
         }
     }
 }
@@ -147,7 +170,7 @@ impl<T> Acquiring<T> {
 
     /// Sets the pauses between tries; used as given, and instead of the store's wake-ups' slow poll.
     pub fn backoff(self, backoff: impl Backoff) -> Self {
-        self.set(Ok::<_, Error>(Box::new(backoff)), |options, backoff| {
+        self.set(Ok::<_, Error>(Pauses::new(backoff)), |options, backoff| {
             options.backoff = Some(backoff);
         })
     }
@@ -221,6 +244,16 @@ impl<T> Acquiring<T> {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
     }
 
+    /// Tells `witness` what each try came to.
+    pub(crate) fn witness(self, witness: Witness) -> Self {
+        self.set(Ok::<_, Error>(witness), |options, witness| options.witness = Some(witness))
+    }
+
+    /// What is asked for, checked before anything is sent (C11).
+    pub(crate) fn order(&self) -> Result<Order> {
+        Order::new(&self.inner, self.options.clone()?)
+    }
+
     async fn acquire(self) -> Result<Guard> {
         let options = self.options?;
         let span = tracing::debug_span!(
@@ -285,6 +318,12 @@ impl IntoFuture for Acquiring<Option<Guard>> {
 fn is_contention(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Held | ErrorKind::TimedOut)
         && error.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held))
+}
+
+impl<T> Clone for Acquiring<T> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), options: self.options.clone(), gives: PhantomData }
+    }
 }
 
 impl<T> fmt::Debug for Acquiring<T> {

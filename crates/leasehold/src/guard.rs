@@ -96,11 +96,6 @@ impl Guard {
         self.held.nodes()
     }
 
-    /// Ends when the hold does, with the reason if it was lost.
-    pub(crate) fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
-        ended(Arc::clone(self.keeper()), Arc::clone(&self.held))
-    }
-
     /// What happens to the lease from now on (F14).
     pub fn events(&self) -> Events {
         Events::new(self.held.subscribe())
@@ -189,6 +184,11 @@ impl Guard {
     /// # Cancel safety
     /// A release that was begun is finished in the background.
     pub async fn release(self) -> Result<ReleaseReport> {
+        self.end().await
+    }
+
+    /// As [`release`](Guard::release), for a guard that others hold too.
+    pub(crate) async fn end(&self) -> Result<ReleaseReport> {
         let unasked = match self.keeper().finish(&self.held) {
             Verdict::Held(_) => None,
             Verdict::Released
@@ -214,6 +214,15 @@ impl Guard {
         let lease = self.held.lease.clone();
         self.keeper().finish(&self.held);
         lease
+    }
+
+    /// Ends when the hold does, with the reason if it was lost.
+    pub(crate) fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
+        ended(Arc::clone(self.keeper()), Arc::clone(&self.held))
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
     }
 
     pub(crate) fn verdict(&self) -> Verdict {

@@ -21,6 +21,7 @@
 //! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
 //!   lost.
 //! - [`blocking`] is all of this for callers without async.
+//! - [`Election`] is a candidate for a name: of many, one leads.
 //!
 //! A lock on a lease can be lost at any time: the process may be paused, the store may go away. What that
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
@@ -31,6 +32,7 @@ mod attempt;
 pub mod blocking;
 mod call;
 mod connect;
+mod election;
 mod events;
 mod group;
 mod guard;
@@ -45,6 +47,7 @@ mod telemetry;
 mod waiting;
 
 pub use acquiring::{Acquiring, Keepalive};
+pub use election::{Candidate, Election, Leadership, Standing, Transition, Transitions};
 pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;

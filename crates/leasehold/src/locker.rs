@@ -12,6 +12,7 @@ use tokio::sync::{OnceCell, watch};
 
 use crate::acquiring::{Acquiring, What};
 use crate::blocking::Thread;
+use crate::election::Seats;
 use crate::group::Group;
 use crate::guard::Guard;
 use crate::keeper::Keeper;
@@ -29,6 +30,7 @@ pub struct Locker(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) note: Note,
+    pub(crate) seats: Arc<Seats>,
     health: OnceCell<Health>,
     closed: watch::Sender<bool>,
     /// Where the calls of blocking callers run; started by the first of them.
@@ -81,6 +83,7 @@ impl LockerBuilder {
         Locker(Arc::new(Inner {
             keeper: Arc::new(keeper),
             note: self.note.unwrap_or_else(this_process),
+            seats: Arc::default(),
             health: OnceCell::new(),
             closed: watch::Sender::new(false),
             thread: OnceLock::new(),

@@ -1,18 +1,20 @@
 //! From the builder to the guard: tries, pauses, the line, the time-out (F1).
 
 mod order;
+mod poll;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    Backoff, Clock, Effect, Error, ErrorKind, Exponential, Key, Lease, LeaseId, LeaseRenewed,
-    LostReason, Random, Record, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
+    Backoff, Clock, Effect, Error, ErrorKind, Key, Lease, LeaseId, LeaseRenewed, LostReason,
+    Random, Record, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
 };
 
 pub(crate) use self::order::Order;
-use crate::acquiring::Options;
+pub(crate) use self::poll::{pushed_poll, usual_backoff};
+use crate::acquiring::{Options, Pauses};
 use crate::attempt::{Tried, attempt};
 use crate::guard::Guard;
 use crate::held::{Held, Verdict, renewal};
@@ -21,9 +23,6 @@ use crate::keeper::Releasing;
 use crate::line::Place;
 use crate::locker::{Inner, Locker};
 use crate::telemetry;
-
-/// How often a waiter looks by itself although the store would wake it.
-const PUSHED_POLL: Duration = Duration::from_secs(10);
 
 /// Asks for a lock until it is granted or the wait is over.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Options) -> Result<Guard> {
@@ -124,7 +123,7 @@ enum Pause {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(inner: &'a Arc<Inner>, order: Order, backoff: Option<Box<dyn Backoff>>) -> Self {
+    fn new(inner: &'a Arc<Inner>, order: Order, backoff: Option<Pauses>) -> Self {
         let started = inner.keeper.clock.now();
         let at = match order.wait {
             Wait::UpTo(limit) => Some(started.saturating_add(limit)),
@@ -132,10 +131,10 @@ impl<'a> Waiting<'a> {
         };
         let time_out = TimeOut { clock: Arc::clone(&inner.keeper.clock), at };
         let own_backoff = backoff.is_some();
-        let backoff = backoff.unwrap_or_else(|| {
-            let first = Duration::from_millis(10);
-            Box::new(Exponential::new(first).with_cap(Duration::from_secs(1)))
-        });
+        let backoff: Box<dyn Backoff> = match backoff {
+            Some(own) => Box::new(own),
+            None => Box::new(usual_backoff()),
+        };
         Self {
             inner,
             order,
@@ -238,6 +237,9 @@ impl<'a> Waiting<'a> {
         let request = self.order.request(id.clone(), keeper.clock.now());
         let tried = attempt(keeper, request, Arc::clone(&named), limit).await;
         telemetry::tried(keeper.can.name, self.order.label(), &tried);
+        if let Some(witness) = &self.order.witness {
+            witness(&tried);
+        }
         match tried {
             Tried::Granted { granted, sent } => {
                 let now = keeper.clock.now();
@@ -326,8 +328,7 @@ impl<'a> Waiting<'a> {
         let pushed =
             self.wakeups.is_some() && !self.own_backoff && matches!(miss.cause, WaitCause::Held);
         let poll = if pushed {
-            let fifth = PUSHED_POLL / 5;
-            Some(PUSHED_POLL - fifth / 2 + self.random.up_to(fifth))
+            Some(pushed_poll(&mut self.random))
         } else {
             let retry = self.pauses;
             self.pauses = self.pauses.saturating_add(1);

@@ -7,7 +7,7 @@ use leasehold_core::{
     Result, Ttl, Wait,
 };
 
-use crate::acquiring::{Keepalive, Options, What};
+use crate::acquiring::{Keepalive, Options, What, Witness};
 use crate::held::{Held, Plan};
 use crate::ids::Named;
 use crate::locker::Inner;
@@ -30,7 +30,8 @@ pub(crate) struct Order {
     pub(crate) ttl: Ttl,
     min_hold: Duration,
     max_hold: Option<Duration>,
-    owner: Option<Owner>,
+    pub(crate) witness: Option<Witness>,
+    pub(crate) owner: Option<Owner>,
 }
 
 impl Order {
@@ -90,6 +91,7 @@ impl Order {
             max_hold: options.max_hold,
             owner: options.owner.or(resuming.as_ref().and_then(|lease| lease.owner.clone())),
             resuming,
+            witness: options.witness,
         };
         order.admit(&keeper.can, options.fenced)?;
         Ok(order)

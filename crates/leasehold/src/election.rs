@@ -1,0 +1,218 @@
+//! Of many candidates for a name, one leads: the one recipe over [`Locker`].
+
+mod candidacy;
+mod candidate;
+mod leadership;
+mod observer;
+mod seat;
+mod stand;
+mod transition;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Backoff, Error, Key, LeaseId, Mode, Owner, Record, Result, Ttl, Wait};
+use tokio::runtime::Handle;
+
+pub use self::candidate::{Candidate, Standing};
+pub use self::leadership::Leadership;
+use self::observer::Observer;
+pub(crate) use self::seat::Seats;
+pub use self::transition::{Transition, Transitions};
+use crate::acquiring::{Acquiring, Pauses, What};
+use crate::guard::Guard;
+use crate::locker::Locker;
+
+/// One candidate for one name: set what is wanted, then [`campaign`](Election::campaign) once or
+/// [`spawn`](Election::spawn) it for ever. Made by [`Locker::election`].
+///
+/// Leading is holding the exclusive lock whose key is the name, on a lease that renews itself. So at most one
+/// candidate believes by its own clock that it leads (on a store of level L1), its
+/// [`token`](Leadership::token) is larger than that of every earlier leader, and everything said of a
+/// [`Guard`] holds: a leader that cannot renew steps down at its own deadline, told by nobody.
+///
+/// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is
+/// sent. Who is elected next is not promised: whoever asks first when the name is free.
+///
+/// The first wrong argument is kept and is the error of the first call that needs it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+/// use std::time::Duration;
+///
+/// let election = locks.election("scheduler").id("node-3").ttl(Duration::from_secs(10));
+/// let leadership = election.campaign().await?;
+/// assert!(leadership.is_leader());
+/// leadership.run(async { /* work; dropped if the leadership is lost */ }).await?;
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "nobody stands until campaign() or spawn() is called"]
+pub struct Election {
+    locks: Locker,
+    name: Result<Key>,
+    backoff: Option<Pauses>,
+    campaign: Acquiring<Guard>,
+}
+
+impl Locker {
+    /// Describes a candidate for `name`, which is the key that its leader locks. Nothing is sent.
+    pub fn election<K: TryInto<Key, Error: Into<Error>>>(&self, name: K) -> Election {
+        let name = name.try_into().map_err(Into::into);
+        let what = name.clone().map(|name| What::Keys(vec![name]));
+        let campaign = Acquiring::new(self, what).wait(Wait::Forever);
+        let election = Election { locks: self.clone(), name, backoff: None, campaign };
+        match LeaseId::mint() {
+            Ok(random) => election.id(random.to_string().as_str()),
+            Err(error) => Election { name: Err(error), ..election },
+        }
+    }
+}
+
+impl Election {
+    /// Sets the id of this candidate, for people: it is the [`Owner`] of the lease while it leads. By default
+    /// random. It is never an identity; two candidates of one id exclude each other like any others.
+    pub fn id<O: TryInto<Owner, Error: Into<Error>>>(self, id: O) -> Self {
+        self.with(|campaign| campaign.owner(id))
+    }
+
+    /// Sets how long a leader that has died keeps the others waiting; by default 30 s. A living one renews.
+    pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
+        self.with(|campaign| campaign.ttl(ttl))
+    }
+
+    /// Sets how long [`campaign`](Election::campaign) waits; by default, and always for a spawned candidate,
+    /// for ever.
+    pub fn wait(self, wait: impl Into<Wait>) -> Self {
+        self.with(|campaign| campaign.wait(wait))
+    }
+
+    /// Sets the pauses between tries, and between the looks of an observer; used as given, and instead of the
+    /// store's wake-ups' slow poll. A candidate ends when they do.
+    pub fn backoff(mut self, backoff: impl Backoff) -> Self {
+        let pauses = Pauses::new(backoff);
+        self.backoff = Some(pauses.clone());
+        self.with(|campaign| campaign.backoff(pauses))
+    }
+
+    /// Keeps the name taken in the store for this much longer than the leader believes, so that what it began
+    /// before it was lost can end. Resigning is not delayed.
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        self.with(|campaign| campaign.lock_delay(delay))
+    }
+
+    /// Ends each leadership after this long, so that a leader that hangs is not renewed for ever.
+    pub fn max_hold(self, max: Duration) -> Self {
+        self.with(|campaign| campaign.max_hold(max))
+    }
+
+    /// Sets the comment that others see beside host, process id and program.
+    pub fn comment(self, comment: &str) -> Self {
+        self.with(|campaign| campaign.comment(comment))
+    }
+
+    /// Sets the `label` of this candidate's metrics; a few distinct ones, never a name.
+    pub fn label(self, label: &str) -> Self {
+        self.with(|campaign| campaign.label(label))
+    }
+
+    /// Demands a token: `Unsupported` on a store that has none.
+    pub fn fenced(self) -> Self {
+        self.with(Acquiring::fenced)
+    }
+
+    /// Waits until this candidate is elected, once. It stands in the line of its [`Locker`] and tries when
+    /// the store says that the name may be free, when the leader's term is over, or after the usual pauses
+    /// (F1). The future does not borrow the election.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already; else as
+    /// [`Acquiring`].
+    ///
+    /// # Cancel safety
+    /// Dropped, it stands no more, and leaves nothing beyond one term: what was won meanwhile is released in
+    /// the background (F6).
+    pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
+        let Self { locks, name, campaign, .. } = self.clone();
+        async move {
+            let seat = locks.0.seats.take(&locks, &name?)?;
+            Ok(Leadership::seated(campaign.await?, seat))
+        }
+    }
+
+    /// Stands in the background, again after each loss, until `shutdown` ends. The first try is made at once.
+    ///
+    /// When `shutdown` ends, the candidate resigns; [`Candidate::ended`] ends when the store has answered
+    /// that, or after the limit of one operation. The handle may be dropped: the candidate stands on.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already;
+    /// `Unsupported` for what the store cannot do; `Unexpected` outside a tokio runtime.
+    pub fn spawn(&self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<Candidate> {
+        let campaign = self.campaign.clone().wait(Wait::Forever);
+        let order = campaign.order()?;
+        let runtime = Handle::try_current().map_err(|e| {
+            Error::unexpected("a candidate needs a tokio runtime to stand on; spawn it inside one")
+                .with_source(e)
+        })?;
+        let seat = self.locks.0.seats.take(&self.locks, self.name()?)?;
+        let candidacy = Arc::new(candidacy::Candidacy::new(self.locks.clone(), &order)?);
+        runtime.spawn(stand::stand(Arc::clone(&candidacy), campaign, seat, shutdown));
+        Ok(Candidate::new(candidacy))
+    }
+
+    /// Asks the store who leads: the lease's id, the candidate's id as its owner, who that is for people, how
+    /// long ago it was elected and last renewed, and what remains. `None` if nobody leads, that is, also if
+    /// the last leader's term is over.
+    ///
+    /// # Errors
+    /// As [`Locker::status`].
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn leader(&self) -> Result<Option<Record>> {
+        leader_of(&self.locks, self.name()?).await
+    }
+
+    /// Watches who leads without standing: first what is found, then each change.
+    ///
+    /// Where the store can push, it is asked when it says that the name may be free and when the leader's
+    /// term is over, else every 10 s; where it cannot, after the same pauses as those of a candidate, at most
+    /// 1 s apart. Leaders that come and go between two looks are not seen.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong argument.
+    pub fn observe(&self) -> Result<Transitions> {
+        let name = self.name()?.clone();
+        Ok(Transitions::observed(Observer::new(self.locks.clone(), name, self.backoff.clone())))
+    }
+
+    fn name(&self) -> Result<&Key> {
+        self.name.as_ref().map_err(Clone::clone)
+    }
+
+    fn with(mut self, set: impl FnOnce(Acquiring<Guard>) -> Acquiring<Guard>) -> Self {
+        self.campaign = set(self.campaign);
+        self
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The live record of who leads.
+async fn leader_of(locks: &Locker, name: &Key) -> Result<Option<Record>> {
+    Ok(locks.status(name.clone()).await?.into_iter().find(leads))
+}
+
+/// True of a holder in exclusive mode; what a lease left taken behind it leads nobody.
+fn leads(record: &Record) -> bool {
+    record.mode == Mode::Exclusive && !record.kept
+}

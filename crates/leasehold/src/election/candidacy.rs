@@ -1,0 +1,271 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{
+    Error, Key, LostReason, Mode, Note, Owner, Record, RecordTerm, Remaining, Result, Ttl, Why,
+};
+use tokio::sync::{broadcast, watch};
+
+use super::candidate::Standing;
+use super::observer::identity;
+use super::transition::{LAG, Transition, Transitions};
+use super::{Leadership, leads};
+use crate::attempt::Tried;
+use crate::held::Verdict;
+use crate::locker::Locker;
+use crate::waiting::Order;
+
+/// What a spawned candidate and its handles share.
+pub(super) struct Candidacy {
+    pub(super) locks: Locker,
+    pub(super) id: Owner,
+    pub(super) ttl: Ttl,
+    name: Key,
+    note: Note,
+    view: watch::Sender<View>,
+    iterations: AtomicU64,
+    /// Sent while `view` is locked for writing, so that who subscribes while it reads misses nothing.
+    transitions: broadcast::Sender<Option<Transition>>,
+    rounds: broadcast::Sender<Option<bool>>,
+}
+
+/// Where it stands.
+#[derive(Default)]
+pub(super) struct View {
+    pub(super) leadership: Option<Arc<Leadership>>,
+    /// It shall be paused.
+    pub(super) paused: bool,
+    /// It is paused: nothing is held or asked for.
+    pub(super) rests: bool,
+    pub(super) ended: Option<Result<()>>,
+    /// Who led instead of it at the last try; `None` if none was answered since it stands or last led.
+    other: Option<Seen>,
+}
+
+/// A sight of somebody else, or of nobody.
+struct Seen {
+    leader: Option<Record>,
+    at: Duration,
+}
+
+impl Seen {
+    /// Who it was, as far as that can still be so.
+    fn aged(&self, now: Duration) -> Option<Record> {
+        let mut leader = self.leader.clone()?;
+        let since = now.saturating_sub(self.at);
+        if let Remaining::For(left) = leader.remaining() {
+            let left = left.checked_sub(since).filter(|left| !left.is_zero())?;
+            leader.term = RecordTerm::Live(Remaining::For(left));
+        }
+        leader.age = leader.age.map(|age| age.saturating_add(since));
+        leader.renewed = leader.renewed.map(|renewed| renewed.saturating_add(since));
+        Some(leader)
+    }
+}
+
+impl Candidacy {
+    pub(super) fn new(locks: Locker, order: &Order) -> Result<Self> {
+        let unnamed = || Error::unexpected("a candidate has no id");
+        Ok(Self {
+            locks,
+            id: order.owner.clone().ok_or_else(unnamed)?,
+            ttl: order.ttl,
+            name: order.claims.first().key.clone(),
+            note: order.plan.note.clone(),
+            view: watch::Sender::default(),
+            iterations: AtomicU64::new(0),
+            transitions: broadcast::Sender::new(LAG),
+            rounds: broadcast::Sender::new(LAG),
+        })
+    }
+
+    pub(super) fn name(&self) -> &Key {
+        &self.name
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.locks.0.keeper.clock.now()
+    }
+
+    pub(super) fn iterations(&self) -> u64 {
+        self.iterations.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn view(&self) -> watch::Ref<'_, View> {
+        self.view.borrow()
+    }
+
+    /// Ends with what `pick` finds, now or after a change.
+    pub(super) async fn until<T>(&self, mut pick: impl FnMut(&View) -> Option<T>) -> T {
+        let mut view = self.view.subscribe();
+        loop {
+            if let Some(found) = pick(&view.borrow_and_update()) {
+                return found;
+            }
+            // The sender lives as long as this does.
+            let changed = view.changed().await.is_ok();
+            debug_assert!(changed, "the sender is ours");
+        }
+    }
+
+    /// Wishes it paused or not; fails if it has ended.
+    pub(super) fn wish(&self, paused: bool) -> Result<()> {
+        self.running()?;
+        self.view.send_if_modified(|view| std::mem::replace(&mut view.paused, paused) != paused);
+        Ok(())
+    }
+
+    pub(super) fn rests(&self, rests: bool) {
+        self.view.send_modify(|view| view.rests = rests);
+    }
+
+    /// Fails unless it stands, leads or is paused.
+    pub(super) fn running(&self) -> Result<()> {
+        self.running_in(&self.view())
+    }
+
+    pub(super) fn running_in(&self, view: &View) -> Result<()> {
+        match &view.ended {
+            None => Ok(()),
+            Some(Ok(())) => Err(self.not_running()),
+            Some(Err(error)) => Err(self.not_running().with_source(error.clone())),
+        }
+    }
+
+    fn not_running(&self) -> Error {
+        Error::invalid_input(format!(
+            "the candidate {} for {:?} is not running any more; spawn another",
+            self.id, self.name
+        ))
+    }
+
+    /// Where it stands, without asking anybody.
+    pub(super) fn standing(&self) -> Standing {
+        let now = self.now();
+        let view = self.view();
+        match view.leadership.as_ref().filter(|leadership| leadership.is_leader()) {
+            Some(leadership) => {
+                Standing::new(true, leadership.token(), Some(self.own_record(leadership, now)))
+            }
+            None => {
+                let other = view.other.as_ref().and_then(|seen| seen.aged(now));
+                Standing::new(false, None, other)
+            }
+        }
+    }
+
+    fn own_record(&self, leadership: &Leadership, now: Duration) -> Record {
+        let guard = leadership.guard();
+        let term = RecordTerm::Live(guard.remaining());
+        let mut record = Record::new(self.name.clone(), Mode::Exclusive, term);
+        record.id = Some(guard.lease().id.clone());
+        record.token = leadership.token();
+        record.owner = Some(self.id.clone());
+        record.note = self.note.clone();
+        record.age = Some(now.saturating_sub(guard.held().started));
+        record
+    }
+
+    /// Its transitions from now on, and where it stands now.
+    pub(super) fn transitions(&self) -> Transitions {
+        let view = self.view();
+        if let Some(ended) = &view.ended {
+            return Transitions::of_candidate(ended.clone().err().map(Transition::Failed), None);
+        }
+        let receiver = self.transitions.subscribe();
+        let known = match (&view.leadership, &view.other) {
+            (Some(leadership), _) => Some(Transition::Gained { token: leadership.token() }),
+            (None, Some(seen)) => Some(Transition::Changed(seen.aged(self.now()).map(Box::new))),
+            (None, None) => None,
+        };
+        Transitions::of_candidate(known, Some(receiver))
+    }
+
+    /// Its rounds from now on; `None` if it has ended.
+    pub(super) fn rounds(&self) -> Option<broadcast::Receiver<Option<bool>>> {
+        let view = self.view();
+        view.ended.is_none().then(|| self.rounds.subscribe())
+    }
+
+    /// A round is over: it leads, somebody else does, or nobody can tell.
+    pub(super) fn round(&self, leads: Option<bool>) {
+        self.iterations.fetch_add(1, Ordering::Relaxed);
+        if let Some(leads) = leads {
+            tell(&self.rounds, Some(leads));
+        }
+    }
+
+    /// Learns from a try of its campaign.
+    pub(super) fn tried(&self, tried: &Tried) {
+        match tried {
+            // It leads when its guard is handed out, and not before.
+            Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
+            Tried::Refused(refused) => match &refused.why {
+                Why::Held(holder) => {
+                    let leader = holder.as_deref().filter(|record| leads(record));
+                    self.saw(leader.cloned());
+                    self.round((leader.is_some() || holder.is_none()).then_some(false));
+                }
+                Why::Busy | Why::Queued => self.round(None),
+            },
+        }
+    }
+
+    fn saw(&self, leader: Option<Record>) {
+        let seen = Seen { leader, at: self.now() };
+        self.view.send_modify(|view| {
+            let who = |seen: &Seen| seen.leader.as_ref().map(identity);
+            if view.other.as_ref().map(who) != Some(who(&seen)) {
+                let leader = seen.leader.clone().map(Box::new);
+                tell(&self.transitions, Some(Transition::Changed(leader)));
+            }
+            view.other = Some(seen);
+        });
+    }
+
+    pub(super) fn gained(&self, leadership: &Arc<Leadership>) {
+        self.view.send_modify(|view| {
+            view.leadership = Some(Arc::clone(leadership));
+            view.other = None;
+            tell(&self.transitions, Some(Transition::Gained { token: leadership.token() }));
+        });
+        tell(&self.rounds, Some(true));
+    }
+
+    /// Its leadership has ended; true if that was its own wish.
+    pub(super) fn over(&self, leadership: &Leadership) -> bool {
+        let lost: Option<LostReason> = match leadership.guard().verdict() {
+            Verdict::Lost { reason, .. } => Some(reason),
+            Verdict::Released | Verdict::Held(_) => None,
+        };
+        let wished = lost.is_none();
+        self.view.send_modify(|view| {
+            view.leadership = None;
+            tell(&self.transitions, Some(lost.map_or(Transition::Resigned, Transition::Lost)));
+        });
+        wished
+    }
+
+    /// Nothing follows.
+    pub(super) fn end(&self, outcome: Result<()>) {
+        self.view.send_if_modified(|view| {
+            if view.ended.is_some() {
+                return false;
+            }
+            view.leadership = None;
+            if let Err(error) = &outcome {
+                tell(&self.transitions, Some(Transition::Failed(error.clone())));
+            }
+            tell(&self.transitions, None);
+            tell(&self.rounds, None);
+            view.ended = Some(outcome);
+            true
+        });
+    }
+}
+
+fn tell<T>(listeners: &broadcast::Sender<T>, news: T) {
+    // Nobody listening is no failure.
+    listeners.send(news).map(drop).unwrap_or_default();
+}

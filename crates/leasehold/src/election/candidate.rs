@@ -1,0 +1,192 @@
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use leasehold_core::{FencingToken, Key, Owner, Record, Result, Ttl};
+
+use super::candidacy::Candidacy;
+use super::transition::{Transitions, next_of};
+use super::{Leadership, leader_of};
+
+/// A candidate that stands in the background, again after each loss; see [`Election::spawn`].
+///
+/// Clones are handles of the same candidate. Without any, it stands on until it is shut down.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+/// use tokio::sync::oneshot;
+///
+/// let (stop, stopped) = oneshot::channel::<()>();
+/// let candidate = locks.election("scheduler").spawn(async { drop(stopped.await) })?;
+///
+/// let leadership = candidate.elected().await?;
+/// assert!(candidate.status().leads);
+/// leadership.run(async { /* work */ }).await?;
+///
+/// drop(stop);
+/// candidate.ended().await?; // it has resigned
+/// # Ok(()) }
+/// ```
+///
+/// [`Election::spawn`]: crate::Election::spawn
+#[derive(Clone)]
+pub struct Candidate(Arc<Candidacy>);
+
+/// Where a candidate stands, as it knows without asking anybody.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Standing {
+    /// It leads, by its own clock.
+    pub leads: bool,
+    /// Its token while it leads, where the store has them.
+    pub token: Option<FencingToken>,
+    /// Who leads: itself, or who its last try was refused for, unless that one's term is over since. `None`
+    /// if it knows of nobody; [`Candidate::leader`] asks.
+    pub leader: Option<Record>,
+}
+
+impl Standing {
+    pub(super) fn new(leads: bool, token: Option<FencingToken>, leader: Option<Record>) -> Self {
+        Self { leads, token, leader }
+    }
+}
+
+impl Candidate {
+    pub(super) fn new(candidacy: Arc<Candidacy>) -> Self {
+        Self(candidacy)
+    }
+
+    /// The name it stands for.
+    pub fn name(&self) -> &Key {
+        self.0.name()
+    }
+
+    /// Its own id.
+    pub fn id(&self) -> &Owner {
+        &self.0.id
+    }
+
+    /// How long a leader that has died keeps the others waiting.
+    pub fn ttl(&self) -> Ttl {
+        self.0.ttl
+    }
+
+    /// How many rounds are completed: tries that the store answered or that failed and, while it leads,
+    /// renewals.
+    pub fn iterations(&self) -> u64 {
+        self.0.iterations()
+    }
+
+    /// True while it leads, by this process's clock and without I/O (F4, F5).
+    pub fn is_leader(&self) -> bool {
+        self.0.view().leadership.as_ref().is_some_and(|leadership| leadership.is_leader())
+    }
+
+    /// Its leadership, while it leads.
+    pub fn leadership(&self) -> Option<Arc<Leadership>> {
+        self.0.view().leadership.clone().filter(|leadership| leadership.is_leader())
+    }
+
+    /// Whether it leads, its token, and who leads else, as it last learnt, without I/O.
+    pub fn status(&self) -> Standing {
+        self.0.standing()
+    }
+
+    /// Asks the store who leads; see [`Election::leader`](crate::Election::leader).
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn leader(&self) -> Result<Option<Record>> {
+        self.0.running()?;
+        leader_of(&self.0.locks, self.0.name()).await
+    }
+
+    /// Waits until it leads, now or later.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not running any more.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the candidate stands on.
+    pub async fn elected(&self) -> Result<Arc<Leadership>> {
+        self.0
+            .until(|view| match &view.leadership {
+                Some(leadership) if leadership.is_leader() => Some(Ok(Arc::clone(leadership))),
+                _ => self.0.running_in(view).err().map(Err),
+            })
+            .await
+    }
+
+    /// What changes from now on: gained, lost with the reason, another leader.
+    pub fn observe(&self) -> Transitions {
+        self.0.transitions()
+    }
+
+    /// Calls `each` after every round from now on, until the candidate has ended: with `true` while it leads,
+    /// with `false` while somebody else does; not at all if the store failed.
+    ///
+    /// A reader that lags more than 64 rounds behind misses the oldest.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub fn for_each_round<F: FnMut(bool)>(&self, mut each: F) -> impl Future<Output = ()> + use<F> {
+        let rounds = self.0.rounds();
+        async move {
+            let Some(mut rounds) = rounds else { return };
+            while let Some(leads) = next_of(&mut rounds).await {
+                each(leads);
+            }
+        }
+    }
+
+    /// Stands down until [`resume`](Candidate::resume): resigns if it leads, and does not campaign. Ends when
+    /// the store has answered that, or after the limit of one operation; the release then goes on in the
+    /// background.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not running any more.
+    ///
+    /// # Cancel safety
+    /// May be dropped once it was polled; the candidate is paused all the same.
+    pub async fn pause(&self) -> Result<()> {
+        self.0.wish(true)?;
+        self.0
+            .until(|view| (view.rests || !view.paused || view.ended.is_some()).then_some(()))
+            .await;
+        Ok(())
+    }
+
+    /// Lets it stand again, at once.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is not running any more.
+    pub fn resume(&self) -> Result<()> {
+        self.0.wish(false)
+    }
+
+    /// Ends when the candidate has: after its shutdown, when its last release was answered, or with what
+    /// ended it before.
+    ///
+    /// # Errors
+    /// What no further try can mend: see [`Acquiring`](crate::Acquiring); `Unexpected` if its runtime ended.
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn ended(&self) -> Result<()> {
+        self.0.until(|view| view.ended.clone()).await
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate")
+            .field("name", self.name())
+            .field("id", self.id())
+            .field("leads", &self.is_leader())
+            .finish_non_exhaustive()
+    }
+}

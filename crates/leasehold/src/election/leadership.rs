@@ -1,0 +1,87 @@
+use std::future::Future;
+
+use leasehold_core::{FencingToken, LostReason, Result};
+
+use super::seat::Seat;
+use crate::guard::Guard;
+use crate::release_report::ReleaseReport;
+
+/// The right to lead, for as long as its own clock says so.
+///
+/// It is the [`Guard`] of the election's name, and can be lost at any time like any lease: work inside
+/// [`run`](Leadership::run), or watch [`lost`](Leadership::lost), and give the
+/// [`token`](Leadership::token) to whatever the leader acts upon.
+///
+/// Dropping it releases in the background, best effort and **not immediately**; one of a spawned
+/// [`Candidate`](crate::Candidate) is held by the candidate too, so that dropping it changes nothing.
+#[derive(Debug)]
+#[must_use = "the leadership ends when it is dropped"]
+pub struct Leadership {
+    guard: Guard,
+    #[expect(dead_code, reason = "held, not read")]
+    seat: Option<Seat>,
+}
+
+impl Leadership {
+    /// Of a candidate that campaigned once, and whose seat it now holds.
+    pub(super) fn seated(guard: Guard, seat: Seat) -> Self {
+        seat.elected(guard.held());
+        Self { guard, seat: Some(seat) }
+    }
+
+    /// Of a spawned candidate, which keeps its seat.
+    pub(super) fn spawned(guard: Guard) -> Self {
+        Self { guard, seat: None }
+    }
+
+    /// The fencing token, where the store has them: larger than that of every earlier leader (C7).
+    pub fn token(&self) -> Option<FencingToken> {
+        self.guard.token()
+    }
+
+    /// True until the leadership ends, by this process's clock and without I/O (F4, F5). Once false, for ever
+    /// false.
+    pub fn is_leader(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Ends, with the reason, as soon as the leadership is lost; see [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
+        self.guard.lost()
+    }
+
+    /// Runs `work` for as long as this leads; see [`Guard::run`].
+    ///
+    /// # Errors
+    /// `Lost`, with the reason.
+    ///
+    /// # Cancel safety
+    /// As `work`; the leadership is untouched.
+    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
+        self.guard.run(work).await
+    }
+
+    /// Ends the leadership, so that somebody else can be elected at once, and says what the store answered;
+    /// see [`Guard::release`]. End what the leader does first.
+    ///
+    /// A spawned candidate then stands back for a while (the TTL, at most 2 s), so that others are elected if
+    /// there are any, and stands again; [`Candidate::pause`](crate::Candidate::pause) keeps it from that.
+    ///
+    /// # Errors
+    /// If the store could not be asked. The release then goes on in the background until it is answered or
+    /// the term has passed.
+    ///
+    /// # Cancel safety
+    /// A release that was begun is finished in the background.
+    pub async fn resign(&self) -> Result<ReleaseReport> {
+        self.guard.end().await
+    }
+
+    /// The lock underneath: what remains, its events, a look at the store.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+}

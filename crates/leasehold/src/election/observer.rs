@@ -1,0 +1,139 @@
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_core::{
+    Backoff, FencingToken, Key, LeaseId, Random, Record, Remaining, Result, Store, Wakeups,
+};
+
+use super::{Transition, leader_of};
+use crate::acquiring::Pauses;
+use crate::locker::Locker;
+use crate::waiting::{pushed_poll, usual_backoff};
+
+/// Looks at who leads, without standing.
+pub(super) struct Observer {
+    locks: Locker,
+    name: Key,
+    own_backoff: bool,
+    backoff: Box<dyn Backoff>,
+    random: Random,
+    wakeups: Option<Wakeups>,
+    /// Who led at the last look; `None` before the first.
+    seen: Option<Option<Identity>>,
+    /// Pauses since the last change.
+    pauses: u32,
+    /// When to look next, so that a caller who drops `next` again and again does not put it off.
+    due: Duration,
+    ended: bool,
+}
+
+/// What makes two sights of a leader the same: one grant.
+pub(super) type Identity = (Option<LeaseId>, Option<FencingToken>);
+
+pub(super) fn identity(leader: &Record) -> Identity {
+    (leader.id.clone(), leader.token)
+}
+
+impl Observer {
+    pub(super) fn new(locks: Locker, name: Key, backoff: Option<Pauses>) -> Self {
+        Self {
+            locks,
+            name,
+            own_backoff: backoff.is_some(),
+            backoff: match backoff {
+                Some(own) => Box::new(own),
+                None => Box::new(usual_backoff()),
+            },
+            random: Random::seeded(),
+            wakeups: None,
+            seen: None,
+            pauses: 0,
+            due: Duration::ZERO,
+            ended: false,
+        }
+    }
+
+    /// Ends at the next change; `None` when there will be none.
+    ///
+    /// # Cancel safety
+    /// No change is lost: each look compares with the last.
+    pub(super) async fn next(&mut self) -> Option<Transition> {
+        while !self.ended {
+            self.pause().await;
+            match self.look().await {
+                Ok(leader) => {
+                    let now = self.locks.0.keeper.clock.now();
+                    let seen = Some(leader.as_ref().map(identity));
+                    let news = self.seen != seen;
+                    if news {
+                        self.seen = seen;
+                        self.pauses = 0;
+                    }
+                    self.plan(now, leader.as_ref());
+                    if news {
+                        return Some(Transition::Changed(leader.map(Box::new)));
+                    }
+                }
+                // C10: a store that cannot be asked says nothing of who leads.
+                Err(error) if error.is_retryable() => {
+                    self.plan(self.locks.0.keeper.clock.now(), None);
+                }
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Transition::Failed(error));
+                }
+            }
+        }
+        None
+    }
+
+    /// Asks to be woken before it looks, so that no change falls between the two (C12).
+    async fn look(&mut self) -> Result<Option<Record>> {
+        let keeper = &self.locks.0.keeper;
+        if keeper.can.push && self.wakeups.is_none() {
+            let subscribing = keeper.store.subscribe(std::slice::from_ref(&self.name));
+            match keeper.limited("subscribe", subscribing).await {
+                Ok(wakeups) => self.wakeups = Some(wakeups),
+                Err(error) => tracing::debug!(%error, "no wake-ups; polling instead"),
+            }
+        }
+        leader_of(&self.locks, &self.name).await
+    }
+
+    /// Decides when to look next: at the end of the leader's term at the latest.
+    fn plan(&mut self, now: Duration, leader: Option<&Record>) {
+        // No store says that somebody was elected: while nobody leads, it is looked for.
+        let pause = if self.wakeups.is_some() && !self.own_backoff && leader.is_some() {
+            Some(pushed_poll(&mut self.random))
+        } else {
+            let retry = self.pauses;
+            self.pauses = self.pauses.saturating_add(1);
+            self.backoff.next(retry)
+        };
+        let Some(pause) = pause else {
+            self.ended = true;
+            return;
+        };
+        let pause = match leader.map(Record::remaining) {
+            Some(Remaining::For(left)) => pause.min(left),
+            Some(Remaining::Never) | None => pause,
+        };
+        self.due = now.saturating_add(pause);
+    }
+
+    async fn pause(&mut self) {
+        let due = self.locks.0.keeper.clock.sleep_until(self.due);
+        match &mut self.wakeups {
+            Some(wakeups) => tokio::select! {
+                biased;
+                _ = wakeups.next() => {
+                    // One look answers every hint that came so far.
+                    while wakeups.next().now_or_never().is_some() {}
+                    self.due = Duration::ZERO;
+                }
+                () = due => {}
+            },
+            None => due.await,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Error, Result};
+
+use super::Leadership;
+use super::candidacy::Candidacy;
+use super::seat::Seat;
+use crate::acquiring::Acquiring;
+use crate::events::Event;
+use crate::guard::Guard;
+
+/// How long a candidate that resigned lets others try, at most: twice as long as they pause where the store
+/// does not wake them.
+const STAND_BACK: Duration = Duration::from_secs(2);
+
+/// Stands until `shutdown` ends, or something ends it that no further try can mend.
+pub(super) async fn stand(
+    candidacy: Arc<Candidacy>,
+    campaign: Acquiring<Guard>,
+    seat: Seat,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let ending = Ending { candidacy: Arc::clone(&candidacy), seat: Some(seat) };
+    let witness = Arc::clone(&candidacy);
+    let campaign = campaign.witness(Arc::new(move |tried| witness.tried(tried)));
+    let outcome = candidacy.stand(&campaign, pin!(shutdown)).await;
+    ending.with(outcome);
+}
+
+/// Why a candidate stands down.
+#[derive(PartialEq, Eq)]
+enum Stop {
+    Shutdown,
+    Pause,
+}
+
+impl Candidacy {
+    async fn stand(
+        &self,
+        campaign: &Acquiring<Guard>,
+        mut shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
+    ) -> Result<()> {
+        loop {
+            match self.once(campaign, shutdown.as_mut()).await? {
+                None => continue,
+                Some(Stop::Shutdown) => return Ok(()),
+                Some(Stop::Pause) => self.rests(true),
+            }
+            let stop = tokio::select! {
+                biased;
+                () = &mut shutdown => true,
+                () = self.wished(false) => false,
+            };
+            self.rests(false);
+            if stop {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Campaigns once and leads; `None` if it shall stand again.
+    async fn once(
+        &self,
+        campaign: &Acquiring<Guard>,
+        mut shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
+    ) -> Result<Option<Stop>> {
+        let guard = tokio::select! {
+            biased;
+            stop = self.stopped(shutdown.as_mut()) => {
+                self.settled(self.limit()).await;
+                return Ok(Some(stop));
+            }
+            guard = campaign.clone().into_future() => guard?,
+        };
+        let leadership = Arc::new(Leadership::spawned(guard));
+        self.gained(&leadership);
+        let stop = tokio::select! {
+            biased;
+            stop = self.stopped(shutdown.as_mut()) => Some(stop),
+            () = self.lead(&leadership) => None,
+        };
+        if stop.is_some() {
+            let limit = self.limit();
+            if let Err(error) = leadership.resign().await {
+                tracing::debug!(%error, "a resignation goes on in the background");
+            }
+            self.over(&leadership);
+            self.settled(limit).await;
+            return Ok(stop);
+        }
+        let resigned = self.over(&leadership);
+        let rest = self.ttl.duration().unwrap_or(STAND_BACK).min(STAND_BACK);
+        let until = if resigned { self.now().saturating_add(rest) } else { Duration::ZERO };
+        tokio::select! {
+            biased;
+            stop = self.stopped(shutdown) => {
+                self.settled(self.limit()).await;
+                Ok(Some(stop))
+            }
+            () = self.locks.0.keeper.clock.sleep_until(until) => Ok(None),
+        }
+    }
+
+    /// Ends when the leadership does; each renewal meanwhile is a round.
+    async fn lead(&self, leadership: &Leadership) {
+        let mut events = leadership.guard().events();
+        let mut ended = pin!(leadership.guard().ended());
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut ended => return,
+                Some(event) = events.next() => match event {
+                    Event::Renewed { .. } => self.round(Some(true)),
+                    Event::Failed(_) => self.round(None),
+                    Event::Lost(_) | Event::Stopped => {}
+                },
+            }
+        }
+    }
+
+    /// Ends when it shall stand down.
+    async fn stopped(&self, shutdown: Pin<&mut (impl Future<Output = ()> + Send)>) -> Stop {
+        tokio::select! {
+            biased;
+            () = shutdown => Stop::Shutdown,
+            () = self.wished(true) => Stop::Pause,
+        }
+    }
+
+    async fn wished(&self, paused: bool) {
+        self.until(|view| (view.paused == paused).then_some(())).await;
+    }
+
+    /// Ends when nothing that it asked for is unanswered, or at `limit`.
+    async fn settled(&self, limit: Duration) {
+        if !self.locks.0.keeper.drained(limit).await {
+            tracing::debug!("a candidate stood down before everything was answered");
+        }
+    }
+
+    fn limit(&self) -> Duration {
+        self.now().saturating_add(self.locks.0.keeper.limit)
+    }
+}
+
+/// Says that the candidate has ended, also if its task went with its runtime. The seat is free before that.
+struct Ending {
+    candidacy: Arc<Candidacy>,
+    seat: Option<Seat>,
+}
+
+impl Ending {
+    fn with(mut self, outcome: Result<()>) {
+        self.seat = None;
+        self.candidacy.end(outcome);
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.seat = None;
+        self.candidacy.end(Err(Error::unexpected(
+            "the tokio runtime on which a candidate was spawned has ended",
+        )));
+    }
+}

@@ -1,0 +1,105 @@
+use std::fmt;
+
+use leasehold_core::{Error, FencingToken, LostReason, Record};
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use super::observer::Observer;
+
+/// What changed in an election.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Transition {
+    /// This candidate leads.
+    Gained {
+        /// Its token, where the store has them.
+        token: Option<FencingToken>,
+    },
+    /// This candidate leads no more, and did not wish that.
+    Lost(LostReason),
+    /// This candidate leads no more, by its own wish: it resigned, was paused or shut down.
+    Resigned,
+    /// Somebody else leads, or nobody. The record shows who, and how fresh that is.
+    Changed(Option<Box<Record>>),
+    /// The store can never work like this, or a candidate lost its runtime; nothing follows.
+    Failed(Error),
+}
+
+/// The transitions of one election, and nothing in between: where it stands at the call of `observe`, as far
+/// as that is known, then each change.
+///
+/// A candidate tells of itself and of the leaders that it met; a reader that lags more than 64 transitions
+/// behind misses the oldest, never the last. An [observer](crate::Election::observe) only tells
+/// [`Changed`](Transition::Changed).
+#[derive(Debug)]
+pub struct Transitions(Source);
+
+enum Source {
+    Candidate { known: Option<Transition>, receiver: Option<Receiver> },
+    Observer(Box<Observer>),
+}
+
+/// `None` is sent when the candidate has ended.
+pub(super) type Receiver = broadcast::Receiver<Option<Transition>>;
+
+/// How many transitions a slow reader may lag behind.
+pub(super) const LAG: usize = 64;
+
+impl Transitions {
+    pub(super) fn of_candidate(known: Option<Transition>, receiver: Option<Receiver>) -> Self {
+        Self(Source::Candidate { known, receiver })
+    }
+
+    pub(super) fn observed(observer: Observer) -> Self {
+        Self(Source::Observer(Box::new(observer)))
+    }
+
+    /// The next transition; `None` when the candidate has ended, or after [`Transition::Failed`].
+    ///
+    /// # Cancel safety
+    /// No transition is lost if the future is dropped.
+    pub async fn next(&mut self) -> Option<Transition> {
+        match &mut self.0 {
+            Source::Candidate { known, receiver } => match known.take() {
+                Some(known) => Some(known),
+                None => {
+                    let next = next_of(receiver.as_mut()?).await;
+                    if next.is_none() {
+                        *receiver = None;
+                    }
+                    next
+                }
+            },
+            Source::Observer(observer) => observer.next().await,
+        }
+    }
+
+    /// Calls `each` with every transition; ends when [`next`](Transitions::next) has no more.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub async fn for_each(mut self, mut each: impl FnMut(Transition)) {
+        while let Some(transition) = self.next().await {
+            each(transition);
+        }
+    }
+}
+
+/// What a candidate tells next, `None` when it has ended.
+pub(super) async fn next_of<T: Clone>(receiver: &mut broadcast::Receiver<Option<T>>) -> Option<T> {
+    loop {
+        match receiver.recv().await {
+            Ok(told) => return told,
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return None,
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Candidate { .. } => "of a candidate",
+            Self::Observer(_) => "observed",
+        })
+    }
+}
