@@ -16,7 +16,7 @@ use leasehold::{
     LeaseReleased, Level, List, LocalStore, LostReason, ManualClock, Mode, Record, Remaining,
     Result, Target, Wait,
 };
-use support::{Fault, Flaky, ms, secs};
+use support::{Fault, Flaky, Sent, ms, secs};
 use tokio::runtime::{Builder, Runtime};
 
 /// Longer than anything takes, also on a busy machine.
@@ -444,6 +444,24 @@ fn the_thread_ends_with_the_last_handle_and_not_before_its_work_is_done() {
     drop(guard);
     ended.recv_timeout(LONG).expect("the thread ends");
     assert!(!others.is_held("k").unwrap(), "what was left behind is done first");
+}
+
+#[test]
+fn the_thread_ends_although_the_runtime_that_was_to_release_has_ended() {
+    let (store, _, others) = store();
+    let (locks, runtime) = (store.locks(), multi_thread());
+    let guard = runtime.block_on(async { locks.lock("k").ttl(secs(3_600)).await.unwrap() });
+    let id = guard.lease().id.clone();
+    let blocks = Locker::from(locks);
+    let ended = end_of_thread(&blocks);
+    store.on_release([Fault::Hang]);
+    drop(guard);
+    runtime.block_on(store.until(|log| log.contains(&Sent::Release(vec![id.clone()]))));
+    drop(blocks);
+    assert!(ended.recv_timeout(ms(300)).is_err(), "there is work left");
+    drop(runtime);
+    ended.recv_timeout(LONG).expect("the thread ends");
+    assert!(!others.is_held("k").unwrap());
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub(crate) struct Thread {
     end: oneshot::Sender<Arc<Keeper>>,
 }
 
+/// How often a thread that is to end sees that somebody does what is left.
+const LOOK: Duration = Duration::from_secs(1);
+
 thread_local! {
     /// This thread serves blocking callers.
     static SERVES: Cell<bool> = const { Cell::new(false) };
@@ -39,8 +42,8 @@ impl Thread {
             .name("leasehold".to_owned())
             .spawn(move || serve(&started, ended))
             .map_err(no_thread)?;
-        let lost = |_| no_thread(io::Error::other("it ended at once"));
-        let runtime = starting.recv().map_err(lost)?.map_err(no_thread)?;
+        let ended_at_once = |_| no_thread(io::Error::other("it ended at once"));
+        let runtime = starting.recv().map_err(ended_at_once)?.map_err(no_thread)?;
         Ok(Self { runtime, process: std::process::id(), end })
     }
 
@@ -101,7 +104,8 @@ fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receive
     started.send(Ok(runtime.handle().clone())).unwrap_or_default();
     runtime.block_on(async {
         if let Ok(keeper) = ended.await {
-            keeper.drained(Duration::MAX).await;
+            // Looked at now and then: the Keeper's own runtime, if it is another, may end before its work.
+            while !keeper.drained(keeper.clock.now().saturating_add(LOOK)).await {}
         }
     });
 }
