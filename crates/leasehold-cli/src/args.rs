@@ -55,6 +55,8 @@ pub(crate) enum Command {
     List(ListArgs),
     /// Show who holds one key
     Status(StatusArgs),
+    /// Show who leads in an election
+    Leader(LeaderArgs),
     /// End the leases on a key by force
     Break(BreakArgs),
     /// Remove what has expired
@@ -88,6 +90,26 @@ pub(crate) struct StatusArgs {
     /// The key
     #[arg(value_parser = values::key())]
     pub(crate) key: Key,
+}
+
+/// Show who leads in an election.
+///
+/// The leader is the holder of the lock NAME. With --watch, what is found first and then each change is
+/// shown, until a signal ends it; leaders that come and go between two looks are not seen.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold leader scheduler
+  leasehold leader scheduler --watch
+  leasehold leader scheduler --json | jq -r .leader.owner")]
+pub(crate) struct LeaderArgs {
+    /// The name of the election
+    #[arg(value_parser = values::key())]
+    pub(crate) name: Key,
+
+    /// Go on, and show each change
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 /// End the leases on a key by force.

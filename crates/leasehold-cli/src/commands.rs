@@ -2,12 +2,14 @@
 
 mod break_by_force;
 mod init;
+mod leader;
 mod list;
 mod purge;
 mod status;
 
 pub(crate) use break_by_force::end_by_force;
 pub(crate) use init::init;
+pub(crate) use leader::leader;
 pub(crate) use list::list;
 pub(crate) use purge::purge;
 pub(crate) use status::status;

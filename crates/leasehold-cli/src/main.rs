@@ -2,7 +2,7 @@
 //!
 //! - [`args`] parses the command line, purely; [`store`] finds the store that it means.
 //! - [`run`] is the main job: it waits, starts the command, and sees to it that it does not outlive the lock.
-//! - [`commands`] are the others: list, status, break, purge, init.
+//! - [`commands`] are the others: list, status, leader, break, purge, init.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
 
 #[cfg(not(unix))]
@@ -73,6 +73,7 @@ fn dispatch(
         }
         Command::List(args) => wait_for(commands::list(args, &store, json)),
         Command::Status(args) => wait_for(commands::status(args, &store, json)),
+        Command::Leader(args) => wait_for(commands::leader(args, &store, json)),
         Command::Break(args) => wait_for(commands::end_by_force(args, &store, json)),
         Command::Purge(args) => wait_for(commands::purge(args, &store, json)),
         Command::Init(_) => wait_for(commands::init(&store, json)),

@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes one line. A reader that has closed the pipe has seen enough: that is no failure.
-pub(crate) fn line(text: &str) -> Result<(), Failure> {
+/// Writes one line; false if nobody reads any more, which is no failure: whoever closed the pipe has seen
+/// enough.
+pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::unexpected(format!("stdout cannot be written: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::unexpected(format!("stdout cannot be written: {error}"))),
     }
 }
 
-/// Writes one JSON object in a line.
-pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
+/// Writes one JSON object in a line; false if nobody reads any more.
+pub(crate) fn json(value: &impl Serialize) -> Result<bool, Failure> {
     line(&serde_json::to_string(value).expect("the value is text and numbers"))
 }

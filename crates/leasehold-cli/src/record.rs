@@ -107,7 +107,8 @@ fn mode(record: &Record) -> &'static str {
     if record.mode.is_shared() { "shared" } else { "exclusive" }
 }
 
-fn left(record: &Record) -> String {
+/// What is left of the record's term, for people.
+pub(crate) fn left(record: &Record) -> String {
     match record.term {
         RecordTerm::Live(Remaining::Never) => "never ends".to_owned(),
         RecordTerm::Live(Remaining::For(left)) if record.kept => {

@@ -1,0 +1,64 @@
+//! `leasehold leader`.
+
+use leasehold::{Record, Transition};
+use serde::Serialize;
+
+use crate::args::LeaderArgs;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output;
+use crate::record::{RecordJson, duration, left};
+use crate::store::Choice;
+
+#[derive(Debug, Serialize)]
+struct Led<'a> {
+    name: &'a str,
+    leader: Option<RecordJson<'a>>,
+}
+
+/// Shows who leads, once or at each change.
+pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
+    let LeaderArgs { name, watch } = args;
+    let name = name.as_str();
+    let election = store.open().await?.election(name);
+    if !watch {
+        show(name, election.leader().await?.as_ref(), json)?;
+        return Ok(Exit::SUCCESS);
+    }
+    let mut transitions = election.observe()?;
+    while let Some(transition) = transitions.next().await {
+        match transition {
+            Transition::Changed(leader) => {
+                if !show(name, leader.as_deref(), json)? {
+                    break;
+                }
+            }
+            Transition::Failed(error) => return Err(error.into()),
+            // An observer is no candidate.
+            _ => {}
+        }
+    }
+    Ok(Exit::SUCCESS)
+}
+
+/// False if nobody reads any more.
+fn show(name: &str, leader: Option<&Record>, json: bool) -> Result<bool, Failure> {
+    if json {
+        return output::json(&Led { name, leader: leader.map(RecordJson::from) });
+    }
+    match leader {
+        Some(leader) => output::line(&format!("{name:?} is led by {}", described(leader))),
+        None => output::line(&format!("nobody leads {name:?}")),
+    }
+}
+
+fn described(leader: &Record) -> String {
+    let mut text = leader.who().to_string();
+    if let Some(token) = leader.token {
+        text += &format!(", token {token}");
+    }
+    if let Some(age) = leader.age {
+        text += &format!(", for {}", duration(age));
+    }
+    text + &format!(", {} left", left(leader))
+}
