@@ -1,4 +1,5 @@
 //! A candidate that stands in the background: its shutdown, its pauses, its end.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 
