@@ -4,6 +4,10 @@
 //! All instants are of one kernel's boot time. A candidate tells of an instant only if it was taken before a
 //! look at its leadership that found it valid, so nobody is said to have believed more than it did.
 #![cfg(unix)]
+#![cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, reason = "its processes need a store between them")
+)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod candidate;
