@@ -73,4 +73,6 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../GUIDE.md")]
     struct Guide;
+    #[doc = include_str!("../../../docs/migrating/spindle.md")]
+    struct Spindle;
 }

@@ -10,6 +10,7 @@ use leasehold::{
     Wait,
 };
 use support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
+use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
 async fn of_two_candidates_one_leads_and_its_resignation_lets_the_other_in_at_once() {
@@ -92,6 +93,24 @@ async fn a_leader_that_was_paused_past_its_term_knows_it_before_anything_else() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resignation_ends_when_the_store_has_answered_and_goes_on_if_nobody_waits() {
+    let store = Flaky::new();
+    let election = store.locks().election("n");
+    let leadership = election.campaign().await.unwrap();
+    store.on_release([Fault::SlowRequest(secs(3)), Fault::SlowRequest(secs(3))]);
+    let began = store.now();
+    assert!(matches!(leadership.resign().await.unwrap().outcome, LeaseReleased::Released));
+    assert_eq!(store.now() - began, secs(3));
+    assert!(store.is_free("n").await);
+    assert!(matches!(leadership.resign().await.unwrap().outcome, LeaseReleased::NotHeld), "once");
+
+    let leadership = election.campaign().await.unwrap();
+    timeout(secs(1), leadership.resign()).await.unwrap_err();
+    assert!(!leadership.is_leader());
+    store.until_free("n").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_a_leadership_releases_it_in_the_background() {
     let store = Flaky::new();
     let locks = store.locks();
@@ -112,7 +131,7 @@ async fn a_cancelled_campaign_leaves_nothing_and_renews_nothing() {
         let locks = store.locks();
         store.on_acquire([fault]);
         let election = locks.election("n").ttl(secs(30));
-        tokio::time::timeout(secs(5), election.campaign()).await.unwrap_err();
+        timeout(secs(5), election.campaign()).await.unwrap_err();
         drop(leader);
         store.until_free("n").await;
         let asked = store.acquires().len();
@@ -161,7 +180,7 @@ async fn a_second_candidate_of_one_name_is_refused_before_any_request() {
     rival.elected().await.unwrap();
     let campaign = locks.election("n").campaign();
     tokio::pin!(campaign);
-    assert!(tokio::time::timeout(secs(1), campaign.as_mut()).await.is_err(), "the rival leads");
+    assert!(timeout(secs(1), campaign.as_mut()).await.is_err(), "the rival leads");
     // While one campaigns, which a campaign that was never polled does not.
     let _unpolled = locks.election("p").campaign();
     refused(locks.election("n").spawn(shutdown()).unwrap_err());

@@ -1,4 +1,5 @@
 //! Who leads: as a candidate knows it, as the store tells it, and as it changes.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 

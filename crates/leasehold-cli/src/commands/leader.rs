@@ -27,15 +27,14 @@ pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Resu
     }
     let mut transitions = election.observe()?;
     while let Some(transition) = transitions.next().await {
-        match transition {
-            Transition::Changed(leader) => {
-                if !show(name, leader.as_deref(), json)? {
-                    break;
-                }
-            }
+        let is_read = match transition {
+            Transition::Changed(leader) => show(name, leader.as_deref(), json)?,
             Transition::Failed(error) => return Err(error.into()),
             // An observer is no candidate.
-            _ => {}
+            _ => true,
+        };
+        if !is_read {
+            break;
         }
     }
     Ok(Exit::SUCCESS)
