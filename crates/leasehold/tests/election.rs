@@ -167,7 +167,8 @@ async fn a_second_candidate_of_one_name_is_refused_before_any_request() {
     // While one leads.
     let leadership = locks.election("n").campaign().await.unwrap();
     let sent = store.log().len();
-    refused(locks.clone().election("n").campaign().await.unwrap_err());
+    let second = timeout(secs(60), locks.clone().election("n").campaign()).await;
+    refused(second.expect("refused, and not waiting").unwrap_err());
     refused(locks.election("n").spawn(shutdown()).unwrap_err());
     tokio::time::sleep(ms(1)).await;
     assert_eq!(store.log().len(), sent);

@@ -152,7 +152,7 @@ async fn paused_it_resigns_and_does_not_campaign_until_it_is_resumed() {
     let leadership = candidate.elected().await.unwrap();
     store.on_release([Fault::SlowRequest(secs(2))]);
     let paused = store.now();
-    candidate.pause().await.unwrap();
+    within(candidate.pause()).await.unwrap();
     assert_eq!(store.now() - paused, secs(2), "the release was answered");
     assert!(!leadership.is_leader() && !candidate.is_leader());
     assert!(store.is_free("n").await);
@@ -173,8 +173,8 @@ async fn paused_while_it_campaigns_it_asks_no_more() {
     let (candidate, _stop) = spawned(&store.locks().election("n").wait(Wait::No));
     tokio::time::sleep(secs(30)).await;
     let paused = store.now();
-    candidate.pause().await.unwrap();
-    candidate.pause().await.unwrap();
+    within(candidate.pause()).await.unwrap();
+    within(candidate.pause()).await.unwrap();
     assert_eq!(store.now(), paused, "at once");
     let sent = store.log().len();
     leader.release().await.unwrap();
@@ -278,7 +278,9 @@ fn when_its_runtime_is_gone_it_has_ended_and_the_lease_ends_with_its_term() {
         candidate
     };
     runtime().block_on(async {
-        let error = within(candidate.ended()).await.unwrap_err();
+        // In real time.
+        let ended = tokio::time::timeout(secs(20), candidate.ended()).await;
+        let error = ended.expect("it ends").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unexpected);
         assert!(error.to_string().contains("runtime"), "{error}");
         assert!(!candidate.is_leader());

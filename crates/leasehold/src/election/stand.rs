@@ -146,7 +146,7 @@ impl Candidacy {
     }
 }
 
-/// Says that the candidate has ended, also if its task went with its runtime. The seat is free before that.
+/// Says that the candidate has ended, also if its task was dropped. The seat is free before that.
 struct Ending {
     candidacy: Arc<Candidacy>,
     seat: Option<Seat>,
@@ -163,7 +163,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.seat = None;
         self.candidacy.end(Err(Error::unexpected(
-            "the tokio runtime on which a candidate was spawned has ended",
+            "a candidate's task was dropped with its tokio runtime, or panicked",
         )));
     }
 }
