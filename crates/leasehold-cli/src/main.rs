@@ -1,7 +1,8 @@
 //! The `leasehold` command: holds a distributed lock while a command runs, and shows and breaks locks.
 //!
 //! - [`args`] parses the command line, purely; [`store`] finds the store that it means.
-//! - [`run`] is the main job: it waits, starts the command, and sees to it that it does not outlive the lock.
+//! - [`run`] is the main job: it waits, and runs the command under the lock; its [`shim`] is a process of its own,
+//!   which sees to it that the command does not outlive the lock.
 //! - [`commands`] are the others: list, status, leader, break, purge, init.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
 
@@ -18,6 +19,7 @@ mod output;
 mod record;
 mod report;
 mod run;
+mod shim;
 mod store;
 
 use std::future::Future;
@@ -34,6 +36,9 @@ use run::TerminalStopsBlocked;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
+    if shim::is_this_process() {
+        return shim::main();
+    }
     match Cli::from_process() {
         Ok(cli) => execute(cli).into(),
         Err(code) => code,

@@ -70,6 +70,8 @@ pub(crate) enum Event<'a> {
     /// Only the release showed that the lease had been lost before.
     Overrun,
     Killed,
+    /// The shim ended before the command.
+    ShimDied,
     /// The command has ended, but left processes in its group.
     Leftovers,
     Exited {
@@ -104,6 +106,7 @@ impl Event<'_> {
             | Self::Lost { .. }
             | Self::Overrun
             | Self::Killed
+            | Self::ShimDied
             | Self::Leftovers
             | Self::ReleaseFailed { .. }
             | Self::Failed { .. } => Level::Problems,
@@ -125,6 +128,7 @@ impl Event<'_> {
             Self::Lost { .. } => "lost",
             Self::Overrun => "overrun",
             Self::Killed => "killed",
+            Self::ShimDied => "shim_died",
             Self::Leftovers => "leftovers",
             Self::Exited { .. } => "exited",
             Self::Released { .. } => "released",
@@ -167,6 +171,10 @@ impl fmt::Display for Event<'_> {
             Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
             Self::Overrun => f.write_str("the store had lost the lock before the command ended"),
             Self::Killed => f.write_str("killed what did not end by itself"),
+            Self::ShimDied => f.write_str(
+                "the shim, which runs the command, has died: the command and all that descends from \
+                 it is killed",
+            ),
             Self::Leftovers => {
                 f.write_str("the command left processes in its group: asked them to end")
             }
@@ -218,6 +226,7 @@ impl Serialize for Event<'_> {
             Self::Continued
             | Self::Overrun
             | Self::Killed
+            | Self::ShimDied
             | Self::Leftovers
             | Self::ReleaseFailed { .. } => {}
         }

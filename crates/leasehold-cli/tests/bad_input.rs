@@ -70,6 +70,17 @@ fn options_of_run() {
 }
 
 #[test]
+fn a_grace_that_is_too_long_is_refused_before_the_store_is_opened() {
+    let store = Store::new();
+    for options in ["--kill-after 10s", "--ttl 900ms -k 300ms", "-k 1s --max-hold 3s"] {
+        let output = store.output(&format!("run {options} k -- echo ran"));
+        assert_eq!((code(&output), output.stdout.as_slice()), (64, &b""[..]), "{options}");
+        assert!(text(&output.stderr).contains("must be below a third of"), "{options}");
+        assert!(!store.database().exists());
+    }
+}
+
+#[test]
 fn stores() {
     let store = Store::new();
     std::fs::write(store.file("empty"), "\n").unwrap();

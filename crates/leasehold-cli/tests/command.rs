@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -43,7 +43,7 @@ fn its_environment() {
 #[test]
 fn the_url_of_the_store_is_nowhere_to_be_seen() {
     let store = Store::new();
-    let script = "cat /proc/self/environ /proc/$PPID/cmdline; env";
+    let script = "cat /proc/self/environ /proc/$PPID/environ /proc/$PPID/cmdline; env";
     let output = store.script("k", script).output().unwrap();
     assert_eq!(code(&output), 0);
     assert!(!text(&output.stdout).contains("sqlite:"));
@@ -69,14 +69,40 @@ fn its_streams_are_untouched() {
 }
 
 #[test]
-fn it_runs_in_a_group_of_its_own_in_the_same_session() {
+fn it_runs_in_a_group_of_its_own_in_the_same_session_and_so_does_the_shim() {
     let store = Store::new();
-    let script = "ps -o pid=,pgid=,sid= -p $$; ps -o sid= -p $PPID";
+    let script = "shim=$PPID; ps -o pid=,pgid=,sid= -p $$; ps -o pid=,pgid=,sid= -p $shim
+        ps -o pgid=,sid= -p $(ps -o ppid= -p $shim)";
     let output = store.script("k", script).output().unwrap();
     let said = text(&output.stdout);
     let numbers: Vec<_> = said.split_whitespace().collect();
-    let [pid, group, session, of_leasehold] = numbers.as_slice() else { panic!("{said}") };
-    assert_eq!((pid, session), (group, of_leasehold));
+    let [pid, group, session, shim, group_of_shim, session_of_shim, group_of_ours, session_of_ours] =
+        numbers.as_slice()
+    else {
+        panic!("{said}")
+    };
+    assert_eq!((pid, shim), (group, group_of_shim));
+    assert!(![group, group_of_shim].contains(&group_of_ours));
+    assert_eq!((session, session), (session_of_shim, session_of_ours));
+}
+
+#[test]
+fn it_inherits_no_open_file_of_ours_but_those_of_the_caller() {
+    let store = Store::new();
+    let open_files = "ls /proc/self/fd";
+    let alone = Command::new("sh").args(["-c", open_files]).output().unwrap();
+    let output = store.script("k", open_files).output().unwrap();
+    assert_eq!(text(&output.stdout), text(&alone.stdout));
+    let output = store.script("k", "ls -A \"$TMPDIR\"/leasehold-*").output().unwrap();
+    assert_eq!(text(&output.stdout), "lease.json\n", "the pipes have no names");
+    let run = format!(
+        "exec {} run k -- sh -c 'echo passed >&7' 7> given",
+        env!("CARGO_BIN_EXE_leasehold")
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &run]).env("LEASEHOLD_STORE", store.url()).current_dir(store.file(""));
+    assert!(shell.status().unwrap().success());
+    assert_eq!(std::fs::read_to_string(store.file("given")).unwrap(), "passed\n");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use support::{Running, Store, group, now, release, runs};
+use support::{Running, Store, group, now, release, runs, shim_of, until};
 
 /// Ignores TERM, and so does a child in its group, one that `timeout` put into a group of its own, and one in
 /// a session of its own; tells their process numbers.
@@ -69,7 +69,7 @@ fn an_unreachable_store_kills_the_command_before_the_term_ends() {
 fn a_command_that_ends_when_asked_is_not_killed() {
     let store = Store::with_options("?timeout=100ms");
     let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let running = Running::start(store.script("--json -vv --ttl 2s k", script));
+    let running = Running::start(store.script("--json -vv --ttl 2s -k 600ms k", script));
     assert_eq!(running.line(), "ready");
     running.event("renewed");
     let others = store.lock_out();
@@ -188,18 +188,13 @@ fn orphans_are_reaped_while_the_command_lives() {
     let script = "for i in 1 2 3; do sh -c 'true & exec sleep 0.05' & done; wait
         echo over; cat";
     let running = Running::start(store.script("--json -v k", script));
+    let shim = shim_of(group(&running.event("started")));
     assert_eq!(running.line(), "over");
     let zombies = || {
-        let children = Command::new("ps")
-            .args(["-o", "stat=", "--ppid", &running.pid().to_string()])
-            .output()
-            .unwrap();
+        let children =
+            Command::new("ps").args(["-o", "stat=", "--ppid", &shim.to_string()]).output().unwrap();
         support::text(&children.stdout).lines().filter(|line| line.starts_with('Z')).count()
     };
-    let from = now();
-    while zombies() > 0 {
-        assert!(now() - from < Duration::from_secs(10), "zombies stay");
-        support::pause(Duration::from_millis(10));
-    }
+    until("reaped", || zombies() == 0);
     assert_eq!(running.code(), 0);
 }

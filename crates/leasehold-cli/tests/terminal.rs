@@ -1,24 +1,29 @@
 //! In a real pseudo-terminal, under an interactive shell.
 //!
 //! What is stopped from the keyboard does not start a program at that moment: a stop that meets the shell `dash`
-//! in its vfork(2) hangs it, with `leasehold` or without.
+//! in its vfork(2) hangs it, with `leasehold` or without. Nor is a command stopped before it has read a line: one that
+//! reads before the terminal is lent to it is stopped and at once continued, which discards another stop.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod support;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use nix::pty::openpty;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, ttyname};
 use support::Store;
 
 /// An interactive shell with a terminal of its own, in which `run` is `leasehold run`.
 struct Shell {
     child: Child,
+    terminal: PathBuf,
     keyboard: File,
     screen: Receiver<Vec<u8>>,
     seen: String,
@@ -32,6 +37,7 @@ impl Shell {
 
     fn new(store: &Store) -> Self {
         let pty = openpty(None, None).unwrap();
+        let terminal = ttyname(&pty.slave).unwrap();
         // With a session of its own, so that the terminal becomes its controlling terminal.
         let mut command = Command::new("setsid");
         command.args(["--ctty", "bash", "--norc", "--noediting", "-i"]);
@@ -52,7 +58,7 @@ impl Shell {
                 }
             }
         });
-        let mut shell = Self { child, keyboard, screen, seen: String::new() };
+        let mut shell = Self { child, terminal, keyboard, screen, seen: String::new() };
         shell.types("stty -echo; alias run='$LEASEHOLD run'; echo rea''dy\n");
         shell.sees("ready");
         shell
@@ -78,11 +84,36 @@ impl Shell {
         }
     }
 
+    /// The command under the `leasehold` of this number.
+    fn command_of(&self, leasehold: &str) -> String {
+        child_of(&child_of(leasehold))
+    }
+
+    /// Changes the size of the window.
+    fn resizes(&self, rows: u16, columns: u16) {
+        let mut stty = Command::new("stty");
+        stty.arg("-F").arg(&self.terminal);
+        stty.args(["rows", &rows.to_string(), "columns", &columns.to_string()]);
+        assert!(stty.status().unwrap().success());
+    }
+
+    /// The shell reads the terminal: it is in the foreground, and at its prompt.
+    fn has_the_terminal(&mut self) {
+        self.types("read line\nmine\n");
+        self.types("echo got $line\n");
+        self.sees("got mine");
+    }
+
     /// Types a line that tells what the last command ended with, and checks that.
     fn ended_with(&mut self, code: &str) {
         self.types("echo code=$?.\n");
         self.sees(&format!("code={code}."));
     }
+}
+
+fn child_of(parent: &str) -> String {
+    let output = Command::new("ps").args(["-o", "pid=", "--ppid", parent]).output().unwrap();
+    support::text(&output.stdout).trim().to_owned()
 }
 
 impl Drop for Shell {
@@ -106,11 +137,28 @@ fn the_command_reads_the_terminal_and_gets_its_interrupts() {
     shell.types(Shell::CTRL_BACKSLASH);
     shell.sees("caught");
     shell.ended_with("3");
-    // The shell has the terminal again.
-    shell.types("read line\nmine\n");
-    shell.types("echo got $line\n");
-    shell.sees("got mine");
+    shell.has_the_terminal();
+    shell.types("run k -- cat\nhello\n");
+    shell.sees("hello");
+    shell.types(Shell::CTRL_BACKSLASH);
+    shell.sees("$ ");
+    shell.ended_with("131");
     assert!(!store.is_held("k"));
+}
+
+#[test]
+fn the_command_learns_of_a_new_window_size() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    let script = "trap \"stty size\" WINCH; while read line; do echo got $line; done";
+    shell.types(&format!("run k -- bash -c '{script}'\none\n"));
+    shell.sees("got one");
+    shell.resizes(33, 77);
+    shell.types("\n");
+    shell.sees("33 77");
+    shell.types(Shell::CTRL_D);
+    shell.sees("$ ");
+    shell.has_the_terminal();
 }
 
 #[test]
@@ -162,15 +210,18 @@ fn a_stop_and_bg() {
 fn a_stop_that_outlives_the_term_ends_the_command() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
-    shell.types("run --ttl 1s k -- sh -c 'echo on; read line'\n");
-    shell.sees("on");
+    let script = "trap \"\" TERM; while read line; do echo got $line; done";
+    shell.types(&format!("run --ttl 1s k -- sh -c '{script}'\nit\n"));
+    shell.sees("got it");
+    let pid = store.records("k")[0]["pid"].to_string();
+    let command = shell.command_of(&pid);
     shell.types(Shell::CTRL_Z);
     shell.sees("Stopped");
-    while store.is_held("k") {
-        support::pause(Duration::from_millis(20));
-    }
+    support::until("free", || !store.is_held("k"));
+    // Before anybody continues `leasehold`.
+    assert!(!support::runs(&command) && support::is_stopped(&pid));
     shell.types("fg\n");
-    shell.sees("the lock is lost");
+    shell.sees("the lock is lost: ");
     shell.ended_with("123");
 }
 
@@ -197,6 +248,85 @@ fn a_pipeline_keeps_the_terminal() {
 }
 
 #[test]
+fn into_a_pager() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.resizes(10, 80);
+    shell.types("export TERM=vt100 LESS=; run k -- seq 1 1000 | less\n");
+    shell.sees("9");
+    shell.types(" ");
+    shell.sees("18");
+    shell.types("q");
+    shell.sees("$ ");
+    shell.has_the_terminal();
+    shell.types("run k -- seq 1 1000 | head -n 2; echo codes=${PIPESTATUS[1]}.\n");
+    shell.sees("codes=0.");
+    assert!(!store.is_held("k"));
+}
+
+/// The numbers of `leasehold` and of a command that reads the terminal.
+fn reading(shell: &mut Shell, store: &Store, line: &str) -> (String, String) {
+    shell.types(line);
+    shell.sees("on");
+    shell.types("hello\n");
+    shell.sees("hello");
+    let leasehold = store.records("k")[0]["pid"].to_string();
+    let command = shell.command_of(&leasehold);
+    (leasehold, command)
+}
+
+fn kill_hard(pid: &str) {
+    kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+const READS: &str = "run k -- sh -c 'echo on; exec cat'\n";
+
+/// A shell that runs a script does not take the terminal back by itself. What reads it before the shim has given it
+/// back is stopped: here it waits.
+fn reads_in_a_script(store: &Store) -> String {
+    let run = "$LEASEHOLD run k -- sh -c \"echo on; exec cat\"";
+    let go = store.fifo("go");
+    format!("sh -c '{run}; read go < {}; read line; echo got $line'\n", go.display())
+}
+
+#[test]
+fn the_shell_has_the_terminal_after_leasehold_was_killed() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    let (leasehold, command) = reading(&mut shell, &store, READS);
+    kill_hard(&leasehold);
+    shell.sees("$ ");
+    // What waits for a line when it loses the foreground still gets one.
+    support::until("dead", || !support::runs(&command));
+    shell.has_the_terminal();
+}
+
+#[test]
+fn a_script_has_the_terminal_after_leasehold_was_killed() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    let (leasehold, command) = reading(&mut shell, &store, &reads_in_a_script(&store));
+    let shim = child_of(&leasehold);
+    kill_hard(&leasehold);
+    support::until("dead", || !support::runs(&command) && !support::runs(&shim));
+    support::release(&store.file("go"));
+    shell.types("it\n");
+    shell.sees("got it");
+}
+
+#[test]
+fn a_script_has_the_terminal_after_the_shim_was_killed() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    let (leasehold, command) = reading(&mut shell, &store, &reads_in_a_script(&store));
+    kill_hard(&child_of(&leasehold));
+    support::release(&store.file("go"));
+    shell.types("it\n");
+    shell.sees("got it");
+    assert!(!support::runs(&command) && !store.is_held("k"));
+}
+
+#[test]
 fn in_the_background_nobody_is_stopped_that_does_not_read() {
     let store = Store::new();
     let go = store.fifo("go");
@@ -204,9 +334,7 @@ fn in_the_background_nobody_is_stopped_that_does_not_read() {
     shell.types(&format!("run k -- sh -c 'echo on; read line < {}; exit 6' &\n", go.display()));
     shell.sees("on");
     // The shell has kept the terminal.
-    shell.types("read line\nmine\n");
-    shell.types("echo got $line\n");
-    shell.sees("got mine");
+    shell.has_the_terminal();
     support::release(&go);
     shell.types("wait %1\n");
     shell.ended_with("6");
@@ -222,7 +350,7 @@ fn in_the_background_reading_stops_until_fg() {
     while !support::is_stopped(&pid) {
         support::pause(Duration::from_millis(5));
     }
-    shell.types("fg\nhello\n");
+    shell.types("until jobs | grep -q Stopped; do :; done; fg\nhello\n");
     shell.sees("hello");
     shell.types(Shell::CTRL_D);
     shell.ended_with("0");
@@ -251,11 +379,13 @@ fn nobody_could_continue_a_session_leader_so_it_is_not_stopped() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     // Takes the place of the shell, as in a container or behind `ssh -t`.
-    shell.types("exec $LEASEHOLD run -v k -- sh -c 'echo on; read line; echo got $line'\n");
-    shell.sees("on");
+    shell.types("exec $LEASEHOLD run -v k -- sh -c 'while read line; do echo got $line; done'\n");
+    shell.types("one\n");
+    shell.sees("got one");
     shell.types(Shell::CTRL_Z);
     shell.sees("continued the command");
-    shell.types("it\n");
-    shell.sees("got it");
+    shell.types("two\n");
+    shell.sees("got two");
+    shell.types(Shell::CTRL_D);
     shell.sees("released");
 }

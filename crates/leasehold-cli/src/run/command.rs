@@ -1,12 +1,11 @@
-//! Finding and starting the command.
+//! Finding the command, and what it is given.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 
 use leasehold::{Key, Lease};
 use nix::errno::Errno;
@@ -15,6 +14,9 @@ use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::store;
+
+/// The name of the lease file.
+pub(crate) const LEASE_FILE: &str = "lease.json";
 
 /// The program and its arguments, as they were given.
 #[derive(Debug)]
@@ -27,37 +29,27 @@ impl Program {
     ///
     /// # Errors
     /// Fails at once if there is no such program, or none that can be executed: a lock is not waited for
-    /// in vain. What only shows when it is started fails in [`start`](Program::start).
+    /// in vain. More may show when it is started.
     pub(crate) fn find(words: Vec<OsString>) -> Result<Self, Failure> {
-        let name = words.first().map(OsString::as_os_str).unwrap_or_default();
+        let program = Self { words };
+        let name = program.name();
         match std::env::var_os("PATH") {
             // Without PATH the C library has a default of its own, which only starting it tells.
             None if !has_slash(name) => {}
             path => look_up(name, &path.unwrap_or_default())
                 .map_err(|error| Failure::not_started(name, &error))?,
         }
-        Ok(Self { words })
+        Ok(program)
     }
 
-    /// Starts it in a process group of its own, with the lease in its environment.
-    pub(crate) fn start(&self, keys: &[Key], lease: &LeaseFile) -> Result<Child, Failure> {
-        let [name, arguments @ ..] = self.words.as_slice() else {
-            return Err(Failure::not_started(OsStr::new(""), &Errno::ENOENT.into()));
-        };
-        let mut command = Command::new(name);
-        command.args(arguments).process_group(0);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| store::is_setting(name)) {
-            command.env_remove(name);
-        }
-        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
-        command.env("LEASEHOLD_KEY", names.join("\n"));
-        command.env("LEASEHOLD_LEASE_FILE", &lease.path);
-        match lease.token {
-            Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
-            // One of an outer `leasehold run` is not ours.
-            None => command.env_remove("LEASEHOLD_TOKEN"),
-        };
-        command.spawn().map_err(|error| Failure::not_started(name, &error))
+    /// As it was given, with its arguments.
+    pub(crate) fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &OsStr {
+        self.words.first().map(OsString::as_os_str).unwrap_or_default()
     }
 }
 
@@ -66,7 +58,7 @@ impl Program {
 pub(crate) struct LeaseFile {
     path: PathBuf,
     token: Option<leasehold::FencingToken>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl LeaseFile {
@@ -77,17 +69,37 @@ impl LeaseFile {
                 .prefix("leasehold-")
                 .permissions(Permissions::from_mode(0o700))
                 .tempdir()?;
-            let path = directory.path().join("lease.json");
+            let path = directory.path().join(LEASE_FILE);
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
             let mut json = serde_json::to_vec(lease)?;
             json.push(b'\n');
             file.write_all(&json)?;
-            Ok(Self { path, token: lease.token, _directory: directory })
+            Ok(Self { path, token: lease.token, directory })
         };
         write().map_err(|error: io::Error| {
             Failure::unexpected(format!("the lease file cannot be written: {error}"))
         })
+    }
+
+    /// The directory, in which there may be other things of this run too.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Makes the environment of the command: the lease is in it, and the store is not.
+    pub(crate) fn show(&self, keys: &[Key], command: &mut Command) {
+        for (name, _) in std::env::vars_os().filter(|(name, _)| store::is_setting(name)) {
+            command.env_remove(name);
+        }
+        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
+        command.env("LEASEHOLD_KEY", names.join("\n"));
+        command.env("LEASEHOLD_LEASE_FILE", &self.path);
+        match self.token {
+            Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
+            // One of an outer `leasehold run` is not ours.
+            None => command.env_remove("LEASEHOLD_TOKEN"),
+        };
     }
 }
 

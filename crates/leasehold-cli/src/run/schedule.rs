@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Remaining, Result, Ttl};
 
-/// How long before the end of a term the command is asked to end, and how long before it is killed.
+/// How long before the end of a term the command is killed, and how long before that it is asked to end.
 ///
 /// Killing takes effect before the term ends, with a margin for the time that a signal takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,14 +51,14 @@ impl Schedule {
         self.kill_after
     }
 
-    /// In how long the command must be asked to end if `left` remains of the term; zero is now.
-    pub(crate) fn terminate_in(&self, left: Remaining) -> Duration {
-        self.kill_in(left).saturating_sub(self.kill_after)
-    }
-
     /// In how long the command must be killed if `left` remains of the term; zero is now.
     pub(crate) fn kill_in(&self, left: Remaining) -> Duration {
         left.duration().unwrap_or(Duration::MAX).saturating_sub(self.margin)
+    }
+
+    /// How long after that the shim may still be at it: as much of the margin is left to do it in its place.
+    pub(crate) fn grace(&self) -> Duration {
+        self.margin / 2
     }
 }
 
@@ -93,16 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn killed_before_the_term_ends_and_asked_before_that() {
+    fn killed_before_the_term_ends() {
         let schedule = Schedule::new(ttl(30 * S), None, Some(2 * S)).unwrap();
-        let left = Remaining::For(10 * S);
-        assert_eq!(schedule.kill_in(left), Duration::from_millis(9_750));
-        assert_eq!(schedule.terminate_in(left), Duration::from_millis(7_750));
-        assert_eq!(schedule.terminate_in(Remaining::For(S)), Duration::ZERO);
+        assert_eq!(schedule.kill_in(Remaining::For(10 * S)), Duration::from_millis(9_750));
         assert_eq!(schedule.kill_in(Remaining::For(Duration::ZERO)), Duration::ZERO);
-        assert_eq!(
-            schedule.terminate_in(Remaining::Never),
-            Duration::MAX - schedule.margin - 2 * S
-        );
+        assert_eq!(schedule.kill_in(Remaining::Never), Duration::MAX - schedule.margin);
+        assert!(schedule.grace() < schedule.margin);
     }
 }

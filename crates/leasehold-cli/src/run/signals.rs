@@ -64,7 +64,8 @@ impl Signals {
         for &wanted in wanted {
             // These two are how we learn of the command at all.
             let needed = matches!(wanted, Signal::SIGCHLD | Signal::SIGCONT);
-            if needed || self.ignored & bit(wanted) == 0 {
+            let heard = self.streams.iter().any(|(signal, _)| *signal == wanted);
+            if !heard && (needed || self.ignored & bit(wanted) == 0) {
                 let stream = signal(SignalKind::from_raw(wanted as i32))?;
                 self.streams.push((wanted, stream));
             }

@@ -1,23 +1,23 @@
-//! Seeing to it that the command does not outlive the lease, and that nothing of it outlives the lock.
+//! Keeping the shim informed of the lease, and doing its work if it cannot.
 
 use std::io;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Event as LeaseEvent, Guard, LostReason, Remaining, SystemClock};
+use leasehold::{Clock as _, Event as LeaseEvent, Guard, LostReason, SystemClock};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
-use super::group::{Group, LeaderState};
-use super::process_table::ProcessTable;
-use super::schedule::Schedule;
+use super::job::{Job, deadline};
+use super::shim_process::ShimProcess;
 use super::signals::Signals;
-use super::terminal::Terminal;
 use crate::args::OnLost;
-use crate::report::{Event, Reporter};
+use crate::exit::Exit;
+use crate::report::Event;
+use crate::shim::{self, Group, Notice, Order, ProcessTable};
 
-/// How often what is to end is looked at; that a group is empty is told by no event.
+/// How often what is to end is looked at; that all is gone is told by no event.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The longest pause. Timers stop while the machine sleeps, and the term does not: after this much of being
@@ -27,202 +27,193 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long a stop waits for the message about it.
 const PARTING: Duration = Duration::from_millis(100);
 
-/// How the command ended.
+/// How it ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
-    /// What its leader ended with.
-    pub(crate) status: io::Result<ExitStatus>,
-    /// It was ended, or asked to end, because of the lease.
-    pub(crate) doomed: bool,
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    /// The command was ended, or asked to end, because of the lease.
+    pub(super) doomed: bool,
     /// The lease is lost, and that has been told.
-    pub(crate) lost: bool,
+    pub(super) lost: bool,
 }
 
-/// Watches the command, the lease and the signals, until nothing of the command is left.
+/// What became of the command.
 #[derive(Debug)]
-pub(crate) struct Supervisor<'a> {
-    group: Group,
+pub(super) enum Outcome {
+    Exited(ExitStatus),
+    NotStarted(io::Error),
+    /// The shim died, so the command was killed.
+    ShimDied,
+}
+
+/// Watches the shim, the lease and the signals, until nothing of the command is left.
+#[derive(Debug)]
+pub(super) struct Supervisor<'a> {
+    job: &'a Job<'a>,
     guard: &'a Guard,
-    signals: Signals,
-    terminal: Terminal,
-    schedule: Schedule,
-    on_lost: OnLost,
-    reporter: &'a Reporter,
-    leader_ended: bool,
-    /// The command has been told to end because of the lease; a late renewal does not take that back.
+    signals: &'a mut Signals,
+    shim: ShimProcess,
+    /// The one that the shim knows.
+    deadline: Duration,
+    group: Option<Group>,
+    outcome: Option<Outcome>,
     doomed: bool,
-    /// The lease is lost, and that has been told.
     lost: bool,
-    kill_at: Option<Duration>,
     killed: bool,
+    /// When the shim should have ended the command.
+    overdue_at: Option<Duration>,
+    /// The shim did not, and is killed itself.
+    deposed: bool,
     renewals_fail: bool,
 }
 
 impl<'a> Supervisor<'a> {
-    /// Takes charge of a command that has just been started.
-    pub(crate) fn new(
-        group: Group,
+    /// Takes charge of a shim that has just been started, and told `deadline`.
+    pub(super) fn new(
+        job: &'a Job<'a>,
         guard: &'a Guard,
-        signals: Signals,
-        schedule: Schedule,
-        on_lost: OnLost,
-        reporter: &'a Reporter,
+        signals: &'a mut Signals,
+        shim: ShimProcess,
+        deadline: Duration,
     ) -> Self {
         Self {
-            group,
+            job,
             guard,
             signals,
-            terminal: Terminal::new(),
-            schedule,
-            on_lost,
-            reporter,
-            leader_ended: false,
+            shim,
+            deadline,
+            group: None,
+            outcome: None,
             doomed: false,
             lost: false,
-            kill_at: None,
             killed: false,
+            overdue_at: None,
+            deposed: false,
             renewals_fail: false,
         }
     }
 
-    /// Ends when the command has, and all that it left in its group; after a loss, all that descends from it.
-    pub(crate) async fn run(mut self) -> Ended {
-        self.terminal.lend(self.group.id());
+    /// Ends when the shim has, with nothing of the command left.
+    pub(super) async fn run(mut self) -> Ended {
         let mut lost = pin!(self.guard.lost());
         let mut events = self.guard.events();
-        loop {
-            self.look();
-            if self.is_done() {
-                break;
-            }
-            let pause = self.enforce().min(TICK);
+        while !self.shim.has_ended() {
+            let pause = self.inform().min(TICK);
             tokio::select! {
                 biased;
                 reason = &mut lost, if !self.lost => self.lose(&reason),
                 signal = self.signals.next() => self.receive(signal),
-                Some(event) = events.next() => self.note(&event),
+                notice = self.shim.next() => self.note(notice),
+                Some(event) = events.next() => self.note_lease(&event),
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        self.terminal.take_back();
+        for notice in self.shim.last() {
+            self.note(notice);
+        }
+        let outcome = match self.outcome.take() {
+            Some(outcome) => outcome,
+            None => self.take_over().await,
+        };
         if !self.lost && !self.guard.is_held() {
             self.lose(&lost.await);
         }
         if self.killed {
-            self.reporter.say(&Event::Killed);
+            self.job.reporter.say(&Event::Killed);
         }
-        Ended { status: self.group.reap(), doomed: self.doomed, lost: self.lost }
+        if let Outcome::Exited(status) = outcome {
+            self.job.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
+        }
+        Ended { outcome, doomed: self.doomed, lost: self.lost }
     }
 
-    /// Learns what the leader did.
-    fn look(&mut self) {
-        if self.leader_ended {
-            return;
-        }
-        match self.group.look() {
-            LeaderState::Runs => {}
-            LeaderState::Stopped(signal) => self.stop_with_command(signal),
-            LeaderState::Ended => {
-                self.leader_ended = true;
-                self.terminal.take_back();
-                if self.group.has_members() {
-                    self.reporter.say(&Event::Leftovers);
-                    self.group.terminate();
-                    self.kill_within(self.schedule.kill_after());
-                }
-            }
-        }
-    }
-
-    fn is_done(&mut self) -> bool {
-        // On a loss also what left the group must be dead, such as a child of timeout(1); after a command that
-        // ended by itself it is a daemon, and left alone.
-        let kills_all = self.doomed && self.on_lost == OnLost::Kill;
-        self.leader_ended
-            && !self.group.has_members()
-            && !(kills_all && self.group.has_descendants())
-    }
-
-    /// Does what the clock says is due; gives how long nothing will be.
-    fn enforce(&mut self) -> Duration {
-        // By the boot-time clock, at each wake-up: also after both were stopped, or the machine asleep. Once the
-        // lease is lost nothing remains.
-        let left = self.guard.remaining();
-        let terminate_in = self.schedule.terminate_in(left);
-        if self.on_lost != OnLost::Ignore && !self.doomed && terminate_in.is_zero() {
-            self.doom(left);
-        }
-        if self.doomed && self.on_lost == OnLost::Kill {
-            self.kill_within(self.schedule.kill_in(left));
+    /// Tells the shim a new deadline, and makes way for [`take_over`](Self::take_over) if it does not keep it;
+    /// gives how long there will be nothing to do.
+    fn inform(&mut self) -> Duration {
+        let deadline = deadline(self.guard, self.job.schedule);
+        // It is reckoned anew each time, and at its latest if nothing came in between.
+        if deadline > self.deadline || (deadline.is_zero() && !self.deadline.is_zero()) {
+            self.deadline = deadline;
+            self.shim.tell(Order::Deadline(deadline));
         }
         let now = SystemClock::new().now();
-        let next = match self.kill_at {
-            Some(at) if at <= now => {
-                self.kill();
-                POLL
-            }
-            Some(at) => at - now,
-            None if self.doomed || self.on_lost == OnLost::Ignore => Duration::MAX,
-            None => terminate_in,
-        };
-        if self.leader_ended { next.min(POLL) } else { next }
+        if !deadline.is_zero() {
+            return deadline.saturating_sub(now);
+        }
+        if self.job.on_lost != OnLost::Kill {
+            return Duration::MAX;
+        }
+        // A shim that is stopped, or cannot run, must not let the command outlive the term either.
+        let overdue_at =
+            *self.overdue_at.get_or_insert(now.saturating_add(self.job.schedule.grace()));
+        if overdue_at > now {
+            return overdue_at - now;
+        }
+        self.doomed = true;
+        self.deposed = true;
+        self.shim.kill();
+        POLL
     }
 
-    /// Tells the command to end because `left` is all that remains of the lease.
-    fn doom(&mut self, left: Remaining) {
-        self.doomed = true;
-        if self.guard.is_held() {
-            self.reporter.say(&Event::Ending { remaining: left });
-        }
-        let kills = self.on_lost == OnLost::Kill;
-        // A command that was stopped must not run again only to be killed.
-        if !(kills && self.schedule.kill_in(left).is_zero()) {
-            self.group.terminate();
-        }
-        if kills {
-            self.kill_within(self.schedule.kill_after());
+    fn note(&mut self, notice: Notice) {
+        match notice {
+            Notice::Started(pid) => {
+                self.group = Some(Group::of(pid));
+                self.job.reporter.say(&Event::Started { pid: pid.as_raw() });
+            }
+            Notice::NotStarted(errno) => {
+                self.outcome = Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno)));
+            }
+            Notice::Stopped(signal) => self.stop_with_command(signal),
+            Notice::Doomed => {
+                self.doomed = true;
+                if self.guard.is_held() {
+                    self.job.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
+                }
+            }
+            Notice::Leftovers => self.job.reporter.say(&Event::Leftovers),
+            Notice::Killed => self.killed = true,
+            Notice::Ended(status) => self.outcome = Some(Outcome::Exited(status)),
         }
     }
 
     /// Tells that the lease is lost; what to do about it is seen by what remains of it.
     fn lose(&mut self, reason: &LostReason) {
         self.lost = true;
-        self.reporter.say(&Event::Lost { reason });
+        self.job.reporter.say(&Event::Lost { reason });
     }
 
     fn receive(&mut self, signal: Signal) {
         match signal {
             Signal::SIGCHLD => {
-                if !self.leader_ended {
-                    self.group.reap_adopted();
+                if !self.shim.has_ended() {
+                    shim::reap_all_but(self.shim.id());
                 }
             }
             Signal::SIGCONT => {
                 // The lease first: the time of the stop counts.
-                self.enforce();
-                if !self.killed && !self.leader_ended {
-                    self.terminal.lend(self.group.id());
-                    self.group.signal(Signal::SIGCONT);
-                    self.reporter.say(&Event::Continued);
+                self.inform();
+                if self.job.on_lost != OnLost::Kill || !self.deadline.is_zero() {
+                    self.proceed();
                 }
             }
             signal => {
-                self.reporter.say(&Event::Forwarded { signal });
-                self.group.signal(signal);
+                self.job.reporter.say(&Event::Forwarded { signal });
+                self.shim.tell(Order::Signal(signal));
             }
         }
     }
 
-    fn note(&mut self, event: &LeaseEvent) {
+    fn note_lease(&mut self, event: &LeaseEvent) {
         match event {
             LeaseEvent::Renewed { remaining } => {
                 self.renewals_fail = false;
-                self.reporter.say(&Event::Renewed { remaining: *remaining });
+                self.job.reporter.say(&Event::Renewed { remaining: *remaining });
             }
             LeaseEvent::Failed(error) if !self.renewals_fail => {
                 self.renewals_fail = true;
                 let remaining = self.guard.remaining();
-                self.reporter.say(&Event::RenewalFailed { error, remaining });
+                self.job.reporter.say(&Event::RenewalFailed { error, remaining });
             }
             _ => {}
         }
@@ -230,47 +221,42 @@ impl<'a> Supervisor<'a> {
 
     /// Stops this process's group too when the terminal stopped the command, as a shell expects.
     fn stop_with_command(&mut self, signal: Signal) {
-        let asks_for_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
-        if asks_for_terminal && self.terminal.is_lent() {
-            // It asked before it had it.
-            self.terminal.lend(self.group.id());
-            if self.terminal.is_lent() {
-                self.group.signal(Signal::SIGCONT);
-                return;
-            }
-        }
-        let by_terminal = asks_for_terminal || signal == Signal::SIGTSTP;
-        if !by_terminal && !self.terminal.is_lent() {
-            // Somebody stopped the command alone; its lease is renewed meanwhile.
-            return;
-        }
         if ProcessTable::read().is_some_and(|table| table.is_orphaned(getpgrp())) {
             // No shell would continue us. The kernel spares such a group the stop from the keyboard, and
             // would have spared the command, were it in ours.
             if signal == Signal::SIGTSTP {
-                self.group.signal(Signal::SIGCONT);
-                self.reporter.say(&Event::Continued);
+                self.proceed();
             }
             return;
         }
-        self.terminal.take_back();
-        self.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
-        self.reporter.settle(PARTING);
+        self.job.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
+        self.job.reporter.settle(PARTING);
         // SIGCONT, which always follows, goes on from here.
         let _ = killpg(getpgrp(), Signal::SIGSTOP);
     }
 
-    /// Kills after `pause`, unless that is due earlier already.
-    fn kill_within(&mut self, pause: Duration) {
-        let at = SystemClock::new().now().saturating_add(pause);
-        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
+    /// Lets the command go on after a stop.
+    fn proceed(&mut self) {
+        self.shim.tell(Order::Signal(Signal::SIGCONT));
+        self.job.reporter.say(&Event::Continued);
     }
 
-    fn kill(&mut self) {
-        self.group.kill();
-        if self.doomed {
-            self.group.kill_descendants();
+    /// Kills all that a shim has left that did not do so itself.
+    async fn take_over(&mut self) -> Outcome {
+        if !self.deposed {
+            self.job.reporter.say(&Event::ShimDied);
         }
-        self.killed = true;
+        while self.shim.descendants().run() {
+            self.killed = true;
+            if let Some(group) = self.group.filter(Group::is_ours) {
+                group.kill();
+            }
+            self.shim.descendants().kill();
+            tokio::time::sleep(POLL).await;
+        }
+        if let Some(group) = self.group {
+            shim::reclaim(group.id());
+        }
+        Outcome::ShimDied
     }
 }

@@ -162,11 +162,26 @@ impl Running {
         }
     }
 
+    /// Waits until the lease has just been renewed, so that a stop does not meet the store's file locked; it should
+    /// have been given `-vv`.
+    pub(crate) fn renewed_now(&self) {
+        while self.events.try_recv().is_ok() {}
+        self.event("renewed");
+    }
+
     /// The names of all further events, until it ends.
     pub(crate) fn events(&self) -> Vec<String> {
         std::iter::from_fn(|| self.next_event())
             .map(|event| event["event"].as_str().unwrap().to_owned())
             .collect()
+    }
+
+    /// The names of all events from this one on, until it ends.
+    pub(crate) fn events_from(&self, name: &str) -> Vec<String> {
+        self.event(name);
+        let mut names = self.events();
+        names.insert(0, name.to_owned());
+        names
     }
 
     fn next_event(&self) -> Option<Value> {
@@ -196,15 +211,18 @@ impl Running {
 
     /// Waits for its end; its exit code.
     pub(crate) fn code(mut self) -> i32 {
+        self.exit_code()
+    }
+
+    /// The same where the rest is still needed.
+    pub(crate) fn exit_code(&mut self) -> i32 {
         self.close_stdin();
-        let from = now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().expect("no signal ends leasehold itself");
-            }
-            assert!(now() - from < LIMIT, "it does not end");
-            pause(Duration::from_millis(5));
-        }
+        let mut status = None;
+        until("ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code()).expect("no signal ends leasehold itself")
     }
 }
 
@@ -242,9 +260,29 @@ pub(crate) fn is_stopped(pid: &str) -> bool {
     state(pid) == Some('T')
 }
 
+/// The shim: the parent of the command.
+pub(crate) fn shim_of(command: Pid) -> Pid {
+    let stat = stat(&command.to_string()).expect("the command has not been reaped");
+    Pid::from_raw(stat.split_whitespace().nth(1).unwrap().parse().unwrap())
+}
+
+/// Waits until this holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let from = now();
+    while !holds() {
+        assert!(now() - from < LIMIT, "not {what}");
+        pause(Duration::from_millis(5));
+    }
+}
+
 fn state(pid: &str) -> Option<char> {
+    stat(pid)?.chars().next()
+}
+
+/// What `/proc` tells of a process, from its state on.
+fn stat(pid: &str) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
-    stat.rsplit_once(") ").unwrap().1.chars().next()
+    Some(stat.rsplit_once(") ").unwrap().1.to_owned())
 }
 
 /// Lets whoever reads the pipe go on.

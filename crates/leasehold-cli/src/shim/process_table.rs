@@ -35,19 +35,20 @@ impl ProcessTable {
     }
 
     /// True if a process of `group` still runs.
-    pub(crate) fn has_running_member(&self, group: Pid) -> bool {
+    pub(super) fn has_running_member(&self, group: Pid) -> bool {
         self.0.iter().any(|process| process.runs && process.group == group)
     }
 
-    /// The running descendants of `ancestor`, itself not among them.
-    pub(crate) fn descendants(&self, ancestor: Pid) -> Vec<Pid> {
+    /// The running descendants of `ancestor`, itself not among them, nor the `spared` and what descends from those.
+    pub(super) fn descendants(&self, ancestor: Pid, spared: &HashSet<Pid>) -> Vec<Pid> {
         let mut children: HashMap<Pid, Vec<&Process>> = HashMap::new();
         for process in &self.0 {
             children.entry(process.parent).or_default().push(process);
         }
         let mut found = Vec::new();
         // The table is no snapshot, so the same process may seem to be its own ancestor.
-        let mut seen = HashSet::from([ancestor]);
+        let mut seen = spared.clone();
+        seen.insert(ancestor);
         let mut open = vec![ancestor];
         while let Some(parent) = open.pop() {
             for child in children.get(&parent).into_iter().flatten() {
@@ -145,9 +146,14 @@ mod tests {
             (13, "S", 12, 13, 13),
             (20, "S", 1, 20, 1),
         ]);
-        let mut found = table.descendants(Pid::from_raw(10));
-        found.sort();
-        assert_eq!(found, pids(&[12, 13]));
+        let descendants = |of, spared: &[i32]| {
+            let spared = spared.iter().copied().map(Pid::from_raw).collect();
+            let mut found = table.descendants(Pid::from_raw(of), &spared);
+            found.sort();
+            found
+        };
+        assert_eq!(descendants(10, &[]), pids(&[12, 13]));
+        assert_eq!(descendants(1, &[11]), pids(&[10, 20]));
         assert!(table.has_running_member(Pid::from_raw(11)));
         assert!(!table.has_running_member(Pid::from_raw(99)));
     }
@@ -155,7 +161,7 @@ mod tests {
     #[test]
     fn a_table_that_contradicts_itself_ends() {
         let table = table(&[(2, "S", 3, 2, 2), (3, "S", 2, 2, 2)]);
-        assert_eq!(table.descendants(Pid::from_raw(2)), pids(&[3]));
+        assert_eq!(table.descendants(Pid::from_raw(2), &HashSet::new()), pids(&[3]));
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! A program run under a lock that is held.
+
+use std::io;
+use std::time::Duration;
+
+use leasehold::{Clock as _, Guard, Key, LeaseReleased, SystemClock};
+
+use super::command::{LeaseFile, Program};
+use super::schedule::Schedule;
+use super::shim_process::ShimProcess;
+use super::signals::{Signals, TerminalStopsBlocked};
+use super::supervisor::{Ended, Outcome, Supervisor};
+use crate::args::OnLost;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::report::{Event, Reporter};
+use crate::shim::{Assignment, Order, adopt_orphans};
+
+/// What is run, and how. It may be run again under another guard.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) program: &'a Program,
+    /// What the guard holds, in the order in which the command is told.
+    pub(crate) keys: &'a [Key],
+    pub(crate) schedule: Schedule,
+    pub(crate) on_lost: OnLost,
+    pub(crate) terminal_stops: Option<&'a TerminalStopsBlocked>,
+    pub(crate) reporter: &'a Reporter,
+}
+
+impl Job<'_> {
+    /// Runs the program to its end, and then releases the lock whatever happened.
+    pub(crate) async fn run(&self, guard: Guard, signals: &mut Signals) -> Result<Exit, Failure> {
+        let lease = guard.lease();
+        self.reporter.say(&Event::Acquired {
+            keys: self.keys,
+            lease: &lease.id,
+            token: lease.token,
+        });
+        let ended = self.supervise(&guard, signals).await;
+        let held_to_the_end = self.release(guard).await;
+        let Ended { outcome, doomed, lost } = ended?;
+        if !held_to_the_end && !lost {
+            self.reporter.say(&Event::Overrun);
+        }
+        if doomed || (!held_to_the_end && self.on_lost != OnLost::Ignore) {
+            return Ok(Exit::LOST);
+        }
+        match outcome {
+            Outcome::Exited(status) => Ok(Exit::of_status(status)),
+            Outcome::NotStarted(error) => Err(Failure::not_started(self.program.name(), &error)),
+            Outcome::ShimDied => Ok(Exit::UNEXPECTED),
+        }
+    }
+
+    /// Runs the program to its end.
+    async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ended, Failure> {
+        let lease_file = LeaseFile::write(guard.lease())?;
+        // All that can fail comes before the command is started: it is never left alone.
+        signals.listen_for_command().map_err(unexpected)?;
+        adopt_orphans().map_err(unexpected)?;
+        let assignment = Assignment {
+            directory: lease_file.directory().to_owned(),
+            kill_after: self.schedule.kill_after(),
+            on_lost: self.on_lost,
+            words: self.program.words().to_owned(),
+        };
+        let deadline = deadline(guard, self.schedule);
+        let shim = ShimProcess::start(
+            &assignment,
+            Order::Deadline(deadline),
+            self.terminal_stops,
+            |shim| {
+                lease_file.show(self.keys, shim);
+            },
+        )
+        .map_err(|error| Failure::unexpected(format!("the shim cannot be started: {error}")))?;
+        Ok(Supervisor::new(self, guard, signals, shim, deadline).run().await)
+    }
+
+    /// Gives the lock back; false if it was found to have been lost before.
+    async fn release(&self, guard: Guard) -> bool {
+        match guard.release().await.map(|report| report.outcome) {
+            Ok(LeaseReleased::Released) => self.reporter.say(&Event::Released { kept: None }),
+            Ok(LeaseReleased::Kept(kept)) => {
+                self.reporter.say(&Event::Released { kept: Some(kept) });
+            }
+            Ok(LeaseReleased::Expired | LeaseReleased::NotHeld) => return false,
+            Ok(LeaseReleased::Failed(error)) | Err(error) => {
+                self.reporter.say(&Event::ReleaseFailed { error: &error });
+            }
+        }
+        true
+    }
+}
+
+/// The instant of boot time by which the command must be dead; zero if that is over.
+pub(super) fn deadline(guard: &Guard, schedule: Schedule) -> Duration {
+    // Read first: a pause between the two must make the deadline earlier, not later.
+    let now = SystemClock::new().now();
+    match schedule.kill_in(guard.remaining()) {
+        Duration::ZERO => Duration::ZERO,
+        pause => now.saturating_add(pause),
+    }
+}
+
+pub(super) fn unexpected(error: impl Into<io::Error>) -> Failure {
+    Failure::unexpected(error.into().to_string())
+}

@@ -1,0 +1,136 @@
+//! The shim as `leasehold` sees it.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::future::pending;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use nix::fcntl::OFlag;
+use nix::unistd::Pid;
+use tokio::net::unix::pipe;
+
+use super::signals::TerminalStopsBlocked;
+use crate::shim::{self, Assignment, Descendants, MESSAGE_SIZE, Message as _, Notice, Order};
+
+/// The most bytes of notices that are read at once: a multiple of the size of one.
+const MOST: usize = 64 * MESSAGE_SIZE;
+
+/// A shim that runs, with the pipes to and from it.
+///
+/// It ends the command when this is dropped before the shim has ended.
+#[derive(Debug)]
+pub(super) struct ShimProcess {
+    process: Child,
+    descendants: Descendants,
+    orders: File,
+    notices: pipe::Receiver,
+    unread: VecDeque<Notice>,
+    ended: bool,
+}
+
+impl ShimProcess {
+    /// Starts it, with the first `order` that it needs, in the environment that `prepare` makes for the command.
+    pub(super) fn start(
+        assignment: &Assignment,
+        order: Order,
+        terminal_stops: Option<&TerminalStopsBlocked>,
+        prepare: impl FnOnce(&mut Command),
+    ) -> io::Result<Self> {
+        let directory = &assignment.directory;
+        let (orders, notices) = (shim::orders_in(directory), shim::notices_in(directory));
+        shim::make_pipe(&orders)?;
+        shim::make_pipe(&notices)?;
+        let mut orders = open(&orders)?;
+        let notices = pipe::Receiver::from_file(open(&notices)?)?;
+        orders.write_all(&order.encode())?;
+        let descendants = Descendants::from_now_on();
+        // This very binary, even if another has been installed in its place.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(shim::NAME).args(assignment.to_args()).process_group(0);
+        prepare(&mut command);
+        let process = match terminal_stops {
+            Some(terminal_stops) => terminal_stops.lifted(|| command.spawn())??,
+            None => command.spawn()?,
+        };
+        Ok(Self { process, descendants, orders, notices, unread: VecDeque::new(), ended: false })
+    }
+
+    /// Its process number.
+    pub(super) fn id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.process.id()).expect("a process number is a positive i32"))
+    }
+
+    /// The shim, and all that descends from it; once it has ended, what it has left.
+    pub(super) fn descendants(&self) -> &Descendants {
+        &self.descendants
+    }
+
+    /// True once it has ended. Whoever listens for SIGCHLD asks then.
+    pub(super) fn has_ended(&mut self) -> bool {
+        self.ended = self.ended || matches!(self.process.try_wait(), Ok(Some(_)));
+        self.ended
+    }
+
+    /// Tells it.
+    pub(super) fn tell(&mut self, order: Order) {
+        // The pipe is full only if the shim has not run for thousands of orders: what it has still to read lets
+        // it end the command sooner, not later.
+        let _ = self.orders.write_all(&order.encode());
+    }
+
+    /// The next that it tells.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(super) async fn next(&mut self) -> Notice {
+        loop {
+            if let Some(notice) = self.unread.pop_front() {
+                return notice;
+            }
+            let mut bytes = [0; MOST];
+            let result = match self.notices.readable().await {
+                Ok(()) => self.notices.try_read(&mut bytes),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = self.keep(result, &bytes) {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    self.kill();
+                    return pending().await;
+                }
+            }
+        }
+    }
+
+    /// All that it has told before it ended.
+    pub(super) fn last(&mut self) -> VecDeque<Notice> {
+        let mut bytes = [0; MOST];
+        // Asked directly: the runtime may not have learnt yet that there is something to read.
+        loop {
+            let result = nix::unistd::read(&self.notices, &mut bytes).map_err(io::Error::from);
+            if self.keep(result, &bytes).is_err() {
+                return std::mem::take(&mut self.unread);
+            }
+        }
+    }
+
+    fn keep(&mut self, read: io::Result<usize>, bytes: &[u8]) -> io::Result<()> {
+        let notices = Notice::decode(&bytes[..read?]).ok_or(io::ErrorKind::InvalidData)?;
+        self.unread.extend(notices);
+        Ok(())
+    }
+
+    /// Kills it, so that all that descends from it becomes this process's.
+    pub(super) fn kill(&mut self) {
+        // It fails only if it has ended.
+        let _ = self.process.kill();
+    }
+}
+
+/// Opens a pipe both ways, so that it neither waits for the shim nor says before its time that there is none.
+fn open(pipe: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(pipe)
+}

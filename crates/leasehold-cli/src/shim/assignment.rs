@@ -1,0 +1,90 @@
+//! What a shim is started for.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum as _;
+
+use crate::args::OnLost;
+use crate::run::LEASE_FILE;
+
+/// The arguments of a shim. There is nothing in them that the arguments of `leasehold` do not show.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    /// Of this run alone: the lease file is in it, and at first the pipes.
+    pub(crate) directory: PathBuf,
+    /// From asking the command to end to killing it.
+    pub(crate) kill_after: Duration,
+    pub(crate) on_lost: OnLost,
+    /// The program and its arguments.
+    pub(crate) words: Vec<OsString>,
+}
+
+impl Assignment {
+    /// The arguments that stand for it.
+    pub(crate) fn to_args(&self) -> Vec<OsString> {
+        let on_lost = self.on_lost.to_possible_value().expect("no action is hidden");
+        let mut args = vec![
+            self.directory.clone().into_os_string(),
+            self.kill_after.as_nanos().to_string().into(),
+            on_lost.get_name().to_owned().into(),
+        ];
+        args.extend_from_slice(&self.words);
+        args
+    }
+
+    /// The assignment of this process.
+    pub(super) fn from_process() -> Option<Self> {
+        Self::from_args(std::env::args_os().skip(1))
+    }
+
+    fn from_args(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
+        let directory = PathBuf::from(args.next()?);
+        let kill_after = Duration::from_nanos(args.next()?.to_str()?.parse().ok()?);
+        let on_lost = OnLost::from_str(args.next()?.to_str()?, false).ok()?;
+        Some(Self { directory, kill_after, on_lost, words: args.collect() })
+    }
+
+    /// The name of the program, and its arguments.
+    pub(super) fn command(&self) -> (&OsStr, &[OsString]) {
+        self.words
+            .split_first()
+            .map_or((OsStr::new(""), &[]), |(name, arguments)| (name, arguments))
+    }
+
+    /// Removes the directory and what is still in it: `leasehold` may have died.
+    pub(super) fn tidy(&self) {
+        let _ = std::fs::remove_file(self.directory.join(LEASE_FILE));
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Option<Assignment> {
+        Assignment::from_args(args.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn arguments_carry_it() {
+        for on_lost in [OnLost::Kill, OnLost::Signal, OnLost::Ignore] {
+            let assignment = Assignment {
+                directory: "/tmp/a b".into(),
+                kill_after: Duration::from_micros(1_500),
+                on_lost,
+                words: vec!["sh".into(), "-c".into(), "--".into(), "".into()],
+            };
+            assert_eq!(Assignment::from_args(assignment.to_args().into_iter()), Some(assignment));
+        }
+    }
+
+    #[test]
+    fn what_is_no_assignment_is_refused() {
+        for bad in [&[][..], &["/d"], &["/d", "x", "kill"], &["/d", "1"], &["/d", "1", "hope"]] {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+}

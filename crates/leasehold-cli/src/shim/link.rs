@@ -1,0 +1,276 @@
+//! What `leasehold` and the shim tell each other, and the pipes for it.
+//!
+//! Each way has a named pipe in a directory of mode 0700. Both sides open it by its name, and then the name is
+//! removed: unlike an open file that is handed down, nobody else can inherit it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+/// What `leasehold` tells the shim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// By this instant of boot time the command must be dead.
+    Deadline(Duration),
+    /// To be passed on to the command's group.
+    Signal(Signal),
+}
+
+/// What the shim tells `leasehold`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// The command runs as this process, which leads the group of the same number.
+    Started(Pid),
+    /// The command could not be started, for the reason that `errno` gives.
+    NotStarted(i32),
+    /// A stop that concerns the whole job; the terminal has been taken back.
+    Stopped(Signal),
+    /// The command is asked to end, or killed, because of the lease.
+    Doomed,
+    /// The command has ended, but left processes in its group.
+    Leftovers,
+    /// Something had to be killed.
+    Killed,
+    /// Nothing is left, and the command had ended with this.
+    Ended(ExitStatus),
+}
+
+/// A message of one size, so that a pipe takes it whole or not at all.
+pub(crate) trait Message: Sized {
+    /// The kind, and a number whose meaning depends on that.
+    fn to_words(&self) -> (u32, i64);
+
+    /// `None` for what the other side never writes.
+    fn from_words(kind: u32, value: i64) -> Option<Self>;
+
+    /// As it goes through a pipe.
+    fn encode(&self) -> [u8; MESSAGE_SIZE] {
+        let (kind, value) = self.to_words();
+        let mut bytes = [0; MESSAGE_SIZE];
+        bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+        bytes[4..].copy_from_slice(&value.to_ne_bytes());
+        bytes
+    }
+
+    /// The messages that were read at once; `None` if they are not whole, or one has no meaning.
+    fn decode(bytes: &[u8]) -> Option<Vec<Self>> {
+        let messages = bytes.chunks(MESSAGE_SIZE).map(|message| {
+            let (kind, value) = message.split_at_checked(4)?;
+            let kind = u32::from_ne_bytes(kind.try_into().ok()?);
+            Self::from_words(kind, i64::from_ne_bytes(value.try_into().ok()?))
+        });
+        messages.collect()
+    }
+}
+
+/// The bytes of a message.
+pub(crate) const MESSAGE_SIZE: usize = 12;
+
+impl Message for Order {
+    fn to_words(&self) -> (u32, i64) {
+        match *self {
+            // An instant that does not fit is as good as never: it is in 292 years.
+            Self::Deadline(at) => (1, i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)),
+            Self::Signal(signal) => (2, i64::from(signal as i32)),
+        }
+    }
+
+    fn from_words(kind: u32, value: i64) -> Option<Self> {
+        match kind {
+            1 => Some(Self::Deadline(Duration::from_nanos(u64::try_from(value).ok()?))),
+            2 => Some(Self::Signal(signal(value)?)),
+            _ => None,
+        }
+    }
+}
+
+impl Message for Notice {
+    fn to_words(&self) -> (u32, i64) {
+        match *self {
+            Self::Started(pid) => (1, pid.as_raw().into()),
+            Self::NotStarted(errno) => (2, errno.into()),
+            Self::Stopped(signal) => (3, i64::from(signal as i32)),
+            Self::Doomed => (4, 0),
+            Self::Leftovers => (5, 0),
+            Self::Killed => (6, 0),
+            Self::Ended(status) => (7, status.into_raw().into()),
+        }
+    }
+
+    fn from_words(kind: u32, value: i64) -> Option<Self> {
+        match kind {
+            // Zero and less would stand for other groups than the command's.
+            1 => i32::try_from(value)
+                .ok()
+                .filter(|pid| *pid > 0)
+                .map(Pid::from_raw)
+                .map(Self::Started),
+            2 => i32::try_from(value).ok().map(Self::NotStarted),
+            3 => signal(value).map(Self::Stopped),
+            4 => Some(Self::Doomed),
+            5 => Some(Self::Leftovers),
+            6 => Some(Self::Killed),
+            7 => i32::try_from(value).ok().map(|raw| Self::Ended(ExitStatus::from_raw(raw))),
+            _ => None,
+        }
+    }
+}
+
+fn signal(value: i64) -> Option<Signal> {
+    Signal::try_from(i32::try_from(value).ok()?).ok()
+}
+
+/// Where the pipe of the orders is.
+pub(crate) fn orders_in(directory: &Path) -> PathBuf {
+    directory.join("orders")
+}
+
+/// Where the pipe of the notices is.
+pub(crate) fn notices_in(directory: &Path) -> PathBuf {
+    directory.join("notices")
+}
+
+/// Makes a named pipe that only this user can open.
+pub(crate) fn make_pipe(path: &Path) -> nix::Result<()> {
+    mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
+}
+
+/// The shim's ends.
+#[derive(Debug)]
+pub(super) struct Link {
+    orders: File,
+    notices: File,
+}
+
+impl Link {
+    /// Opens both, which `leasehold` holds open already, and removes their names.
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+        // Else either would wait for the other side, which may be dead.
+        let at_once = OFlag::O_NONBLOCK.bits();
+        let (orders, notices) = (orders_in(directory), notices_in(directory));
+        let link = Self {
+            orders: OpenOptions::new().read(true).custom_flags(at_once).open(&orders)?,
+            notices: OpenOptions::new().write(true).custom_flags(at_once).open(&notices)?,
+        };
+        std::fs::remove_file(orders)?;
+        std::fs::remove_file(notices)?;
+        Ok(link)
+    }
+
+    /// The first order alone; `None` if it has not come, or is no order.
+    pub(super) fn first_order(&mut self) -> Option<Order> {
+        self.read::<MESSAGE_SIZE>().and_then(|orders| orders.first().copied())
+    }
+
+    /// The orders that have come; `None` if no more can come, or what came is no order.
+    pub(super) fn orders(&mut self) -> Option<Vec<Order>> {
+        self.read::<{ 64 * MESSAGE_SIZE }>()
+    }
+
+    fn read<const MOST: usize>(&mut self) -> Option<Vec<Order>> {
+        let mut bytes = [0; MOST];
+        match self.orders.read(&mut bytes) {
+            Ok(0) => None,
+            Ok(length) => Order::decode(&bytes[..length]),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Some(Vec::new())
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Becomes readable when orders have come, or no more can.
+    pub(super) fn orders_fd(&self) -> BorrowedFd<'_> {
+        self.orders.as_fd()
+    }
+
+    /// Tells `leasehold`. That it is dead, or does not read, changes nothing here.
+    pub(super) fn tell(&mut self, notice: Notice) {
+        let _ = self.notices.write_all(&notice.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through<T: Message>(messages: &[T]) -> Option<Vec<T>> {
+        let bytes: Vec<u8> = messages.iter().flat_map(Message::encode).collect();
+        T::decode(&bytes)
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let orders = [
+            Order::Deadline(Duration::ZERO),
+            Order::Deadline(Duration::new(5, 7)),
+            Order::Signal(Signal::SIGUSR2),
+        ];
+        assert_eq!(through(&orders).unwrap(), orders);
+        let notices = [
+            Notice::Started(Pid::from_raw(77)),
+            Notice::NotStarted(2),
+            Notice::Stopped(Signal::SIGTSTP),
+            Notice::Doomed,
+            Notice::Leftovers,
+            Notice::Killed,
+            // By a real-time signal, which has no name.
+            Notice::Ended(ExitStatus::from_raw(40)),
+        ];
+        assert_eq!(through(&notices).unwrap(), notices);
+        let never = through(&[Order::Deadline(Duration::MAX)]).unwrap();
+        assert!(matches!(never[0], Order::Deadline(at) if at > Duration::from_secs(9_000_000_000)));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let whole = Order::Signal(Signal::SIGTERM).encode();
+        for short in [1, 4, MESSAGE_SIZE - 1] {
+            assert_eq!(Order::decode(&whole[..short]), None);
+            assert_eq!(Order::decode(&[&whole[..], &whole[..short]].concat()), None);
+        }
+        for (kind, value) in [(0, 0), (3, 0), (1, -1), (2, 0), (2, 1_000), (2, i64::MAX)] {
+            assert_eq!(Order::from_words(kind, value), None, "{kind} {value}");
+        }
+        for (kind, value) in [(0, 0), (8, 0), (1, 0), (1, -5), (1, i64::MAX), (3, 0)] {
+            assert_eq!(Notice::from_words(kind, value), None, "{kind} {value}");
+        }
+    }
+
+    #[test]
+    fn a_link_ends_with_the_other_side_and_leaves_no_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let (orders, notices) = (orders_in(directory.path()), notices_in(directory.path()));
+        make_pipe(&orders).unwrap();
+        make_pipe(&notices).unwrap();
+        let both = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let (mut ours, mut read) = (both(&orders), both(&notices));
+        ours.write_all(&Order::Deadline(Duration::ZERO).encode()).unwrap();
+        let mut link = Link::open(directory.path()).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        ours.write_all(&Order::Signal(Signal::SIGHUP).encode()).unwrap();
+        assert_eq!(link.first_order().unwrap(), Order::Deadline(Duration::ZERO));
+        assert_eq!(link.orders().unwrap(), [Order::Signal(Signal::SIGHUP)]);
+        assert_eq!(link.orders().unwrap(), []);
+        link.tell(Notice::Killed);
+        let mut bytes = [0; MESSAGE_SIZE];
+        read.read_exact(&mut bytes).unwrap();
+        assert_eq!(Notice::decode(&bytes).unwrap(), [Notice::Killed]);
+        ours.write_all(b"short").unwrap();
+        assert_eq!(link.orders(), None);
+        drop(ours);
+        assert_eq!(link.orders(), None);
+    }
+}

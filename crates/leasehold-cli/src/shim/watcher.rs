@@ -1,0 +1,271 @@
+//! Seeing to it that the command does not outlive the lease, and that nothing of it outlives the lock.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use leasehold::{Clock as _, SystemClock};
+use nix::errno::Errno;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::unistd::{Pid, getpgid, getppid};
+
+use super::assignment::Assignment;
+use super::group::{Descendants, Group, LeaderState, adopt_orphans, reap_all_but};
+use super::link::{Link, Notice, Order};
+use super::terminal::Terminal;
+use super::wakeups::Wakeups;
+use crate::args::OnLost;
+
+/// How often what is to end is looked at; that a group is empty is told by no event.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Watches the command, and the orders of `leasehold`, until nothing of the command is left.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    leader: Child,
+    group: Group,
+    descendants: Descendants,
+    terminal: Terminal,
+    wakeups: Wakeups,
+    link: Link,
+    kill_after: Duration,
+    on_lost: OnLost,
+    /// By this instant the command must be dead, unless an order names a later one before.
+    deadline: Duration,
+    /// `leasehold` is dead.
+    abandoned: bool,
+    leader_ended: bool,
+    /// `leasehold` knows that the command is stopped.
+    stop_told: bool,
+    /// The command has been told to end because of the lease; a later deadline does not take that back.
+    doomed: bool,
+    kill_at: Option<Duration>,
+    killed: bool,
+}
+
+impl Watcher {
+    /// Starts the command; `None` if it cannot be started, which `leasehold` is told.
+    ///
+    /// # Errors
+    /// Fails, and starts nothing, if the shim could not see to the command, or there is no `leasehold`.
+    pub(super) fn start(assignment: &Assignment) -> io::Result<Option<Self>> {
+        // None reaches the shim from now on, and no disposition is changed: the command gets both as `leasehold`
+        // was started with them.
+        let original = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let home = getpgid(Some(getppid()))?;
+        let wakeups = Wakeups::new()?;
+        adopt_orphans()?;
+        let descendants = Descendants::from_now_on();
+        let mut link = Link::open(&assignment.directory)?;
+        // Written before this process was started. Without it `leasehold` is dead, and `home` may be anybody's.
+        let Some(Order::Deadline(deadline)) = link.first_order() else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let (name, arguments) = assignment.command();
+        let mut command = Command::new(name);
+        command.args(arguments).process_group(0);
+        let ours = original.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+        let started = command.spawn();
+        ours.thread_set_mask()?;
+        let leader = match started {
+            Ok(leader) => leader,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
+                link.tell(Notice::NotStarted(errno));
+                return Ok(None);
+            }
+        };
+        let id = i32::try_from(leader.id()).expect("a process number is a positive i32");
+        let group = Group::of(Pid::from_raw(id));
+        let mut terminal = Terminal::new(home, group.id());
+        terminal.lend();
+        link.tell(Notice::Started(group.id()));
+        Ok(Some(Self {
+            leader,
+            group,
+            descendants,
+            terminal,
+            wakeups,
+            link,
+            kill_after: assignment.kill_after,
+            on_lost: assignment.on_lost,
+            deadline,
+            abandoned: false,
+            leader_ended: false,
+            stop_told: false,
+            doomed: false,
+            kill_at: None,
+            killed: false,
+        }))
+    }
+
+    /// Ends when the command has, and all that it left in its group; after a loss, all that descends from it.
+    pub(super) fn run(mut self) {
+        loop {
+            self.look();
+            if self.is_done() {
+                break;
+            }
+            let instant = self.enforce();
+            let orders = (!self.abandoned).then(|| self.link.orders_fd());
+            self.wakeups.wait(orders, instant);
+            self.obey();
+            if !self.leader_ended {
+                reap_all_but(self.group.id());
+            }
+        }
+        self.terminal.take_back();
+        // Only now can its number become another's.
+        if let Ok(status) = self.leader.wait() {
+            self.link.tell(Notice::Ended(status));
+        }
+    }
+
+    /// Learns what the leader did.
+    fn look(&mut self) {
+        if self.leader_ended {
+            return;
+        }
+        match self.group.look() {
+            LeaderState::Runs => {}
+            LeaderState::Stopped(signal) => self.stopped(signal),
+            LeaderState::Ended => {
+                self.leader_ended = true;
+                self.terminal.take_back();
+                if !self.kills_all() && self.group.has_members() {
+                    self.link.tell(Notice::Leftovers);
+                    self.group.terminate();
+                    self.kill_by(now().saturating_add(self.kill_after));
+                }
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.leader_ended
+            && !self.group.has_members()
+            && !(self.kills_all() && self.descendants.run())
+    }
+
+    /// True if also what left the group must die, such as a child of timeout(1). After a command that ended by
+    /// itself that is a daemon, and left alone.
+    fn kills_all(&self) -> bool {
+        self.doomed && self.on_lost == OnLost::Kill
+    }
+
+    /// Does what the clock says is due; gives the instant of the next.
+    fn enforce(&mut self) -> Option<Duration> {
+        // By the boot-time clock, at each wake-up: also after a stop, or a sleep of the machine.
+        let now = now();
+        let ask_at = self.deadline.saturating_sub(self.kill_after);
+        if self.on_lost != OnLost::Ignore && !self.doomed && (self.abandoned || ask_at <= now) {
+            self.doom(now);
+        }
+        let next = match self.kill_at {
+            Some(at) if at <= now => {
+                self.kill();
+                Some(now.saturating_add(POLL))
+            }
+            Some(at) => Some(at),
+            None if self.doomed || self.on_lost == OnLost::Ignore => None,
+            None => Some(ask_at),
+        };
+        if self.leader_ended {
+            let soon = now.saturating_add(POLL);
+            return Some(next.map_or(soon, |next| next.min(soon)));
+        }
+        next
+    }
+
+    /// Tells the command to end because of the lease.
+    fn doom(&mut self, now: Duration) {
+        self.doomed = true;
+        self.link.tell(Notice::Doomed);
+        // A command that was stopped must not run again only to be killed.
+        if !(self.kills_all() && self.deadline <= now) {
+            self.group.terminate();
+        }
+        if self.kills_all() {
+            self.kill_by(self.deadline.min(now.saturating_add(self.kill_after)));
+        }
+    }
+
+    /// Does what `leasehold` says.
+    fn obey(&mut self) {
+        if self.abandoned {
+            return;
+        }
+        let Some(orders) = self.link.orders() else {
+            self.abandoned = true;
+            self.terminal.take_back();
+            return;
+        };
+        for order in orders {
+            match order {
+                Order::Deadline(at) => {
+                    self.deadline = at;
+                    if self.kills_all() {
+                        self.kill_by(at);
+                    }
+                }
+                Order::Signal(signal) => self.pass_on(signal),
+            }
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
+        if signal == Signal::SIGCONT {
+            // The lease first: the time of the stop counts.
+            self.enforce();
+            if self.killed || self.leader_ended {
+                return;
+            }
+            self.terminal.lend();
+            self.stop_told = false;
+        }
+        self.group.signal(signal);
+    }
+
+    /// Tells `leasehold` of a stop that concerns it too.
+    fn stopped(&mut self, signal: Signal) {
+        let asks_for_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        if asks_for_terminal && self.terminal.is_lent() {
+            // It asked before it had it.
+            self.terminal.lend();
+            if self.terminal.is_lent() {
+                self.group.signal(Signal::SIGCONT);
+                return;
+            }
+        }
+        let by_terminal = asks_for_terminal || signal == Signal::SIGTSTP;
+        // Else somebody stopped the command alone; its lease is renewed meanwhile.
+        if by_terminal || self.terminal.is_lent() {
+            self.terminal.take_back();
+            // Until it lets the command go on `leasehold` is stopped too, and would later be stopped again.
+            if !std::mem::replace(&mut self.stop_told, true) {
+                self.link.tell(Notice::Stopped(signal));
+            }
+        }
+    }
+
+    /// Kills at `instant`, unless that is due earlier already.
+    fn kill_by(&mut self, instant: Duration) {
+        self.kill_at = Some(self.kill_at.map_or(instant, |earlier| earlier.min(instant)));
+    }
+
+    fn kill(&mut self) {
+        self.group.kill();
+        if self.doomed {
+            self.descendants.kill();
+        }
+        if !self.killed {
+            self.killed = true;
+            self.link.tell(Notice::Killed);
+        }
+    }
+}
+
+fn now() -> Duration {
+    SystemClock::new().now()
+}
