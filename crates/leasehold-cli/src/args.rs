@@ -1,6 +1,9 @@
 //! The command line. It is only parsed here, purely: nothing is looked up, opened or run.
 
+mod elect;
 mod filter;
+mod hold;
+mod plan;
 mod run;
 mod values;
 
@@ -10,8 +13,11 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use leasehold::{Key, LeaseId, Reason};
 
+pub(crate) use elect::ElectArgs;
 pub(crate) use filter::{FilterArgs, KeyArgs};
-pub(crate) use run::{OnLost, Plan, RunArgs};
+pub(crate) use hold::OnLost;
+pub(crate) use plan::Plan;
+pub(crate) use run::RunArgs;
 
 use crate::exit::Exit;
 
@@ -51,6 +57,8 @@ pub(crate) struct StoreArgs {
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(Box<RunArgs>),
+    /// Run a command while leading in an election
+    Elect(Box<ElectArgs>),
     /// List who holds what
     List(ListArgs),
     /// Show who holds one key

@@ -1,7 +1,7 @@
 //! The `leasehold` command: holds a distributed lock while a command runs, and shows and breaks locks.
 //!
 //! - [`args`] parses the command line, purely; [`store`] finds the store that it means.
-//! - [`run`] is the main job: it waits, and runs the command under the lock; its [`shim`] is a process of its own,
+//! - [`run`] is the main job: it waits, and runs the command under the lock, for `elect` too; its [`shim`] is a process of its own,
 //!   which sees to it that the command does not outlive the lock.
 //! - [`commands`] are the others: list, status, leader, break, purge, init.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
@@ -48,11 +48,12 @@ fn main() -> ExitCode {
 fn execute(cli: Cli) -> Exit {
     // Before any thread is started: all of them inherit it.
     let terminal_stops = match &cli.command {
-        Command::Run(_) => TerminalStopsBlocked::new().ok(),
+        Command::Run(_) | Command::Elect(_) => TerminalStopsBlocked::new().ok(),
         _ => None,
     };
     let level = match &cli.command {
         Command::Run(args) => args.level(),
+        Command::Elect(args) => args.level(),
         _ => Level::Problems,
     };
     let reporter = Reporter::start(level, cli.json);
@@ -72,10 +73,8 @@ fn dispatch(
     let store = store::Choice::new(cli.store)?;
     let json = cli.json;
     match cli.command {
-        Command::Run(args) => {
-            let plan = args.plan()?;
-            wait_for(run::run(plan, &store, terminal_stops, reporter))
-        }
+        Command::Run(args) => wait_for(run::run(args.plan()?, &store, terminal_stops, reporter)),
+        Command::Elect(args) => wait_for(run::run(args.plan()?, &store, terminal_stops, reporter)),
         Command::List(args) => wait_for(commands::list(args, &store, json)),
         Command::Status(args) => wait_for(commands::status(args, &store, json)),
         Command::Leader(args) => wait_for(commands::leader(args, &store, json)),

@@ -1,25 +1,27 @@
-//! `leasehold run`: holds a lock while a command lives.
+//! `leasehold run` and `leasehold elect`: hold a lock, or lead, while a command lives.
 //!
 //! - [`Plan`] is what is asked for, [`Program`] finds the command, [`Signals`] are those that this process
 //!   receives.
-//! - A [`Job`] is a program run under a guard, wherever that is from. Its [`shim`](crate::shim) is the parent of
+//! - A [`Job`] is the program run under what is [`Held`]. Its [`shim`](crate::shim) is the parent of
 //!   the command, and ends it; a [`Supervisor`](supervisor::Supervisor) tells the shim until when the command may
 //!   run, as the [`Schedule`] reckons it, and acts itself only if the shim does not.
 
 mod command;
+mod held;
 mod job;
 mod schedule;
 mod shim_process;
 mod signals;
 mod supervisor;
 
-use std::future::IntoFuture as _;
+use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Guard, Locker};
+use leasehold::{ErrorKind, Locker};
 use nix::sys::signal::Signal;
 
 pub(crate) use command::LEASE_FILE;
+pub(crate) use held::Held;
 pub(crate) use schedule::Schedule;
 pub(crate) use signals::TerminalStopsBlocked;
 
@@ -29,7 +31,7 @@ use crate::failure::Failure;
 use crate::report::{Event, Reporter};
 use crate::store::Choice;
 use command::Program;
-use job::{Job, unexpected};
+use job::{End, Job, unexpected};
 use signals::Signals;
 
 /// A wait that is over sooner is not worth a word.
@@ -38,35 +40,22 @@ const SOON: Duration = Duration::from_millis(50);
 /// How long the end waits for what the background still has to release.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs the command under the lock.
+/// Runs the command under what the plan seeks.
 pub(crate) async fn run(
     mut plan: Plan,
     store: &Choice,
     terminal_stops: Option<&TerminalStopsBlocked>,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let program = Program::find(std::mem::take(&mut plan.command))?;
+    let program = Program::find(std::mem::take(&mut plan.hold.command))?;
     let mut signals = Signals::listen().map_err(unexpected)?;
     let locker = tokio::select! {
         biased;
-        signal = signals.next() => return Ok(interrupted(signal, reporter)),
+        signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
         locker = store.open() => locker?,
     };
-    let exit = match acquire(&plan, &locker, &mut signals, reporter).await {
-        Ok(Awaited::Lock(guard)) => {
-            let job = Job {
-                program: &program,
-                keys: &plan.keys,
-                schedule: plan.schedule,
-                on_lost: plan.on_lost,
-                terminal_stops,
-                reporter,
-            };
-            job.run(guard, &mut signals).await
-        }
-        Ok(Awaited::Signal(signal)) => Ok(interrupted(signal, reporter)),
-        Err(failure) => Err(failure),
-    };
+    let job = Job { program: &program, plan: &plan, terminal_stops, reporter };
+    let exit = seek_and_run(&job, &locker, &mut signals).await;
     // What was granted to a wait that was broken off is released in the background.
     if let Err(error) = locker.close(CLOSE_LIMIT).await {
         reporter.say(&Event::ReleaseFailed { error: &error });
@@ -74,34 +63,47 @@ pub(crate) async fn run(
     exit
 }
 
-/// What a wait ended with.
-enum Awaited {
-    Lock(Guard),
-    Signal(Signal),
-}
-
-async fn acquire(
-    plan: &Plan,
+async fn seek_and_run(
+    job: &Job<'_>,
     locker: &Locker,
     signals: &mut Signals,
-    reporter: &Reporter,
-) -> Result<Awaited, Failure> {
-    let mut acquiring = plan.acquiring(locker).into_future();
+) -> Result<Exit, Failure> {
+    loop {
+        let held = match seek(job, locker, signals).await? {
+            Sought::Found(held) => held,
+            Sought::Interrupted(signal) => return Ok(interrupted(signal, job.reporter)),
+        };
+        match job.run(held, signals).await? {
+            End::Exited(exit) => return Ok(exit),
+            End::Lost if job.plan.again => {}
+            End::Lost => return Ok(Exit::LOST),
+        }
+    }
+}
+
+/// What a wait ended with.
+enum Sought {
+    Found(Held),
+    Interrupted(Signal),
+}
+
+async fn seek(job: &Job<'_>, locker: &Locker, signals: &mut Signals) -> Result<Sought, Failure> {
+    let mut seeking = pin!(job.plan.seek(locker));
     let mut told = false;
     loop {
         tokio::select! {
             biased;
-            signal = signals.next() => return Ok(Awaited::Signal(signal)),
-            acquired = &mut acquiring => return match acquired {
-                Ok(guard) => Ok(Awaited::Lock(guard)),
+            signal = signals.next_ending() => return Ok(Sought::Interrupted(signal)),
+            sought = &mut seeking => return match sought {
+                Ok(held) => Ok(Sought::Found(held)),
                 Err(error) if error.kind() == ErrorKind::Held => {
-                    Err(Failure::from(error).with_exit(plan.conflict))
+                    Err(Failure::from(error).with_exit(job.plan.hold.conflict))
                 }
                 Err(error) => Err(error.into()),
             },
             () = tokio::time::sleep(SOON), if !told => {
                 told = true;
-                reporter.say(&Event::Waiting { keys: &plan.keys });
+                job.reporter.say(&Event::Waiting { keys: &job.plan.keys });
             }
         }
     }

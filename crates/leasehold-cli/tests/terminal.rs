@@ -18,7 +18,7 @@ use std::time::Duration;
 use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, ttyname};
-use support::Store;
+use support::{Running, Store};
 
 /// An interactive shell with a terminal of its own, in which `run` is `leasehold run`.
 struct Shell {
@@ -39,8 +39,16 @@ impl Shell {
         let pty = openpty(None, None).unwrap();
         let terminal = ttyname(&pty.slave).unwrap();
         // With a session of its own, so that the terminal becomes its controlling terminal.
-        let mut command = Command::new("setsid");
-        command.args(["--ctty", "bash", "--norc", "--noediting", "-i"]);
+        let mut command = Command::new("env");
+        command.args([
+            "--default-signal",
+            "setsid",
+            "--ctty",
+            "bash",
+            "--norc",
+            "--noediting",
+            "-i",
+        ]);
         command.env("LEASEHOLD_STORE", store.url()).env("PS1", "$ ").env("HISTFILE", "");
         command.env("TMPDIR", store.file("")).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
         command.stdin(pty.slave.try_clone().unwrap());
@@ -159,6 +167,32 @@ fn the_command_learns_of_a_new_window_size() {
     shell.types(Shell::CTRL_D);
     shell.sees("$ ");
     shell.has_the_terminal();
+}
+
+#[test]
+fn a_candidate_that_stands_again_is_stopped_and_goes_on_as_any_job() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    shell.types("$LEASEHOLD elect -v --ttl 1s --again k -- sh -c 'echo on; exec cat'\nhello\n");
+    shell.sees("hello");
+    let other = Running::start(store.script("--json -v k", "cat"));
+    other.event("waiting");
+    assert_eq!(store.code("break k"), 0);
+    other.event("started");
+    shell.sees("the lock is lost");
+    shell.sees("waiting for");
+    shell.types(Shell::CTRL_Z);
+    shell.sees("Stopped");
+    assert_eq!(other.code(), 0);
+    shell.has_the_terminal();
+    shell.types("fg\n");
+    shell.sees("on\r\n");
+    shell.types("again\n");
+    shell.sees("again");
+    shell.types(Shell::CTRL_C);
+    shell.sees("$ ");
+    shell.ended_with("130");
+    assert!(!store.is_held("k"));
 }
 
 #[test]

@@ -1,55 +1,65 @@
-//! A program run under a lock that is held.
+//! The program, run under what is held.
 
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Guard, Key, LeaseReleased, SystemClock};
+use leasehold::{Clock as _, Guard, LeaseReleased, SystemClock};
 
 use super::command::{LeaseFile, Program};
+use super::held::Held;
 use super::schedule::Schedule;
 use super::shim_process::ShimProcess;
 use super::signals::{Signals, TerminalStopsBlocked};
 use super::supervisor::{Ended, Outcome, Supervisor};
-use crate::args::OnLost;
+use crate::args::{OnLost, Plan};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::{Event, Reporter};
 use crate::shim::{Assignment, Order, adopt_orphans};
 
-/// What is run, and how. It may be run again under another guard.
+/// What is run, and how. It may be run again.
 #[derive(Debug)]
-pub(crate) struct Job<'a> {
-    pub(crate) program: &'a Program,
-    /// What the guard holds, in the order in which the command is told.
-    pub(crate) keys: &'a [Key],
-    pub(crate) schedule: Schedule,
-    pub(crate) on_lost: OnLost,
-    pub(crate) terminal_stops: Option<&'a TerminalStopsBlocked>,
-    pub(crate) reporter: &'a Reporter,
+pub(super) struct Job<'a> {
+    pub(super) program: &'a Program,
+    pub(super) plan: &'a Plan,
+    pub(super) terminal_stops: Option<&'a TerminalStopsBlocked>,
+    pub(super) reporter: &'a Reporter,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// With nothing more to do.
+    Exited(Exit),
+    /// The lease was lost, and so the command ended.
+    Lost,
 }
 
 impl Job<'_> {
-    /// Runs the program to its end, and then releases the lock whatever happened.
-    pub(crate) async fn run(&self, guard: Guard, signals: &mut Signals) -> Result<Exit, Failure> {
-        let lease = guard.lease();
+    /// Runs the program to its end, and then gives back what is held whatever happened.
+    pub(super) async fn run(&self, held: Held, signals: &mut Signals) -> Result<End, Failure> {
+        let lease = held.guard().lease();
         self.reporter.say(&Event::Acquired {
-            keys: self.keys,
+            keys: &self.plan.keys,
             lease: &lease.id,
             token: lease.token,
         });
-        let ended = self.supervise(&guard, signals).await;
-        let held_to_the_end = self.release(guard).await;
-        let Ended { outcome, doomed, lost } = ended?;
+        let ended = self.supervise(held.guard(), signals).await;
+        let held_to_the_end = self.release(held).await;
+        let Ended { outcome, doomed, lost, asked } = ended?;
         if !held_to_the_end && !lost {
             self.reporter.say(&Event::Overrun);
         }
-        if doomed || (!held_to_the_end && self.on_lost != OnLost::Ignore) {
-            return Ok(Exit::LOST);
+        if doomed && !asked {
+            return Ok(End::Lost);
+        }
+        if doomed || (!held_to_the_end && self.plan.hold.on_lost != OnLost::Ignore) {
+            return Ok(End::Exited(Exit::LOST));
         }
         match outcome {
-            Outcome::Exited(status) => Ok(Exit::of_status(status)),
+            Outcome::Exited(status) => Ok(End::Exited(Exit::of_status(status))),
             Outcome::NotStarted(error) => Err(Failure::not_started(self.program.name(), &error)),
-            Outcome::ShimDied => Ok(Exit::UNEXPECTED),
+            Outcome::ShimDied => Ok(End::Exited(Exit::UNEXPECTED)),
         }
     }
 
@@ -61,17 +71,17 @@ impl Job<'_> {
         adopt_orphans().map_err(unexpected)?;
         let assignment = Assignment {
             directory: lease_file.directory().to_owned(),
-            kill_after: self.schedule.kill_after(),
-            on_lost: self.on_lost,
+            kill_after: self.plan.hold.schedule.kill_after(),
+            on_lost: self.plan.hold.on_lost,
             words: self.program.words().to_owned(),
         };
-        let deadline = deadline(guard, self.schedule);
+        let deadline = deadline(guard, self.plan.hold.schedule);
         let shim = ShimProcess::start(
             &assignment,
             Order::Deadline(deadline),
             self.terminal_stops,
             |shim| {
-                lease_file.show(self.keys, shim);
+                lease_file.show(&self.plan.keys, shim);
             },
         )
         .map_err(|error| Failure::unexpected(format!("the shim cannot be started: {error}")))?;
@@ -79,8 +89,8 @@ impl Job<'_> {
     }
 
     /// Gives the lock back; false if it was found to have been lost before.
-    async fn release(&self, guard: Guard) -> bool {
-        match guard.release().await.map(|report| report.outcome) {
+    async fn release(&self, held: Held) -> bool {
+        match held.release().await.map(|report| report.outcome) {
             Ok(LeaseReleased::Released) => self.reporter.say(&Event::Released { kept: None }),
             Ok(LeaseReleased::Kept(kept)) => {
                 self.reporter.say(&Event::Released { kept: Some(kept) });

@@ -4,8 +4,11 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
+use nix::unistd::getpgrp;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use crate::shim::ProcessTable;
 
 /// Those that end the wait for a lock.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
@@ -60,6 +63,24 @@ impl Signals {
         .await
     }
 
+    /// The next signal that ends a wait. A stop is obeyed; the others, which are listened for once a command has
+    /// run, mean nothing to a wait.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when it is dropped.
+    pub(crate) async fn next_ending(&mut self) -> Signal {
+        loop {
+            match self.next().await {
+                signal if ENDING.contains(&signal) => return signal,
+                Signal::SIGTSTP if !nobody_continues_us() => {
+                    // It fails only for a signal that does not exist.
+                    let _ = raise(Signal::SIGSTOP);
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn add(&mut self, wanted: &[Signal]) -> io::Result<()> {
         for &wanted in wanted {
             // These two are how we learn of the command at all.
@@ -72,6 +93,12 @@ impl Signals {
         }
         Ok(())
     }
+}
+
+/// True if no shell would continue this process's group after a stop. The kernel spares such a group the stop from
+/// the keyboard.
+pub(super) fn nobody_continues_us() -> bool {
+    ProcessTable::read().is_some_and(|table| table.is_orphaned(getpgrp()))
 }
 
 fn bit(signal: Signal) -> u64 {

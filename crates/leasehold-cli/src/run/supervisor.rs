@@ -11,11 +11,11 @@ use nix::unistd::getpgrp;
 
 use super::job::{Job, deadline};
 use super::shim_process::ShimProcess;
-use super::signals::Signals;
+use super::signals::{Signals, nobody_continues_us};
 use crate::args::OnLost;
 use crate::exit::Exit;
 use crate::report::Event;
-use crate::shim::{self, Group, Notice, Order, ProcessTable};
+use crate::shim::{self, Group, Notice, Order};
 
 /// How often what is to end is looked at; that all is gone is told by no event.
 const POLL: Duration = Duration::from_millis(20);
@@ -35,6 +35,8 @@ pub(super) struct Ended {
     pub(super) doomed: bool,
     /// The lease is lost, and that has been told.
     pub(super) lost: bool,
+    /// A signal asked the command to end.
+    pub(super) asked: bool,
 }
 
 /// What became of the command.
@@ -59,6 +61,7 @@ pub(super) struct Supervisor<'a> {
     outcome: Option<Outcome>,
     doomed: bool,
     lost: bool,
+    asked: bool,
     killed: bool,
     /// When the shim should have ended the command.
     overdue_at: Option<Duration>,
@@ -86,6 +89,7 @@ impl<'a> Supervisor<'a> {
             outcome: None,
             doomed: false,
             lost: false,
+            asked: false,
             killed: false,
             overdue_at: None,
             deposed: false,
@@ -124,13 +128,13 @@ impl<'a> Supervisor<'a> {
         if let Outcome::Exited(status) = outcome {
             self.job.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
         }
-        Ended { outcome, doomed: self.doomed, lost: self.lost }
+        Ended { outcome, doomed: self.doomed, lost: self.lost, asked: self.asked }
     }
 
     /// Tells the shim a new deadline, and makes way for [`take_over`](Self::take_over) if it does not keep it;
     /// gives how long there will be nothing to do.
     fn inform(&mut self) -> Duration {
-        let deadline = deadline(self.guard, self.job.schedule);
+        let deadline = deadline(self.guard, self.job.plan.hold.schedule);
         // It is reckoned anew each time, and at its latest if nothing came in between.
         if deadline > self.deadline || (deadline.is_zero() && !self.deadline.is_zero()) {
             self.deadline = deadline;
@@ -140,12 +144,12 @@ impl<'a> Supervisor<'a> {
         if !deadline.is_zero() {
             return deadline.saturating_sub(now);
         }
-        if self.job.on_lost != OnLost::Kill {
+        if self.job.plan.hold.on_lost != OnLost::Kill {
             return Duration::MAX;
         }
         // A shim that is stopped, or cannot run, must not let the command outlive the term either.
         let overdue_at =
-            *self.overdue_at.get_or_insert(now.saturating_add(self.job.schedule.grace()));
+            *self.overdue_at.get_or_insert(now.saturating_add(self.job.plan.hold.schedule.grace()));
         if overdue_at > now {
             return overdue_at - now;
         }
@@ -193,11 +197,12 @@ impl<'a> Supervisor<'a> {
             Signal::SIGCONT => {
                 // The lease first: the time of the stop counts.
                 self.inform();
-                if self.job.on_lost != OnLost::Kill || !self.deadline.is_zero() {
+                if self.job.plan.hold.on_lost != OnLost::Kill || !self.deadline.is_zero() {
                     self.proceed();
                 }
             }
             signal => {
+                self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
                 self.job.reporter.say(&Event::Forwarded { signal });
                 self.shim.tell(Order::Signal(signal));
             }
@@ -221,7 +226,7 @@ impl<'a> Supervisor<'a> {
 
     /// Stops this process's group too when the terminal stopped the command, as a shell expects.
     fn stop_with_command(&mut self, signal: Signal) {
-        if ProcessTable::read().is_some_and(|table| table.is_orphaned(getpgrp())) {
+        if nobody_continues_us() {
             // No shell would continue us. The kernel spares such a group the stop from the keyboard, and
             // would have spared the command, were it in ours.
             if signal == Signal::SIGTSTP {

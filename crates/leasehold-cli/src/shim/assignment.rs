@@ -72,7 +72,7 @@ mod tests {
     fn arguments_carry_it() {
         for on_lost in [OnLost::Kill, OnLost::Signal, OnLost::Ignore] {
             let assignment = Assignment {
-                directory: "/tmp/a b".into(),
+                directory: "some dir".into(),
                 kill_after: Duration::from_micros(1_500),
                 on_lost,
                 words: vec!["sh".into(), "-c".into(), "--".into(), "".into()],

@@ -1,0 +1,61 @@
+//! The options of `elect`.
+
+use clap::Args;
+use leasehold::{Key, Owner};
+
+use super::hold::HoldArgs;
+use super::plan::{Plan, Sought};
+use super::{long_help, values};
+use crate::failure::Failure;
+use crate::report::Level;
+
+const EXAMPLES: &str = "\
+Examples:
+  leasehold elect scheduler -- ./scheduler
+  leasehold elect scheduler --id node-3 --ttl 10s --again -- ./scheduler
+
+The command finds in its environment:
+  LEASEHOLD_KEY          the name of the election
+  LEASEHOLD_TOKEN        the fencing token, where the store has them
+  LEASEHOLD_LEASE_FILE   a file with the lease as JSON";
+
+/// Run a command while leading in an election.
+///
+/// Campaigns until elected, for ever unless -n or -w says otherwise; runs the command as `leasehold run` does,
+/// and leads while it lives; resigns when the command and what it left in its group have ended. The leader is
+/// the holder of the lock NAME: `leasehold leader NAME` shows it.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, after_long_help = long_help(EXAMPLES))]
+pub(crate) struct ElectArgs {
+    /// The name of the election
+    #[arg(value_parser = values::key())]
+    name: Key,
+
+    /// The id of this candidate, for people to read [default: a random one]
+    #[arg(long, value_name = "ID", value_parser = values::checked::<Owner>)]
+    id: Option<Owner>,
+
+    /// When the leadership is lost campaign again, and start the command again when elected
+    #[arg(long)]
+    again: bool,
+
+    #[command(flatten)]
+    hold: HoldArgs,
+}
+
+impl ElectArgs {
+    /// How much is to be said.
+    pub(crate) fn level(&self) -> Level {
+        self.hold.level()
+    }
+
+    /// Checks what must fit together.
+    pub(crate) fn plan(self) -> Result<Plan, Failure> {
+        Ok(Plan {
+            keys: vec![self.name.clone()],
+            hold: self.hold.checked()?,
+            again: self.again,
+            sought: Sought::Leadership { name: self.name, id: self.id },
+        })
+    }
+}

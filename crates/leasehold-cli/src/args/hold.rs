@@ -1,0 +1,124 @@
+//! The options of `run` and `elect` alike.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+use leasehold::{Ttl, Wait};
+
+use super::values;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::report::Level;
+use crate::run::Schedule;
+
+/// How something is held, and the command that runs meanwhile.
+#[derive(Debug, Args)]
+pub(super) struct HoldArgs {
+    /// Do not wait: fail at once if the lock is held
+    #[arg(short, long, conflicts_with = "wait")]
+    nonblock: bool,
+
+    /// Wait at most this long
+    #[arg(short, long, value_name = "DUR", value_parser = values::duration)]
+    wait: Option<Duration>,
+
+    /// How long the lock outlives a crash of leasehold; it is renewed at a third of this
+    #[arg(long, value_name = "DUR", default_value = "30s", value_parser = values::ttl)]
+    ttl: Ttl,
+
+    /// End the command when it has held the lock for this long
+    #[arg(long, value_name = "DUR", value_parser = values::positive_duration)]
+    max_hold: Option<Duration>,
+
+    /// Keep the lock this much longer in the store than the command is allowed to rely on
+    #[arg(long, value_name = "DUR", value_parser = values::positive_duration)]
+    lock_delay: Option<Duration>,
+
+    /// Why the lock is held, for people to read
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+
+    /// The time from asking the command to end to killing it, below a third of the TTL
+    /// [default: the smaller of 5s and a sixth of the TTL]
+    #[arg(short, long, value_name = "DUR", value_parser = values::duration)]
+    kill_after: Option<Duration>,
+
+    /// What becomes of the command when the lease is lost
+    #[arg(long, value_name = "ACTION", default_value = "kill")]
+    on_lost: OnLost,
+
+    /// The exit code for a lock that is held by somebody else
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::NOT_ACQUIRED.code())]
+    conflict_exit_code: u8,
+
+    /// Say nothing: the exit code tells all
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Say what is done; twice, also each renewal
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// What becomes of the command when the lease is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// It is asked to end, and killed before the term ends
+    Kill,
+    /// It is asked to end
+    Signal,
+    /// Nothing; a message is written
+    Ignore,
+}
+
+/// How something is held, checked as far as it can be before anything is done.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) schedule: Schedule,
+    pub(crate) on_lost: OnLost,
+    pub(crate) conflict: Exit,
+    pub(super) wait: Wait,
+    pub(super) ttl: Ttl,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) lock_delay: Option<Duration>,
+    pub(super) comment: Option<String>,
+}
+
+impl HoldArgs {
+    /// How much is to be said.
+    pub(super) fn level(&self) -> Level {
+        match (self.quiet, self.verbose) {
+            (true, _) => Level::Silent,
+            (false, 0) => Level::Problems,
+            (false, 1) => Level::Steps,
+            (false, _) => Level::Renewals,
+        }
+    }
+
+    /// Checks what must fit together.
+    pub(super) fn checked(self) -> Result<Hold, Failure> {
+        let schedule = Schedule::new(self.ttl, self.max_hold, self.kill_after)?;
+        let wait = match (self.nonblock, self.wait) {
+            (true, _) => Wait::No,
+            (false, Some(limit)) => Wait::UpTo(limit),
+            (false, None) => Wait::Forever,
+        };
+        Ok(Hold {
+            command: self.command,
+            schedule,
+            on_lost: self.on_lost,
+            conflict: Exit::custom(self.conflict_exit_code),
+            wait,
+            ttl: self.ttl,
+            max_hold: self.max_hold,
+            lock_delay: self.lock_delay,
+            comment: self.comment,
+        })
+    }
+}

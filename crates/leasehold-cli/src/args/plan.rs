@@ -1,0 +1,88 @@
+//! What `run` or `elect` is to do, as their options say.
+
+use std::time::Duration;
+
+use leasehold::{Acquiring, Election, Guard, Key, Locker, Owner, Result};
+
+use super::hold::Hold;
+use crate::run::Held;
+
+/// Checked as far as it can be before anything is done.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// What is locked: of an election, its name.
+    pub(crate) keys: Vec<Key>,
+    pub(crate) hold: Hold,
+    /// After a loss it is sought again, and the command is started again.
+    pub(crate) again: bool,
+    pub(super) sought: Sought,
+}
+
+/// What is sought before the command may run.
+#[derive(Debug)]
+pub(super) enum Sought {
+    Lock { shared: bool, permits: Option<u32>, min_hold: Option<Duration> },
+    Leadership { name: Key, id: Option<Owner> },
+}
+
+impl Plan {
+    /// Seeks it in the store.
+    pub(crate) async fn seek(&self, locker: &Locker) -> Result<Held> {
+        match &self.sought {
+            &Sought::Lock { shared, permits, min_hold } => {
+                self.acquiring(locker, shared, permits, min_hold).await.map(Held::Lock)
+            }
+            Sought::Leadership { name, id } => {
+                let election = self.election(locker, name, id.as_ref());
+                election.campaign().await.map(Held::Leadership)
+            }
+        }
+    }
+
+    fn acquiring(
+        &self,
+        locker: &Locker,
+        shared: bool,
+        permits: Option<u32>,
+        min_hold: Option<Duration>,
+    ) -> Acquiring<Guard> {
+        let hold = &self.hold;
+        let mut acquiring = locker.lock_all(&self.keys).ttl(hold.ttl).wait(hold.wait);
+        acquiring = match permits {
+            Some(permits) => acquiring.permits(permits),
+            None if shared => acquiring.shared(),
+            None => acquiring,
+        };
+        if let Some(min_hold) = min_hold {
+            acquiring = acquiring.min_hold(min_hold);
+        }
+        if let Some(max_hold) = hold.max_hold {
+            acquiring = acquiring.max_hold(max_hold);
+        }
+        if let Some(lock_delay) = hold.lock_delay {
+            acquiring = acquiring.lock_delay(lock_delay);
+        }
+        match &hold.comment {
+            Some(comment) => acquiring.comment(comment),
+            None => acquiring,
+        }
+    }
+
+    fn election(&self, locker: &Locker, name: &Key, id: Option<&Owner>) -> Election {
+        let hold = &self.hold;
+        let mut election = locker.election(name.clone()).ttl(hold.ttl).wait(hold.wait);
+        if let Some(id) = id {
+            election = election.id(id.clone());
+        }
+        if let Some(max_hold) = hold.max_hold {
+            election = election.max_hold(max_hold);
+        }
+        if let Some(lock_delay) = hold.lock_delay {
+            election = election.lock_delay(lock_delay);
+        }
+        match &hold.comment {
+            Some(comment) => election.comment(comment),
+            None => election,
+        }
+    }
+}

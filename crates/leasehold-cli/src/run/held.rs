@@ -1,0 +1,28 @@
+//! What is held while the command runs.
+
+use leasehold::{Guard, Leadership, ReleaseReport, Result};
+
+/// A lock, or the leadership of an election, which is the holder of its lock.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Lock(Guard),
+    Leadership(Leadership),
+}
+
+impl Held {
+    /// The guard of the lock.
+    pub(super) fn guard(&self) -> &Guard {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Leadership(leadership) => leadership.guard(),
+        }
+    }
+
+    /// Gives it back.
+    pub(super) async fn release(self) -> Result<ReleaseReport> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Leadership(leadership) => leadership.resign().await,
+        }
+    }
+}
