@@ -162,10 +162,12 @@ fn leasehold_killed_leaves_alone_what_is_to_ignore_a_loss() {
     let go = store.fifo("go");
     let script = "trap 'echo asked' TERM; echo ready; read line < go; echo done";
     let first = Running::start(store.script("--json -v --on-lost ignore k", script));
-    let shim = shim_of(group(&first.event("started")));
+    let command = group(&first.event("started"));
+    let shim = shim_of(command);
     assert_eq!(first.line(), "ready");
     first.signal(Signal::SIGKILL);
     pause(Duration::from_millis(200));
+    assert!(runs(&command.to_string()));
     support::release(&go);
     assert_eq!(first.line(), "done");
     until("over", || !runs(&shim.to_string()));
