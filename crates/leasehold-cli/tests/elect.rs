@@ -86,6 +86,8 @@ fn a_lost_leadership_ends_the_command_and_the_candidate() {
     let store = Store::new();
     let (running, _) = leader(&store, "--ttl 1s");
     assert_eq!(store.code("break e"), 0);
+    running.event("lost");
+    running.event("exited");
     assert_eq!(running.code(), 123);
 }
 
