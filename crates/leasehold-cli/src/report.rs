@@ -70,9 +70,9 @@ pub(crate) enum Event<'a> {
     /// Only the release showed that the lease had been lost before.
     Overrun,
     Killed,
-    /// The shim ended before the command.
-    ShimDied,
-    /// The command has ended, but left processes in its group.
+    /// The shim has died, or did not act in time.
+    ShimFailed,
+    /// The command has ended, but left processes that must end too.
     Leftovers,
     Exited {
         exit: Exit,
@@ -106,7 +106,7 @@ impl Event<'_> {
             | Self::Lost { .. }
             | Self::Overrun
             | Self::Killed
-            | Self::ShimDied
+            | Self::ShimFailed
             | Self::Leftovers
             | Self::ReleaseFailed { .. }
             | Self::Failed { .. } => Level::Problems,
@@ -128,7 +128,7 @@ impl Event<'_> {
             Self::Lost { .. } => "lost",
             Self::Overrun => "overrun",
             Self::Killed => "killed",
-            Self::ShimDied => "shim_died",
+            Self::ShimFailed => "shim_failed",
             Self::Leftovers => "leftovers",
             Self::Exited { .. } => "exited",
             Self::Released { .. } => "released",
@@ -171,12 +171,12 @@ impl fmt::Display for Event<'_> {
             Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
             Self::Overrun => f.write_str("the store had lost the lock before the command ended"),
             Self::Killed => f.write_str("killed what did not end by itself"),
-            Self::ShimDied => f.write_str(
-                "the shim, which runs the command, has died: the command and all that descends from \
-                 it is killed",
+            Self::ShimFailed => f.write_str(
+                "the shim, which runs the command, has died or does not act: all that descends from it is \
+                 killed",
             ),
             Self::Leftovers => {
-                f.write_str("the command left processes in its group: asked them to end")
+                f.write_str("the command left processes behind: asked them to end")
             }
             Self::Exited { exit } => write!(f, "the command ended: exit code {}", exit.code()),
             Self::Released { kept: None } => f.write_str("released"),
@@ -226,7 +226,7 @@ impl Serialize for Event<'_> {
             Self::Continued
             | Self::Overrun
             | Self::Killed
-            | Self::ShimDied
+            | Self::ShimFailed
             | Self::Leftovers
             | Self::ReleaseFailed { .. } => {}
         }
