@@ -15,6 +15,7 @@ mod args;
 mod commands;
 mod exit;
 mod failure;
+mod nodes;
 mod output;
 mod record;
 mod report;

@@ -44,6 +44,7 @@ impl Job<'_> {
             keys: &self.plan.keys,
             lease: &lease.id,
             token: lease.token,
+            nodes: &held.guard().nodes(),
         });
         let ended = self.supervise(held.guard(), signals).await;
         let held_to_the_end = self.release(held, signals).await;
@@ -107,13 +108,16 @@ impl Job<'_> {
                 return true;
             }
         };
-        match report.map(|report| report.outcome) {
-            Ok(LeaseReleased::Released) => self.reporter.say(&Event::Released { kept: None }),
-            Ok(LeaseReleased::Kept(kept)) => {
-                self.reporter.say(&Event::Released { kept: Some(kept) });
-            }
-            Ok(LeaseReleased::Expired | LeaseReleased::NotHeld) => return false,
-            Ok(LeaseReleased::Failed(error)) | Err(error) => {
+        let (outcome, nodes) = match report {
+            Ok(report) => (report.outcome, report.nodes),
+            Err(error) => (LeaseReleased::Failed(error), Vec::new()),
+        };
+        let released = |kept| self.reporter.say(&Event::Released { kept, nodes: &nodes });
+        match outcome {
+            LeaseReleased::Released => released(None),
+            LeaseReleased::Kept(kept) => released(Some(kept)),
+            LeaseReleased::Expired | LeaseReleased::NotHeld => return false,
+            LeaseReleased::Failed(error) => {
                 // It has had its time.
                 signals.hurried = true;
                 self.reporter.say(&Event::ReleaseFailed { error: &error });
