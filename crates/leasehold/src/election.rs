@@ -161,7 +161,8 @@ impl Election {
         })?;
         let seat = self.locks.0.seats.take(&self.locks, self.name()?)?;
         let candidacy = Arc::new(candidacy::Candidacy::new(self.locks.clone(), &order)?);
-        runtime.spawn(stand::stand(Arc::clone(&candidacy), campaign, seat, shutdown));
+        let ending = stand::Ending::of(&candidacy, seat);
+        runtime.spawn(stand::stand(ending, campaign, shutdown));
         Ok(Candidate::new(candidacy))
     }
 

@@ -293,3 +293,23 @@ fn when_its_runtime_is_gone_it_has_ended_and_the_lease_ends_with_its_term() {
         drop(locks.election("n").campaign().await.unwrap());
     });
 }
+
+#[test]
+fn when_its_runtime_ends_before_it_was_ever_polled_it_has_ended() {
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (its_own, other) = (runtime(), runtime());
+    let candidate = {
+        let _entered = its_own.enter();
+        locks.election("n").spawn(std::future::pending()).unwrap()
+    };
+    drop(its_own);
+    other.block_on(async {
+        let ended = tokio::time::timeout(secs(20), candidate.ended()).await;
+        assert_eq!(ended.expect("it has ended").unwrap_err().kind(), ErrorKind::Unexpected);
+        candidate.elected().await.unwrap_err();
+        candidate.pause().await.unwrap_err();
+        drop(locks.election("n").campaign().await.unwrap());
+    });
+}

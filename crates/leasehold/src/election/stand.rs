@@ -18,12 +18,11 @@ const STAND_BACK: Duration = Duration::from_secs(2);
 
 /// Stands until `shutdown` ends, or something ends it that no further try can mend.
 pub(super) async fn stand(
-    candidacy: Arc<Candidacy>,
+    ending: Ending,
     campaign: Acquiring<Guard>,
-    seat: Seat,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let ending = Ending { candidacy: Arc::clone(&candidacy), seat: Some(seat) };
+    let candidacy = Arc::clone(&ending.candidacy);
     let witness = Arc::clone(&candidacy);
     let campaign = campaign.witness(Arc::new(move |tried| witness.tried(tried)));
     let outcome = candidacy.stand(&campaign, pin!(shutdown)).await;
@@ -146,13 +145,18 @@ impl Candidacy {
     }
 }
 
-/// Says that the candidate has ended, also if its task was dropped. The seat is free before that.
-struct Ending {
+/// Says that the candidate has ended, also if its task was dropped, polled or not. The seat is free before
+/// that.
+pub(super) struct Ending {
     candidacy: Arc<Candidacy>,
     seat: Option<Seat>,
 }
 
 impl Ending {
+    pub(super) fn of(candidacy: &Arc<Candidacy>, seat: Seat) -> Self {
+        Self { candidacy: Arc::clone(candidacy), seat: Some(seat) }
+    }
+
     fn with(mut self, outcome: Result<()>) {
         self.seat = None;
         self.candidacy.end(outcome);
