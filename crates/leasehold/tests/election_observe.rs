@@ -156,6 +156,22 @@ async fn a_candidate_tells_its_transitions_and_nothing_between() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_asks_while_a_candidate_resigns_is_not_told_that_it_leads() {
+    let store = Flaky::new();
+    let candidate = forever(&store.locks().election("n").ttl(secs(60)));
+    candidate.elected().await.unwrap();
+    store.on_release([Fault::SlowRequest(secs(5))]);
+    let pausing = candidate.clone();
+    let pausing = spawn(async move { pausing.pause().await });
+    tokio::time::sleep(secs(1)).await;
+    assert!(!candidate.is_leader() && !pausing.is_finished());
+    assert!(tokio::time::timeout(secs(1), candidate.elected()).await.is_err());
+    let mut observed = candidate.observe();
+    assert!(matches!(next(&mut observed).await, Transition::Resigned));
+    pausing.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_sees_each_change_and_no_renewal() {
     for push in [true, false] {
         let store = Flaky::with_push(push);

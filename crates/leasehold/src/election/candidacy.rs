@@ -175,9 +175,12 @@ impl Candidacy {
         }
         let receiver = self.transitions.subscribe();
         let known = match (&view.leadership, &view.other) {
-            (Some(leadership), _) => Some(Transition::Gained { token: leadership.token() }),
+            (Some(leadership), _) if leadership.is_leader() => {
+                Some(Transition::Gained { token: leadership.token() })
+            }
+            // It has ended, which is about to be told.
+            (Some(_), _) | (None, None) => None,
             (None, Some(seen)) => Some(Transition::Changed(seen.aged(self.now()).map(Box::new))),
-            (None, None) => None,
         };
         Transitions::of_candidate(known, Some(receiver))
     }
