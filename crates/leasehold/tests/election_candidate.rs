@@ -172,9 +172,11 @@ async fn paused_while_it_campaigns_it_asks_no_more() {
     // How long a campaign waits is nothing to one that stands for ever.
     let (candidate, _stop) = spawned(&store.locks().election("n").wait(Wait::No));
     tokio::time::sleep(secs(30)).await;
+    assert!(candidate.status().leader.is_some());
     let paused = store.now();
     within(candidate.pause()).await.unwrap();
     within(candidate.pause()).await.unwrap();
+    assert!(candidate.status().leader.is_none(), "it looks no more");
     assert_eq!(store.now(), paused, "at once");
     let sent = store.log().len();
     leader.release().await.unwrap();

@@ -172,6 +172,84 @@ async fn who_asks_while_a_candidate_resigns_is_not_told_that_it_leads() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_others_not_again() {
+    for pauses in [true, false] {
+        let store = Flaky::new();
+        let others = store.others();
+        let leader = others.election("n").id("L").ttl(secs(10)).campaign().await.unwrap();
+        let candidate = forever(&store.locks().election("n"));
+        let mut early = candidate.observe();
+        assert_eq!(changed(next(&mut early).await).as_deref(), Some("L"));
+        if pauses {
+            candidate.pause().await.unwrap();
+        } else {
+            store.down(Fault::Refused);
+        }
+        tokio::time::sleep(secs(60)).await;
+        assert!(candidate.status().leader.is_none());
+        let mut late = candidate.observe();
+        quiet_for(&mut late, 1).await;
+        if pauses {
+            candidate.resume().unwrap();
+        } else {
+            store.up();
+        }
+        assert_eq!(changed(next(&mut late).await).as_deref(), Some("L"));
+        quiet_for(&mut early, 60).await;
+        quiet_for(&mut late, 60).await;
+        assert!(leader.is_leader());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_misses_no_leader_however_often_a_candidate_tries() {
+    let store = Flaky::with_push(false);
+    let others = store.others();
+    let one = others.election("n").id("one").campaign().await.unwrap();
+    let candidate = forever(&store.locks().election("n").backoff(Fixed::new(secs(1))));
+    let mut slow = candidate.observe();
+    store.until_acquires(1).await;
+    one.resign().await.unwrap();
+    let _other = others.election("n").id("other").campaign().await.unwrap();
+    store.until_acquires(200).await;
+    assert_eq!(changed(next(&mut slow).await).as_deref(), Some("one"));
+    assert_eq!(changed(next(&mut slow).await).as_deref(), Some("other"));
+    quiet_for(&mut slow, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_name_the_holder_does_not_say_that_nobody_leads() {
+    let store = Flaky::with_push(false);
+    store.down(Fault::Unnamed);
+    let candidate = forever(&store.locks().election("n"));
+    let mut observed = candidate.observe();
+    quiet_for(&mut observed, 60).await;
+    assert!(candidate.iterations() > 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_name_is_only_kept_taken_nobody_leads_and_no_round_says_who() {
+    let store = Flaky::with_push(false);
+    let others = store.others();
+    others.lock("n").min_hold(secs(60)).await.unwrap().release().await.unwrap();
+    let candidate = forever(&store.locks().election("n"));
+    let mut observed = candidate.observe();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let rounds = {
+        let told = Arc::clone(&told);
+        candidate.for_each_round(move |leads| told.lock().unwrap().push(leads))
+    };
+    let rounds = spawn(rounds);
+    assert_eq!(changed(next(&mut observed).await), None);
+    assert!(candidate.status().leader.is_none());
+    candidate.elected().await.unwrap();
+    assert!(candidate.iterations() > 30);
+    tokio::task::yield_now().await;
+    assert_eq!(*told.lock().unwrap(), [true]);
+    rounds.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_sees_each_change_and_no_renewal() {
     for push in [true, false] {
         let store = Flaky::with_push(push);

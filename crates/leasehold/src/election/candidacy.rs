@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{
@@ -27,6 +27,8 @@ pub(super) struct Candidacy {
     iterations: AtomicU64,
     /// Sent while `view` is locked for writing, so that who subscribes while it reads misses nothing.
     transitions: broadcast::Sender<Option<Transition>>,
+    /// Somebody listens who was not told who leads, because that was not known: the next sight is news.
+    unknowing: AtomicBool,
     rounds: broadcast::Sender<Option<bool>>,
 }
 
@@ -39,28 +41,28 @@ pub(super) struct View {
     /// It is paused: nothing is held or asked for.
     pub(super) rests: bool,
     pub(super) ended: Option<Result<()>>,
-    /// Who led instead of it at the last try; `None` if none was answered since it stands or last led.
+    /// For whom its last try was refused; `None` if that is not known since it stands or last led.
     other: Option<Seen>,
 }
 
-/// A sight of somebody else, or of nobody.
+/// A sight of another holder of the name, who leads or only keeps others from leading.
 struct Seen {
-    leader: Option<Record>,
+    holder: Record,
     at: Duration,
 }
 
 impl Seen {
-    /// Who it was, as far as that can still be so.
+    /// The holder, as long as its term is not over; who holds the name then is not known.
     fn aged(&self, now: Duration) -> Option<Record> {
-        let mut leader = self.leader.clone()?;
+        let mut holder = self.holder.clone();
         let since = now.saturating_sub(self.at);
-        if let Remaining::For(left) = leader.remaining() {
+        if let Remaining::For(left) = holder.remaining() {
             let left = left.checked_sub(since).filter(|left| !left.is_zero())?;
-            leader.term = RecordTerm::Live(Remaining::For(left));
+            holder.term = RecordTerm::Live(Remaining::For(left));
         }
-        leader.age = leader.age.map(|age| age.saturating_add(since));
-        leader.renewed = leader.renewed.map(|renewed| renewed.saturating_add(since));
-        Some(leader)
+        holder.age = holder.age.map(|age| age.saturating_add(since));
+        holder.renewed = holder.renewed.map(|renewed| renewed.saturating_add(since));
+        Some(holder)
     }
 }
 
@@ -76,6 +78,7 @@ impl Candidacy {
             view: watch::Sender::default(),
             iterations: AtomicU64::new(0),
             transitions: broadcast::Sender::new(LAG),
+            unknowing: AtomicBool::new(false),
             rounds: broadcast::Sender::new(LAG),
         })
     }
@@ -116,8 +119,12 @@ impl Candidacy {
         Ok(())
     }
 
+    /// From now on it is paused or not; what it knew of others is old by then.
     pub(super) fn rests(&self, rests: bool) {
-        self.view.send_modify(|view| view.rests = rests);
+        self.view.send_modify(|view| {
+            view.rests = rests;
+            view.other = None;
+        });
     }
 
     /// Fails unless it stands, leads or is paused.
@@ -150,7 +157,7 @@ impl Candidacy {
             }
             None => {
                 let other = view.other.as_ref().and_then(|seen| seen.aged(now));
-                Standing::new(false, None, other)
+                Standing::new(false, None, other.filter(leads))
             }
         }
     }
@@ -180,8 +187,11 @@ impl Candidacy {
             }
             // It has ended, which is about to be told.
             (Some(_), _) | (None, None) => None,
-            (None, Some(seen)) => Some(Transition::Changed(seen.aged(self.now()).map(Box::new))),
+            (None, Some(seen)) => seen.aged(self.now()).map(|holder| changed(&holder)),
         };
+        if known.is_none() {
+            self.unknowing.store(true, Ordering::Relaxed);
+        }
         Transitions::of_candidate(known, Some(receiver))
     }
 
@@ -205,25 +215,26 @@ impl Candidacy {
             // It leads when its guard is handed out, and not before.
             Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
             Tried::Refused(refused) => match &refused.why {
-                Why::Held(holder) => {
-                    let leader = holder.as_deref().filter(|record| leads(record));
-                    self.saw(leader.cloned());
-                    self.round((leader.is_some() || holder.is_none()).then_some(false));
+                Why::Held(Some(holder)) => {
+                    self.saw(holder);
+                    self.round(leads(holder).then_some(false));
                 }
+                // The store cannot tell who leads.
+                Why::Held(None) => self.round(Some(false)),
                 Why::Busy | Why::Queued => self.round(None),
             },
         }
     }
 
-    fn saw(&self, leader: Option<Record>) {
-        let seen = Seen { leader, at: self.now() };
+    fn saw(&self, holder: &Record) {
+        let now = self.now();
         self.view.send_modify(|view| {
-            let who = |seen: &Seen| seen.leader.as_ref().map(identity);
-            if view.other.as_ref().map(who) != Some(who(&seen)) {
-                let leader = seen.leader.clone().map(Box::new);
-                tell(&self.transitions, Some(Transition::Changed(leader)));
+            let who = |holder: &Record| Some(holder).filter(|it| leads(it)).map(identity);
+            let before = view.other.replace(Seen { holder: holder.clone(), at: now });
+            let same = before.is_some_and(|before| who(&before.holder) == who(holder));
+            if self.unknowing.swap(false, Ordering::Relaxed) || !same {
+                tell(&self.transitions, Some(changed(holder)));
             }
-            view.other = Some(seen);
         });
     }
 
@@ -266,6 +277,11 @@ impl Candidacy {
             true
         });
     }
+}
+
+/// `holder` leads, or it keeps the name and nobody leads.
+fn changed(holder: &Record) -> Transition {
+    Transition::Changed(Some(holder).filter(|it| leads(it)).cloned().map(Box::new))
 }
 
 fn tell<T>(listeners: &broadcast::Sender<T>, news: T) {

@@ -41,8 +41,8 @@ pub struct Standing {
     pub leads: bool,
     /// Its token while it leads, where the store has them.
     pub token: Option<FencingToken>,
-    /// Who leads: itself, or who its last try was refused for, unless that one's term is over since. `None`
-    /// if it knows of nobody; [`Candidate::leader`] asks.
+    /// Who leads: itself, or who its last try was refused for, unless that one's term is over or it was paused
+    /// since. `None` if it knows of nobody; [`Candidate::leader`] asks.
     pub leader: Option<Record>,
 }
 

@@ -53,6 +53,8 @@ pub enum Fault {
     EntriesFailed,
     /// Somebody else is at work on the key.
     Busy,
+    /// Somebody holds the key, and the store cannot tell who.
+    Unnamed,
     /// The store is broken.
     Panic,
 }
@@ -306,7 +308,7 @@ impl Flaky {
     ) -> Result<T> {
         let gone = |effect| Err(Error::unavailable(effect, "the network failed"));
         match fault {
-            Fault::Fine | Fault::EntriesFailed | Fault::Busy => request.await,
+            Fault::Fine | Fault::EntriesFailed | Fault::Busy | Fault::Unnamed => request.await,
             Fault::LostReply => {
                 request.await?;
                 gone(Effect::Unknown)
@@ -359,9 +361,14 @@ impl Store for Flaky {
             return Err(error);
         }
         let fault = self.fault(&self.0.acquires);
-        if fault == Fault::Busy {
+        let why = match fault {
+            Fault::Busy => Some(Why::Busy),
+            Fault::Unnamed => Some(Why::Held(None)),
+            _ => None,
+        };
+        if let Some(why) = why {
             let key = request.claims().first().key.clone();
-            return Ok(Acquired::Refused(Refused::new(key, Why::Busy, None)));
+            return Ok(Acquired::Refused(Refused::new(key, why, None)));
         }
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.acquire(&request).await }).await
