@@ -14,6 +14,7 @@ use tracing::Instrument;
 
 use crate::attempt::Tried;
 use crate::guard::Guard;
+use crate::ids::Taking;
 use crate::locker::{Inner, Locker};
 use crate::waiting::{self, Order};
 
@@ -86,7 +87,7 @@ pub(crate) struct Options {
     pub(crate) label: Option<Arc<str>>,
     pub(crate) lease_id: Option<LeaseId>,
     pub(crate) fenced: bool,
-    pub(crate) witness: Option<Witness>,
+    pub(crate) witness: Option<Arc<dyn Witness>>,
 }
 
 /// The caller's own back-off; clones share its state.
@@ -105,8 +106,14 @@ impl Backoff for Pauses {
     }
 }
 
-/// Is told what each try came to.
-pub(crate) type Witness = Arc<dyn Fn(&Tried) + Send + Sync>;
+/// Follows the tries of a wait.
+pub(crate) trait Witness: Send + Sync {
+    /// A try with this id begins.
+    fn tries(&self, id: &LeaseId, taking: &Arc<Taking>);
+
+    /// What the try came to.
+    fn tried(&self, tried: &Tried);
+}
 
 impl Options {
     pub(crate) fn of(what: What, wait: Wait) -> Self {
@@ -244,8 +251,8 @@ impl<T> Acquiring<T> {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
     }
 
-    /// Tells `witness` what each try came to.
-    pub(crate) fn witness(self, witness: Witness) -> Self {
+    /// Lets `witness` follow the tries.
+    pub(crate) fn witness(self, witness: Arc<dyn Witness>) -> Self {
         self.set(Ok::<_, Error>(witness), |options, witness| options.witness = Some(witness))
     }
 

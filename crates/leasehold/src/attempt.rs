@@ -4,7 +4,7 @@ use std::time::Duration;
 use leasehold_core::{Acquire, Acquired, Effect, Error, Granted, Random, Refused, Store, Why};
 
 use crate::call::{Abandoned, Call};
-use crate::ids::Named;
+use crate::ids::Taking;
 use crate::keeper::{Keeper, Releasing};
 
 /// What one try came to.
@@ -29,11 +29,11 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
     request: Acquire,
-    named: Arc<Named>,
+    taking: Arc<Taking>,
     limit: Duration,
 ) -> Tried {
     let abandoned = Abandoned::default();
-    let releasing = Releasing::of_request(&request, named, keeper.clock.now());
+    let releasing = Releasing::of_request(&request, taking, keeper.clock.now());
     let orphan = {
         let (keeper, releasing) = (Arc::clone(keeper), releasing.clone());
         move |reply: Reply| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold::{
     Candidate, Election, ErrorKind, LeaseReleased, LostReason, Transition, Transitions, Wait,
 };
-use support::{Fault, Flaky, Sent, drift, ms, secs, taken};
+use support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use tokio::sync::oneshot;
 
 /// Sends when it is dropped.
@@ -123,6 +123,49 @@ async fn shut_down_while_a_grant_is_on_its_way_it_ends_when_that_is_released() {
     assert_eq!(store.now() - started, secs(4));
     assert!(store.is_free("n").await);
     assert!(!candidate.is_leader());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shut_down_or_paused_while_its_leader_resigns_it_waits_for_the_answer() {
+    for pauses in [true, false] {
+        let store = Flaky::new();
+        let (candidate, stop) = spawned(&store.locks().election("n").ttl(secs(60)));
+        let leadership = candidate.elected().await.unwrap();
+        store.on_release([Fault::SlowRequest(secs(5))]);
+        let resigned = store.now();
+        let resigning = spawn(async move { leadership.resign().await });
+        store.until(|log| matches!(log.last(), Some(Sent::Release(_)))).await;
+        if pauses {
+            within(candidate.pause()).await.unwrap();
+        } else {
+            drop(stop);
+            within(candidate.ended()).await.unwrap();
+        }
+        assert_eq!(store.now() - resigned, secs(5));
+        assert!(store.is_free("n").await);
+        resigning.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_pause_and_its_end_do_not_wait_for_what_others_of_its_locker_ask() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let (candidate, stop) = spawned(&locks.election("n"));
+    let leadership = candidate.elected().await.unwrap();
+    let other = locks.lock("other").ttl(secs(3_600)).await.unwrap();
+    store.on_release([Fault::Hang]);
+    let released = other.lease().id.clone();
+    drop(other);
+    store.until(|log| log.contains(&Sent::Release(vec![released.clone()]))).await;
+    let begun = store.now();
+    within(candidate.pause()).await.unwrap();
+    candidate.resume().unwrap();
+    within(candidate.elected()).await.unwrap();
+    drop(stop);
+    within(candidate.ended()).await.unwrap();
+    assert_eq!(store.now(), begun);
+    assert!(!leadership.is_leader(), "held on to, it holds nothing up");
 }
 
 #[tokio::test(start_paused = true)]

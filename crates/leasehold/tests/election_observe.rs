@@ -202,6 +202,35 @@ async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_oth
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_candidate_lost_or_abandoned_is_not_told_as_another_leader() {
+    for (push, fault) in [
+        (true, Fault::Refused),
+        (true, Fault::EntriesFailed),
+        (false, Fault::LostRequest),
+        (false, Fault::EntriesFailed),
+    ] {
+        let store = Flaky::with_push(push);
+        let candidate = forever(&store.locks().election("n").id("me"));
+        let mut observed = candidate.observe();
+        assert!(matches!(next(&mut observed).await, Transition::Gained { .. }));
+        store.down(fault);
+        assert!(matches!(next(&mut observed).await, Transition::Lost(_)));
+        // The store still has its lease, for as long as the drift allowance.
+        store.up();
+        let told = next(&mut observed).await;
+        assert!(matches!(told, Transition::Gained { .. }), "{push} {fault:?}: {told:?}");
+    }
+    // What it won without hearing of it.
+    let store = Flaky::new();
+    store.on_acquire([Fault::SlowReply(secs(12))]);
+    let candidate = forever(&store.locks().election("n").id("me"));
+    let mut observed = candidate.observe();
+    let told = next(&mut observed).await;
+    assert!(matches!(told, Transition::Gained { .. }), "{told:?}");
+    assert!(store.acquires().len() > 2, "it was refused for its own");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_reader_misses_no_leader_however_often_a_candidate_tries() {
     let store = Flaky::with_push(false);
     let others = store.others();

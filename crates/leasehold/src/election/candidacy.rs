@@ -1,9 +1,10 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, Key, LostReason, Mode, Note, Owner, Record, RecordTerm, Remaining, Result, Ttl, Why,
+    Error, Key, LeaseId, LostReason, Mode, Note, Owner, Record, RecordTerm, Remaining, Result, Ttl,
+    Why,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -11,8 +12,10 @@ use super::candidate::Standing;
 use super::observer::identity;
 use super::transition::{LAG, Transition, Transitions};
 use super::{Leadership, leads};
+use crate::acquiring::Witness;
 use crate::attempt::Tried;
 use crate::held::Verdict;
+use crate::ids::Taking;
 use crate::locker::Locker;
 use crate::waiting::Order;
 
@@ -24,12 +27,22 @@ pub(super) struct Candidacy {
     name: Key,
     note: Note,
     view: watch::Sender<View>,
+    own: Mutex<Own>,
     iterations: AtomicU64,
     /// Sent while `view` is locked for writing, so that who subscribes while it reads misses nothing.
     transitions: broadcast::Sender<Option<Transition>>,
     /// Somebody listens who was not told who leads, because that was not known: the next sight is news.
     unknowing: AtomicBool,
     rounds: broadcast::Sender<Option<bool>>,
+}
+
+/// The leases that it asked for.
+#[derive(Default)]
+struct Own {
+    /// What it led with last: a node of a quorum may show it after its release was answered.
+    led: Option<LeaseId>,
+    /// What it asked for and may still hold: a store may say that it refused for one of these.
+    taken: Vec<(LeaseId, Weak<Taking>)>,
 }
 
 /// Where it stands.
@@ -76,6 +89,7 @@ impl Candidacy {
             name: order.claims.first().key.clone(),
             note: order.plan.note.clone(),
             view: watch::Sender::default(),
+            own: Mutex::default(),
             iterations: AtomicU64::new(0),
             transitions: broadcast::Sender::new(LAG),
             unknowing: AtomicBool::new(false),
@@ -209,21 +223,20 @@ impl Candidacy {
         }
     }
 
-    /// Learns from a try of its campaign.
-    pub(super) fn tried(&self, tried: &Tried) {
-        match tried {
-            // It leads when its guard is handed out, and not before.
-            Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
-            Tried::Refused(refused) => match &refused.why {
-                Why::Held(Some(holder)) => {
-                    self.saw(holder);
-                    self.round(leads(holder).then_some(false));
-                }
-                // The store cannot tell who leads.
-                Why::Held(None) => self.round(Some(false)),
-                Why::Busy | Why::Queued => self.round(None),
-            },
-        }
+    /// What may not be given back yet.
+    pub(super) fn taken(&self) -> Vec<Weak<Taking>> {
+        self.own().taken.iter().map(|(_, taking)| Weak::clone(taking)).collect()
+    }
+
+    /// True of a lease of its own, which the store may hold after it was lost or abandoned.
+    fn is_own(&self, holder: &Record) -> bool {
+        let own = self.own();
+        let mut ids = own.taken.iter().map(|(id, _)| id).chain(&own.led);
+        holder.id.as_ref().is_some_and(|holder| ids.any(|id| id == holder))
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn saw(&self, holder: &Record) {
@@ -239,6 +252,7 @@ impl Candidacy {
     }
 
     pub(super) fn gained(&self, leadership: &Arc<Leadership>) {
+        self.own().led = Some(leadership.guard().lease().id.clone());
         self.view.send_modify(|view| {
             view.leadership = Some(Arc::clone(leadership));
             view.other = None;
@@ -276,6 +290,35 @@ impl Candidacy {
             view.ended = Some(outcome);
             true
         });
+    }
+}
+
+impl Witness for Candidacy {
+    fn tries(&self, id: &LeaseId, taking: &Arc<Taking>) {
+        let taken = &mut self.own().taken;
+        taken.retain(|(_, taking)| taking.strong_count() > 0);
+        taken.push((id.clone(), Arc::downgrade(taking)));
+    }
+
+    fn tried(&self, tried: &Tried) {
+        match tried {
+            // It leads when its guard is handed out, and not before.
+            Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
+            Tried::Refused(refused) => match &refused.why {
+                // Who leads after it, if anybody, is not known.
+                Why::Held(Some(holder)) if leads(holder) && self.is_own(holder) => {
+                    self.view.send_modify(|view| view.other = None);
+                    self.round(None);
+                }
+                Why::Held(Some(holder)) => {
+                    self.saw(holder);
+                    self.round(leads(holder).then_some(false));
+                }
+                // The store cannot tell who leads.
+                Why::Held(None) => self.round(Some(false)),
+                Why::Busy | Why::Queued => self.round(None),
+            },
+        }
     }
 }
 

@@ -23,8 +23,7 @@ pub(super) async fn stand(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let candidacy = Arc::clone(&ending.candidacy);
-    let witness = Arc::clone(&candidacy);
-    let campaign = campaign.witness(Arc::new(move |tried| witness.tried(tried)));
+    let campaign = campaign.witness(Arc::<Candidacy>::clone(&candidacy));
     let outcome = candidacy.stand(&campaign, pin!(shutdown)).await;
     ending.with(outcome);
 }
@@ -133,10 +132,17 @@ impl Candidacy {
         self.until(|view| (view.paused == paused).then_some(())).await;
     }
 
-    /// Ends when nothing that it asked for is unanswered, or at `limit`.
+    /// Ends when nothing is held and nothing that it asked for is unanswered, or at `limit`.
     async fn settled(&self, limit: Duration) {
-        if !self.locks.0.keeper.drained(limit).await {
-            tracing::debug!("a candidate stood down before everything was answered");
+        let keeper = &self.locks.0.keeper;
+        keeper.attend();
+        let taken = self.taken();
+        tokio::select! {
+            biased;
+            () = keeper.ids.given_back(&taken) => {}
+            () = keeper.clock.sleep_until(limit) => {
+                tracing::debug!("a candidate stood down before everything was answered");
+            }
         }
     }
 
