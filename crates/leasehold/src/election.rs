@@ -105,7 +105,8 @@ impl Election {
         self.with(|campaign| campaign.lock_delay(delay))
     }
 
-    /// Ends each leadership after this long, so that a leader that hangs is not renewed for ever.
+    /// Ends each leadership after this long, so that a leader that hangs is not renewed for ever. A spawned
+    /// candidate then stands back as after a [resignation](Leadership::resign).
     pub fn max_hold(self, max: Duration) -> Self {
         self.with(|campaign| campaign.max_hold(max))
     }

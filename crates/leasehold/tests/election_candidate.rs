@@ -258,6 +258,40 @@ async fn when_it_resigns_others_are_elected_although_the_store_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
+    for push in [true, false] {
+        let store = Flaky::with_push(push);
+        let election = |locks: leasehold::Locker| locks.election("n").max_hold(secs(7));
+        let (one, _one_stop) = spawned(&election(store.locks()));
+        let mut transitions = one.observe();
+        let first = one.elected().await.unwrap();
+        let (other, _other_stop) = spawned(&election(store.others()));
+        for _ in 0..5 {
+            let second = within(other.elected()).await.unwrap();
+            assert!(matches!(next(&mut transitions).await, Transition::Gained { .. }));
+            let lost = next(&mut transitions).await;
+            assert!(matches!(lost, Transition::Lost(LostReason::MaxHold)), "{lost:?}");
+            assert!(matches!(next(&mut transitions).await, Transition::Changed(Some(_))));
+            assert!(second.token() > first.token());
+            within(second.lost()).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_stands_back_it_hears_its_shutdown() {
+    let store = Flaky::new();
+    let (candidate, stop) = spawned(&store.locks().election("n"));
+    candidate.elected().await.unwrap().resign().await.unwrap();
+    let resigned = store.now();
+    tokio::time::sleep(ms(500)).await;
+    drop(stop);
+    within(candidate.ended()).await.unwrap();
+    assert_eq!(store.now() - resigned, ms(500));
+    assert_eq!(store.acquires().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_candidate_that_is_not_running_says_so() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n").id("a"));

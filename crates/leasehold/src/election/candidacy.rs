@@ -261,18 +261,18 @@ impl Candidacy {
         tell(&self.rounds, Some(true));
     }
 
-    /// Its leadership has ended; true if that was its own wish.
+    /// Its leadership has ended; true if it shall let others try first: it resigned, or has led for long enough.
     pub(super) fn over(&self, leadership: &Leadership) -> bool {
         let lost: Option<LostReason> = match leadership.guard().verdict() {
             Verdict::Lost { reason, .. } => Some(reason),
             Verdict::Released | Verdict::Held(_) => None,
         };
-        let wished = lost.is_none();
+        let yields = matches!(lost, None | Some(LostReason::MaxHold));
         self.view.send_modify(|view| {
             view.leadership = None;
             tell(&self.transitions, Some(lost.map_or(Transition::Resigned, Transition::Lost)));
         });
-        wished
+        yields
     }
 
     /// Nothing follows.

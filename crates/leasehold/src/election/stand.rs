@@ -12,7 +12,7 @@ use crate::acquiring::Acquiring;
 use crate::events::Event;
 use crate::guard::Guard;
 
-/// How long a candidate that resigned lets others try, at most: twice as long as they pause where the store
+/// How long a candidate that resigned, or was bound to, lets others try, at most: twice as long as they pause where the store
 /// does not wake them.
 const STAND_BACK: Duration = Duration::from_secs(2);
 
@@ -89,9 +89,9 @@ impl Candidacy {
             self.settled(limit).await;
             return Ok(stop);
         }
-        let resigned = self.over(&leadership);
+        let yields = self.over(&leadership);
         let rest = self.ttl.duration().unwrap_or(STAND_BACK).min(STAND_BACK);
-        let until = if resigned { self.now().saturating_add(rest) } else { Duration::ZERO };
+        let until = if yields { self.now().saturating_add(rest) } else { Duration::ZERO };
         tokio::select! {
             biased;
             stop = self.stopped(shutdown) => {
