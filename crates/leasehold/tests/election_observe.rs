@@ -4,9 +4,12 @@
 mod support;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::{
-    Candidate, Election, ErrorKind, Fixed, LostReason, Owner, Remaining, Transition, Transitions,
+    Candidate, Election, ErrorKind, Fixed, LocalStore, Locker, LostReason, ManualClock, Owner,
+    Remaining, Transition, Transitions,
 };
 use support::{Fault, Flaky, drift, ms, secs, spawn, taken};
 
@@ -305,6 +308,21 @@ async fn an_observer_sees_each_change_and_no_renewal() {
         assert_eq!(changed(next(&mut observed).await), None);
         assert!(store.now() - died <= secs(6), "{:?}", store.now() - died);
     }
+}
+
+#[tokio::test]
+async fn an_observer_without_pauses_lets_other_tasks_run_between_two_looks() {
+    let clock = Arc::new(ManualClock::new());
+    let store = LocalStore::with_clock(clock.clone());
+    let locks = Locker::builder(store).clock(clock).build();
+    let mut pauses = 0;
+    let backoff = move |_| {
+        pauses += 1;
+        (pauses < 100).then_some(Duration::ZERO)
+    };
+    let mut observed = locks.election("n").backoff(backoff).observe().unwrap();
+    assert_eq!(changed(next(&mut observed).await), None);
+    assert!(observed.next().now_or_never().is_none(), "not a hundred looks at once");
 }
 
 #[tokio::test(start_paused = true)]
