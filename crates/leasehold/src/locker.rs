@@ -328,6 +328,18 @@ impl fmt::Debug for Locker {
 }
 
 impl Inner {
+    /// What makes another `Locker` like this one.
+    pub(crate) fn again(&self) -> LockerBuilder {
+        let keeper = &self.keeper;
+        LockerBuilder {
+            store: keeper.store.clone(),
+            clock: Arc::clone(&keeper.clock),
+            drift: keeper.drift,
+            limit: keeper.limit,
+            note: Some(self.note.clone()),
+        }
+    }
+
     /// Must hold before anything is acquired: the Keeper runs, and the store was checked once, by `limit`.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<()> {
         if *self.closed.borrow() {

@@ -16,7 +16,7 @@ use leasehold::{
     LeaseReleased, Level, List, LocalStore, LostReason, ManualClock, Mode, Record, Remaining,
     Result, Target, Wait,
 };
-use support::{Fault, Flaky, Sent, ms, secs};
+use support::{Fault, Flaky, ms, secs};
 use tokio::runtime::{Builder, Runtime};
 
 /// Longer than anything takes, also on a busy machine.
@@ -169,6 +169,44 @@ fn on_the_only_worker_a_wait_ends_when_another_thread_releases() {
         runtime.block_on(async { support::spawn(worker).await.unwrap() });
         releases.join().unwrap();
     }
+}
+
+#[test]
+fn beside_the_async_locker_it_was_made_of_it_waits_for_nothing_on_the_thread_that_it_blocks() {
+    let (store, _, others) = store();
+    let held = others.lock("k").take().unwrap();
+    let (waiting, waits) = mpsc::channel();
+    let releases = thread::spawn(move || {
+        waits.recv().unwrap();
+        held.release().unwrap();
+    });
+    in_time(move || {
+        current_thread().block_on(async move {
+            // The async one has begun on this runtime, and its caller waits first.
+            let locks = store.locks();
+            let first = locks.lock("k").wait(Wait::Forever);
+            let first = support::spawn(async move { first.await.unwrap().release().await });
+            store.until_acquires(1).await;
+
+            let blocks = Locker::from(locks.clone());
+            let pause = move |_| {
+                waiting.send(()).unwrap_or_default();
+                Some(ms(1))
+            };
+            let guard = blocks.lock("k").ttl(secs(3)).backoff(pause).wait(secs(10)).take().unwrap();
+            let renewed = guard.events().take(3).collect::<Vec<_>>();
+            assert!(
+                renewed.iter().all(|event| matches!(event, Event::Renewed { .. })),
+                "{renewed:?}"
+            );
+            guard.release().unwrap();
+            first.await.unwrap().unwrap();
+
+            blocks.close(LONG).unwrap();
+            locks.lock("k").await.unwrap().release().await.unwrap();
+        });
+    });
+    releases.join().unwrap();
 }
 
 #[test]
@@ -444,24 +482,6 @@ fn the_thread_ends_with_the_last_handle_and_not_before_its_work_is_done() {
     drop(guard);
     ended.recv_timeout(LONG).expect("the thread ends");
     assert!(!others.is_held("k").unwrap(), "what was left behind is done first");
-}
-
-#[test]
-fn the_thread_ends_although_the_runtime_that_was_to_release_has_ended() {
-    let (store, _, others) = store();
-    let (locks, runtime) = (store.locks(), multi_thread());
-    let guard = runtime.block_on(async { locks.lock("k").ttl(secs(3_600)).await.unwrap() });
-    let id = guard.lease().id.clone();
-    let blocks = Locker::from(locks);
-    let ended = end_of_thread(&blocks);
-    store.on_release([Fault::Hang]);
-    drop(guard);
-    runtime.block_on(store.until(|log| log.contains(&Sent::Release(vec![id.clone()]))));
-    drop(blocks);
-    assert!(ended.recv_timeout(ms(300)).is_err(), "there is work left");
-    drop(runtime);
-    ended.recv_timeout(LONG).expect("the thread ends");
-    assert!(!others.is_held("k").unwrap());
 }
 
 #[test]
