@@ -22,6 +22,7 @@ use crate::waiting::{self, Order};
 ///
 /// Callers of one `Locker` that want the same keys stand in line, and only the first talks to the store. One
 /// background task per `Locker`, started by the first acquire on the caller's tokio runtime, renews its leases.
+/// A process that was forked off after that has none: make its `Locker` after the fork.
 ///
 /// Clones share everything. Two `Locker`s on one store know nothing of each other but what the store says.
 #[derive(Clone)]

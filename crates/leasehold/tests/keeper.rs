@@ -105,6 +105,36 @@ fn without_timers_the_error_says_so() {
     assert!(error.to_string().contains("enable_time"), "{error}");
 }
 
+/// Set for a process that a test runs in alone.
+#[cfg(target_os = "linux")]
+const ALONE: &str = "LEASEHOLD_TEST_ALONE";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew() {
+    if std::env::var_os(ALONE).is_none() {
+        let name = "in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let said = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains("Unexpected (effect None)"), "{said}");
+        assert!(said.contains("make the Locker after the fork"), "{said}");
+        return;
+    }
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    let before = runtime();
+    drop(before.block_on(async { locks.lock("k").await.unwrap() }));
+    // Its threads are not taken along.
+    std::mem::forget(before);
+    nix::unistd::daemon(true, true).unwrap();
+    // What hangs all the same must not stay behind.
+    nix::unistd::alarm::set(60);
+    let after = Builder::new_current_thread().enable_time().build().unwrap();
+    println!("{:?}", after.block_on(async { locks.lock("k").await.map(drop) }));
+    std::process::exit(0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_keeper_ends_with_its_locker() {
     let clock = Arc::new(TokioClock::new());
