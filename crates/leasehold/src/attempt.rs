@@ -5,7 +5,7 @@ use leasehold_core::{Acquire, Acquired, Effect, Error, Granted, Random, Refused,
 
 use crate::call::{Abandoned, Call};
 use crate::ids::Taking;
-use crate::keeper::{Keeper, Releasing};
+use crate::keeper::{Keeper, Releasing, caught};
 
 /// What one try came to.
 #[derive(Debug)]
@@ -77,7 +77,8 @@ async fn send(
     loop {
         // F4: the term counts from before the request was sent.
         let sent = keeper.clock.now();
-        let tried = match keeper.store.acquire(&request).await {
+        let answer = caught(keeper.store.acquire(&request)).await.and_then(|answer| answer);
+        let tried = match answer {
             Ok(Acquired::Granted(granted)) => Tried::Granted { granted, sent },
             Ok(Acquired::Refused(refused)) => Tried::Refused(refused),
             Err(error) => Tried::Failed(error),

@@ -5,7 +5,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::keeper::caught;
 use crate::locker::Locker;
 use crate::telemetry;
 
@@ -181,7 +180,7 @@ impl Locker {
             keeper.clock.sleep_until(keeper.clock.now().saturating_add(pause)).await;
             pause = every - random.up_to(every / 10);
             let mut purged = Purged::default();
-            let round = caught(self.purge_into(&mut purged, request)).await.and_then(|round| round);
+            let round = self.purge_into(&mut purged, request).await;
             telemetry::janitor_round(keeper.can.name, purged, &round);
             said.send_modify(|report| {
                 report.rounds += 1;

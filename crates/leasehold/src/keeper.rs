@@ -217,7 +217,7 @@ impl Keeper {
         let until = self.clock.now().saturating_add(self.limit);
         tokio::select! {
             biased;
-            reply = request => reply,
+            reply = caught(request) => reply.and_then(|reply| reply),
             () = self.clock.sleep_until(until) => Err(self.unanswered(operation, self.limit)),
         }
     }

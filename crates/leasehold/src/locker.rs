@@ -15,7 +15,7 @@ use crate::blocking::Thread;
 use crate::election::Seats;
 use crate::group::Group;
 use crate::guard::Guard;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, caught};
 use crate::waiting::{self, Order};
 
 /// What a program keeps in order to lock: cheap to clone, and the same type for every store.
@@ -353,7 +353,11 @@ impl Inner {
         let started = self.keeper.clock.now();
         tokio::select! {
             biased;
-            health = self.health() => health.map(|_| ()),
+            // Nothing was asked for that would have an effect.
+            health = self.health() => match health {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.with_effect(Effect::None)),
+            },
             () = self.keeper.clock.sleep_until(limit) => {
                 let waited = limit.saturating_sub(started);
                 Err(self.keeper.unanswered("check", waited).with_effect(Effect::None))
@@ -362,7 +366,8 @@ impl Inner {
     }
 
     async fn health(&self) -> Result<&Health> {
-        self.health.get_or_try_init(|| self.keeper.store.check()).await
+        let check = || async { caught(self.keeper.store.check()).await? };
+        self.health.get_or_try_init(check).await
     }
 
     /// Ends when the `Locker` is closed.

@@ -528,7 +528,7 @@ fn a_blocking_call_on_the_thread_itself_is_refused_and_not_a_deadlock() {
 }
 
 #[test]
-fn a_panic_of_the_store_ends_one_call_with_an_error() {
+fn a_panic_of_the_store_or_of_a_backoff_ends_one_call_with_an_error() {
     let (store, locks, _others) = store();
     let other = locks.lock("other").take().unwrap();
     store.on_acquire([Fault::Panic]);
@@ -536,7 +536,11 @@ fn a_panic_of_the_store_ends_one_call_with_an_error() {
     let error = in_time(|| panics.take().unwrap_err());
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
     assert!(error.to_string().contains("panic"), "{error}");
-    locks.lock("k").take().unwrap().release().unwrap();
+    let panics = locks.lock("other").backoff(|_| panic!("planted in a backoff"));
+    let error = in_time(|| panics.take().unwrap_err());
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
+    assert!(error.to_string().contains("panic"), "{error}");
+    locks.lock("k").wait(LONG).take().unwrap().release().unwrap();
     assert!(other.verify().unwrap());
 }
 

@@ -7,7 +7,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use leasehold::{
-    Candidate, Election, ErrorKind, LeaseReleased, LostReason, Transition, Transitions, Wait,
+    Candidate, Effect, Election, ErrorKind, LeaseReleased, LostReason, Transition, Transitions,
+    Wait,
 };
 use support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use tokio::sync::oneshot;
@@ -337,6 +338,16 @@ async fn what_no_further_try_can_mend_ends_it_and_is_told() {
     again.pause().await.unwrap();
     again.resume().unwrap();
     assert_eq!(within(again.ended()).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_store_in_a_try_ends_it_and_is_told_as_what_it_is() {
+    let store = Flaky::new();
+    store.on_acquire([Fault::Panic]);
+    let (candidate, _stop) = spawned(&store.locks().election("n"));
+    let error = within(candidate.ended()).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
+    assert!(error.to_string().contains("the store panicked"), "{error}");
 }
 
 #[test]
