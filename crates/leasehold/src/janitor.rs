@@ -118,7 +118,7 @@ impl Locker {
     /// Removes what has expired and matches, and counters that may be forgotten (C7), at most `batch` (1 to
     /// 1,000) at once, until nothing more is left.
     ///
-    /// Between two batches it pauses for as long as the last one took, so that at least half of the store's
+    /// Between two batches it pauses for as long as the last one took (at most the limit of one operation), so that at least half of the store's
     /// time is left to others: where one writer keeps all others out, a purge without pauses can keep one
     /// waiting through many batches.
     ///
@@ -203,7 +203,9 @@ impl Locker {
                 return Ok(());
             }
             let now = keeper.clock.now();
-            keeper.clock.sleep_until(now.saturating_add(now.saturating_sub(sent))).await;
+            // The machine may have slept meanwhile.
+            let took = now.saturating_sub(sent).min(keeper.limit);
+            keeper.clock.sleep_until(now.saturating_add(took)).await;
             // A store that answers at once must not keep other tasks from running.
             tokio::task::yield_now().await;
         }
