@@ -4,11 +4,14 @@
 mod support;
 
 use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use leasehold::{
-    Candidate, Effect, Election, ErrorKind, LeaseReleased, LostReason, Transition, Transitions,
-    Wait,
+    Candidate, Effect, Election, ErrorKind, LeaseReleased, Locker, LostReason, Transition,
+    Transitions, Wait,
 };
 use support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use tokio::sync::oneshot;
@@ -230,6 +233,35 @@ async fn paused_while_it_campaigns_it_asks_no_more() {
     within(candidate.elected()).await.unwrap();
 }
 
+/// Stands again the moment it is woken, before any other task runs.
+struct StandsAgain {
+    locks: Locker,
+    stood: Mutex<Option<leasehold::Result<Candidate>>>,
+}
+
+impl Wake for StandsAgain {
+    fn wake(self: Arc<Self>) {
+        let again = self.locks.election("n").spawn(std::future::ready(()));
+        *self.stood.lock().unwrap() = Some(again);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_of_its_end_may_stand_at_once() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let _leader = taken(&store, "n", secs(600)).await;
+    let (candidate, stop) = spawned(&locks.election("n"));
+    store.until_acquires(2).await;
+    let again = Arc::new(StandsAgain { locks, stood: Mutex::default() });
+    let waker = Waker::from(Arc::clone(&again));
+    let mut ended = pin!(candidate.ended());
+    assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(stop);
+    within(candidate.ended()).await.unwrap();
+    again.stood.lock().unwrap().take().expect("it was woken").unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn shut_down_while_it_is_paused_it_ends() {
     let store = Flaky::new();
@@ -262,7 +294,7 @@ async fn when_it_resigns_others_are_elected_although_the_store_wakes_nobody() {
 async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
     for push in [true, false] {
         let store = Flaky::with_push(push);
-        let election = |locks: leasehold::Locker| locks.election("n").max_hold(secs(7));
+        let election = |locks: Locker| locks.election("n").max_hold(secs(7));
         let (one, _one_stop) = spawned(&election(store.locks()));
         let mut transitions = one.observe();
         let first = one.elected().await.unwrap();
