@@ -271,7 +271,7 @@ impl<T> Acquiring<T> {
         waiting::acquire(&self.inner, options).instrument(span).await
     }
 
-    fn set<V, E: Into<Error>>(
+    pub(crate) fn set<V, E: Into<Error>>(
         mut self,
         value: Result<V, E>,
         set: impl FnOnce(&mut Options, V),

@@ -81,8 +81,16 @@ impl Election {
     }
 
     /// Sets how long a leader that has died keeps the others waiting; by default 30 s. A living one renews.
+    /// [`Ttl::NEVER`] is refused: nobody could be elected after a leader that died.
     pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
-        self.with(|campaign| campaign.ttl(ttl))
+        let finite = match ttl.try_into().map_err(Into::into) {
+            Ok(ttl) if ttl.is_never() => Err(Error::invalid_input(
+                "a leader's TTL without end was asked for; give 10 ms to 10 years, so that others can be \
+                 elected after a leader that died",
+            )),
+            other => other,
+        };
+        self.with(|campaign| campaign.set(finite, |options, ttl| options.ttl = Some(ttl)))
     }
 
     /// Sets how long [`campaign`](Election::campaign) waits; by default, and always for a spawned candidate,
@@ -152,7 +160,7 @@ impl Election {
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already;
-    /// `Unsupported` for what the store cannot do; `Unexpected` outside a tokio runtime.
+    /// `Unsupported` for what the store cannot do; `Unexpected` outside a tokio runtime with timers.
     pub fn spawn(&self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<Candidate> {
         let campaign = self.campaign.clone().wait(Wait::Forever);
         let order = campaign.order()?;
@@ -160,6 +168,7 @@ impl Election {
             Error::unexpected("a candidate needs a tokio runtime to stand on; spawn it inside one")
                 .with_source(e)
         })?;
+        self.locks.0.keeper.check_timers()?;
         let seat = self.locks.0.seats.take(&self.locks, self.name()?)?;
         let candidacy = Arc::new(candidacy::Candidacy::new(self.locks.clone(), &order)?);
         let ending = stand::Ending::of(&candidacy, seat);

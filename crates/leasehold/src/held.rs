@@ -328,6 +328,11 @@ impl Held {
         self.state().deadline
     }
 
+    /// When the last renewal was sent that is known to have succeeded; `None` if none is.
+    pub(crate) fn renewed(&self) -> Option<Duration> {
+        Some(self.state().confirmed).filter(|confirmed| *confirmed > self.started)
+    }
+
     /// Until when the store may count the lease as held at most; `None` for ever.
     pub(crate) fn store_until(&self) -> Option<Duration> {
         self.state().store_until

@@ -38,6 +38,11 @@ fn changed(transition: Transition) -> Option<String> {
     }
 }
 
+/// As the store says.
+async fn renewed_ago(candidate: &Candidate) -> Option<Duration> {
+    candidate.leader().await.unwrap().unwrap().renewed.inspect(|ago| assert!(*ago <= secs(3)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_candidates_status_says_who_leads_without_asking_anybody() {
     let store = Flaky::new();
@@ -45,7 +50,9 @@ async fn a_candidates_status_says_who_leads_without_asking_anybody() {
     let before = candidate.status();
     assert!(!before.leads && before.token.is_none() && before.leader.is_none());
     let leadership = candidate.elected().await.unwrap();
+    assert_eq!(candidate.status().leader.unwrap().renewed, None, "not yet");
     tokio::time::sleep(secs(100)).await;
+    assert_eq!(candidate.status().leader.unwrap().renewed, renewed_ago(&candidate).await);
     // A store that nobody can ask any more.
     store.on_look([Fault::Hang]);
     let status = candidate.status();

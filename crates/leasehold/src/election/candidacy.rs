@@ -184,7 +184,9 @@ impl Candidacy {
         record.token = leadership.token();
         record.owner = Some(self.id.clone());
         record.note = self.note.clone();
-        record.age = Some(now.saturating_sub(guard.held().started));
+        let since = |at| now.saturating_sub(at);
+        record.age = Some(since(guard.held().started));
+        record.renewed = guard.held().renewed().map(since);
         record
     }
 
