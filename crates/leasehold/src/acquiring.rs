@@ -26,8 +26,8 @@ use crate::waiting::{self, Order};
 ///
 /// # Errors
 /// `Held` if somebody holds a key and the wait was [`Wait::No`]; `TimedOut` if the wait was in vain, with a
-/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `Unexpected`
-/// outside a tokio runtime with timers; else as the store's.
+/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `NotRunning`
+/// if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers; else as the store's.
 ///
 /// # Cancel safety
 /// Nothing is sent before the first poll. Dropped while it waits or while a request is in flight, it leaves

@@ -378,7 +378,7 @@ impl Inner {
     }
 
     pub(crate) fn closed_error() -> Error {
-        Error::invalid_input("this Locker is closed; make another to lock again")
+        Error::not_running("this Locker was closed; make another to lock again")
     }
 }
 

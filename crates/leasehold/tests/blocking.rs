@@ -105,7 +105,7 @@ fn everything(locks: &Locker) {
     assert_eq!(locks.purge(Filter::default(), 10).unwrap().removed, 0);
     drop(locks.janitor(Janitor::EVERY, Janitor::BATCH).unwrap());
     locks.close(LONG).unwrap();
-    assert_eq!(locks.lock("k").take().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(locks.lock("k").take().unwrap_err().kind(), ErrorKind::NotRunning);
 }
 
 fn evict_one(locks: &Locker, key: &str) {
@@ -416,7 +416,7 @@ fn close_from_another_thread_ends_a_wait() {
     };
     waits.recv_timeout(LONG).unwrap();
     locks.close(LONG).unwrap();
-    assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::NotRunning);
 }
 
 #[test]

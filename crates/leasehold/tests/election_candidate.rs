@@ -338,7 +338,8 @@ async fn a_candidate_that_is_not_running_says_so() {
         candidate.resume().unwrap_err(),
     ];
     for error in errors {
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::NotRunning, Effect::None));
+        assert!(!error.is_retryable());
         assert!(error.to_string().contains("candidate a for \"n\" is not running"), "{error}");
     }
     let status = candidate.status();
@@ -369,7 +370,7 @@ async fn what_no_further_try_can_mend_ends_it_and_is_told() {
     locks.close(secs(1)).await.unwrap();
     again.pause().await.unwrap();
     again.resume().unwrap();
-    assert_eq!(within(again.ended()).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(within(again.ended()).await.unwrap_err().kind(), ErrorKind::NotRunning);
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,7 +155,7 @@ impl Candidacy {
     }
 
     fn not_running(&self) -> Error {
-        Error::invalid_input(format!(
+        Error::not_running(format!(
             "the candidate {} for {:?} is not running any more; spawn another",
             self.id, self.name
         ))
