@@ -34,7 +34,8 @@ use crate::locker::Locker;
 /// [`Guard`] holds: a leader that cannot renew steps down at its own deadline, told by nobody.
 ///
 /// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is
-/// sent. Who is elected next is not promised: whoever asks first when the name is free.
+/// sent. Two `Locker`s of one process know nothing of each other: the store keeps the second candidate out, as
+/// it does one of another process. Who is elected next is not promised: whoever asks first when the name is free.
 ///
 /// The first wrong argument is kept and is the error of the first call that needs it.
 ///
