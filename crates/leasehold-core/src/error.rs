@@ -43,6 +43,8 @@ pub enum ErrorKind {
     Lost,
     /// The request can never succeed as it is.
     InvalidInput,
+    /// What was asked has ended for good: a `Locker` that is closed, a candidate that stands no more.
+    NotRunning,
     /// The store cannot do this; nothing was sent.
     Unsupported,
     /// The store could not be reached, did not answer in time, or cannot serve now.
@@ -86,6 +88,11 @@ impl Error {
     /// The request can never succeed as it is; `message` says what was given and what is allowed.
     pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::InvalidInput, Effect::None, message.into())
+    }
+
+    /// What was asked has ended for good; `message` says what to make anew.
+    pub fn not_running(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::NotRunning, Effect::None, message.into())
     }
 
     /// The store cannot do this.

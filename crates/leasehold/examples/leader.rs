@@ -1,5 +1,6 @@
 //! Stands for a name and says who leads. Run it in several terminals, and end the leader as you like: with
-//! Ctrl-C it resigns, and another leads soon; after `kill -9` its term must be over first.
+//! Ctrl-C it resigns, and another leads soon; after `kill -9`, or a second Ctrl-C while the store does not answer,
+//! its term must be over first.
 //!
 //! ```sh
 //! cargo run -p leasehold --features sqlite --example leader -- --store sqlite:leader.db --name scheduler
@@ -17,11 +18,7 @@ pub(crate) async fn stand(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let Arguments { store, name, id, ttl } = Arguments::parse(arguments)?;
     let locks = Locker::connect(&store).await?;
-    let election = locks.election(&name).id(&id).ttl(ttl);
-    let candidate = election.spawn(async {
-        // Without a handler for the signal nothing could shut it down.
-        tokio::signal::ctrl_c().await.expect("Ctrl-C can be waited for");
-    })?;
+    let candidate = locks.election(&name).id(&id).ttl(ttl).spawn(interrupt())?;
     println!("{id} stands for {name:?}");
     let say = |transition| match transition {
         Transition::Gained { token: Some(token) } => println!("{id} leads, with the token {token}"),
@@ -32,8 +29,23 @@ pub(crate) async fn stand(
         Transition::Changed(None) => println!("nobody leads"),
         other => println!("{other:?}"),
     };
-    candidate.observe().for_each(say).await;
-    Ok(candidate.ended().await?)
+    let ends = async {
+        candidate.observe().for_each(say).await;
+        candidate.ended().await
+    };
+    let second = async {
+        interrupt().await;
+        interrupt().await;
+    };
+    tokio::select! {
+        ended = ends => Ok(ended?),
+        () = second => Err("it ended before its resignation was answered".into()),
+    }
+}
+
+async fn interrupt() {
+    // Without a handler for the signal nothing could shut it down.
+    tokio::signal::ctrl_c().await.expect("Ctrl-C can be waited for");
 }
 
 struct Arguments {

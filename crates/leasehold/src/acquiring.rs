@@ -14,6 +14,7 @@ use tracing::Instrument;
 
 use crate::attempt::Tried;
 use crate::guard::Guard;
+use crate::ids::Taking;
 use crate::locker::{Inner, Locker};
 use crate::waiting::{self, Order};
 
@@ -25,8 +26,8 @@ use crate::waiting::{self, Order};
 ///
 /// # Errors
 /// `Held` if somebody holds a key and the wait was [`Wait::No`]; `TimedOut` if the wait was in vain, with a
-/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `Unexpected`
-/// outside a tokio runtime with timers; else as the store's.
+/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `NotRunning`
+/// if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers; else as the store's.
 ///
 /// # Cancel safety
 /// Nothing is sent before the first poll. Dropped while it waits or while a request is in flight, it leaves
@@ -86,7 +87,7 @@ pub(crate) struct Options {
     pub(crate) label: Option<Arc<str>>,
     pub(crate) lease_id: Option<LeaseId>,
     pub(crate) fenced: bool,
-    pub(crate) witness: Option<Witness>,
+    pub(crate) witness: Option<Arc<dyn Witness>>,
 }
 
 /// The caller's own back-off; clones share its state.
@@ -105,8 +106,14 @@ impl Backoff for Pauses {
     }
 }
 
-/// Is told what each try came to.
-pub(crate) type Witness = Arc<dyn Fn(&Tried) + Send + Sync>;
+/// Follows the tries of a wait.
+pub(crate) trait Witness: Send + Sync {
+    /// A try with this id begins.
+    fn tries(&self, id: &LeaseId, taking: &Arc<Taking>);
+
+    /// What the try came to.
+    fn tried(&self, tried: &Tried);
+}
 
 impl Options {
     pub(crate) fn of(what: What, wait: Wait) -> Self {
@@ -244,8 +251,8 @@ impl<T> Acquiring<T> {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
     }
 
-    /// Tells `witness` what each try came to.
-    pub(crate) fn witness(self, witness: Witness) -> Self {
+    /// Lets `witness` follow the tries.
+    pub(crate) fn witness(self, witness: Arc<dyn Witness>) -> Self {
         self.set(Ok::<_, Error>(witness), |options, witness| options.witness = Some(witness))
     }
 
@@ -264,7 +271,7 @@ impl<T> Acquiring<T> {
         waiting::acquire(&self.inner, options).instrument(span).await
     }
 
-    fn set<V, E: Into<Error>>(
+    pub(crate) fn set<V, E: Into<Error>>(
         mut self,
         value: Result<V, E>,
         set: impl FnOnce(&mut Options, V),

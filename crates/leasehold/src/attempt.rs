@@ -4,8 +4,8 @@ use std::time::Duration;
 use leasehold_core::{Acquire, Acquired, Effect, Error, Granted, Random, Refused, Store, Why};
 
 use crate::call::{Abandoned, Call};
-use crate::ids::Named;
-use crate::keeper::{Keeper, Releasing};
+use crate::ids::Taking;
+use crate::keeper::{Keeper, Releasing, caught};
 
 /// What one try came to.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
     request: Acquire,
-    named: Arc<Named>,
+    taking: Arc<Taking>,
     limit: Duration,
 ) -> Tried {
     let abandoned = Abandoned::default();
-    let releasing = Releasing::of_request(&request, named, keeper.clock.now());
+    let releasing = Releasing::of_request(&request, taking, keeper.clock.now());
     let orphan = {
         let (keeper, releasing) = (Arc::clone(keeper), releasing.clone());
         move |reply: Reply| {
@@ -77,7 +77,8 @@ async fn send(
     loop {
         // F4: the term counts from before the request was sent.
         let sent = keeper.clock.now();
-        let tried = match keeper.store.acquire(&request).await {
+        let answer = caught(keeper.store.acquire(&request)).await.and_then(|answer| answer);
+        let tried = match answer {
             Ok(Acquired::Granted(granted)) => Tried::Granted { granted, sent },
             Ok(Acquired::Refused(refused)) => Tried::Refused(refused),
             Err(error) => Tried::Failed(error),

@@ -24,6 +24,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! What waits, renews, is lost and released does so as there (F1 to F10). Not here are
+//! - [`Guard::run`](crate::Guard::run), which drops its work when the lease is lost: a thread cannot be stopped
+//!   from outside. Ask [`Guard::check`] before each step, or wait for [`Guard::lost`] on a thread beside it;
+//! - [`Election`](crate::Election): work that ends with its leadership is made of `run`. Where blocking code must
+//!   stand, spawn the candidate on a runtime, and ask [`Candidate::is_leader`](crate::Candidate::is_leader),
+//!   which waits for nobody, before each step;
+//! - a builder: make a [`crate::Locker`] with the clock, limits or note that are wanted, and [`Locker::from`] it.
+//!
 //! No runtime is needed, and one that is there does no harm: each call runs on a thread of its `Locker`'s own,
 //! which also renews the leases, while the caller waits for its answer. So a call works in plain threads, in
 //! `spawn_blocking` and on a worker of somebody's async runtime. It does block the thread it is called on, and

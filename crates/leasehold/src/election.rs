@@ -34,7 +34,8 @@ use crate::locker::Locker;
 /// [`Guard`] holds: a leader that cannot renew steps down at its own deadline, told by nobody.
 ///
 /// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is
-/// sent. Who is elected next is not promised: whoever asks first when the name is free.
+/// sent. Two `Locker`s of one process know nothing of each other: the store keeps the second candidate out, as
+/// it does one of another process. Who is elected next is not promised: whoever asks first when the name is free.
 ///
 /// The first wrong argument is kept and is the error of the first call that needs it.
 ///
@@ -81,8 +82,16 @@ impl Election {
     }
 
     /// Sets how long a leader that has died keeps the others waiting; by default 30 s. A living one renews.
+    /// [`Ttl::NEVER`] is refused: nobody could be elected after a leader that died.
     pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
-        self.with(|campaign| campaign.ttl(ttl))
+        let finite = match ttl.try_into().map_err(Into::into) {
+            Ok(ttl) if ttl.is_never() => Err(Error::invalid_input(
+                "a leader's TTL without end was asked for; give 10 ms to 10 years, so that others can be \
+                 elected after a leader that died",
+            )),
+            other => other,
+        };
+        self.with(|campaign| campaign.set(finite, |options, ttl| options.ttl = Some(ttl)))
     }
 
     /// Sets how long [`campaign`](Election::campaign) waits; by default, and always for a spawned candidate,
@@ -105,7 +114,8 @@ impl Election {
         self.with(|campaign| campaign.lock_delay(delay))
     }
 
-    /// Ends each leadership after this long, so that a leader that hangs is not renewed for ever.
+    /// Ends each leadership after this long, so that a leader that hangs is not renewed for ever. A spawned
+    /// candidate then stands back as after a [resignation](Leadership::resign).
     pub fn max_hold(self, max: Duration) -> Self {
         self.with(|campaign| campaign.max_hold(max))
     }
@@ -151,7 +161,7 @@ impl Election {
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already;
-    /// `Unsupported` for what the store cannot do; `Unexpected` outside a tokio runtime.
+    /// `Unsupported` for what the store cannot do; `Unexpected` outside a tokio runtime with timers.
     pub fn spawn(&self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<Candidate> {
         let campaign = self.campaign.clone().wait(Wait::Forever);
         let order = campaign.order()?;
@@ -159,9 +169,11 @@ impl Election {
             Error::unexpected("a candidate needs a tokio runtime to stand on; spawn it inside one")
                 .with_source(e)
         })?;
+        self.locks.0.keeper.check_timers()?;
         let seat = self.locks.0.seats.take(&self.locks, self.name()?)?;
         let candidacy = Arc::new(candidacy::Candidacy::new(self.locks.clone(), &order)?);
-        runtime.spawn(stand::stand(Arc::clone(&candidacy), campaign, seat, shutdown));
+        let ending = stand::Ending::of(&candidacy, seat);
+        runtime.spawn(stand::stand(ending, campaign, shutdown));
         Ok(Candidate::new(candidacy))
     }
 

@@ -9,7 +9,7 @@ use leasehold_core::{
 use tokio::sync::{Notify, broadcast};
 
 use crate::events::Event;
-use crate::ids::Named;
+use crate::ids::{Named, Taking};
 
 /// How many events a slow reader may lag behind.
 const EVENTS: usize = 64;
@@ -71,6 +71,8 @@ struct State {
     unconfirmed: bool,
     /// What each node of a quorum said last.
     nodes: Vec<NodeReport>,
+    /// Until its release takes that over.
+    taking: Option<Arc<Taking>>,
     end: Option<End>,
 }
 
@@ -140,11 +142,12 @@ impl Held {
         lease: Lease,
         fresh: bool,
         plan: Plan,
-        named: Arc<Named>,
+        taking: Arc<Taking>,
         (sent, now): (Duration, Duration),
         remaining: Remaining,
         nodes: Vec<NodeReport>,
     ) -> Self {
+        let named = Arc::clone(&taking.named);
         let state = State {
             deadline: plan.deadline(sent, remaining),
             confirmed: sent,
@@ -152,6 +155,7 @@ impl Held {
             next_renewal: plan.renewal_after(sent),
             unconfirmed: false,
             nodes,
+            taking: Some(taking),
             end: None,
         };
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -324,6 +328,11 @@ impl Held {
         self.state().deadline
     }
 
+    /// When the last renewal was sent that is known to have succeeded; `None` if none is.
+    pub(crate) fn renewed(&self) -> Option<Duration> {
+        Some(self.state().confirmed).filter(|confirmed| *confirmed > self.started)
+    }
+
     /// Until when the store may count the lease as held at most; `None` for ever.
     pub(crate) fn store_until(&self) -> Option<Duration> {
         self.state().store_until
@@ -337,6 +346,12 @@ impl Held {
     /// The deadline by which it ended, or would have.
     pub(crate) fn ended_at(&self) -> Duration {
         self.state().deadline.unwrap_or_default()
+    }
+
+    /// What its release goes on to hold.
+    pub(crate) fn hand_over(&self) -> Arc<Taking> {
+        let taking = self.state().taking.take();
+        taking.unwrap_or_else(|| Taking::of(Arc::clone(&self.named)))
     }
 
     pub(crate) fn changed(&self) -> &Notify {
@@ -409,7 +424,8 @@ mod tests {
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
         let named = Arc::new(Ids::default()).try_name(&lease.id).unwrap();
-        Held::new(lease, true, plan, named, (100 * S, 100 * S), Remaining::For(30 * S), vec![])
+        let taking = Taking::of(named);
+        Held::new(lease, true, plan, taking, (100 * S, 100 * S), Remaining::For(30 * S), vec![])
     }
 
     fn extended() -> Answer {

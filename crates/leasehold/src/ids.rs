@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use leasehold_core::LeaseId;
 use tokio::sync::Notify;
@@ -19,6 +19,26 @@ pub(crate) struct Named {
     ids: Arc<Ids>,
 }
 
+/// Held by what takes a lease and gives it back: its try, the lease until it ends, its release until that is
+/// answered. Without it nothing is held or asked for; what only mentions the lease, such as a late renewal or
+/// the guard of a lease that has ended, holds its name alone.
+#[derive(Debug)]
+pub(crate) struct Taking {
+    pub(crate) named: Arc<Named>,
+}
+
+impl Taking {
+    pub(crate) fn of(named: Arc<Named>) -> Arc<Self> {
+        Arc::new(Self { named })
+    }
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        self.named.ids.freed.notify_waiters();
+    }
+}
+
 impl Ids {
     /// Takes the id, unless a request still names it.
     pub(crate) fn try_name(self: &Arc<Self>, id: &LeaseId) -> Option<Arc<Named>> {
@@ -34,6 +54,19 @@ impl Ids {
             freed.as_mut().enable();
             if let Some(named) = self.try_name(id) {
                 return named;
+            }
+            freed.await;
+        }
+    }
+
+    /// Ends when all that was taken is given back.
+    pub(crate) async fn given_back(&self, taken: &[Weak<Taking>]) {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if taken.iter().all(|taking| taking.strong_count() == 0) {
+                return;
             }
             freed.await;
         }

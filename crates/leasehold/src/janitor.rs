@@ -5,7 +5,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::keeper::caught;
 use crate::locker::Locker;
 use crate::telemetry;
 
@@ -119,7 +118,7 @@ impl Locker {
     /// Removes what has expired and matches, and counters that may be forgotten (C7), at most `batch` (1 to
     /// 1,000) at once, until nothing more is left.
     ///
-    /// Between two batches it pauses for as long as the last one took, so that at least half of the store's
+    /// Between two batches it pauses for as long as the last one took (at most the limit of one operation), so that at least half of the store's
     /// time is left to others: where one writer keeps all others out, a purge without pauses can keep one
     /// waiting through many batches.
     ///
@@ -181,7 +180,7 @@ impl Locker {
             keeper.clock.sleep_until(keeper.clock.now().saturating_add(pause)).await;
             pause = every - random.up_to(every / 10);
             let mut purged = Purged::default();
-            let round = caught(self.purge_into(&mut purged, request)).await.and_then(|round| round);
+            let round = self.purge_into(&mut purged, request).await;
             telemetry::janitor_round(keeper.can.name, purged, &round);
             said.send_modify(|report| {
                 report.rounds += 1;
@@ -204,7 +203,9 @@ impl Locker {
                 return Ok(());
             }
             let now = keeper.clock.now();
-            keeper.clock.sleep_until(now.saturating_add(now.saturating_sub(sent))).await;
+            // The machine may have slept meanwhile.
+            let took = now.saturating_sub(sent).min(keeper.limit);
+            keeper.clock.sleep_until(now.saturating_add(took)).await;
             // A store that answers at once must not keep other tasks from running.
             tokio::task::yield_now().await;
         }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub(crate) struct Keeper {
     book: Book,
     inbox: Inbox,
     wake: Notify,
-    running: AtomicBool,
+    /// The id of the process in which the task runs, 0 if it does not.
+    running_in: AtomicU32,
     /// The `Locker` and its guards are gone: the task ends when its work is done.
     orphaned: AtomicBool,
 }
@@ -65,7 +66,7 @@ impl Keeper {
             book: Book::default(),
             inbox: Inbox::default(),
             wake: Notify::new(),
-            running: AtomicBool::new(false),
+            running_in: AtomicU32::new(0),
             orphaned: AtomicBool::new(false),
         }
     }
@@ -73,15 +74,25 @@ impl Keeper {
     /// Starts the task on the caller's runtime, unless it runs; a runtime that has ended takes its task with
     /// it, and the next acquire starts another (F3).
     pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
-        if self.running.load(Ordering::Acquire) {
-            return Ok(());
+        let process = std::process::id();
+        match self.running_in.load(Ordering::Acquire) {
+            0 => {}
+            running if running == process => return Ok(()),
+            _ => {
+                return Err(Error::unexpected(
+                    "this process was forked off after its Locker had begun, and what renews its leases runs \
+                     in the other; make the Locker after the fork",
+                ));
+            }
         }
         let runtime = Handle::try_current().map_err(|e| {
             Error::unexpected("a lock needs a tokio runtime to renew it; call this inside one")
                 .with_source(e)
         })?;
         self.check_timers()?;
-        if !self.running.swap(true, Ordering::AcqRel) {
+        let begins =
+            self.running_in.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+        if begins.is_ok() {
             runtime.spawn(run(Running(Arc::clone(self))));
         }
         Ok(())
@@ -102,7 +113,7 @@ impl Keeper {
     /// Takes a lease into care.
     pub(crate) fn keep(self: &Arc<Self>, held: &Arc<Held>) {
         let sooner = self.book.insert(held);
-        if sooner || !self.running.load(Ordering::Acquire) {
+        if sooner || self.running_in.load(Ordering::Acquire) == 0 {
             self.attend();
         }
     }
@@ -206,7 +217,7 @@ impl Keeper {
         let until = self.clock.now().saturating_add(self.limit);
         tokio::select! {
             biased;
-            reply = request => reply,
+            reply = caught(request) => reply.and_then(|reply| reply),
             () = self.clock.sleep_until(until) => Err(self.unanswered(operation, self.limit)),
         }
     }
@@ -231,7 +242,7 @@ struct Running(Arc<Keeper>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.store(false, Ordering::Release);
+        self.0.running_in.store(0, Ordering::Release);
     }
 }
 

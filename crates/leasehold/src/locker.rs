@@ -19,13 +19,14 @@ use crate::blocking::Thread;
 use crate::election::Seats;
 use crate::group::Group;
 use crate::guard::Guard;
-use crate::keeper::Keeper;
+use crate::keeper::{Keeper, caught};
 use crate::waiting::{self, Order};
 
 /// What a program keeps in order to lock: cheap to clone, and the same type for every store.
 ///
 /// Callers of one `Locker` that want the same keys stand in line, and only the first talks to the store. One
 /// background task per `Locker`, started by the first acquire on the caller's tokio runtime, renews its leases.
+/// A process that was forked off after that has none: make its `Locker` after the fork.
 ///
 /// Clones share everything. Two `Locker`s on one store know nothing of each other but what the store says.
 #[derive(Clone)]
@@ -352,6 +353,18 @@ impl fmt::Debug for Locker {
 }
 
 impl Inner {
+    /// What makes another `Locker` like this one.
+    pub(crate) fn again(&self) -> LockerBuilder {
+        let keeper = &self.keeper;
+        LockerBuilder {
+            store: keeper.store.clone(),
+            clock: Arc::clone(&keeper.clock),
+            drift: keeper.drift,
+            limit: keeper.limit,
+            note: Some(self.note.clone()),
+        }
+    }
+
     /// Must hold before anything is acquired: the Keeper runs, and the store was checked once, by `limit`.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<()> {
         if *self.closed.borrow() {
@@ -364,7 +377,11 @@ impl Inner {
         let started = self.keeper.clock.now();
         tokio::select! {
             biased;
-            health = self.health() => health.map(|_| ()),
+            // Nothing was asked for that would have an effect.
+            health = self.health() => match health {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.with_effect(Effect::None)),
+            },
             () = self.keeper.clock.sleep_until(limit) => {
                 let waited = limit.saturating_sub(started);
                 Err(self.keeper.unanswered("check", waited).with_effect(Effect::None))
@@ -373,7 +390,8 @@ impl Inner {
     }
 
     async fn health(&self) -> Result<&Health> {
-        self.health.get_or_try_init(|| self.keeper.store.check()).await
+        let check = || async { caught(self.keeper.store.check()).await? };
+        self.health.get_or_try_init(check).await
     }
 
     /// Ends when the `Locker` is closed.
@@ -384,7 +402,7 @@ impl Inner {
     }
 
     pub(crate) fn closed_error() -> Error {
-        Error::invalid_input("this Locker is closed; make another to lock again")
+        Error::not_running("this Locker was closed; make another to lock again")
     }
 }
 

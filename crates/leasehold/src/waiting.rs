@@ -18,7 +18,7 @@ use crate::acquiring::{Options, Pauses};
 use crate::attempt::{Tried, attempt};
 use crate::guard::Guard;
 use crate::held::{Held, Verdict, renewal};
-use crate::ids::Named;
+use crate::ids::{Named, Taking};
 use crate::keeper::Releasing;
 use crate::line::Place;
 use crate::locker::{Inner, Locker};
@@ -64,7 +64,7 @@ pub(crate) async fn resume(
     lease.ttl = order.ttl;
     let now = keeper.clock.now();
     let plan = order.plan_from(sent);
-    let held = Held::new(lease, false, plan, named, (sent, now), remaining, nodes);
+    let held = Held::new(lease, false, plan, Taking::of(named), (sent, now), remaining, nodes);
     if let Verdict::Lost { reason, .. } = held.verdict(now) {
         keeper.release(vec![Releasing::of_lost(&held)]);
         return Ok(Err(reason));
@@ -236,17 +236,20 @@ impl<'a> Waiting<'a> {
     async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Miss>> {
         let keeper = &self.inner.keeper;
         let id = self.order.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
-        let named = self.name(&id, last).await?;
+        let taking = Taking::of(self.name(&id, last).await?);
+        if let Some(witness) = &self.order.witness {
+            witness.tries(&id, &taking);
+        }
         let request = self.order.request(id.clone(), keeper.clock.now());
-        let tried = attempt(keeper, request, Arc::clone(&named), limit).await;
+        let tried = attempt(keeper, request, Arc::clone(&taking), limit).await;
         telemetry::tried(keeper.can.name, self.order.label(), &tried);
         if let Some(witness) = &self.order.witness {
-            witness(&tried);
+            witness.tried(&tried);
         }
         match tried {
             Tried::Granted { granted, sent } => {
                 let now = keeper.clock.now();
-                let held = self.order.held(id, granted, (sent, now), named);
+                let held = self.order.held(id, granted, (sent, now), taking);
                 self.hand_out(held, limit).await
             }
             Tried::Refused(refused) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{
     Clock, Effect, ErrorKind, LeaseReleased, LocalStore, Locker, LostReason, ManualClock, Owner,
-    Wait,
+    Ttl, Wait,
 };
 use support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use tokio::time::timeout;
@@ -213,6 +213,7 @@ async fn a_wrong_argument_is_the_error_of_the_first_call_that_needs_it() {
         locks.election("n").id(""),
         locks.election("n").id(long.as_str()),
         locks.election("n").ttl(Duration::from_millis(1)),
+        locks.election("n").ttl(Ttl::NEVER),
         locks.election("n").max_hold(Duration::ZERO),
     ];
     for election in wrong {
@@ -247,4 +248,19 @@ fn without_a_runtime_nothing_is_spawned() {
     let error = locks.election("n").spawn(std::future::pending()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected);
     assert!(error.to_string().contains("tokio runtime"), "{error}");
+}
+
+#[test]
+fn on_a_runtime_without_timers_nothing_is_spawned() {
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    // One that has them, on which the leases of this Locker are renewed.
+    let other = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let _guard = other.block_on(async { locks.lock("k").await.unwrap() });
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error = runtime.block_on(async { locks.election("n").spawn(std::future::pending()) });
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unexpected);
+    assert!(error.to_string().contains("enable_time"), "{error}");
+    assert_eq!(store.acquires().len(), 1);
 }

@@ -4,12 +4,16 @@
 mod support;
 
 use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use leasehold::{
-    Candidate, Election, ErrorKind, LeaseReleased, LostReason, Transition, Transitions, Wait,
+    Candidate, Effect, Election, ErrorKind, LeaseReleased, Locker, LostReason, Transition,
+    Transitions, Wait,
 };
-use support::{Fault, Flaky, Sent, drift, ms, secs, taken};
+use support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use tokio::sync::oneshot;
 
 /// Sends when it is dropped.
@@ -126,6 +130,49 @@ async fn shut_down_while_a_grant_is_on_its_way_it_ends_when_that_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn shut_down_or_paused_while_its_leader_resigns_it_waits_for_the_answer() {
+    for pauses in [true, false] {
+        let store = Flaky::new();
+        let (candidate, stop) = spawned(&store.locks().election("n").ttl(secs(60)));
+        let leadership = candidate.elected().await.unwrap();
+        store.on_release([Fault::SlowRequest(secs(5))]);
+        let resigned = store.now();
+        let resigning = spawn(async move { leadership.resign().await });
+        store.until(|log| matches!(log.last(), Some(Sent::Release(_)))).await;
+        if pauses {
+            within(candidate.pause()).await.unwrap();
+        } else {
+            drop(stop);
+            within(candidate.ended()).await.unwrap();
+        }
+        assert_eq!(store.now() - resigned, secs(5));
+        assert!(store.is_free("n").await);
+        resigning.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_pause_and_its_end_do_not_wait_for_what_others_of_its_locker_ask() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let (candidate, stop) = spawned(&locks.election("n"));
+    let leadership = candidate.elected().await.unwrap();
+    let other = locks.lock("other").ttl(secs(3_600)).await.unwrap();
+    store.on_release([Fault::Hang]);
+    let released = other.lease().id.clone();
+    drop(other);
+    store.until(|log| log.contains(&Sent::Release(vec![released.clone()]))).await;
+    let begun = store.now();
+    within(candidate.pause()).await.unwrap();
+    candidate.resume().unwrap();
+    within(candidate.elected()).await.unwrap();
+    drop(stop);
+    within(candidate.ended()).await.unwrap();
+    assert_eq!(store.now(), begun);
+    assert!(!leadership.is_leader(), "held on to, it holds nothing up");
+}
+
+#[tokio::test(start_paused = true)]
 async fn shut_down_before_it_was_ever_polled_it_asks_nothing() {
     let store = Flaky::new();
     let candidate = store.locks().election("n").spawn(std::future::ready(())).unwrap();
@@ -172,9 +219,11 @@ async fn paused_while_it_campaigns_it_asks_no_more() {
     // How long a campaign waits is nothing to one that stands for ever.
     let (candidate, _stop) = spawned(&store.locks().election("n").wait(Wait::No));
     tokio::time::sleep(secs(30)).await;
+    assert!(candidate.status().leader.is_some());
     let paused = store.now();
     within(candidate.pause()).await.unwrap();
     within(candidate.pause()).await.unwrap();
+    assert!(candidate.status().leader.is_none(), "it looks no more");
     assert_eq!(store.now(), paused, "at once");
     let sent = store.log().len();
     leader.release().await.unwrap();
@@ -182,6 +231,35 @@ async fn paused_while_it_campaigns_it_asks_no_more() {
     assert_eq!(store.log().len(), sent);
     candidate.resume().unwrap();
     within(candidate.elected()).await.unwrap();
+}
+
+/// Stands again the moment it is woken, before any other task runs.
+struct StandsAgain {
+    locks: Locker,
+    stood: Mutex<Option<leasehold::Result<Candidate>>>,
+}
+
+impl Wake for StandsAgain {
+    fn wake(self: Arc<Self>) {
+        let again = self.locks.election("n").spawn(std::future::ready(()));
+        *self.stood.lock().unwrap() = Some(again);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_of_its_end_may_stand_at_once() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let _leader = taken(&store, "n", secs(600)).await;
+    let (candidate, stop) = spawned(&locks.election("n"));
+    store.until_acquires(2).await;
+    let again = Arc::new(StandsAgain { locks, stood: Mutex::default() });
+    let waker = Waker::from(Arc::clone(&again));
+    let mut ended = pin!(candidate.ended());
+    assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(stop);
+    within(candidate.ended()).await.unwrap();
+    again.stood.lock().unwrap().take().expect("it was woken").unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,6 +291,40 @@ async fn when_it_resigns_others_are_elected_although_the_store_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
+    for push in [true, false] {
+        let store = Flaky::with_push(push);
+        let election = |locks: Locker| locks.election("n").max_hold(secs(7));
+        let (one, _one_stop) = spawned(&election(store.locks()));
+        let mut transitions = one.observe();
+        let first = one.elected().await.unwrap();
+        let (other, _other_stop) = spawned(&election(store.others()));
+        for _ in 0..5 {
+            let second = within(other.elected()).await.unwrap();
+            assert!(matches!(next(&mut transitions).await, Transition::Gained { .. }));
+            let lost = next(&mut transitions).await;
+            assert!(matches!(lost, Transition::Lost(LostReason::MaxHold)), "{lost:?}");
+            assert!(matches!(next(&mut transitions).await, Transition::Changed(Some(_))));
+            assert!(second.token() > first.token());
+            within(second.lost()).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_stands_back_it_hears_its_shutdown() {
+    let store = Flaky::new();
+    let (candidate, stop) = spawned(&store.locks().election("n"));
+    candidate.elected().await.unwrap().resign().await.unwrap();
+    let resigned = store.now();
+    tokio::time::sleep(ms(500)).await;
+    drop(stop);
+    within(candidate.ended()).await.unwrap();
+    assert_eq!(store.now() - resigned, ms(500));
+    assert_eq!(store.acquires().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_candidate_that_is_not_running_says_so() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n").id("a"));
@@ -226,7 +338,8 @@ async fn a_candidate_that_is_not_running_says_so() {
         candidate.resume().unwrap_err(),
     ];
     for error in errors {
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::NotRunning, Effect::None));
+        assert!(!error.is_retryable());
         assert!(error.to_string().contains("candidate a for \"n\" is not running"), "{error}");
     }
     let status = candidate.status();
@@ -257,7 +370,17 @@ async fn what_no_further_try_can_mend_ends_it_and_is_told() {
     locks.close(secs(1)).await.unwrap();
     again.pause().await.unwrap();
     again.resume().unwrap();
-    assert_eq!(within(again.ended()).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(within(again.ended()).await.unwrap_err().kind(), ErrorKind::NotRunning);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_store_in_a_try_ends_it_and_is_told_as_what_it_is() {
+    let store = Flaky::new();
+    store.on_acquire([Fault::Panic]);
+    let (candidate, _stop) = spawned(&store.locks().election("n"));
+    let error = within(candidate.ended()).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
+    assert!(error.to_string().contains("the store panicked"), "{error}");
 }
 
 #[test]
@@ -290,6 +413,26 @@ fn when_its_runtime_is_gone_it_has_ended_and_the_lease_ends_with_its_term() {
         assert!(next.token() > leadership.token());
         // The seat is free.
         drop(next);
+        drop(locks.election("n").campaign().await.unwrap());
+    });
+}
+
+#[test]
+fn when_its_runtime_ends_before_it_was_ever_polled_it_has_ended() {
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (its_own, other) = (runtime(), runtime());
+    let candidate = {
+        let _entered = its_own.enter();
+        locks.election("n").spawn(std::future::pending()).unwrap()
+    };
+    drop(its_own);
+    other.block_on(async {
+        let ended = tokio::time::timeout(secs(20), candidate.ended()).await;
+        assert_eq!(ended.expect("it has ended").unwrap_err().kind(), ErrorKind::Unexpected);
+        candidate.elected().await.unwrap_err();
+        candidate.pause().await.unwrap_err();
         drop(locks.election("n").campaign().await.unwrap());
     });
 }

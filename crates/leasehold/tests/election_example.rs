@@ -28,7 +28,8 @@ struct Running {
 impl Running {
     fn start(id: &str, folder: &Path) -> Self {
         let store = format!("sqlite:{}", folder.join("leader.db").display());
-        let arguments = ["--store", &store, "--name", "n", "--id", id, "--ttl", "1"];
+        // Long enough for one to lead until the next has started, on a busy machine too.
+        let arguments = ["--store", &store, "--name", "n", "--id", id, "--ttl", "5"];
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME, "--nocapture"])
             .env(ARGUMENTS, arguments.join("\n"))

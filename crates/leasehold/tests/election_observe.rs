@@ -4,9 +4,12 @@
 mod support;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::{
-    Candidate, Election, ErrorKind, Fixed, LostReason, Owner, Remaining, Transition, Transitions,
+    Candidate, Election, ErrorKind, Fixed, LocalStore, Locker, LostReason, ManualClock, Owner,
+    Remaining, Transition, Transitions,
 };
 use support::{Fault, Flaky, drift, ms, secs, spawn, taken};
 
@@ -35,6 +38,11 @@ fn changed(transition: Transition) -> Option<String> {
     }
 }
 
+/// As the store says.
+async fn renewed_ago(candidate: &Candidate) -> Option<Duration> {
+    candidate.leader().await.unwrap().unwrap().renewed.inspect(|ago| assert!(*ago <= secs(3)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_candidates_status_says_who_leads_without_asking_anybody() {
     let store = Flaky::new();
@@ -42,7 +50,9 @@ async fn a_candidates_status_says_who_leads_without_asking_anybody() {
     let before = candidate.status();
     assert!(!before.leads && before.token.is_none() && before.leader.is_none());
     let leadership = candidate.elected().await.unwrap();
+    assert_eq!(candidate.status().leader.unwrap().renewed, None, "not yet");
     tokio::time::sleep(secs(100)).await;
+    assert_eq!(candidate.status().leader.unwrap().renewed, renewed_ago(&candidate).await);
     // A store that nobody can ask any more.
     store.on_look([Fault::Hang]);
     let status = candidate.status();
@@ -156,6 +166,129 @@ async fn a_candidate_tells_its_transitions_and_nothing_between() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_asks_while_a_candidate_resigns_is_not_told_that_it_leads() {
+    let store = Flaky::new();
+    let candidate = forever(&store.locks().election("n").ttl(secs(60)));
+    candidate.elected().await.unwrap();
+    store.on_release([Fault::SlowRequest(secs(5))]);
+    let pausing = candidate.clone();
+    let pausing = spawn(async move { pausing.pause().await });
+    tokio::time::sleep(secs(1)).await;
+    assert!(!candidate.is_leader() && !pausing.is_finished());
+    assert!(tokio::time::timeout(secs(1), candidate.elected()).await.is_err());
+    let mut observed = candidate.observe();
+    assert!(matches!(next(&mut observed).await, Transition::Resigned));
+    pausing.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_others_not_again() {
+    for pauses in [true, false] {
+        let store = Flaky::new();
+        let others = store.others();
+        let leader = others.election("n").id("L").ttl(secs(10)).campaign().await.unwrap();
+        let candidate = forever(&store.locks().election("n"));
+        let mut early = candidate.observe();
+        assert_eq!(changed(next(&mut early).await).as_deref(), Some("L"));
+        if pauses {
+            candidate.pause().await.unwrap();
+        } else {
+            store.down(Fault::Refused);
+        }
+        tokio::time::sleep(secs(60)).await;
+        assert!(candidate.status().leader.is_none());
+        let mut late = candidate.observe();
+        quiet_for(&mut late, 1).await;
+        if pauses {
+            candidate.resume().unwrap();
+        } else {
+            store.up();
+        }
+        assert_eq!(changed(next(&mut late).await).as_deref(), Some("L"));
+        quiet_for(&mut early, 60).await;
+        quiet_for(&mut late, 60).await;
+        assert!(leader.is_leader());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_candidate_lost_or_abandoned_is_not_told_as_another_leader() {
+    for (push, fault) in [
+        (true, Fault::Refused),
+        (true, Fault::EntriesFailed),
+        (false, Fault::LostRequest),
+        (false, Fault::EntriesFailed),
+    ] {
+        let store = Flaky::with_push(push);
+        let candidate = forever(&store.locks().election("n").id("me"));
+        let mut observed = candidate.observe();
+        assert!(matches!(next(&mut observed).await, Transition::Gained { .. }));
+        store.down(fault);
+        assert!(matches!(next(&mut observed).await, Transition::Lost(_)));
+        // The store still has its lease, for as long as the drift allowance.
+        store.up();
+        let told = next(&mut observed).await;
+        assert!(matches!(told, Transition::Gained { .. }), "{push} {fault:?}: {told:?}");
+    }
+    // What it won without hearing of it.
+    let store = Flaky::new();
+    store.on_acquire([Fault::SlowReply(secs(12))]);
+    let candidate = forever(&store.locks().election("n").id("me"));
+    let mut observed = candidate.observe();
+    let told = next(&mut observed).await;
+    assert!(matches!(told, Transition::Gained { .. }), "{told:?}");
+    assert!(store.acquires().len() > 2, "it was refused for its own");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_misses_no_leader_however_often_a_candidate_tries() {
+    let store = Flaky::with_push(false);
+    let others = store.others();
+    let one = others.election("n").id("one").campaign().await.unwrap();
+    let candidate = forever(&store.locks().election("n").backoff(Fixed::new(secs(1))));
+    let mut slow = candidate.observe();
+    store.until_acquires(1).await;
+    one.resign().await.unwrap();
+    let _other = others.election("n").id("other").campaign().await.unwrap();
+    store.until_acquires(200).await;
+    assert_eq!(changed(next(&mut slow).await).as_deref(), Some("one"));
+    assert_eq!(changed(next(&mut slow).await).as_deref(), Some("other"));
+    quiet_for(&mut slow, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_name_the_holder_does_not_say_that_nobody_leads() {
+    let store = Flaky::with_push(false);
+    store.down(Fault::Unnamed);
+    let candidate = forever(&store.locks().election("n"));
+    let mut observed = candidate.observe();
+    quiet_for(&mut observed, 60).await;
+    assert!(candidate.iterations() > 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_name_is_only_kept_taken_nobody_leads_and_no_round_says_who() {
+    let store = Flaky::with_push(false);
+    let others = store.others();
+    others.lock("n").min_hold(secs(60)).await.unwrap().release().await.unwrap();
+    let candidate = forever(&store.locks().election("n"));
+    let mut observed = candidate.observe();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let rounds = {
+        let told = Arc::clone(&told);
+        candidate.for_each_round(move |leads| told.lock().unwrap().push(leads))
+    };
+    let rounds = spawn(rounds);
+    assert_eq!(changed(next(&mut observed).await), None);
+    assert!(candidate.status().leader.is_none());
+    candidate.elected().await.unwrap();
+    assert!(candidate.iterations() > 30);
+    tokio::task::yield_now().await;
+    assert_eq!(*told.lock().unwrap(), [true]);
+    rounds.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_observer_sees_each_change_and_no_renewal() {
     for push in [true, false] {
         let store = Flaky::with_push(push);
@@ -182,6 +315,21 @@ async fn an_observer_sees_each_change_and_no_renewal() {
         assert_eq!(changed(next(&mut observed).await), None);
         assert!(store.now() - died <= secs(6), "{:?}", store.now() - died);
     }
+}
+
+#[tokio::test]
+async fn an_observer_without_pauses_lets_other_tasks_run_between_two_looks() {
+    let clock = Arc::new(ManualClock::new());
+    let store = LocalStore::with_clock(clock.clone());
+    let locks = Locker::builder(store).clock(clock).build();
+    let mut pauses = 0;
+    let backoff = move |_| {
+        pauses += 1;
+        (pauses < 100).then_some(Duration::ZERO)
+    };
+    let mut observed = locks.election("n").backoff(backoff).observe().unwrap();
+    assert_eq!(changed(next(&mut observed).await), None);
+    assert!(observed.next().now_or_never().is_none(), "not a hundred looks at once");
 }
 
 #[tokio::test(start_paused = true)]

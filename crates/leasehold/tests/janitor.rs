@@ -6,6 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::{
     ErrorKind, Expired, Filter, Janitor, Keepalive, LocalStore, Locker, ManualClock, Purged,
 };
@@ -56,6 +57,37 @@ async fn a_purge_leaves_half_of_the_time_to_others() {
     let before = store.now();
     assert_eq!(counts(locks.purge(Filter::default(), 10).await.unwrap()), (25, 0, 3));
     assert_eq!(store.now() - before, ms(100 + 100 + 30 + 30), "two batches and two pauses");
+}
+
+#[tokio::test]
+async fn a_purge_during_which_the_machine_sleeps_does_not_pause_for_as_long() {
+    let clock = ManualClock::new();
+    let store = Flaky::on_manual_clock(&clock);
+    let locks = store.locks();
+    leave(&locks, 25).await;
+    clock.advance(secs(10));
+    store.on_look([Fault::Asleep(secs(8 * 3_600))]);
+    let purging = spawn(async move { locks.purge(Filter::default(), 10).await });
+    while clock.next_wake().is_none_or(|wake| wake < secs(8 * 3_600)) {
+        tokio::task::yield_now().await;
+    }
+    // The limit of one operation.
+    clock.advance(secs(10));
+    let purged = tokio::time::timeout(secs(20), purging).await.expect("it goes on");
+    assert_eq!(counts(purged.unwrap().unwrap()), (25, 0, 3));
+}
+
+#[tokio::test]
+async fn a_purge_lets_other_tasks_run_between_two_batches() {
+    let clock = ManualClock::new();
+    let store = LocalStore::with_clock(Arc::new(clock.clone()));
+    let locks = Locker::builder(store).clock(Arc::new(clock.clone())).build();
+    leave(&locks, 25).await;
+    clock.advance(secs(10));
+    let mut purging = Box::pin(locks.purge(Filter::default(), 10));
+    assert!(purging.as_mut().now_or_never().is_none());
+    assert_eq!(records(&locks).await, 15);
+    assert_eq!(counts(purging.await.unwrap()), (25, 0, 3));
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,8 +5,10 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Clock, ErrorKind, LocalStore, Locker, LostReason, SystemClock, TokioClock, Ttl};
-use support::{Fault, Flaky, ms, secs};
+use leasehold::{
+    Clock, Effect, ErrorKind, LocalStore, Locker, LostReason, SystemClock, TokioClock, Ttl,
+};
+use support::{Fault, Flaky, Sent, ms, secs};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
@@ -36,13 +38,30 @@ async fn a_store_that_panics_in_an_acquire_or_a_release_costs_no_other_lease() {
     let locks = store.locks();
     let other = locks.lock("other").ttl(secs(9)).await.unwrap();
     store.on_acquire([Fault::Panic]);
-    let panicked = support::spawn(locks.lock("k").into_future()).await;
-    assert!(panicked.unwrap_err().is_panic());
+    let error = locks.lock("k").await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
+    assert!(error.to_string().contains("the store panicked"), "{error}");
+    // Nobody knows whether it acted.
+    let abandoned = store.acquires().pop().unwrap();
+    store.until(|log| log.contains(&Sent::Release(vec![abandoned.clone()]))).await;
     store.on_release([Fault::Panic]);
     drop(locks.lock("k").wait(secs(60)).await.unwrap());
     tokio::time::sleep(secs(100)).await;
     assert!(other.is_held());
     store.until_free("k").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_in_its_check_or_as_it_is_asked_for_wake_ups_ends_one_call_at_most() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    store.on_check([Fault::Panic]);
+    let error = locks.lock("k").await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::None));
+    assert!(error.to_string().contains("the store panicked"), "{error}");
+    let _held = support::taken(&store, "k", secs(60)).await;
+    store.on_subscribe([Fault::Panic]);
+    drop(locks.lock("k").wait(secs(120)).await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,6 +122,36 @@ fn without_timers_the_error_says_so() {
     let error = runtime.block_on(async { locks.lock("k").await.unwrap_err() });
     assert_eq!(error.kind(), ErrorKind::Unexpected);
     assert!(error.to_string().contains("enable_time"), "{error}");
+}
+
+/// Set for a process that a test runs in alone.
+#[cfg(target_os = "linux")]
+const ALONE: &str = "LEASEHOLD_TEST_ALONE";
+
+#[cfg(target_os = "linux")]
+#[test]
+fn in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew() {
+    if std::env::var_os(ALONE).is_none() {
+        let name = "in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let said = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains("Unexpected (effect None)"), "{said}");
+        assert!(said.contains("make the Locker after the fork"), "{said}");
+        return;
+    }
+    let store = Flaky::in_real_time();
+    let locks = store.locks();
+    let before = runtime();
+    drop(before.block_on(async { locks.lock("k").await.unwrap() }));
+    // Its threads are not taken along.
+    std::mem::forget(before);
+    nix::unistd::daemon(true, true).unwrap();
+    // What hangs all the same must not stay behind.
+    nix::unistd::alarm::set(60);
+    let after = Builder::new_current_thread().enable_time().build().unwrap();
+    println!("{:?}", after.block_on(async { locks.lock("k").await.map(drop) }));
+    std::process::exit(0);
 }
 
 #[tokio::test(start_paused = true)]

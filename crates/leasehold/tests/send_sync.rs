@@ -25,7 +25,9 @@ facts! {
     blocking::Janitor,
     blocking::Locker,
     leasehold::AnyStore,
+    leasehold::Candidate,
     leasehold::Claims,
+    leasehold::Election,
     leasehold::Error,
     leasehold::Event,
     leasehold::Events,
@@ -39,6 +41,7 @@ facts! {
     leasehold::JanitorReport,
     leasehold::Key,
     leasehold::Lease,
+    leasehold::Leadership,
     leasehold::LeaseReleased,
     leasehold::LocalStore,
     leasehold::Locker,
@@ -47,6 +50,8 @@ facts! {
     leasehold::Page,
     leasehold::Purged,
     leasehold::Record,
+    leasehold::Standing,
+    leasehold::Transition,
     leasehold::WaitReport,
 }
 
@@ -62,6 +67,22 @@ fn futures_are_send_and_borrow_nothing() {
 }
 
 /// Each of these is a future that a task may own.
+fn futures_of_an_election(locks: Locker, candidate: leasehold::Candidate) {
+    let election = locks.election("n");
+    send_static(&election.campaign());
+    send_static(&candidate.for_each_round(drop));
+    // Read by one task at a time: an observer's back-off need not be `Sync`.
+    send_static(&candidate.observe());
+    send_static(&candidate.observe().for_each(drop));
+    send_static(&async move {
+        election.leader().await?;
+        candidate.pause().await?;
+        candidate.elected().await?.resign().await?;
+        candidate.ended().await
+    });
+}
+
+/// As are these.
 fn futures_of_a_guard(guard: Guard, locks: Locker) {
     send_static(&guard.lost());
     send_static(&async move {

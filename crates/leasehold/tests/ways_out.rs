@@ -177,7 +177,7 @@ async fn close_refuses_new_locks_and_waits_for_what_was_dropped() {
     locks.close(secs(10)).await.unwrap();
     assert_eq!(store.now() - before, secs(2));
     assert!(store.is_free("k").await && kept.is_held());
-    assert_eq!(locks.lock("x").await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(locks.lock("x").await.unwrap_err().kind(), ErrorKind::NotRunning);
 
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();

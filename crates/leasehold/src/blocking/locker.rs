@@ -35,11 +35,12 @@ use crate::release_report::ReleaseReport;
 #[derive(Debug, Clone)]
 pub struct Locker(crate::Locker);
 
-/// The two are one `Locker` then. Its leases are renewed, and its dropped guards released, on whichever runtime
-/// locked first; if that is the caller's own and has but one thread, a blocking call there holds them up.
+/// Another `Locker` with the same store, clock, limits and note. The two share no more than that: they stand in
+/// different lines, each renews and releases its own leases, and each is closed by itself. So a blocking call
+/// never waits for a task on the very thread that it blocks.
 impl From<crate::Locker> for Locker {
     fn from(locks: crate::Locker) -> Self {
-        Self(locks)
+        Self(locks.0.again().build())
     }
 }
 

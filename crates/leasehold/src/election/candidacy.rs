@@ -1,9 +1,10 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, Key, LostReason, Mode, Note, Owner, Record, RecordTerm, Remaining, Result, Ttl, Why,
+    Error, Key, LeaseId, LostReason, Mode, Note, Owner, Record, RecordTerm, Remaining, Result, Ttl,
+    Why,
 };
 use tokio::sync::{broadcast, watch};
 
@@ -11,8 +12,10 @@ use super::candidate::Standing;
 use super::observer::identity;
 use super::transition::{LAG, Transition, Transitions};
 use super::{Leadership, leads};
+use crate::acquiring::Witness;
 use crate::attempt::Tried;
 use crate::held::Verdict;
+use crate::ids::Taking;
 use crate::locker::Locker;
 use crate::waiting::Order;
 
@@ -24,10 +27,22 @@ pub(super) struct Candidacy {
     name: Key,
     note: Note,
     view: watch::Sender<View>,
+    own: Mutex<Own>,
     iterations: AtomicU64,
     /// Sent while `view` is locked for writing, so that who subscribes while it reads misses nothing.
     transitions: broadcast::Sender<Option<Transition>>,
+    /// Somebody listens who was not told who leads, because that was not known: the next sight is news.
+    unknowing: AtomicBool,
     rounds: broadcast::Sender<Option<bool>>,
+}
+
+/// The leases that it asked for.
+#[derive(Default)]
+struct Own {
+    /// What it led with last: a node of a quorum may show it after its release was answered.
+    led: Option<LeaseId>,
+    /// What it asked for and may still hold: a store may say that it refused for one of these.
+    taken: Vec<(LeaseId, Weak<Taking>)>,
 }
 
 /// Where it stands.
@@ -39,28 +54,28 @@ pub(super) struct View {
     /// It is paused: nothing is held or asked for.
     pub(super) rests: bool,
     pub(super) ended: Option<Result<()>>,
-    /// Who led instead of it at the last try; `None` if none was answered since it stands or last led.
+    /// For whom its last try was refused; `None` if that is not known since it stands or last led.
     other: Option<Seen>,
 }
 
-/// A sight of somebody else, or of nobody.
+/// A sight of another holder of the name, who leads or only keeps others from leading.
 struct Seen {
-    leader: Option<Record>,
+    holder: Record,
     at: Duration,
 }
 
 impl Seen {
-    /// Who it was, as far as that can still be so.
+    /// The holder, as long as its term is not over; who holds the name then is not known.
     fn aged(&self, now: Duration) -> Option<Record> {
-        let mut leader = self.leader.clone()?;
+        let mut holder = self.holder.clone();
         let since = now.saturating_sub(self.at);
-        if let Remaining::For(left) = leader.remaining() {
+        if let Remaining::For(left) = holder.remaining() {
             let left = left.checked_sub(since).filter(|left| !left.is_zero())?;
-            leader.term = RecordTerm::Live(Remaining::For(left));
+            holder.term = RecordTerm::Live(Remaining::For(left));
         }
-        leader.age = leader.age.map(|age| age.saturating_add(since));
-        leader.renewed = leader.renewed.map(|renewed| renewed.saturating_add(since));
-        Some(leader)
+        holder.age = holder.age.map(|age| age.saturating_add(since));
+        holder.renewed = holder.renewed.map(|renewed| renewed.saturating_add(since));
+        Some(holder)
     }
 }
 
@@ -74,8 +89,10 @@ impl Candidacy {
             name: order.claims.first().key.clone(),
             note: order.plan.note.clone(),
             view: watch::Sender::default(),
+            own: Mutex::default(),
             iterations: AtomicU64::new(0),
             transitions: broadcast::Sender::new(LAG),
+            unknowing: AtomicBool::new(false),
             rounds: broadcast::Sender::new(LAG),
         })
     }
@@ -116,8 +133,12 @@ impl Candidacy {
         Ok(())
     }
 
+    /// From now on it is paused or not; what it knew of others is old by then.
     pub(super) fn rests(&self, rests: bool) {
-        self.view.send_modify(|view| view.rests = rests);
+        self.view.send_modify(|view| {
+            view.rests = rests;
+            view.other = None;
+        });
     }
 
     /// Fails unless it stands, leads or is paused.
@@ -134,7 +155,7 @@ impl Candidacy {
     }
 
     fn not_running(&self) -> Error {
-        Error::invalid_input(format!(
+        Error::not_running(format!(
             "the candidate {} for {:?} is not running any more; spawn another",
             self.id, self.name
         ))
@@ -150,7 +171,7 @@ impl Candidacy {
             }
             None => {
                 let other = view.other.as_ref().and_then(|seen| seen.aged(now));
-                Standing::new(false, None, other)
+                Standing::new(false, None, other.filter(leads))
             }
         }
     }
@@ -163,7 +184,9 @@ impl Candidacy {
         record.token = leadership.token();
         record.owner = Some(self.id.clone());
         record.note = self.note.clone();
-        record.age = Some(now.saturating_sub(guard.held().started));
+        let since = |at| now.saturating_sub(at);
+        record.age = Some(since(guard.held().started));
+        record.renewed = guard.held().renewed().map(since);
         record
     }
 
@@ -175,10 +198,16 @@ impl Candidacy {
         }
         let receiver = self.transitions.subscribe();
         let known = match (&view.leadership, &view.other) {
-            (Some(leadership), _) => Some(Transition::Gained { token: leadership.token() }),
-            (None, Some(seen)) => Some(Transition::Changed(seen.aged(self.now()).map(Box::new))),
-            (None, None) => None,
+            (Some(leadership), _) if leadership.is_leader() => {
+                Some(Transition::Gained { token: leadership.token() })
+            }
+            // It has ended, which is about to be told.
+            (Some(_), _) | (None, None) => None,
+            (None, Some(seen)) => seen.aged(self.now()).map(|holder| changed(&holder)),
         };
+        if known.is_none() {
+            self.unknowing.store(true, Ordering::Relaxed);
+        }
         Transitions::of_candidate(known, Some(receiver))
     }
 
@@ -196,35 +225,36 @@ impl Candidacy {
         }
     }
 
-    /// Learns from a try of its campaign.
-    pub(super) fn tried(&self, tried: &Tried) {
-        match tried {
-            // It leads when its guard is handed out, and not before.
-            Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
-            Tried::Refused(refused) => match &refused.why {
-                Why::Held(holder) => {
-                    let leader = holder.as_deref().filter(|record| leads(record));
-                    self.saw(leader.cloned());
-                    self.round((leader.is_some() || holder.is_none()).then_some(false));
-                }
-                Why::Busy | Why::Queued => self.round(None),
-            },
-        }
+    /// What may not be given back yet.
+    pub(super) fn taken(&self) -> Vec<Weak<Taking>> {
+        self.own().taken.iter().map(|(_, taking)| Weak::clone(taking)).collect()
     }
 
-    fn saw(&self, leader: Option<Record>) {
-        let seen = Seen { leader, at: self.now() };
+    /// True of a lease of its own, which the store may hold after it was lost or abandoned.
+    fn is_own(&self, holder: &Record) -> bool {
+        let own = self.own();
+        let mut ids = own.taken.iter().map(|(id, _)| id).chain(&own.led);
+        holder.id.as_ref().is_some_and(|holder| ids.any(|id| id == holder))
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saw(&self, holder: &Record) {
+        let now = self.now();
         self.view.send_modify(|view| {
-            let who = |seen: &Seen| seen.leader.as_ref().map(identity);
-            if view.other.as_ref().map(who) != Some(who(&seen)) {
-                let leader = seen.leader.clone().map(Box::new);
-                tell(&self.transitions, Some(Transition::Changed(leader)));
+            let who = |holder: &Record| Some(holder).filter(|it| leads(it)).map(identity);
+            let before = view.other.replace(Seen { holder: holder.clone(), at: now });
+            let same = before.is_some_and(|before| who(&before.holder) == who(holder));
+            if self.unknowing.swap(false, Ordering::Relaxed) || !same {
+                tell(&self.transitions, Some(changed(holder)));
             }
-            view.other = Some(seen);
         });
     }
 
     pub(super) fn gained(&self, leadership: &Arc<Leadership>) {
+        self.own().led = Some(leadership.guard().lease().id.clone());
         self.view.send_modify(|view| {
             view.leadership = Some(Arc::clone(leadership));
             view.other = None;
@@ -233,18 +263,18 @@ impl Candidacy {
         tell(&self.rounds, Some(true));
     }
 
-    /// Its leadership has ended; true if that was its own wish.
+    /// Its leadership has ended; true if it shall let others try first: it resigned, or has led for long enough.
     pub(super) fn over(&self, leadership: &Leadership) -> bool {
         let lost: Option<LostReason> = match leadership.guard().verdict() {
             Verdict::Lost { reason, .. } => Some(reason),
             Verdict::Released | Verdict::Held(_) => None,
         };
-        let wished = lost.is_none();
+        let yields = matches!(lost, None | Some(LostReason::MaxHold));
         self.view.send_modify(|view| {
             view.leadership = None;
             tell(&self.transitions, Some(lost.map_or(Transition::Resigned, Transition::Lost)));
         });
-        wished
+        yields
     }
 
     /// Nothing follows.
@@ -263,6 +293,40 @@ impl Candidacy {
             true
         });
     }
+}
+
+impl Witness for Candidacy {
+    fn tries(&self, id: &LeaseId, taking: &Arc<Taking>) {
+        let taken = &mut self.own().taken;
+        taken.retain(|(_, taking)| taking.strong_count() > 0);
+        taken.push((id.clone(), Arc::downgrade(taking)));
+    }
+
+    fn tried(&self, tried: &Tried) {
+        match tried {
+            // It leads when its guard is handed out, and not before.
+            Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
+            Tried::Refused(refused) => match &refused.why {
+                // Who leads after it, if anybody, is not known.
+                Why::Held(Some(holder)) if leads(holder) && self.is_own(holder) => {
+                    self.view.send_modify(|view| view.other = None);
+                    self.round(None);
+                }
+                Why::Held(Some(holder)) => {
+                    self.saw(holder);
+                    self.round(leads(holder).then_some(false));
+                }
+                // The store cannot tell who leads.
+                Why::Held(None) => self.round(Some(false)),
+                Why::Busy | Why::Queued => self.round(None),
+            },
+        }
+    }
+}
+
+/// `holder` leads, or it keeps the name and nobody leads.
+fn changed(holder: &Record) -> Transition {
+    Transition::Changed(Some(holder).filter(|it| leads(it)).cloned().map(Box::new))
 }
 
 fn tell<T>(listeners: &broadcast::Sender<T>, news: T) {

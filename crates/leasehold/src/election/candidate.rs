@@ -41,8 +41,8 @@ pub struct Standing {
     pub leads: bool,
     /// Its token while it leads, where the store has them.
     pub token: Option<FencingToken>,
-    /// Who leads: itself, or who its last try was refused for, unless that one's term is over since. `None`
-    /// if it knows of nobody; [`Candidate::leader`] asks.
+    /// Who leads: itself, or who its last try was refused for, unless that one's term is over or it was paused
+    /// since. `None` if it knows of nobody; [`Candidate::leader`] asks.
     pub leader: Option<Record>,
 }
 
@@ -96,7 +96,7 @@ impl Candidate {
     /// Asks the store who leads; see [`Election::leader`](crate::Election::leader).
     ///
     /// # Errors
-    /// `InvalidInput` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
+    /// `NotRunning` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -108,7 +108,7 @@ impl Candidate {
     /// Waits until it leads, now or later.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not running any more.
+    /// `NotRunning` if it is not running any more.
     ///
     /// # Cancel safety
     /// May be dropped; the candidate stands on.
@@ -148,7 +148,7 @@ impl Candidate {
     /// background.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not running any more.
+    /// `NotRunning` if it is not running any more.
     ///
     /// # Cancel safety
     /// May be dropped once it was polled; the candidate is paused all the same.
@@ -163,7 +163,7 @@ impl Candidate {
     /// Lets it stand again, at once.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not running any more.
+    /// `NotRunning` if it is not running any more.
     pub fn resume(&self) -> Result<()> {
         self.0.wish(false)
     }

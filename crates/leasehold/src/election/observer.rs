@@ -135,5 +135,7 @@ impl Observer {
             },
             None => due.await,
         }
+        // A pause of no time must not keep other tasks from running.
+        tokio::task::yield_now().await;
     }
 }

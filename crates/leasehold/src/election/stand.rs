@@ -12,20 +12,18 @@ use crate::acquiring::Acquiring;
 use crate::events::Event;
 use crate::guard::Guard;
 
-/// How long a candidate that resigned lets others try, at most: twice as long as they pause where the store
+/// How long a candidate that resigned, or was bound to, lets others try, at most: twice as long as they pause where the store
 /// does not wake them.
 const STAND_BACK: Duration = Duration::from_secs(2);
 
 /// Stands until `shutdown` ends, or something ends it that no further try can mend.
 pub(super) async fn stand(
-    candidacy: Arc<Candidacy>,
+    ending: Ending,
     campaign: Acquiring<Guard>,
-    seat: Seat,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let ending = Ending { candidacy: Arc::clone(&candidacy), seat: Some(seat) };
-    let witness = Arc::clone(&candidacy);
-    let campaign = campaign.witness(Arc::new(move |tried| witness.tried(tried)));
+    let candidacy = Arc::clone(&ending.candidacy);
+    let campaign = campaign.witness(Arc::<Candidacy>::clone(&candidacy));
     let outcome = candidacy.stand(&campaign, pin!(shutdown)).await;
     ending.with(outcome);
 }
@@ -91,9 +89,9 @@ impl Candidacy {
             self.settled(limit).await;
             return Ok(stop);
         }
-        let resigned = self.over(&leadership);
+        let yields = self.over(&leadership);
         let rest = self.ttl.duration().unwrap_or(STAND_BACK).min(STAND_BACK);
-        let until = if resigned { self.now().saturating_add(rest) } else { Duration::ZERO };
+        let until = if yields { self.now().saturating_add(rest) } else { Duration::ZERO };
         tokio::select! {
             biased;
             stop = self.stopped(shutdown) => {
@@ -134,10 +132,17 @@ impl Candidacy {
         self.until(|view| (view.paused == paused).then_some(())).await;
     }
 
-    /// Ends when nothing that it asked for is unanswered, or at `limit`.
+    /// Ends when nothing is held and nothing that it asked for is unanswered, or at `limit`.
     async fn settled(&self, limit: Duration) {
-        if !self.locks.0.keeper.drained(limit).await {
-            tracing::debug!("a candidate stood down before everything was answered");
+        let keeper = &self.locks.0.keeper;
+        keeper.attend();
+        let taken = self.taken();
+        tokio::select! {
+            biased;
+            () = keeper.ids.given_back(&taken) => {}
+            () = keeper.clock.sleep_until(limit) => {
+                tracing::debug!("a candidate stood down before everything was answered");
+            }
         }
     }
 
@@ -146,13 +151,18 @@ impl Candidacy {
     }
 }
 
-/// Says that the candidate has ended, also if its task was dropped. The seat is free before that.
-struct Ending {
+/// Says that the candidate has ended, also if its task was dropped, polled or not. The seat is free before
+/// that.
+pub(super) struct Ending {
     candidacy: Arc<Candidacy>,
     seat: Option<Seat>,
 }
 
 impl Ending {
+    pub(super) fn of(candidacy: &Arc<Candidacy>, seat: Seat) -> Self {
+        Self { candidacy: Arc::clone(candidacy), seat: Some(seat) }
+    }
+
     fn with(mut self, outcome: Result<()>) {
         self.seat = None;
         self.candidacy.end(outcome);

@@ -3,7 +3,7 @@ use std::fmt;
 use leasehold_core::{Error, FencingToken, LostReason, Record};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::observer::Observer;
+use super::observer::{Identity, Observer, identity};
 
 /// What changed in an election.
 #[derive(Debug, Clone)]
@@ -18,7 +18,8 @@ pub enum Transition {
     Lost(LostReason),
     /// This candidate leads no more, by its own wish: it resigned, was paused or shut down.
     Resigned,
-    /// Somebody else leads, or nobody. The record shows who, and how fresh that is.
+    /// Somebody else leads, or nobody. The record shows who, and how fresh that is. Nothing is told while it
+    /// is not known.
     Changed(Option<Box<Record>>),
     /// The store can never work like this, or a candidate lost its runtime; nothing follows.
     Failed(Error),
@@ -34,7 +35,12 @@ pub enum Transition {
 pub struct Transitions(Source);
 
 enum Source {
-    Candidate { known: Option<Transition>, receiver: Option<Receiver> },
+    Candidate {
+        known: Option<Transition>,
+        receiver: Option<Receiver>,
+        /// Who was told to lead, if that was told last: told again to those who came since, it is no change.
+        told: Option<Option<Identity>>,
+    },
     Observer(Box<Observer>),
 }
 
@@ -46,7 +52,7 @@ pub(super) const LAG: usize = 64;
 
 impl Transitions {
     pub(super) fn of_candidate(known: Option<Transition>, receiver: Option<Receiver>) -> Self {
-        Self(Source::Candidate { known, receiver })
+        Self(Source::Candidate { known, receiver, told: None })
     }
 
     pub(super) fn observed(observer: Observer) -> Self {
@@ -59,14 +65,23 @@ impl Transitions {
     /// No transition is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<Transition> {
         match &mut self.0 {
-            Source::Candidate { known, receiver } => match known.take() {
-                Some(known) => Some(known),
-                None => {
-                    let next = next_of(receiver.as_mut()?).await;
-                    if next.is_none() {
-                        *receiver = None;
-                    }
-                    next
+            Source::Candidate { known, receiver, told } => loop {
+                let next = match known.take() {
+                    Some(known) => Some(known),
+                    None => next_of(receiver.as_mut()?).await,
+                };
+                let Some(next) = next else {
+                    *receiver = None;
+                    return None;
+                };
+                let leader = match &next {
+                    Transition::Changed(leader) => Some(leader.as_deref().map(identity)),
+                    _ => None,
+                };
+                let news = leader.is_none() || *told != leader;
+                *told = leader;
+                if news {
+                    return Some(next);
                 }
             },
             Source::Observer(observer) => observer.next().await,

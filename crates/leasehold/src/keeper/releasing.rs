@@ -12,7 +12,7 @@ use super::renewing::of_lease;
 use super::{Keeper, caught};
 use crate::call::{Abandoned, Call, Orphaned};
 use crate::held::Held;
-use crate::ids::Named;
+use crate::ids::Taking;
 use crate::release_report::ReleaseReport;
 
 /// One lease to end.
@@ -26,8 +26,7 @@ pub(crate) struct Releasing {
     /// Until when it is worth trying; `None` for ever.
     until: Option<Duration>,
     /// Bars the id until this is answered.
-    #[expect(dead_code, reason = "held, not read")]
-    named: Arc<Named>,
+    taking: Arc<Taking>,
 }
 
 /// The shortest and the longest pause before a failed release is sent again.
@@ -38,14 +37,14 @@ const LISTEN: Duration = Duration::from_secs(60);
 
 impl Releasing {
     /// What an acquire may leave behind that is sent from now on.
-    pub(crate) fn of_request(request: &Acquire, named: Arc<Named>, now: Duration) -> Self {
+    pub(crate) fn of_request(request: &Acquire, taking: Arc<Taking>, now: Duration) -> Self {
         let term = request.term().duration();
         Self {
             ending: Ending::new(request.id().clone(), request.claims().keys().cloned()),
             keep_until: Duration::ZERO,
             term,
             until: term.map(|term| now.saturating_add(term)),
-            named,
+            taking,
         }
     }
 
@@ -56,7 +55,7 @@ impl Releasing {
             keep_until: held.plan.min_hold_until.unwrap_or_default(),
             term: held.plan.term.duration(),
             until: held.store_until(),
-            named: Arc::clone(&held.named),
+            taking: held.hand_over(),
         }
     }
 
@@ -186,11 +185,13 @@ impl Keeper {
         }
     }
 
-    /// Sends one release and wakes whoever waits in this process for what it freed. The leases, and so their
-    /// names, live as long as the request.
+    /// Sends one release and wakes whoever waits in this process for what it freed. The names live as long as
+    /// the request.
     async fn release_now(self: Arc<Self>, leases: Vec<Releasing>) -> Result<Released> {
         let now = self.clock.now();
         let request = Release::new(leases.iter().map(|lease| lease.ending(now)).collect());
+        let names: Vec<_> = leases.iter().map(|lease| Arc::clone(&lease.taking.named)).collect();
+        drop(leases);
         let released = caught(self.store.release(&request)).await.and_then(|reply| reply);
         let released = released.inspect_err(|error| {
             tracing::debug!(%error, "a release failed");
@@ -200,6 +201,7 @@ impl Keeper {
                 self.lines.released(lease.keys());
             }
         }
+        drop(names);
         Ok(released)
     }
 

@@ -9,7 +9,7 @@ use leasehold_core::{
 
 use crate::acquiring::{Keepalive, Options, What, Witness};
 use crate::held::{Held, Plan};
-use crate::ids::Named;
+use crate::ids::Taking;
 use crate::locker::Inner;
 
 /// The term that is asked for first when the lease shall have no end (F6).
@@ -30,7 +30,7 @@ pub(crate) struct Order {
     pub(crate) ttl: Ttl,
     min_hold: Duration,
     max_hold: Option<Duration>,
-    pub(crate) witness: Option<Witness>,
+    pub(crate) witness: Option<Arc<dyn Witness>>,
     pub(crate) owner: Option<Owner>,
 }
 
@@ -163,7 +163,7 @@ impl Order {
         id: LeaseId,
         granted: Granted,
         (sent, now): (Duration, Duration),
-        named: Arc<Named>,
+        taking: Arc<Taking>,
     ) -> Held {
         let mut lease = Lease::new(id, self.claims.clone(), self.ttl);
         lease.token = granted.token;
@@ -171,7 +171,7 @@ impl Order {
         // A minted id was asked for once, whatever became of the first reply.
         let fresh = self.lease_id.is_none() || granted.fresh;
         let Granted { remaining, nodes, .. } = granted;
-        Held::new(lease, fresh, self.plan_from(sent), named, (sent, now), remaining, nodes)
+        Held::new(lease, fresh, self.plan_from(sent), taking, (sent, now), remaining, nodes)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{
     Capabilities, Clock, Effect, Error, Evict, Evicted, Filter, Guard, Health, Key, LeaseId, List,
-    LocalStore, Locker, Page, Record, Result, Store, SystemClock, Target, TokioClock,
+    LocalStore, Locker, ManualClock, Page, Record, Result, Store, SystemClock, Target, TokioClock,
 };
 use leasehold_core::{
     Acquire, Acquired, Ending, LeaseRenewed, Refused, Release, Released, Renew, Renewal, Renewed,
@@ -53,6 +53,10 @@ pub enum Fault {
     EntriesFailed,
     /// Somebody else is at work on the key.
     Busy,
+    /// Somebody holds the key, and the store cannot tell who.
+    Unnamed,
+    /// The machine sleeps for so long meanwhile; on a manual clock.
+    Asleep(Duration),
     /// The store is broken.
     Panic,
 }
@@ -76,6 +80,7 @@ pub struct Flaky(Arc<Inner>);
 struct Inner {
     store: LocalStore,
     clock: Arc<dyn Clock>,
+    manual: Option<ManualClock>,
     can: Capabilities,
     acquires: Mutex<VecDeque<Fault>>,
     renews: Mutex<VecDeque<Fault>>,
@@ -102,21 +107,30 @@ impl Flaky {
 
     /// A store that can less.
     pub fn that_can(change: impl FnOnce(&mut Capabilities)) -> Self {
-        Self::on(Arc::new(TokioClock::new()), change)
+        Self::on(Arc::new(TokioClock::new()), None, change)
     }
 
     /// A store for tests with several runtimes, which have no time in common that could be paused.
     pub fn in_real_time() -> Self {
-        Self::on(Arc::new(SystemClock::new()), |_| {})
+        Self::on(Arc::new(SystemClock::new()), None, |_| {})
     }
 
-    fn on(clock: Arc<dyn Clock>, change: impl FnOnce(&mut Capabilities)) -> Self {
+    pub fn on_manual_clock(clock: &ManualClock) -> Self {
+        Self::on(Arc::new(clock.clone()), Some(clock.clone()), |_| {})
+    }
+
+    fn on(
+        clock: Arc<dyn Clock>,
+        manual: Option<ManualClock>,
+        change: impl FnOnce(&mut Capabilities),
+    ) -> Self {
         let store = LocalStore::with_clock(Arc::clone(&clock));
         let mut can = store.capabilities();
         change(&mut can);
         Self(Arc::new(Inner {
             store,
             clock,
+            manual,
             can,
             acquires: Mutex::default(),
             renews: Mutex::default(),
@@ -306,7 +320,11 @@ impl Flaky {
     ) -> Result<T> {
         let gone = |effect| Err(Error::unavailable(effect, "the network failed"));
         match fault {
-            Fault::Fine | Fault::EntriesFailed | Fault::Busy => request.await,
+            Fault::Fine
+            | Fault::EntriesFailed
+            | Fault::Busy
+            | Fault::Unnamed
+            | Fault::Asleep(_) => request.await,
             Fault::LostReply => {
                 request.await?;
                 gone(Effect::Unknown)
@@ -359,9 +377,14 @@ impl Store for Flaky {
             return Err(error);
         }
         let fault = self.fault(&self.0.acquires);
-        if fault == Fault::Busy {
+        let why = match fault {
+            Fault::Busy => Some(Why::Busy),
+            Fault::Unnamed => Some(Why::Held(None)),
+            _ => None,
+        };
+        if let Some(why) = why {
             let key = request.claims().first().key.clone();
-            return Ok(Acquired::Refused(Refused::new(key, Why::Busy, None)));
+            return Ok(Acquired::Refused(Refused::new(key, why, None)));
         }
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.acquire(&request).await }).await
@@ -395,6 +418,9 @@ impl Store for Flaky {
     async fn evict(&self, request: &Evict) -> Result<Evicted> {
         self.note(Sent::Evict(request.limit()));
         let fault = self.0.looks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        if let (Fault::Asleep(time), Some(clock)) = (fault, &self.0.manual) {
+            clock.advance(time);
+        }
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.evict(&request).await }).await
     }
