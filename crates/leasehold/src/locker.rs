@@ -362,6 +362,8 @@ impl Inner {
             drift: keeper.drift,
             limit: keeper.limit,
             note: Some(self.note.clone()),
+            #[cfg(feature = "quorum")]
+            quorum: self.quorum.clone(),
         }
     }
 
