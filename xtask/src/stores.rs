@@ -26,6 +26,7 @@ pub(crate) enum Needs {
 /// Every store that has tests. One that is not here cannot be required.
 pub(crate) const STORES: &[Store] = &[
     Store { name: "local", needs: Needs::Nothing("it is in the process") },
+    Store { name: "quorum", needs: Needs::Nothing("it is made of the other stores") },
     Store { name: "sqlite", needs: Needs::Nothing("SQLite is built into it") },
 ];
 

@@ -9,20 +9,28 @@ use nix::sys::signal::Signal;
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exit(u8);
+pub(crate) struct Exit(u8, Option<Death>);
+
+/// The signal of a key that the process is to die of, as its command did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Death {
+    pub(crate) signal: Signal,
+    /// The rest of this process's group has not had it.
+    pub(crate) of_the_group: bool,
+}
 
 impl Exit {
-    pub(crate) const SUCCESS: Self = Self(0);
-    pub(crate) const NOT_ACQUIRED: Self = Self(1);
-    pub(crate) const USAGE: Self = Self(64);
-    pub(crate) const UNFIT: Self = Self(65);
-    pub(crate) const UNAVAILABLE: Self = Self(69);
-    pub(crate) const UNEXPECTED: Self = Self(70);
-    pub(crate) const DENIED: Self = Self(77);
-    pub(crate) const LOST: Self = Self(123);
-    pub(crate) const TIMED_OUT: Self = Self(124);
-    pub(crate) const NOT_EXECUTABLE: Self = Self(126);
-    pub(crate) const NOT_FOUND: Self = Self(127);
+    pub(crate) const SUCCESS: Self = Self(0, None);
+    pub(crate) const NOT_ACQUIRED: Self = Self(1, None);
+    pub(crate) const USAGE: Self = Self(64, None);
+    pub(crate) const UNFIT: Self = Self(65, None);
+    pub(crate) const UNAVAILABLE: Self = Self(69, None);
+    pub(crate) const UNEXPECTED: Self = Self(70, None);
+    pub(crate) const DENIED: Self = Self(77, None);
+    pub(crate) const LOST: Self = Self(123, None);
+    pub(crate) const TIMED_OUT: Self = Self(124, None);
+    pub(crate) const NOT_EXECUTABLE: Self = Self(126, None);
+    pub(crate) const NOT_FOUND: Self = Self(127, None);
 
     /// What is added to the number of the signal that ended the command, or the wait for the lock.
     const SIGNAL_BASE: u8 = 128;
@@ -71,7 +79,7 @@ impl Exit {
     /// The command's own code, or that of the signal it died by.
     pub(crate) fn of_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
-            (Some(code), _) => u8::try_from(code).map_or(Self::UNEXPECTED, Self),
+            (Some(code), _) => u8::try_from(code).map_or(Self::UNEXPECTED, Self::custom),
             (None, Some(signal)) => Self::of_signal_number(signal),
             (None, None) => Self::UNEXPECTED,
         }
@@ -79,7 +87,17 @@ impl Exit {
 
     /// A code that the user chose.
     pub(crate) fn custom(code: u8) -> Self {
-        Self(code)
+        Self(code, None)
+    }
+
+    /// The same by a signal.
+    pub(crate) fn by(self, death: Option<Death>) -> Self {
+        Self(self.0, death)
+    }
+
+    /// The signal that it is to die of.
+    pub(crate) fn death(self) -> Option<Death> {
+        self.1
     }
 
     /// The number that the parent process sees.
@@ -89,13 +107,13 @@ impl Exit {
 
     fn of_signal_number(signal: i32) -> Self {
         let code = u8::try_from(signal).ok().and_then(|n| Self::SIGNAL_BASE.checked_add(n));
-        code.map_or(Self::UNEXPECTED, Self)
+        code.map_or(Self::UNEXPECTED, Self::custom)
     }
 
     /// The table as `--help` shows it.
     pub(crate) fn help() -> String {
         let mut text = String::from("Exit codes:\n");
-        for (Self(code), meaning) in Self::TABLE {
+        for (Self(code, _), meaning) in Self::TABLE {
             writeln!(text, "  {code:<6} {meaning}").expect("writing to a String does not fail");
         }
         text.push_str("  128+n  signal n ended the command, or the wait for the lock\n");
@@ -157,7 +175,7 @@ mod tests {
     #[test]
     fn the_manual_has_the_same_table() {
         let manual = include_str!("../../../docs/cli.md");
-        for (Exit(code), meaning) in Exit::TABLE {
+        for (Exit(code, _), meaning) in Exit::TABLE {
             let row = format!("| {code} | {meaning} |");
             assert!(manual.contains(&row), "docs/cli.md lacks {row:?}");
         }

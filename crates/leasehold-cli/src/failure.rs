@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 
-use leasehold::{Error, ErrorKind};
+use leasehold::{Error, ErrorKind, NodeReport};
 
 use crate::exit::Exit;
 
@@ -15,32 +15,37 @@ pub(crate) struct Failure {
     exit: Exit,
     kind: &'static str,
     message: String,
+    nodes: Vec<NodeReport>,
 }
 
 impl Failure {
+    fn new(exit: Exit, kind: &'static str, message: String) -> Self {
+        Self { exit, kind, message, nodes: Vec::new() }
+    }
+
     /// The input can never succeed as it is.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { exit: Exit::USAGE, kind: "invalid_input", message: message.into() }
+        Self::new(Exit::USAGE, "invalid_input", message.into())
     }
 
     /// Something that nobody foresaw.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
-        Self { exit: Exit::UNEXPECTED, kind: "unexpected", message: message.into() }
+        Self::new(Exit::UNEXPECTED, "unexpected", message.into())
     }
 
     /// The operating system did not start the command.
     pub(crate) fn not_started(name: &OsStr, error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self {
-                exit: Exit::NOT_FOUND,
-                kind: "not_found",
-                message: format!("the command {name:?} was not found: {error}"),
-            },
-            _ => Self {
-                exit: Exit::NOT_EXECUTABLE,
-                kind: "not_executable",
-                message: format!("the command {name:?} cannot be executed: {error}"),
-            },
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::new(
+                Exit::NOT_FOUND,
+                "not_found",
+                format!("the command {name:?} was not found: {error}"),
+            ),
+            _ => Self::new(
+                Exit::NOT_EXECUTABLE,
+                "not_executable",
+                format!("the command {name:?} cannot be executed: {error}"),
+            ),
         }
     }
 
@@ -58,6 +63,11 @@ impl Failure {
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
     }
+
+    /// What each node of a quorum said.
+    pub(crate) fn nodes(&self) -> &[NodeReport] {
+        &self.nodes
+    }
 }
 
 impl fmt::Display for Failure {
@@ -68,7 +78,9 @@ impl fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self { exit: Exit::of(&error), kind: kind_name(error.kind()), message: describe(&error) }
+        let nodes = error.nodes().to_vec();
+        let failure = Self::new(Exit::of(&error), kind_name(error.kind()), describe(&error));
+        Self { nodes, ..failure }
     }
 }
 

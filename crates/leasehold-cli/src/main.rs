@@ -15,6 +15,7 @@ mod args;
 mod commands;
 mod exit;
 mod failure;
+mod nodes;
 mod output;
 mod record;
 mod report;
@@ -27,8 +28,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use args::{Cli, Command};
-use exit::Exit;
+use exit::{Death, Exit};
 use failure::Failure;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::killpg;
+use nix::unistd::getpgrp;
 use report::{Event, Level, Reporter};
 use run::TerminalStopsBlocked;
 
@@ -40,9 +44,27 @@ fn main() -> ExitCode {
         return shim::main();
     }
     match Cli::from_process() {
-        Ok(cli) => execute(cli).into(),
+        Ok(cli) => {
+            let exit = execute(cli);
+            if let Some(death) = exit.death() {
+                die_of(death);
+            }
+            exit.into()
+        }
         Err(code) => code,
     }
+}
+
+/// Ends this process as the key would have: then a script that runs it ends too.
+fn die_of(death: Death) {
+    if death.of_the_group {
+        // This process has a handler, and is spared.
+        let _ = killpg(getpgrp(), death.signal);
+    }
+    // Not of a core dump, which was the command's.
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    // If it cannot, the exit code tells.
+    let _ = signal_hook::low_level::emulate_default_handler(death.signal as i32);
 }
 
 fn execute(cli: Cli) -> Exit {

@@ -6,12 +6,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining};
+use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, NodeReport, Remaining};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, describe};
+use crate::nodes::Nodes;
 use crate::record::micros;
 
 /// How much is said.
@@ -37,6 +38,7 @@ pub(crate) enum Event<'a> {
         keys: &'a [Key],
         lease: &'a LeaseId,
         token: Option<FencingToken>,
+        nodes: &'a [NodeReport],
     },
     /// A signal ended the wait.
     Interrupted {
@@ -70,15 +72,16 @@ pub(crate) enum Event<'a> {
     /// Only the release showed that the lease had been lost before.
     Overrun,
     Killed,
-    /// The shim ended before the command.
-    ShimDied,
-    /// The command has ended, but left processes in its group.
+    /// The shim has died, or did not act in time.
+    ShimFailed,
+    /// The command has ended, but left processes that must end too.
     Leftovers,
     Exited {
         exit: Exit,
     },
     Released {
         kept: Option<Duration>,
+        nodes: &'a [NodeReport],
     },
     ReleaseFailed {
         error: &'a Error,
@@ -106,7 +109,7 @@ impl Event<'_> {
             | Self::Lost { .. }
             | Self::Overrun
             | Self::Killed
-            | Self::ShimDied
+            | Self::ShimFailed
             | Self::Leftovers
             | Self::ReleaseFailed { .. }
             | Self::Failed { .. } => Level::Problems,
@@ -128,7 +131,7 @@ impl Event<'_> {
             Self::Lost { .. } => "lost",
             Self::Overrun => "overrun",
             Self::Killed => "killed",
-            Self::ShimDied => "shim_died",
+            Self::ShimFailed => "shim_failed",
             Self::Leftovers => "leftovers",
             Self::Exited { .. } => "exited",
             Self::Released { .. } => "released",
@@ -142,11 +145,12 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting { keys } => write!(f, "waiting for {}", Names(keys)),
-            Self::Acquired { keys, lease, token: Some(token) } => {
-                write!(f, "acquired {} as lease {lease} with token {token}", Names(keys))
-            }
-            Self::Acquired { keys, lease, token: None } => {
-                write!(f, "acquired {} as lease {lease}", Names(keys))
+            Self::Acquired { keys, lease, token, nodes } => {
+                write!(f, "acquired {} as lease {lease}", Names(keys))?;
+                if let Some(token) = token {
+                    write!(f, " with token {token}")?;
+                }
+                Nodes(nodes).fmt(f)
             }
             Self::Interrupted { signal } => write!(f, "the wait was ended by {signal}"),
             Self::Started { pid } => write!(f, "started the command as process {pid}"),
@@ -171,17 +175,20 @@ impl fmt::Display for Event<'_> {
             Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
             Self::Overrun => f.write_str("the store had lost the lock before the command ended"),
             Self::Killed => f.write_str("killed what did not end by itself"),
-            Self::ShimDied => f.write_str(
-                "the shim, which runs the command, has died: the command and all that descends from \
-                 it is killed",
+            Self::ShimFailed => f.write_str(
+                "the shim, which runs the command, has died or does not act: all that descends from it is \
+                 killed",
             ),
             Self::Leftovers => {
-                f.write_str("the command left processes in its group: asked them to end")
+                f.write_str("the command left processes behind: asked them to end")
             }
             Self::Exited { exit } => write!(f, "the command ended: exit code {}", exit.code()),
-            Self::Released { kept: None } => f.write_str("released"),
-            Self::Released { kept: Some(kept) } => {
-                write!(f, "released; taken for {} more", Left(Remaining::For(*kept)))
+            Self::Released { kept, nodes } => {
+                f.write_str("released")?;
+                if let Some(kept) = kept {
+                    write!(f, "; taken for {} more", Left(Remaining::For(*kept)))?;
+                }
+                Nodes(nodes).fmt(f)
             }
             Self::ReleaseFailed { error } => {
                 write!(f, "not released, ends with its term: {}", describe(error))
@@ -197,10 +204,11 @@ impl Serialize for Event<'_> {
         map.serialize_entry("event", self.name())?;
         match self {
             Self::Waiting { keys } => map.serialize_entry("keys", &names(keys))?,
-            Self::Acquired { keys, lease, token } => {
+            Self::Acquired { keys, lease, token, nodes } => {
                 map.serialize_entry("keys", &names(keys))?;
                 map.serialize_entry("lease", &lease.to_string())?;
                 map.serialize_entry("token", &token.map(FencingToken::get))?;
+                Nodes(nodes).entry(&mut map)?;
             }
             Self::Started { pid } => map.serialize_entry("pid", pid)?,
             Self::Renewed { remaining } | Self::Ending { remaining } => {
@@ -213,22 +221,24 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("signal", signal.as_str())?;
                 map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
             }
-            Self::RenewalFailed { remaining, .. } => {
+            Self::RenewalFailed { error, remaining } => {
                 map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
+                Nodes(error.nodes()).entry(&mut map)?;
             }
             Self::Lost { reason } => map.serialize_entry("reason", reason_name(reason))?,
             Self::Exited { exit } => map.serialize_entry("exit_code", &exit.code())?,
-            Self::Released { kept } => map.serialize_entry("kept_us", &kept.map(micros))?,
+            Self::Released { kept, nodes } => {
+                map.serialize_entry("kept_us", &kept.map(micros))?;
+                Nodes(nodes).entry(&mut map)?;
+            }
+            Self::ReleaseFailed { error } => Nodes(error.nodes()).entry(&mut map)?,
             Self::Failed { failure } => {
                 map.serialize_entry("kind", failure.kind())?;
                 map.serialize_entry("exit_code", &failure.exit().code())?;
+                Nodes(failure.nodes()).entry(&mut map)?;
             }
-            Self::Continued
-            | Self::Overrun
-            | Self::Killed
-            | Self::ShimDied
-            | Self::Leftovers
-            | Self::ReleaseFailed { .. } => {}
+            Self::Continued | Self::Overrun | Self::Killed | Self::ShimFailed | Self::Leftovers => {
+            }
         }
         map.serialize_entry("message", &self.to_string())?;
         map.end()
@@ -340,7 +350,7 @@ mod tests {
     fn json_lines_have_a_fixed_form() {
         let keys = [Key::new("a").unwrap(), Key::new("b").unwrap()];
         let lease = LeaseId::foreign(b"w").unwrap();
-        let acquired = Event::Acquired { keys: &keys, lease: &lease, token: None };
+        let acquired = Event::Acquired { keys: &keys, lease: &lease, token: None, nodes: &[] };
         assert_eq!(
             serde_json::to_string(&acquired).unwrap(),
             r#"{"event":"acquired","keys":["a","b"],"lease":"w","token":null,"message":"acquired \"a\", \"b\" as lease w"}"#

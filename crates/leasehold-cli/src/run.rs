@@ -29,6 +29,7 @@ use crate::args::Plan;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::report::{Event, Reporter};
+use crate::shim::proc_is_mounted;
 use crate::store::Choice;
 use command::Program;
 use job::{End, Job, unexpected};
@@ -36,6 +37,9 @@ use signals::Signals;
 
 /// A wait that is over sooner is not worth a word.
 const SOON: Duration = Duration::from_millis(50);
+
+/// How long a candidate that has lost stands aside, unless its term is shorter.
+const LONGEST_ASIDE: Duration = Duration::from_secs(2);
 
 /// How long the end waits for what the background still has to release.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -47,6 +51,11 @@ pub(crate) async fn run(
     terminal_stops: Option<&TerminalStopsBlocked>,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
+    if !proc_is_mounted() {
+        return Err(Failure::unexpected(
+            "/proc is not mounted; without it the processes of the command cannot be found",
+        ));
+    }
     let program = Program::find(std::mem::take(&mut plan.hold.command))?;
     let mut signals = Signals::listen().map_err(unexpected)?;
     let locker = tokio::select! {
@@ -57,8 +66,13 @@ pub(crate) async fn run(
     let job = Job { program: &program, plan: &plan, terminal_stops, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals).await;
     // What was granted to a wait that was broken off is released in the background.
-    if let Err(error) = locker.close(CLOSE_LIMIT).await {
-        reporter.say(&Event::ReleaseFailed { error: &error });
+    let limit = if signals.hurried { Duration::ZERO } else { CLOSE_LIMIT };
+    tokio::select! {
+        biased;
+        closed = locker.close(limit) => if let Err(error) = closed {
+            reporter.say(&Event::ReleaseFailed { error: &error });
+        },
+        signal = signals.next_ending() => reporter.say(&Event::Interrupted { signal }),
     }
     exit
 }
@@ -75,7 +89,15 @@ async fn seek_and_run(
         };
         match job.run(held, signals).await? {
             End::Exited(exit) => return Ok(exit),
-            End::Lost if job.plan.again => {}
+            End::Lost if job.plan.again => {
+                // Others come first, and a command that loses again and again is not started all the time.
+                let aside = job.plan.hold.ttl().min(LONGEST_ASIDE);
+                tokio::select! {
+                    biased;
+                    signal = signals.next_ending() => return Ok(interrupted(signal, job.reporter)),
+                    () = tokio::time::sleep(aside) => {}
+                }
+            }
             End::Lost => return Ok(Exit::LOST),
         }
     }

@@ -19,9 +19,10 @@
 //! - If the shim itself dies, `leasehold` inherits all that descends from it, and kills that.
 
 mod assignment;
+mod family;
 mod group;
 mod link;
-mod process_table;
+mod process;
 mod terminal;
 mod wakeups;
 mod watcher;
@@ -31,15 +32,17 @@ use std::process::ExitCode;
 use nix::sys::prctl;
 
 pub(crate) use assignment::Assignment;
-pub(crate) use group::{Descendants, Group, adopt_orphans, reap_all_but};
+pub(crate) use family::{Descendants, adopt_orphans, reap_all_but};
+pub(crate) use group::{Group, is_of_a_key};
 pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, make_pipe, notices_in, orders_in};
-pub(crate) use process_table::ProcessTable;
+pub(crate) use process::{is_orphaned, proc_is_mounted};
 pub(crate) use terminal::reclaim;
 
 use watcher::Watcher;
 
-/// The name, as `argv[0]`, under which `leasehold` starts itself again.
-pub(crate) const NAME: &str = "leasehold-shim";
+/// The name, as `argv[0]`, under which `leasehold` starts itself again. Whoever kills all that is called `leasehold`
+/// does not mean this.
+pub(crate) const NAME: &str = "lh-shim";
 
 /// True if this process was started as a shim.
 pub(crate) fn is_this_process() -> bool {
@@ -52,7 +55,7 @@ pub(crate) fn is_this_process() -> bool {
 /// the shim has ended without a [`Notice`].
 pub(crate) fn main() -> ExitCode {
     // Else it would be called `exe`, after the path by which it was found.
-    let _ = prctl::set_name(c"leasehold-shim");
+    let _ = prctl::set_name(c"lh-shim");
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
     let Ok(watcher) = Watcher::start(&assignment) else { return ExitCode::FAILURE };
     if let Some(watcher) = watcher {

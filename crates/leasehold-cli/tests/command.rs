@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use support::{Running, Store, code, runs, text};
+use support::{Running, Store, code, group, runs, text};
 
 #[test]
 fn its_environment() {
@@ -177,4 +177,27 @@ fn renewals_are_told_when_asked_for() {
     drop(child.stdin.take());
     assert!(lines.any(|line| line == "leasehold: released"));
     assert_eq!(child.wait().unwrap().code(), Some(1), "read met the end of its input");
+}
+
+#[test]
+fn what_left_the_group_of_a_command_that_was_ended_ends_before_the_release() {
+    let store = Store::new();
+    let script = "echo $$; timeout 60 sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60'; true";
+    for (signal, to_command, expected) in
+        [(Signal::SIGTERM, false, 143), (Signal::SIGKILL, true, 137)]
+    {
+        let running = Running::start(store.script("--json -v -k 100ms k", script));
+        let command = group(&running.event("started"));
+        assert_eq!(running.line(), command.to_string());
+        let child = running.line();
+        if to_command {
+            kill(command, signal).unwrap();
+        } else {
+            running.signal(signal);
+        }
+        running.event("leftovers");
+        assert_eq!(running.code(), expected);
+        assert!(!runs(&child), "{signal}");
+        assert!(!store.is_held("k"));
+    }
 }

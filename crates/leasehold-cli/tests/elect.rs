@@ -98,7 +98,7 @@ fn asked_to_it_stands_again_after_a_loss_and_starts_the_command_again() {
     // It ends by itself only when it runs for the third time.
     let script = "echo $LEASEHOLD_TOKEN; echo >> runs; [ $(wc -l < runs) -lt 3 ] || { read line < go; exit 9; }
         sleep 60";
-    let running = candidate(&store, "--ttl 1s --again", script);
+    let running = candidate(&store, "--ttl 3s --again", script);
     let mut tokens: Vec<u64> = Vec::new();
     for _ in 0..2 {
         let command = group(&running.event("started"));
@@ -118,8 +118,8 @@ fn asked_to_it_stands_again_after_a_loss_and_starts_the_command_again() {
 
 #[test]
 fn it_stands_again_when_the_store_is_back() {
-    let store = Store::with_options("?timeout=100ms");
-    let running = candidate(&store, "--ttl 1s --again", LEADS);
+    let store = Store::with_options("?timeout=300ms");
+    let running = candidate(&store, "--ttl 2s --again", LEADS);
     let early: u64 = running.line().parse().unwrap();
     let others = store.lock_out();
     running.event("ending");

@@ -44,9 +44,9 @@ fn a_broken_lease_kills_the_command_and_all_its_descendants_at_once() {
 
 #[test]
 fn an_unreachable_store_kills_the_command_before_the_term_ends() {
-    let ttl = Duration::from_millis(2_000);
-    let store = Store::with_options("?timeout=100ms");
-    let running = Running::start(store.script("--json -vv --ttl 2s -k 300ms k", STUBBORN));
+    let ttl = Duration::from_millis(3_000);
+    let store = Store::with_options("?timeout=300ms");
+    let running = Running::start(store.script("--json -vv --ttl 3s -k 300ms k", STUBBORN));
     let pids = stubborn(&running);
     running.event("renewed");
     let others = store.lock_out();
@@ -67,9 +67,9 @@ fn an_unreachable_store_kills_the_command_before_the_term_ends() {
 
 #[test]
 fn a_command_that_ends_when_asked_is_not_killed() {
-    let store = Store::with_options("?timeout=100ms");
+    let store = Store::with_options("?timeout=300ms");
     let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let running = Running::start(store.script("--json -vv --ttl 2s -k 600ms k", script));
+    let running = Running::start(store.script("--json -vv --ttl 6s -k 1900ms k", script));
     assert_eq!(running.line(), "ready");
     running.event("renewed");
     let others = store.lock_out();
@@ -85,10 +85,11 @@ fn what_left_the_group_is_killed_even_if_the_command_ends_when_asked() {
     let store = Store::new();
     let script = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' &
         trap 'exit 0' TERM; while :; do sleep 0.05; done";
-    let running = Running::start(store.script("--json -v --ttl 2s --max-hold 1500ms k", script));
+    let running = Running::start(store.script("--json -v --ttl 30s --max-hold 2s k", script));
     let outside = running.line();
     running.event("ending");
-    running.event("released");
+    running.event("killed");
+    running.event("exited");
     assert!(!runs(&outside));
     assert_eq!(running.code(), 123);
 }
@@ -185,7 +186,9 @@ fn nobody_reading_its_messages_delays_nothing() {
 fn orphans_are_reaped_while_the_command_lives() {
     let store = Store::new();
     // Each child of these ends as an orphan.
-    let script = "for i in 1 2 3; do sh -c 'true & exec sleep 0.05' & done; wait
+    // One of them dies of a signal that has no name.
+    let script = "sh -c 'sh -c \"kill -40 \\$\\$\" & exec sleep 0.05' &
+        for i in 1 2 3; do sh -c 'true & exec sleep 0.05' & done; wait
         echo over; cat";
     let running = Running::start(store.script("--json -v k", script));
     let shim = shim_of(group(&running.event("started")));
@@ -197,4 +200,21 @@ fn orphans_are_reaped_while_the_command_lives() {
     };
     until("reaped", || zombies() == 0);
     assert_eq!(running.code(), 0);
+}
+
+#[test]
+fn to_signal_a_loss_spares_what_left_the_group() {
+    let store = Store::new();
+    // What is left in the group ignores TERM, so it is killed.
+    let script = "setsid sleep 60 & echo $!; sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' &
+        trap exit TERM; while :; do sleep 0.05; done";
+    let running =
+        Running::start(store.script("--json -v --ttl 1s -k 100ms --on-lost signal k", script));
+    let (daemon, left) = (running.line(), running.line());
+    assert_eq!(store.code("break k"), 0);
+    running.event("killed");
+    assert_eq!(running.code(), 123);
+    assert!(runs(&daemon) && !runs(&left));
+    let daemon = nix::unistd::Pid::from_raw(daemon.parse().unwrap());
+    nix::sys::signal::kill(daemon, Signal::SIGKILL).unwrap();
 }

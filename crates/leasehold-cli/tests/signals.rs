@@ -3,9 +3,10 @@
 mod support;
 
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use support::{Running, Store, group, hold, runs, shim_of};
+use support::{Running, Store, group, hold, now, runs, shim_of};
 
 /// Tells which signals it gets, and goes on.
 const TELLS: &str = "\
@@ -150,4 +151,19 @@ fn signals_to_the_shim_change_nothing() {
     running.signal(Signal::SIGWINCH);
     assert_eq!(running.event("forwarded")["signal"], "SIGWINCH");
     assert_eq!(running.code(), 5);
+}
+
+#[test]
+fn one_that_ends_ends_the_wait_for_a_release_that_hangs() {
+    let store = Store::with_options("?timeout=60s");
+    let mut running = hold(&store, "k");
+    let others = store.lock_out();
+    running.close_stdin();
+    running.event("exited");
+    let from = now();
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.event("interrupted")["signal"], "SIGTERM");
+    assert_eq!(running.code(), 0, "the command's own");
+    assert!(now() - from < Duration::from_secs(8));
+    drop(others);
 }

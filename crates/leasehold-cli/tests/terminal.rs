@@ -173,7 +173,7 @@ fn the_command_learns_of_a_new_window_size() {
 fn a_candidate_that_stands_again_is_stopped_and_goes_on_as_any_job() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
-    shell.types("$LEASEHOLD elect -v --ttl 1s --again k -- sh -c 'echo on; exec cat'\nhello\n");
+    shell.types("$LEASEHOLD elect -v --ttl 3s --again k -- sh -c 'echo on; exec cat'\nhello\n");
     shell.sees("hello");
     let other = Running::start(store.script("--json -v k", "cat"));
     other.event("waiting");
@@ -321,6 +321,62 @@ fn reads_in_a_script(store: &Store) -> String {
     let run = "$LEASEHOLD run k -- sh -c \"echo on; exec cat\"";
     let go = store.fifo("go");
     format!("sh -c '{run}; read go < {}; read line; echo got $line'\n", go.display())
+}
+
+#[test]
+fn a_script_ends_at_ctrl_c_with_the_command() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    let run = "$LEASEHOLD run k -- sh -c \"read line; echo got \\$line; read line\"";
+    for (program, key, code) in [
+        ("sh", Shell::CTRL_C, "130"),
+        ("bash", Shell::CTRL_C, "130"),
+        ("sh", Shell::CTRL_BACKSLASH, "131"),
+    ] {
+        shell.types(&format!("{program} -c '{run}; echo not''reached'\nit\n"));
+        shell.sees("got it");
+        shell.types(key);
+        shell.sees("$ ");
+        assert!(!shell.seen.contains("notreached"));
+        shell.ended_with(code);
+        assert!(!store.is_held("k"));
+    }
+}
+
+#[test]
+fn a_command_that_asks_for_the_terminal_gets_it_though_its_output_goes_elsewhere() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    for redirection in ["> out; cat out", "| cat"] {
+        shell.types(&format!("run k -- sh -c 'read line; echo got $line.' {redirection}\nit\n"));
+        shell.sees("got it.");
+        shell.sees("$ ");
+        shell.has_the_terminal();
+    }
+    // As behind `ssh -t`, where no shell would continue anybody.
+    shell.types("exec sh -c \"$LEASEHOLD run k -- head -n 1 | cat; echo ov''er\"\n");
+    shell.types("typed\n");
+    shell.sees("typed");
+    shell.sees("over");
+    assert!(!store.is_held("k"));
+}
+
+#[test]
+fn the_terminal_is_not_taken_from_another_job_when_the_term_ends() {
+    let store = Store::new();
+    let mut shell = Shell::new(&store);
+    let (leasehold, command) =
+        reading(&mut shell, &store, "run -vv --ttl 1s k -- sh -c 'echo on; exec cat'\n");
+    kill(Pid::from_raw(leasehold.parse().unwrap()), Signal::SIGSTOP).unwrap();
+    shell.sees("Stopped");
+    shell.types("cat\n");
+    support::until("dead", || !support::runs(&command));
+    shell.types("mine\n");
+    shell.sees("mine");
+    shell.types(Shell::CTRL_D);
+    shell.has_the_terminal();
+    shell.types("fg\n");
+    shell.ended_with("123");
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Bench<B: Backing> {
 impl<B: Backing> Bench<B> {
     /// Prepares the state and opens a first client.
     pub(crate) async fn new(backing: B, tells: Tells) -> Result<Self> {
-        let client = Client::new(backing.client().await?);
+        let client = Client::new(backing.client().await?, &tells);
         client.store().prepare().await?;
         let can = client.store().capabilities();
         let time = backing.time();
@@ -36,7 +36,7 @@ impl<B: Backing> Bench<B> {
 
     /// Opens another client of the same state.
     pub(crate) async fn another(&self) -> Result<Client<B::Store>> {
-        Ok(Client::new(self.backing.client().await?))
+        Ok(Client::new(self.backing.client().await?, &self.tells))
     }
 
     /// So many units of time.

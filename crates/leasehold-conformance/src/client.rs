@@ -10,17 +10,43 @@ use leasehold_core::{
 };
 
 use crate::attempt::Attempt;
-use crate::{Failure, Result};
+use crate::{Failure, Result, Tells};
 
 /// One client of the store under test. Its methods expect one outcome each, and fail where they are called
 /// when there is another.
 #[derive(Debug)]
-pub(crate) struct Client<S>(Arc<S>);
+pub(crate) struct Client<S> {
+    store: Arc<S>,
+    copies: usize,
+}
 
 impl<S> Clone for Client<S> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { store: Arc::clone(&self.store), copies: self.copies }
     }
+}
+
+/// Each record once, if it was listed `copies` times and they say the same.
+fn once_of(records: &[Record], copies: usize) -> Result<Vec<Record>, Vec<Record>> {
+    if copies == 1 {
+        return Ok(records.to_vec());
+    }
+    let mut once: Vec<(Record, usize)> = Vec::new();
+    for record in records {
+        let is_same = |known: &Record| {
+            let what = |r: &Record| (r.key.clone(), r.id.clone(), r.mode, r.kept, r.is_live());
+            what(known) == what(record)
+                && (&known.owner, &known.note) == (&record.owner, &record.note)
+        };
+        match once.iter_mut().find(|(known, _)| is_same(known)) {
+            Some((_, seen)) => *seen += 1,
+            None => once.push((record.clone(), 1)),
+        }
+    }
+    if once.iter().all(|(_, seen)| *seen == copies) {
+        return Ok(once.into_iter().map(|(record, _)| record).collect());
+    }
+    Err(records.to_vec())
 }
 
 /// Fails at `at`, showing what was found.
@@ -34,13 +60,13 @@ fn not<T>(
 }
 
 impl<S: Store> Client<S> {
-    pub(crate) fn new(store: S) -> Self {
-        Self(Arc::new(store))
+    pub(crate) fn new(store: S, tells: &Tells) -> Self {
+        Self { store: Arc::new(store), copies: tells.copies }
     }
 
     /// The store itself, for what the methods below do not cover.
     pub(crate) fn store(&self) -> &S {
-        &self.0
+        &self.store
     }
 
     /// Acquires and takes either answer.
@@ -49,7 +75,7 @@ impl<S: Store> Client<S> {
         &self,
         attempt: &Attempt,
     ) -> impl Future<Output = Result<Acquired>> + Send {
-        let (at, store, attempt) = (Location::caller(), Arc::clone(&self.0), attempt.clone());
+        let (at, store, attempt) = (Location::caller(), Arc::clone(&self.store), attempt.clone());
         async move {
             match store.acquire(&attempt.request()).await {
                 Ok(acquired) => Ok(acquired),
@@ -100,7 +126,7 @@ impl<S: Store> Client<S> {
     /// Acquires what the store must not even try.
     #[track_caller]
     pub(crate) fn reject(&self, attempt: &Attempt) -> impl Future<Output = Result<Error>> + Send {
-        let (at, store, attempt) = (Location::caller(), Arc::clone(&self.0), attempt.clone());
+        let (at, store, attempt) = (Location::caller(), Arc::clone(&self.store), attempt.clone());
         async move {
             match store.acquire(&attempt.request()).await {
                 Err(error) => Ok(error),
@@ -115,7 +141,7 @@ impl<S: Store> Client<S> {
         &self,
         request: Renew,
     ) -> impl Future<Output = Result<Vec<LeaseRenewed>>> + Send {
-        let (at, store) = (Location::caller(), Arc::clone(&self.0));
+        let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.renew(&request).await {
                 Ok(renewed) if renewed.leases.len() == request.leases().len() => Ok(renewed.leases),
@@ -173,7 +199,7 @@ impl<S: Store> Client<S> {
         &self,
         request: Release,
     ) -> impl Future<Output = Result<Vec<LeaseReleased>>> + Send {
-        let (at, store) = (Location::caller(), Arc::clone(&self.0));
+        let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.release(&request).await {
                 Ok(released) if released.leases.len() == request.leases().len() => {
@@ -248,7 +274,7 @@ impl<S: Store> Client<S> {
         filter: Filter,
         page: usize,
     ) -> impl Future<Output = Result<Vec<Record>>> + Send {
-        let (at, store) = (Location::caller(), Arc::clone(&self.0));
+        let (at, store, copies) = (Location::caller(), Arc::clone(&self.store), self.copies);
         async move {
             let mut request = List::new(filter.clone()).with_limit(page);
             let mut records = Vec::new();
@@ -261,7 +287,10 @@ impl<S: Store> Client<S> {
                 records.extend(answer.records);
                 match answer.next {
                     Some(next) => request = request.with_cursor(next),
-                    None => return Ok(records),
+                    None => {
+                        return once_of(&records, copies)
+                            .or_else(|records| not(at, "listed so many times", &copies, records));
+                    }
                 }
             }
             not(at, "ever at its end", &filter, records.len())
@@ -284,7 +313,7 @@ impl<S: Store> Client<S> {
     /// Evicts and takes the answer.
     #[track_caller]
     pub(crate) fn evict(&self, request: Evict) -> impl Future<Output = Result<Evicted>> + Send {
-        let (at, store) = (Location::caller(), Arc::clone(&self.0));
+        let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.evict(&request).await {
                 Ok(evicted) if evicted.removed.len() + evicted.forgotten <= request.limit() => {

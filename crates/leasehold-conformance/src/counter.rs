@@ -22,7 +22,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Verdict {
     let counter = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let client = Client::new(backing.client().await?);
+        let client = Client::new(backing.client().await?, &subject.tells());
         if task == 0 {
             client.store().prepare().await?;
         }

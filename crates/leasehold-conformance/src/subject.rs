@@ -168,17 +168,38 @@ pub struct Tells {
     pub holder: bool,
     /// The renewal of an evicted lease tells that it was evicted, and why.
     pub evicted: bool,
+    /// How many times a listing shows each record: once, but for a quorum, which shows each node's own.
+    pub copies: usize,
+    /// Of contenders at one moment one always gets in. In a quorum they may split the nodes, and are then all
+    /// refused.
+    pub winner: bool,
 }
 
 impl Tells {
     /// Everything.
     pub fn all() -> Self {
-        Self { owner: true, note: true, age: true, holder: true, evicted: true }
+        Self {
+            owner: true,
+            note: true,
+            age: true,
+            holder: true,
+            evicted: true,
+            copies: 1,
+            winner: true,
+        }
     }
 
     /// Nothing but what the contract demands.
     pub fn nothing() -> Self {
-        Self { owner: false, note: false, age: false, holder: false, evicted: false }
+        Self {
+            owner: false,
+            note: false,
+            age: false,
+            holder: false,
+            evicted: false,
+            copies: 1,
+            winner: true,
+        }
     }
 }
 

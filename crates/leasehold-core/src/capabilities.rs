@@ -50,6 +50,8 @@ pub struct Capabilities {
     pub max_claims: Option<usize>,
     /// The most shared holders of one key; `None` is no limit.
     pub max_holders: Option<usize>,
+    /// Why the store lacks something and what to do about it, by words of the refusal in which it is said.
+    pub reasons: &'static [(&'static str, &'static str)],
 }
 
 impl Capabilities {
@@ -71,6 +73,7 @@ impl Capabilities {
             max_key_bytes: Key::MAX_BYTES,
             max_claims: None,
             max_holders: None,
+            reasons: &[],
         }
     }
 
@@ -82,8 +85,16 @@ impl Capabilities {
         request.check(self)
     }
 
-    pub(crate) fn lacks(&self, what: &str) -> Error {
-        Error::unsupported(format!("the store {} has no {what}", self.name))
+    /// The refusal of what the store does not have, with the reason where one is known.
+    pub fn lacks(&self, what: &str) -> Error {
+        Error::unsupported(self.explained(format!("the store {} has no {what}", self.name)))
+    }
+
+    fn explained(&self, refusal: String) -> String {
+        match self.reasons.iter().find(|(what, _)| refusal.contains(what)) {
+            Some((_, reason)) => format!("{refusal}: {reason}"),
+            None => refusal,
+        }
     }
 
     pub(crate) fn check_keys<'a>(
@@ -122,9 +133,10 @@ impl Capabilities {
         if (self.min_term..=self.max_term).contains(&term) {
             return Ok(());
         }
-        Err(Error::unsupported(format!(
-            "a term of {term:?} is asked for; the store {} takes {:?} to {:?}",
+        let refusal = format!(
+            "a term of {term:?} is asked for; the store {} takes terms of {:?} to {:?}",
             self.name, self.min_term, self.max_term
-        )))
+        );
+        Err(Error::unsupported(self.explained(refusal)))
     }
 }

@@ -17,8 +17,8 @@ impl StoreUrl {
     /// Takes `url` apart.
     ///
     /// # Errors
-    /// `InvalidInput` if it has no scheme, an option twice, or a part that is not UTF-8. Messages never
-    /// repeat what follows the scheme, because it may hold a password.
+    /// `InvalidInput` if it has no scheme, or a part that is not UTF-8. Messages never repeat what follows the
+    /// scheme, because it may hold a password.
     pub fn parse(url: &str) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme))
         else {
@@ -31,15 +31,7 @@ impl StoreUrl {
             Error::invalid_input(format!("the {scheme} URL is not UTF-8 once decoded"))
                 .with_source(e)
         })?;
-        let mut options: Vec<(String, String)> = Vec::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            if options.iter().any(|(known, _)| *known == name) {
-                return Err(Error::invalid_input(format!(
-                    "the option {name:?} of the {scheme} URL is given twice"
-                )));
-            }
-            options.push((name.into_owned(), value.into_owned()));
-        }
+        let options = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.into_owned(), options })
     }
 
@@ -57,6 +49,11 @@ impl StoreUrl {
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.options.iter().position(|(known, _)| known == name)?;
         Some(self.options.remove(at).1)
+    }
+
+    /// Takes out an option that may be given many times, in the order of the URL.
+    pub fn take_all(&mut self, name: &str) -> Vec<String> {
+        std::iter::from_fn(|| self.take(name)).collect()
     }
 
     /// Takes out an option that is a duration such as `5s` or `250ms`.
@@ -78,10 +75,13 @@ impl StoreUrl {
     /// Checks that no option is left; `known` names those the store has.
     ///
     /// # Errors
-    /// `InvalidInput` that names the unknown option and the known ones.
+    /// `InvalidInput` that names the unknown option and the known ones, or the option given twice.
     pub fn finish(self, known: &[&str]) -> Result<()> {
         match self.options.first() {
             None => Ok(()),
+            Some((name, _)) if known.contains(&name.as_str()) => Err(Error::invalid_input(
+                format!("the option {name:?} of the {} URL is given twice", self.scheme),
+            )),
             Some((name, _)) => Err(Error::invalid_input(format!(
                 "the {} URL has the unknown option {name:?}; known are: {}",
                 self.scheme,
@@ -119,7 +119,13 @@ mod tests {
     fn mistakes_are_named_and_secrets_are_not() {
         assert!(StoreUrl::parse("locks.db").is_err());
         assert!(StoreUrl::parse("/a:b").is_err());
-        assert!(StoreUrl::parse("x:?a=1&a=2").unwrap_err().to_string().contains("twice"));
+        let mut twice = StoreUrl::parse("x:?a=1&b=3&a=2").unwrap();
+        assert!(twice.take("a").is_some() && twice.take("b").is_some());
+        let error = twice.finish(&["a", "b"]).unwrap_err().to_string();
+        assert!(error.contains("\"a\"") && error.contains("twice"), "{error}");
+        let mut many = StoreUrl::parse("x:?a=2&b=3&a=1").unwrap();
+        assert_eq!(many.take_all("a"), ["2", "1"]);
+        assert!(many.take_all("a").is_empty());
         let url = StoreUrl::parse("redis://user:hunter2@host?ttl=1").unwrap();
         assert!(!format!("{url:?}").contains("hunter2"));
         let error = url.finish(&["timeout"]).unwrap_err().to_string();

@@ -65,6 +65,8 @@ pub use leasehold_core::{
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
+#[cfg(feature = "quorum")]
+pub use leasehold_quorum::{QuorumConfig, QuorumStore};
 
 /// The examples of the documents compile and, where they can, run.
 #[cfg(doctest)]

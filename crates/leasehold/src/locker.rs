@@ -1,3 +1,5 @@
+#[cfg(feature = "quorum")]
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,6 +10,8 @@ use leasehold_core::{
     Lease, Level, List, Note, Owner, Page, Record, Result, Store,
 };
 use leasehold_driver::SystemClock;
+#[cfg(feature = "quorum")]
+use leasehold_quorum::QuorumStore;
 use tokio::sync::{OnceCell, watch};
 
 use crate::acquiring::{Acquiring, What};
@@ -30,6 +34,8 @@ pub struct Locker(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keeper: Arc<Keeper>,
+    #[cfg(feature = "quorum")]
+    quorum: Option<QuorumStore>,
     pub(crate) note: Note,
     pub(crate) seats: Arc<Seats>,
     health: OnceCell<Health>,
@@ -42,6 +48,8 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub struct LockerBuilder {
     store: AnyStore,
+    #[cfg(feature = "quorum")]
+    quorum: Option<QuorumStore>,
     clock: Arc<dyn Clock>,
     drift: Drift,
     limit: Duration,
@@ -83,6 +91,8 @@ impl LockerBuilder {
         let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
         Locker(Arc::new(Inner {
             keeper: Arc::new(keeper),
+            #[cfg(feature = "quorum")]
+            quorum: self.quorum,
             note: self.note.unwrap_or_else(this_process),
             seats: Arc::default(),
             health: OnceCell::new(),
@@ -95,7 +105,8 @@ impl LockerBuilder {
 impl Locker {
     /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
     ///
-    /// Known are `local:` (the one store of this process) and `sqlite:PATH`, each where its feature is on.
+    /// Known are `local:` (the one store of this process), `sqlite:PATH`, and `quorum:?node=URL&node=URL…` of
+    /// any of them, each where its feature is on.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown scheme or option; else what opening and [`check`](Locker::check) give.
@@ -103,7 +114,7 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
-        let locks = Self::builder(crate::connect::open(url).await?).build();
+        let locks = crate::connect::open(url).await?.build();
         let keeper = &locks.0.keeper;
         keeper.limited("check", locks.0.health()).await?;
         Ok(locks)
@@ -117,6 +128,8 @@ impl Locker {
     /// Sets clock, drift, limit and note before making a `Locker`.
     pub fn builder(store: impl Store) -> LockerBuilder {
         LockerBuilder {
+            #[cfg(feature = "quorum")]
+            quorum: (&store as &dyn Any).downcast_ref::<QuorumStore>().cloned(),
             store: AnyStore::new(store),
             clock: Arc::new(SystemClock::new()),
             drift: Drift::default(),
@@ -301,7 +314,8 @@ impl Locker {
     }
 
     /// Refuses new locks from now on, also to callers who wait already, and ends when every dropped guard is released and every abandoned
-    /// request is finished. Open guards stay as they are.
+    /// request is finished. A quorum's nodes that have not answered yet are waited for, but no longer than for any
+    /// answer of theirs. Open guards stay as they are.
     ///
     /// # Errors
     /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
@@ -311,10 +325,20 @@ impl Locker {
     pub async fn close(&self, limit: Duration) -> Result<()> {
         self.0.closed.send_replace(true);
         let keeper = &self.0.keeper;
-        if keeper.drained(keeper.clock.now().saturating_add(limit)).await {
-            return Ok(());
+        let until = keeper.clock.now().saturating_add(limit);
+        if !keeper.drained(until).await {
+            return Err(keeper.unanswered("close", limit));
         }
-        Err(keeper.unanswered("close", limit))
+        #[cfg(feature = "quorum")]
+        if let Some(quorum) = &self.0.quorum {
+            // What is not answered by then is taken back by nobody, and ends with its term.
+            tokio::select! {
+                biased;
+                () = quorum.drained() => {}
+                () = keeper.clock.sleep_until(until) => {}
+            }
+        }
+        Ok(())
     }
 
     fn acquiring<E: Into<Error>>(&self, what: Result<What, E>) -> Acquiring<Guard> {
@@ -334,6 +358,8 @@ impl Inner {
         let keeper = &self.keeper;
         LockerBuilder {
             store: keeper.store.clone(),
+            #[cfg(feature = "quorum")]
+            quorum: self.quorum.clone(),
             clock: Arc::clone(&keeper.clock),
             drift: keeper.drift,
             limit: keeper.limit,

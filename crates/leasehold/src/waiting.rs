@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::{
     Backoff, Clock, Effect, Error, ErrorKind, Key, Lease, LeaseId, LeaseRenewed, LostReason,
-    Random, Record, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
+    NodeReport, Random, Record, Refused, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
 };
 
 pub(crate) use self::order::Order;
@@ -112,6 +112,8 @@ struct Miss {
     key: Key,
     cause: WaitCause,
     retry_after: Option<Duration>,
+    /// What each node of a quorum said.
+    nodes: Vec<NodeReport>,
 }
 
 /// What ended a pause.
@@ -208,6 +210,7 @@ impl<'a> Waiting<'a> {
             // C10: a store failure is kept as such; only one that may pass is waited for.
             Err(error) if error.is_retryable() => Ok(Err(Miss {
                 retry_after: error.retry_after(),
+                nodes: error.nodes().to_vec(),
                 ..self.miss(WaitCause::Store(error))
             })),
             other => other,
@@ -253,8 +256,8 @@ impl<'a> Waiting<'a> {
                 if let Why::Held(holder) = refused.why {
                     self.holder = holder;
                 }
-                let (key, retry_after) = (refused.key, refused.retry_after);
-                Ok(Err(Miss { key, cause: WaitCause::Held, retry_after }))
+                let Refused { key, retry_after, nodes, .. } = refused;
+                Ok(Err(Miss { key, cause: WaitCause::Held, retry_after, nodes }))
             }
             Tried::Failed(error) => Err(error),
         }
@@ -294,7 +297,8 @@ impl<'a> Waiting<'a> {
     }
 
     fn miss(&self, cause: WaitCause) -> Miss {
-        Miss { key: self.order.claims.first().key.clone(), cause, retry_after: None }
+        let key = self.order.claims.first().key.clone();
+        Miss { key, cause, retry_after: None, nodes: Vec::new() }
     }
 
     /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).
@@ -360,8 +364,10 @@ impl<'a> Waiting<'a> {
         };
         match (self.order.wait, miss.cause) {
             (Wait::No, WaitCause::Store(error)) => error,
-            (Wait::No, WaitCause::Held) => Error::held(report(WaitCause::Held)),
-            (_, cause) => Error::timed_out(report(cause)),
+            (Wait::No, WaitCause::Held) => {
+                Error::held(report(WaitCause::Held)).with_nodes(miss.nodes)
+            }
+            (_, cause) => Error::timed_out(report(cause)).with_nodes(miss.nodes),
         }
     }
 }

@@ -90,6 +90,13 @@ pub(crate) struct Hold {
     pub(super) comment: Option<String>,
 }
 
+impl Hold {
+    /// How long the lock outlives a crash.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl.duration().unwrap_or(Duration::MAX)
+    }
+}
+
 impl HoldArgs {
     /// How much is to be said.
     pub(super) fn level(&self) -> Level {

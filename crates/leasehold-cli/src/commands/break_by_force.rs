@@ -1,5 +1,8 @@
 //! `leasehold break`.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use leasehold::{Evict, Filter, Record, Target};
 use serde::Serialize;
 
@@ -31,7 +34,7 @@ pub(crate) async fn end_by_force(
         filter = filter.with_lease(lease);
     }
     let locker = store.open().await?;
-    let records = locker.list(filter).await?;
+    let records = leases(locker.list(filter).await?);
     let mut removed: Vec<&Record> = Vec::new();
     for batch in records.chunks(BATCH) {
         let targets = batch.iter().map(Target::of).collect();
@@ -53,4 +56,60 @@ pub(crate) async fn end_by_force(
         output::line(&format!("broken: {key:?}, held by {}", record.who()))?;
     }
     Ok(Exit::SUCCESS)
+}
+
+/// One record for each lease: on a quorum every node that has it shows one. Where the nodes disagree on its token,
+/// the id alone names it.
+fn leases(records: Vec<Record>) -> Vec<Record> {
+    let mut leases: Vec<Record> = Vec::new();
+    let mut seen = BTreeMap::new();
+    for mut record in records {
+        record.node = None;
+        match seen.entry((record.key.clone(), record.id.clone())) {
+            Entry::Vacant(entry) => {
+                entry.insert(leases.len());
+                leases.push(record);
+            }
+            Entry::Occupied(entry) => {
+                let known = &mut leases[*entry.get()];
+                known.token = known.token.filter(|token| Some(*token) == record.token);
+            }
+        }
+    }
+    leases
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold::{FencingToken, Key, LeaseId, Mode, RecordTerm};
+
+    use super::*;
+
+    fn record(node: &str, id: &str, token: u64) -> Record {
+        let term = RecordTerm::Expired(None);
+        let mut record = Record::new(Key::new("job").unwrap(), Mode::Exclusive, term);
+        record.id = Some(LeaseId::foreign(id.as_bytes()).unwrap());
+        record.token = FencingToken::new(token).ok();
+        record.node = Some(node.into());
+        record
+    }
+
+    #[test]
+    fn a_lease_is_named_once_and_by_its_token_where_the_nodes_agree() {
+        let found = leases(vec![
+            record("a", "one", 5),
+            record("a", "other", 1),
+            record("b", "one", 5),
+            record("c", "one", 5),
+            record("b", "other", 2),
+            record("c", "other", 1),
+        ]);
+        let named: Vec<_> = found
+            .iter()
+            .map(|record| (record.id.as_ref().unwrap().to_string(), record.token))
+            .collect();
+        let agreed = FencingToken::new(5).ok();
+        assert_eq!(named, [("one".to_owned(), agreed), ("other".to_owned(), None)]);
+        assert!(found.iter().all(|record| record.node.is_none()));
+    }
 }

@@ -107,7 +107,8 @@ fn has_slash(name: &OsStr) -> bool {
     name.as_encoded_bytes().contains(&b'/')
 }
 
-/// Looks for an executable file as `execvp` does.
+/// Looks for an executable file in `PATH`, as `execvp` does. One that is no program, nor begins with `#!`, is found but not
+/// run.
 fn look_up(name: &OsStr, path: &OsStr) -> io::Result<()> {
     if has_slash(name) {
         return executable(Path::new(name));

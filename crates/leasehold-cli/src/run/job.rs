@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use leasehold::{Clock as _, Guard, LeaseReleased, SystemClock};
+use nix::errno::Errno;
 
 use super::command::{LeaseFile, Program};
 use super::held::Held;
@@ -43,10 +44,11 @@ impl Job<'_> {
             keys: &self.plan.keys,
             lease: &lease.id,
             token: lease.token,
+            nodes: &held.guard().nodes(),
         });
         let ended = self.supervise(held.guard(), signals).await;
-        let held_to_the_end = self.release(held).await;
-        let Ended { outcome, doomed, lost, asked } = ended?;
+        let held_to_the_end = self.release(held, signals).await;
+        let Ended { outcome, doomed, lost, asked, death } = ended?;
         if !held_to_the_end && !lost {
             self.reporter.say(&Event::Overrun);
         }
@@ -57,9 +59,10 @@ impl Job<'_> {
             return Ok(End::Exited(Exit::LOST));
         }
         match outcome {
-            Outcome::Exited(status) => Ok(End::Exited(Exit::of_status(status))),
+            Outcome::Exited(status) => Ok(End::Exited(Exit::of_status(status).by(death))),
             Outcome::NotStarted(error) => Err(Failure::not_started(self.program.name(), &error)),
-            Outcome::ShimDied => Ok(End::Exited(Exit::UNEXPECTED)),
+            Outcome::TooLate => Ok(End::Lost),
+            Outcome::ShimFailed => Ok(End::Exited(Exit::UNEXPECTED)),
         }
     }
 
@@ -84,19 +87,39 @@ impl Job<'_> {
                 lease_file.show(&self.plan.keys, shim);
             },
         )
-        .map_err(|error| Failure::unexpected(format!("the shim cannot be started: {error}")))?;
+        .map_err(|error| match Errno::E2BIG as i32 {
+            // The arguments of the command are the shim's.
+            code if error.raw_os_error() == Some(code) => {
+                Failure::not_started(self.program.name(), &error)
+            }
+            _ => Failure::unexpected(format!("the shim cannot be started: {error}")),
+        })?;
         Ok(Supervisor::new(self, guard, signals, shim, deadline).run().await)
     }
 
     /// Gives the lock back; false if it was found to have been lost before.
-    async fn release(&self, held: Held) -> bool {
-        match held.release().await.map(|report| report.outcome) {
-            Ok(LeaseReleased::Released) => self.reporter.say(&Event::Released { kept: None }),
-            Ok(LeaseReleased::Kept(kept)) => {
-                self.reporter.say(&Event::Released { kept: Some(kept) });
+    async fn release(&self, held: Held, signals: &mut Signals) -> bool {
+        let report = tokio::select! {
+            biased;
+            report = held.release() => report,
+            signal = signals.next_ending() => {
+                signals.hurried = true;
+                self.reporter.say(&Event::Interrupted { signal });
+                return true;
             }
-            Ok(LeaseReleased::Expired | LeaseReleased::NotHeld) => return false,
-            Ok(LeaseReleased::Failed(error)) | Err(error) => {
+        };
+        let (outcome, nodes) = match report {
+            Ok(report) => (report.outcome, report.nodes),
+            Err(error) => (LeaseReleased::Failed(error), Vec::new()),
+        };
+        let released = |kept| self.reporter.say(&Event::Released { kept, nodes: &nodes });
+        match outcome {
+            LeaseReleased::Released => released(None),
+            LeaseReleased::Kept(kept) => released(Some(kept)),
+            LeaseReleased::Expired | LeaseReleased::NotHeld => return false,
+            LeaseReleased::Failed(error) => {
+                // It has had its time.
+                signals.hurried = true;
                 self.reporter.say(&Event::ReleaseFailed { error: &error });
             }
         }

@@ -16,6 +16,8 @@ pub(crate) struct Schedule {
 impl Schedule {
     const LONGEST_DEFAULT: Duration = Duration::from_secs(5);
     const LONGEST_MARGIN: Duration = Duration::from_millis(250);
+    /// Unless the term is below four times that.
+    const SHORTEST_MARGIN: Duration = Duration::from_millis(50);
 
     /// The schedule for leases of `ttl` that are held no longer than `max_hold`; `kill_after` defaults to the
     /// smaller of 5 s and a sixth of the TTL.
@@ -41,7 +43,9 @@ impl Schedule {
             ))),
             given => Ok(Self {
                 kill_after: given.unwrap_or(Self::LONGEST_DEFAULT.min(term / 6)),
-                margin: Self::LONGEST_MARGIN.min(term / 20),
+                margin: (term / 20)
+                    .min(Self::LONGEST_MARGIN)
+                    .max(Self::SHORTEST_MARGIN.min(term / 4)),
             }),
         }
     }
@@ -99,5 +103,8 @@ mod tests {
         assert_eq!(schedule.kill_in(Remaining::For(Duration::ZERO)), Duration::ZERO);
         assert_eq!(schedule.kill_in(Remaining::Never), Duration::MAX - schedule.margin);
         assert!(schedule.grace() < schedule.margin);
+        let margin = |ms| Schedule::new(ttl(Duration::from_millis(ms)), None, None).unwrap().margin;
+        let margins = [10_000, 5_000, 2_000, 1_000, 200, 100].map(|ms| margin(ms).as_millis());
+        assert_eq!(margins, [250, 250, 100, 50, 50, 25]);
     }
 }

@@ -8,7 +8,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::unistd::getpgrp;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::shim::ProcessTable;
+use crate::shim::is_orphaned;
 
 /// Those that end the wait for a lock.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
@@ -32,12 +32,14 @@ const WHILE_RUNNING: [Signal; 6] = [
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
     ignored: u64,
+    /// One came that ends the wait for the end.
+    pub(super) hurried: bool,
 }
 
 impl Signals {
     /// Begins to listen for the signals that end a wait.
     pub(crate) fn listen() -> io::Result<Self> {
-        let mut signals = Self { streams: Vec::new(), ignored: ignored_at_start() };
+        let mut signals = Self { streams: Vec::new(), ignored: ignored_at_start(), hurried: false };
         signals.add(&ENDING)?;
         Ok(signals)
     }
@@ -98,14 +100,14 @@ impl Signals {
 /// True if no shell would continue this process's group after a stop. The kernel spares such a group the stop from
 /// the keyboard.
 pub(super) fn nobody_continues_us() -> bool {
-    ProcessTable::read().is_some_and(|table| table.is_orphaned(getpgrp()))
+    is_orphaned(getpgrp())
 }
 
 fn bit(signal: Signal) -> u64 {
     1 << (signal as i32 - 1)
 }
 
-/// The set of ignored signals; where `/proc` is not mounted, none is known to be.
+/// The set of ignored signals.
 fn ignored_at_start() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status))
 }

@@ -1,6 +1,7 @@
 //! Keeping the shim informed of the lease, and doing its work if it cannot.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::job::{Job, deadline};
 use super::shim_process::ShimProcess;
 use super::signals::{Signals, nobody_continues_us};
 use crate::args::OnLost;
-use crate::exit::Exit;
+use crate::exit::{Death, Exit};
 use crate::report::Event;
-use crate::shim::{self, Group, Notice, Order};
+use crate::shim::{self, Group, Notice, Order, is_of_a_key};
 
 /// How often what is to end is looked at; that all is gone is told by no event.
 const POLL: Duration = Duration::from_millis(20);
@@ -23,6 +24,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// The longest pause. Timers stop while the machine sleeps, and the term does not: after this much of being
 /// awake it is looked at again.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How much longer a shim that is at work has.
+const AT_IT: Duration = Duration::from_secs(1);
 
 /// How long a stop waits for the message about it.
 const PARTING: Duration = Duration::from_millis(100);
@@ -37,6 +41,8 @@ pub(super) struct Ended {
     pub(super) lost: bool,
     /// A signal asked the command to end.
     pub(super) asked: bool,
+    /// How this process is to end if the command died of a key.
+    pub(super) death: Option<Death>,
 }
 
 /// What became of the command.
@@ -44,8 +50,10 @@ pub(super) struct Ended {
 pub(super) enum Outcome {
     Exited(ExitStatus),
     NotStarted(io::Error),
-    /// The shim died, so the command was killed.
-    ShimDied,
+    /// The term was over, or nearly so, before it could be started.
+    TooLate,
+    /// The shim failed, so the command was killed.
+    ShimFailed,
 }
 
 /// Watches the shim, the lease and the signals, until nothing of the command is left.
@@ -62,11 +70,13 @@ pub(super) struct Supervisor<'a> {
     doomed: bool,
     lost: bool,
     asked: bool,
+    /// The last signal of a key that came to this process, and so to its group.
+    key: Option<Signal>,
+    /// The signal of a key that the command alone had, and died of.
+    typed: Option<Signal>,
     killed: bool,
-    /// When the shim should have ended the command.
-    overdue_at: Option<Duration>,
-    /// The shim did not, and is killed itself.
-    deposed: bool,
+    /// Since when the shim should end the command.
+    overdue_from: Option<Duration>,
     renewals_fail: bool,
 }
 
@@ -90,9 +100,10 @@ impl<'a> Supervisor<'a> {
             doomed: false,
             lost: false,
             asked: false,
+            key: None,
+            typed: None,
             killed: false,
-            overdue_at: None,
-            deposed: false,
+            overdue_from: None,
             renewals_fail: false,
         }
     }
@@ -121,6 +132,8 @@ impl<'a> Supervisor<'a> {
         };
         if !self.lost && !self.guard.is_held() {
             self.lose(&lost.await);
+        } else if matches!(outcome, Outcome::TooLate) {
+            self.job.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
         }
         if self.killed {
             self.job.reporter.say(&Event::Killed);
@@ -128,7 +141,17 @@ impl<'a> Supervisor<'a> {
         if let Outcome::Exited(status) = outcome {
             self.job.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
         }
-        Ended { outcome, doomed: self.doomed, lost: self.lost, asked: self.asked }
+        let Self { doomed, lost, asked, .. } = self;
+        Ended { death: self.death(&outcome), outcome, doomed, lost, asked }
+    }
+
+    /// Whoever had Ctrl-C typed at it must be seen to have died of it, or a shell script goes on.
+    fn death(&self, outcome: &Outcome) -> Option<Death> {
+        let Outcome::Exited(status) = outcome else { return None };
+        let of = |signal: Signal| status.signal() == Some(signal as i32);
+        let typed = self.typed.map(|signal| Death { signal, of_the_group: true });
+        let came = self.key.filter(|signal| of(*signal));
+        typed.or(came.map(|signal| Death { signal, of_the_group: false }))
     }
 
     /// Tells the shim a new deadline, and makes way for [`take_over`](Self::take_over) if it does not keep it;
@@ -147,14 +170,15 @@ impl<'a> Supervisor<'a> {
         if self.job.plan.hold.on_lost != OnLost::Kill {
             return Duration::MAX;
         }
-        // A shim that is stopped, or cannot run, must not let the command outlive the term either.
-        let overdue_at =
-            *self.overdue_at.get_or_insert(now.saturating_add(self.job.plan.hold.schedule.grace()));
+        // A shim that is stopped, or cannot run, must not let the command outlive the term either. One that has
+        // killed all that it saw may need a moment for what that left.
+        let more = if self.killed { AT_IT } else { Duration::ZERO };
+        let grace = self.job.plan.hold.schedule.grace() + more;
+        let overdue_at = self.overdue_from.get_or_insert(now).saturating_add(grace);
         if overdue_at > now {
             return overdue_at - now;
         }
         self.doomed = true;
-        self.deposed = true;
         self.shim.kill();
         POLL
     }
@@ -168,7 +192,9 @@ impl<'a> Supervisor<'a> {
             Notice::NotStarted(errno) => {
                 self.outcome = Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno)));
             }
-            Notice::Stopped(signal) => self.stop_with_command(signal),
+            // Else the command was stopped, and is dead by now.
+            Notice::Stopped(signal) if !self.shim.has_ended() => self.stop_with_command(signal),
+            Notice::Stopped(_) => {}
             Notice::Doomed => {
                 self.doomed = true;
                 if self.guard.is_held() {
@@ -177,6 +203,11 @@ impl<'a> Supervisor<'a> {
             }
             Notice::Leftovers => self.job.reporter.say(&Event::Leftovers),
             Notice::Killed => self.killed = true,
+            Notice::Typed(signal) => self.typed = Some(signal),
+            Notice::TooLate => {
+                self.doomed = true;
+                self.outcome = Some(Outcome::TooLate);
+            }
             Notice::Ended(status) => self.outcome = Some(Outcome::Exited(status)),
         }
     }
@@ -203,6 +234,7 @@ impl<'a> Supervisor<'a> {
             }
             signal => {
                 self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
+                self.key = Some(signal).filter(|signal| is_of_a_key(*signal)).or(self.key);
                 self.job.reporter.say(&Event::Forwarded { signal });
                 self.shim.tell(Order::Signal(signal));
             }
@@ -228,10 +260,12 @@ impl<'a> Supervisor<'a> {
     fn stop_with_command(&mut self, signal: Signal) {
         if nobody_continues_us() {
             // No shell would continue us. The kernel spares such a group the stop from the keyboard, and
-            // would have spared the command, were it in ours.
-            if signal == Signal::SIGTSTP {
-                self.proceed();
+            // would have spared the command, were it in ours. One that asked for the terminal cannot have it, and
+            // is told what the kernel tells a stopped group whose shell is gone.
+            if signal != Signal::SIGTSTP {
+                self.shim.tell(Order::Signal(Signal::SIGHUP));
             }
+            self.proceed();
             return;
         }
         self.job.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
@@ -248,20 +282,19 @@ impl<'a> Supervisor<'a> {
 
     /// Kills all that a shim has left that did not do so itself.
     async fn take_over(&mut self) -> Outcome {
-        if !self.deposed {
-            self.job.reporter.say(&Event::ShimDied);
-        }
-        while self.shim.descendants().run() {
+        self.job.reporter.say(&Event::ShimFailed);
+        while self.shim.descendants().are_left(None) {
             self.killed = true;
             if let Some(group) = self.group.filter(Group::is_ours) {
                 group.kill();
             }
             self.shim.descendants().kill();
+            shim::reap_all_but(self.shim.id());
             tokio::time::sleep(POLL).await;
         }
         if let Some(group) = self.group {
             shim::reclaim(group.id());
         }
-        Outcome::ShimDied
+        Outcome::ShimFailed
     }
 }

@@ -1,14 +1,9 @@
-//! The command's process group, and what else descends from this process.
-
-use std::collections::HashSet;
+//! The command's process group.
 
 use nix::errno::Errno;
-use nix::sys::prctl::set_child_subreaper;
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-
-use super::process_table::ProcessTable;
 
 /// Looks without reaping.
 const PEEK: WaitPidFlag =
@@ -20,12 +15,19 @@ const PEEK: WaitPidFlag =
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group(Pid);
 
+/// True for Ctrl-C and Ctrl-\.
+pub(crate) fn is_of_a_key(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
+}
+
 /// What the leader did since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaderState {
     Runs,
     Stopped(Signal),
-    Ended,
+    Exited,
+    /// A signal ended it.
+    Killed,
 }
 
 impl Group {
@@ -42,14 +44,22 @@ impl Group {
     /// Looks what became of the leader; a stop is told once.
     pub(super) fn look(&self) -> LeaderState {
         match waitid(Id::Pid(self.0), PEEK) {
-            Ok(WaitStatus::StillAlive) => {}
+            Ok(WaitStatus::Exited(..)) => return LeaderState::Exited,
             // EINVAL is a signal without a name (a real-time one) that ended it.
-            Ok(_) | Err(Errno::EINVAL) => return LeaderState::Ended,
-            Err(_) => {}
+            Ok(WaitStatus::Signaled(..)) | Err(Errno::EINVAL) => return LeaderState::Killed,
+            _ => {}
         }
         match waitid(Id::Pid(self.0), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
             Ok(WaitStatus::Stopped(_, signal)) => LeaderState::Stopped(signal),
             _ => LeaderState::Runs,
+        }
+    }
+
+    /// The signal that ended the leader, if it is one that a key sends.
+    pub(super) fn killed_by_key(&self) -> Option<Signal> {
+        match waitid(Id::Pid(self.0), PEEK) {
+            Ok(WaitStatus::Signaled(_, signal, _)) if is_of_a_key(signal) => Some(signal),
+            _ => None,
         }
     }
 
@@ -75,55 +85,4 @@ impl Group {
     pub(crate) fn kill(&self) {
         self.signal(Signal::SIGKILL);
     }
-
-    /// True if a member of the group still runs, or that cannot be told.
-    pub(super) fn has_members(&self) -> bool {
-        ProcessTable::read().is_none_or(|table| table.has_running_member(self.0))
-    }
-}
-
-/// Makes this process adopt the orphans among its descendants, so that all of them are found.
-pub(crate) fn adopt_orphans() -> nix::Result<()> {
-    set_child_subreaper(true)
-}
-
-/// Reaps children that have ended, among them orphans that this process adopted, but not `kept`.
-pub(crate) fn reap_all_but(kept: Pid) {
-    while let Ok(Some(pid)) = waitid(Id::All, PEEK).map(|status| status.pid()) {
-        if pid == kept || waitpid(pid, Some(WaitPidFlag::WNOHANG)).is_err() {
-            break;
-        }
-    }
-}
-
-/// What descends from this process, from some moment on: what it had been given before is none of the command's.
-#[derive(Debug)]
-pub(crate) struct Descendants {
-    spared: HashSet<Pid>,
-}
-
-impl Descendants {
-    /// Those to come.
-    pub(crate) fn from_now_on() -> Self {
-        let none = waitid(Id::All, PEEK) == Err(Errno::ECHILD);
-        let present = if none { None } else { descendants(&HashSet::new()) };
-        Self { spared: present.unwrap_or_default().into_iter().collect() }
-    }
-
-    /// Kills all of them, whatever their group. One look may miss a process that is being forked: repeat it until
-    /// [`run`](Self::run) says no.
-    pub(crate) fn kill(&self) {
-        for pid in descendants(&self.spared).unwrap_or_default() {
-            let _ = kill(pid, Signal::SIGKILL);
-        }
-    }
-
-    /// True if one still runs, or that cannot be told.
-    pub(crate) fn run(&self) -> bool {
-        descendants(&self.spared).is_none_or(|pids| !pids.is_empty())
-    }
-}
-
-fn descendants(spared: &HashSet<Pid>) -> Option<Vec<Pid>> {
-    ProcessTable::read().map(|table| table.descendants(Pid::this(), spared))
 }

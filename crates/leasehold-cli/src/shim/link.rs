@@ -33,14 +33,18 @@ pub(crate) enum Notice {
     Started(Pid),
     /// The command could not be started, for the reason that `errno` gives.
     NotStarted(i32),
+    /// The term was over, or nearly so, before the command could be started, so it was not.
+    TooLate,
     /// A stop that concerns the whole job; the terminal has been taken back.
     Stopped(Signal),
     /// The command is asked to end, or killed, because of the lease.
     Doomed,
-    /// The command has ended, but left processes in its group.
+    /// The command has ended, but left processes behind.
     Leftovers,
     /// Something had to be killed.
     Killed,
+    /// The command, which had the terminal, died of this signal from the keyboard.
+    Typed(Signal),
     /// Nothing is left, and the command had ended with this.
     Ended(ExitStatus),
 }
@@ -104,6 +108,8 @@ impl Message for Notice {
             Self::Leftovers => (5, 0),
             Self::Killed => (6, 0),
             Self::Ended(status) => (7, status.into_raw().into()),
+            Self::TooLate => (8, 0),
+            Self::Typed(signal) => (9, i64::from(signal as i32)),
         }
     }
 
@@ -121,6 +127,8 @@ impl Message for Notice {
             5 => Some(Self::Leftovers),
             6 => Some(Self::Killed),
             7 => i32::try_from(value).ok().map(|raw| Self::Ended(ExitStatus::from_raw(raw))),
+            8 => Some(Self::TooLate),
+            9 => signal(value).map(Self::Typed),
             _ => None,
         }
     }
@@ -226,6 +234,8 @@ mod tests {
             Notice::Doomed,
             Notice::Leftovers,
             Notice::Killed,
+            Notice::TooLate,
+            Notice::Typed(Signal::SIGQUIT),
             // By a real-time signal, which has no name.
             Notice::Ended(ExitStatus::from_raw(40)),
         ];
@@ -244,7 +254,7 @@ mod tests {
         for (kind, value) in [(0, 0), (3, 0), (1, -1), (2, 0), (2, 1_000), (2, i64::MAX)] {
             assert_eq!(Order::from_words(kind, value), None, "{kind} {value}");
         }
-        for (kind, value) in [(0, 0), (8, 0), (1, 0), (1, -5), (1, i64::MAX), (3, 0)] {
+        for (kind, value) in [(0, 0), (10, 0), (1, 0), (1, -5), (1, i64::MAX), (3, 0), (9, 0)] {
             assert_eq!(Notice::from_words(kind, value), None, "{kind} {value}");
         }
     }

@@ -2,13 +2,18 @@
 
 use std::io;
 
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
+
+use super::family::Descendants;
 
 /// The controlling terminal's foreground, while it is lent to the command's group.
 ///
-/// It is lent only if it is `leasehold`'s to lend and stdin and stdout are that terminal: `leasehold run … | less`
-/// and `leasehold run … &` leave it with whom it belongs to. SIGTTOU must be blocked: whoever sets the foreground
-/// from the background is stopped by it.
+/// It is lent only if it is `leasehold`'s to lend: `leasehold run … &` leaves it with whom it belongs to. At the start
+/// stdin and stdout must be that terminal, too: in `leasehold run … | less` it is `less` that reads the keyboard. A
+/// command that then asks for it gets it all the same. SIGTTOU must be blocked: whoever sets the foreground from the
+/// background is stopped by it.
 #[derive(Debug)]
 pub(super) struct Terminal {
     home: Pid,
@@ -27,30 +32,56 @@ impl Terminal {
         self.lent
     }
 
-    /// Gives the foreground to the command if `leasehold` has it; asked again after a stop, because a shell may
-    /// have put the job into the background meanwhile.
+    /// Gives the foreground to the command if `leasehold` has it and both streams are the terminal; asked again after
+    /// a stop, because a shell may have put the job into the background meanwhile.
     pub(super) fn lend(&mut self) {
-        // Only for its controlling terminal does a process learn the foreground group.
-        let foreground = tcgetpgrp(io::stdin()).ok();
-        let ours = foreground == Some(self.home) && tcgetpgrp(io::stdout()).ok() == foreground;
-        self.lent = (self.lent && foreground == Some(self.guest)) || (ours && give_to(self.guest));
+        let is_both = tcgetpgrp(io::stdout()).ok() == foreground();
+        self.lent = (self.lent && foreground() == Some(self.guest)) || (is_both && self.give());
     }
 
-    /// Takes the foreground back if it was lent.
-    pub(super) fn take_back(&mut self) {
+    /// Gives the foreground to a command that was stopped by `signal`, if that is because it asked for the terminal;
+    /// false if it is not to be had.
+    pub(super) fn lend_to_asker(&mut self, signal: Signal) -> bool {
+        let asks = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
+        // It may have asked before it had it.
+        let has = self.lent && foreground() == Some(self.guest);
+        let lends = asks && (has || self.give());
+        self.lent |= lends;
+        lends
+    }
+
+    /// Takes the foreground back if it was lent, and the command still has it: a shell takes it itself when its job
+    /// is stopped.
+    pub(super) fn take_back(&mut self, descendants: &Descendants) {
         if std::mem::take(&mut self.lent) {
-            // It fails if the terminal is gone, or nobody is left at home: there is nothing to restore.
-            give_to(self.home);
+            let is_the_commands = |group: Pid| {
+                let is_dead = killpg(group, None) == Err(Errno::ESRCH);
+                group == self.guest || is_dead || descendants.make_up(group)
+            };
+            if foreground().is_none_or(is_the_commands) {
+                // It fails if the terminal is gone, or nobody is left at home: there is nothing to restore.
+                give_to(self.home);
+            }
         }
+    }
+
+    fn give(&self) -> bool {
+        foreground() == Some(self.home) && give_to(self.guest)
     }
 }
 
 /// Takes the foreground back for this process's group from the group `guest`, to which a shim that has died may
 /// have lent it.
 pub(crate) fn reclaim(guest: Pid) {
-    if tcgetpgrp(io::stdin()) == Ok(guest) {
+    if foreground() == Some(guest) {
         give_to(getpgrp());
     }
+}
+
+/// The foreground group of the terminal that is stdin; only of its controlling terminal does a process learn that.
+/// One outside this process's namespace shows as 0, and could not be given back.
+fn foreground() -> Option<Pid> {
+    tcgetpgrp(io::stdin()).ok().filter(|group| group.as_raw() > 0)
 }
 
 /// Linux sometimes says that the group is in another session while a member of it is being reaped, which is just what

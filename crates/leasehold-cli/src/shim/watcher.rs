@@ -11,7 +11,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{Pid, getpgid, getppid};
 
 use super::assignment::Assignment;
-use super::group::{Descendants, Group, LeaderState, adopt_orphans, reap_all_but};
+use super::family::{Descendants, adopt_orphans, reap_all_but};
+use super::group::{Group, LeaderState};
 use super::link::{Link, Notice, Order};
 use super::terminal::Terminal;
 use super::wakeups::Wakeups;
@@ -35,7 +36,11 @@ pub(super) struct Watcher {
     deadline: Duration,
     /// `leasehold` is dead.
     abandoned: bool,
+    /// A signal that was passed on asked the command to end.
+    asked: bool,
     leader_ended: bool,
+    /// It did not end by itself, so what left its group is no daemon.
+    forced: bool,
     /// `leasehold` knows that the command is stopped.
     stop_told: bool,
     /// The command has been told to end because of the lease; a later deadline does not take that back.
@@ -62,6 +67,10 @@ impl Watcher {
         let Some(Order::Deadline(deadline)) = link.first_order() else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
+        if deadline.saturating_sub(assignment.kill_after) <= now() {
+            link.tell(Notice::TooLate);
+            return Ok(None);
+        }
         let (name, arguments) = assignment.command();
         let mut command = Command::new(name);
         command.args(arguments).process_group(0);
@@ -92,7 +101,9 @@ impl Watcher {
             on_lost: assignment.on_lost,
             deadline,
             abandoned: false,
+            asked: false,
             leader_ended: false,
+            forced: false,
             stop_told: false,
             doomed: false,
             kill_at: None,
@@ -111,11 +122,9 @@ impl Watcher {
             let orders = (!self.abandoned).then(|| self.link.orders_fd());
             self.wakeups.wait(orders, instant);
             self.obey();
-            if !self.leader_ended {
-                reap_all_but(self.group.id());
-            }
+            reap_all_but(self.group.id());
         }
-        self.terminal.take_back();
+        self.terminal.take_back(&self.descendants);
         // Only now can its number become another's.
         if let Ok(status) = self.leader.wait() {
             self.link.tell(Notice::Ended(status));
@@ -130,26 +139,49 @@ impl Watcher {
         match self.group.look() {
             LeaderState::Runs => {}
             LeaderState::Stopped(signal) => self.stopped(signal),
-            LeaderState::Ended => {
-                self.leader_ended = true;
-                self.terminal.take_back();
-                if !self.kills_all() && self.group.has_members() {
-                    self.link.tell(Notice::Leftovers);
-                    self.group.terminate();
-                    self.kill_by(now().saturating_add(self.kill_after));
-                }
-            }
+            LeaderState::Exited => self.ended(self.asked),
+            LeaderState::Killed => self.ended(true),
         }
     }
 
+    /// The leader has ended: what it has left is asked to end.
+    fn ended(&mut self, forced: bool) {
+        self.leader_ended = true;
+        self.forced = forced;
+        if let (true, Some(signal)) = (self.terminal.is_lent(), self.group.killed_by_key()) {
+            self.link.tell(Notice::Typed(signal));
+        }
+        self.terminal.take_back(&self.descendants);
+        reap_all_but(self.group.id());
+        if self.kills_all() || !self.is_something_left() {
+            return;
+        }
+        self.link.tell(Notice::Leftovers);
+        self.group.terminate();
+        if self.ends_all() {
+            self.descendants.terminate();
+        }
+        self.kill_by(now().saturating_add(self.kill_after));
+    }
+
     fn is_done(&self) -> bool {
-        self.leader_ended
-            && !self.group.has_members()
-            && !(self.kills_all() && self.descendants.run())
+        self.leader_ended && !self.is_something_left()
+    }
+
+    fn is_something_left(&self) -> bool {
+        if self.ends_all() {
+            self.descendants.are_left(Some(self.group.id()))
+        } else {
+            self.descendants.are_left_in(self.group.id())
+        }
     }
 
     /// True if also what left the group must die, such as a child of timeout(1). After a command that ended by
     /// itself that is a daemon, and left alone.
+    fn ends_all(&self) -> bool {
+        self.kills_all() || (self.forced && !self.doomed)
+    }
+
     fn kills_all(&self) -> bool {
         self.doomed && self.on_lost == OnLost::Kill
     }
@@ -198,7 +230,7 @@ impl Watcher {
         }
         let Some(orders) = self.link.orders() else {
             self.abandoned = true;
-            self.terminal.take_back();
+            self.terminal.take_back(&self.descendants);
             return;
         };
         for order in orders {
@@ -224,24 +256,20 @@ impl Watcher {
             self.terminal.lend();
             self.stop_told = false;
         }
+        self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
         self.group.signal(signal);
     }
 
     /// Tells `leasehold` of a stop that concerns it too.
     fn stopped(&mut self, signal: Signal) {
-        let asks_for_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
-        if asks_for_terminal && self.terminal.is_lent() {
-            // It asked before it had it.
-            self.terminal.lend();
-            if self.terminal.is_lent() {
-                self.group.signal(Signal::SIGCONT);
-                return;
-            }
+        if self.terminal.lend_to_asker(signal) {
+            self.group.signal(Signal::SIGCONT);
+            return;
         }
-        let by_terminal = asks_for_terminal || signal == Signal::SIGTSTP;
+        let by_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU | Signal::SIGTSTP);
         // Else somebody stopped the command alone; its lease is renewed meanwhile.
         if by_terminal || self.terminal.is_lent() {
-            self.terminal.take_back();
+            self.terminal.take_back(&self.descendants);
             // Until it lets the command go on `leasehold` is stopped too, and would later be stopped again.
             if !std::mem::replace(&mut self.stop_told, true) {
                 self.link.tell(Notice::Stopped(signal));
@@ -256,7 +284,7 @@ impl Watcher {
 
     fn kill(&mut self) {
         self.group.kill();
-        if self.doomed {
+        if self.ends_all() {
             self.descendants.kill();
         }
         if !self.killed {

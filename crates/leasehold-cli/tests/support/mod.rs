@@ -5,6 +5,7 @@
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -209,7 +210,7 @@ impl Running {
         self.stdin = None;
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for its end; its exit code, as a shell tells it.
     pub(crate) fn code(mut self) -> i32 {
         self.exit_code()
     }
@@ -222,7 +223,8 @@ impl Running {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        status.and_then(|status| status.code()).expect("no signal ends leasehold itself")
+        let status = status.unwrap();
+        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::attempt::{all_of, at_most, key};
 use crate::bench::Bench;
 use crate::case::{PASSED, Verdict, cases};
 use crate::contend::contend;
-use crate::failure::ensure_eq;
+use crate::failure::{ensure, ensure_eq};
 use crate::{Backing, Result};
 
 cases! {
@@ -181,7 +181,10 @@ async fn c09_a_writer_and_readers_at_once_never_mix<B: Backing>(bench: &Bench<B>
     for round in 0..10 {
         let admitted = granted(bench, &modes, &format!("job:{round}")).await?;
         let expected = if admitted.contains(&Mode::Exclusive) { 1 } else { 3 };
-        ensure_eq!(admitted.len(), expected, "the holders admitted at once: {admitted:?}");
+        ensure!(
+            admitted.len() == expected || (!bench.tells.winner && admitted.len() < expected),
+            "the holders admitted at once: {admitted:?}"
+        );
     }
     PASSED
 }

@@ -342,7 +342,7 @@ async fn list_pages_miss_no_lasting_record_while_others_change<B: Backing>(
     }
     let mut request = List::new(Filter::default()).with_limit(3);
     let mut found = BTreeSet::new();
-    for n in 0..200 {
+    for n in 0..200 * bench.tells.copies {
         let page = bench.client.store().list(&request).await?;
         found.extend(page.records.iter().map(|record| record.key.clone()));
         // What was just shown goes, and before and behind it something comes.

@@ -72,6 +72,8 @@ impl Request for Ending {
             Some(keep) if keep > Ttl::MAX => Err(Error::invalid_input(format!(
                 "the key is to be kept for {keep:?}; at most 10 years (3650 days) are allowed"
             ))),
+            // Kept keys are forgotten as leases are.
+            Some(keep) if keep > can.max_term => can.check_term(keep),
             _ => Ok(()),
         }
     }

@@ -9,9 +9,10 @@ use crate::{Acquired, Effect, FencingToken, Granted, Refused, Result, Why};
 ///   before a majority is free. A node that is `Busy` has not decided, and counts as failed.
 ///
 /// With `tokens`, the token of a fresh grant is the largest of the granting nodes' (nodes mint from their own
-/// clocks), and [`needs_write_back`] says whether a majority must still take it. A lease that a majority held
-/// already keeps the token that `again` names, else the one that a majority confirms. The decision waits for
-/// nodes that may still confirm.
+/// clocks), and [`needs_write_back`] says whether a majority must still take it. Where the lease was there
+/// already, its token there may be that of an earlier grant, and the new one is above it. A lease that a majority
+/// held already keeps the token that `again` names, else the one that a majority confirms. The decision waits
+/// for nodes that may still confirm.
 pub fn acquire(
     answers: &[Answer<Acquired>],
     again: Option<FencingToken>,
@@ -83,7 +84,10 @@ fn grant(
     let told = || grants(answers).filter_map(|granted| granted.token);
     let token = match (tokens, fresh) {
         (false, _) => None,
-        (true, true) => told().max(),
+        // Without a larger token there is no grant.
+        (true, true) => {
+            grants(answers).map(new_token).collect::<Option<Vec<_>>>()?.into_iter().max()
+        }
         (true, false) => match again.or_else(|| told().find(agreed)) {
             Some(token) => Some(token),
             None if pending > 0 => return None,
@@ -93,6 +97,12 @@ fn grant(
     let remaining =
         held_by_majority(answers.len(), grants(answers).map(|granted| granted.remaining))?;
     Some(Granted::new(token, remaining, fresh))
+}
+
+/// The least token that a fresh grant may have for what this node says.
+fn new_token(granted: &Granted) -> Option<FencingToken> {
+    let token = granted.token?;
+    if granted.fresh { Some(token) } else { FencingToken::new(token.get() + 1).ok() }
 }
 
 /// The refusal of the node whose term is the last that must end before a majority could grant.

@@ -5,7 +5,8 @@ use crate::{Capabilities, Level};
 /// What a quorum of such nodes can do: what all of them can, for terms up to `max_term`.
 ///
 /// It has no limit on shared holders (three clients can each hold two of three nodes), no lease without end (a
-/// node that forgot it would never be safe to ask again), no order of arrival, and tokens only if `fenced`.
+/// node that forgot it would never be safe to ask again) and no order of arrival. It has tokens only if
+/// `fenced`, and then no shared locks: readers granted at one moment by different majorities could get one token.
 pub fn capabilities(
     name: &'static str,
     nodes: &[Capabilities],
@@ -14,7 +15,7 @@ pub fn capabilities(
 ) -> Capabilities {
     let all = |can: fn(&Capabilities) -> bool| !nodes.is_empty() && nodes.iter().all(can);
     let mut can = Capabilities::none(name);
-    can.shared = all(|node| node.shared);
+    can.shared = !fenced && all(|node| node.shared);
     can.many_keys = all(|node| node.many_keys);
     can.keep = all(|node| node.keep);
     can.tokens = fenced && all(|node| node.tokens);

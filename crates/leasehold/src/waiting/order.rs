@@ -111,13 +111,11 @@ impl Order {
         let id = LeaseId::foreign(b"probe")?;
         can.admit(&Acquire::new(id.clone(), self.claims.clone(), self.first_term(Duration::ZERO)))?;
         can.admit(&Renewal::extend(id, self.claims.clone(), self.plan.term))?;
-        let lacks =
-            |what: &str| Err(Error::unsupported(format!("the store {} has no {what}", can.name)));
         if fenced && !can.tokens {
-            return lacks("fencing tokens");
+            return Err(can.lacks("fencing tokens"));
         }
         if !self.min_hold.is_zero() && !can.keep {
-            return lacks("keeping a key taken after a release, which min_hold needs");
+            return Err(can.lacks("keeping a key taken after a release, which min_hold needs"));
         }
         Ok(())
     }
@@ -129,8 +127,13 @@ impl Order {
 
     /// The request of one try.
     pub(crate) fn request(&self, id: LeaseId, now: Duration) -> Acquire {
-        let request = Acquire::new(id, self.claims.clone(), self.first_term(now))
+        let mut request = Acquire::new(id, self.claims.clone(), self.first_term(now))
             .with_note(self.plan.note.clone());
+        // Under the caller's own id the lease may be held already: a quorum must then not take it back whole when
+        // the request fails.
+        if self.lease_id.is_some() {
+            request = request.again(None);
+        }
         match &self.owner {
             Some(owner) => request.with_owner(owner.clone()),
             None => request,

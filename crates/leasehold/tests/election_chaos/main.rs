@@ -30,8 +30,23 @@ async fn open(url: &str) -> AnyStore {
         "local" => AnyStore::new(LocalStore::shared()),
         #[cfg(feature = "sqlite")]
         "sqlite" => AnyStore::new(leasehold_sqlite::SqliteStore::from_url(url).await.unwrap()),
+        #[cfg(all(feature = "quorum", feature = "sqlite"))]
+        "quorum" => {
+            let quorum = leasehold_quorum::QuorumUrl::parse(url).unwrap();
+            AnyStore::new(quorum.open(sqlite).await.unwrap())
+        }
         other => panic!("{other} is not among the stores of this test"),
     }
+}
+
+/// Opens a node of a quorum.
+#[cfg(all(feature = "quorum", feature = "sqlite"))]
+fn sqlite(url: &str) -> leasehold::Result<leasehold_quorum::OpenNode> {
+    let config = leasehold_sqlite::SqliteConfig::from_url(url)?;
+    Ok(Box::new(move || {
+        let config = config.clone();
+        Box::pin(async move { config.open().await.map(AnyStore::new) })
+    }))
 }
 
 #[test]
@@ -44,6 +59,15 @@ fn five_candidates_on_the_local_store() {
 #[test]
 fn five_candidates_on_sqlite() {
     processes("five_candidates_on_sqlite", |folder| format!("sqlite:{folder}/locks.db"));
+}
+
+#[cfg(all(feature = "quorum", feature = "sqlite"))]
+#[test]
+fn five_candidates_on_a_fenced_quorum_of_sqlite() {
+    processes("five_candidates_on_a_fenced_quorum_of_sqlite", |folder| {
+        let nodes = ["a", "b", "c"].map(|node| format!("node=sqlite:{folder}/{node}.db"));
+        format!("quorum:?fenced=1&node_timeout=100ms&{}", nodes.join("&"))
+    });
 }
 
 /// Runs the test `name` with a process for each candidate, over the store that `url` names in a folder.

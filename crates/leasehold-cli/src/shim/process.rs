@@ -1,0 +1,178 @@
+//! Processes of this machine as `/proc` shows them.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use nix::unistd::Pid;
+
+/// A process at the moment when it was looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: Pid,
+    parent: Pid,
+    pub(super) group: Pid,
+    session: Pid,
+    /// False for a zombie: it runs no more and only waits for its parent.
+    pub(super) runs: bool,
+}
+
+impl Process {
+    /// Looks at one; `None` if it is gone.
+    pub(super) fn read(pid: Pid) -> Option<Self> {
+        // The name in it need not be UTF-8.
+        parse(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+    }
+}
+
+/// True if processes can be looked at.
+pub(crate) fn proc_is_mounted() -> bool {
+    Process::read(Pid::this()).is_some()
+}
+
+/// The children of a process, ended ones that it has not reaped among them.
+///
+/// What this process alone reaps cannot vanish from the list of its own children: while a descendant of a child
+/// subreaper runs, that list is not empty, however often the descendants fork and end meanwhile.
+pub(super) fn children_of(parent: Pid) -> Vec<Pid> {
+    listed(parent).unwrap_or_else(|| {
+        table().into_iter().filter(|process| process.parent == parent).map(|p| p.pid).collect()
+    })
+}
+
+/// As the kernel lists them; `None` if it was built without that (`CONFIG_PROC_CHILDREN`).
+fn listed(parent: Pid) -> Option<Vec<Pid>> {
+    let mut children = Vec::new();
+    // A process that has ended has none.
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{parent}/task")) else {
+        return Some(children);
+    };
+    for task in tasks.flatten() {
+        match std::fs::read_to_string(task.path().join("children")) {
+            Ok(list) => children.extend(pids(&list)),
+            Err(error) if error.kind() == ErrorKind::NotFound && !kernel_lists() => return None,
+            // The thread has ended, and left its children to another.
+            Err(_) => {}
+        }
+    }
+    Some(children)
+}
+
+fn kernel_lists() -> bool {
+    Path::new("/proc/thread-self/children").exists()
+}
+
+fn pids(list: &str) -> impl Iterator<Item = Pid> + '_ {
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw)
+}
+
+/// All processes, but for those that come or go meanwhile.
+fn table() -> Vec<Process> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| Process::read(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)))
+        .collect()
+}
+
+/// True if no member of `group` has a parent in another group of its session: then there is no shell that would
+/// continue the group once it is stopped.
+pub(crate) fn is_orphaned(group: Pid) -> bool {
+    let table = table();
+    !table.is_empty() && orphaned(&table, group)
+}
+
+fn orphaned(table: &[Process], group: Pid) -> bool {
+    let by_pid: HashMap<_, _> = table.iter().map(|process| (process.pid, process)).collect();
+    let mut members = table.iter().filter(|process| process.group == group);
+    !members.any(|member| {
+        by_pid
+            .get(&member.parent)
+            .is_some_and(|parent| parent.session == member.session && parent.group != group)
+    })
+}
+
+/// Reads `/proc/PID/stat`: `pid (name) state ppid pgrp session …`, where the name may hold blanks and
+/// parentheses of its own.
+fn parse(stat: &str) -> Option<Process> {
+    let (pid, rest) = stat.split_once(" (")?;
+    let (_, rest) = rest.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<i32>().ok();
+    let dead = matches!(*fields.first()?, "Z" | "X" | "x");
+    Some(Process {
+        pid: Pid::from_raw(pid.parse().ok()?),
+        parent: Pid::from_raw(number(1)?),
+        group: Pid::from_raw(number(2)?),
+        session: Pid::from_raw(number(3)?),
+        // The first thread of a process may have ended while others run on.
+        runs: !dead || number(17)? > 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nix::unistd::getpgrp;
+
+    use super::*;
+
+    fn stat(pid: i32, state: &str, parent: i32, group: i32, session: i32, threads: i32) -> String {
+        format!(
+            "{pid} (a) b (c)) {state} {parent} {group} {session} 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 1 0"
+        )
+    }
+
+    fn raw(pids: [Pid; 4]) -> [i32; 4] {
+        pids.map(Pid::as_raw)
+    }
+
+    #[test]
+    fn names_with_parentheses_are_skipped() {
+        let process = parse(&stat(7, "S", 3, 5, 2, 1)).unwrap();
+        let numbers = [process.pid, process.parent, process.group, process.session];
+        assert_eq!(raw(numbers), [7, 3, 5, 2]);
+        assert!(process.runs);
+        assert_eq!(parse("7 (x"), None);
+        assert_eq!(parse("7 (x) S 1"), None);
+    }
+
+    #[test]
+    fn a_zombie_with_threads_still_runs() {
+        assert!(!parse(&stat(7, "Z", 1, 1, 1, 1)).unwrap().runs);
+        assert!(parse(&stat(7, "Z", 1, 1, 1, 2)).unwrap().runs);
+    }
+
+    #[test]
+    fn orphaned_when_no_shell_is_left_in_the_session() {
+        let row = |pid, parent, group, session| {
+            parse(&stat(pid, "S", parent, group, session, 1)).unwrap()
+        };
+        let table = [row(1, 0, 1, 1), row(5, 1, 5, 5), row(6, 5, 6, 5), row(7, 6, 6, 5)];
+        assert!(!orphaned(&table, Pid::from_raw(6)));
+        // The session's own leader, as in a container or behind `ssh -t`.
+        assert!(orphaned(&table, Pid::from_raw(5)));
+    }
+
+    #[test]
+    fn a_child_is_listed_until_it_is_reaped() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        assert!(children_of(Pid::this()).contains(&pid));
+        let process = Process::read(pid).unwrap();
+        assert!(process.runs && process.group == getpgrp() && process.parent == Pid::this());
+        child.kill().unwrap();
+        while Process::read(pid).unwrap().runs {}
+        assert!(children_of(Pid::this()).contains(&pid));
+        child.wait().unwrap();
+        assert!(!children_of(Pid::this()).contains(&pid));
+        assert_eq!(children_of(pid), []);
+    }
+
+    #[test]
+    fn where_the_kernel_lists_no_children_the_table_shows_them() {
+        let table = table();
+        let ours = table.iter().find(|process| process.pid == Pid::this()).unwrap();
+        assert!(table.iter().any(|process| process.pid == ours.parent));
+    }
+}

@@ -1,0 +1,216 @@
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use leasehold_core::tally::{self, Decision, Verdict};
+use leasehold_core::{
+    Acquire, Acquired, Effect, Ending, Error, ErrorKind, FencingToken, LeaseRenewed, NodeOutcome,
+    Release, Renew, Renewal, Result, Store, Why,
+};
+
+use crate::renew::outcome as renewed;
+use crate::round::Round;
+use crate::store::{Inner, NAME};
+use crate::turns::LeaseTurns;
+
+/// One acquire in progress, with all that is needed to take it back.
+struct Attempt {
+    quorum: Arc<Inner>,
+    request: Arc<Acquire>,
+    lease: Arc<LeaseTurns>,
+    /// What may stand on each node that has answered.
+    acted: Vec<Arc<OnceLock<Acted>>>,
+}
+
+/// What an acquire may have left on one node.
+#[derive(Clone, Copy)]
+struct Acted {
+    /// Something of this lease, if only by an earlier request.
+    perhaps: bool,
+    /// Something that was not there before.
+    fresh: bool,
+}
+
+impl Inner {
+    /// Takes all claims on a majority, or takes back what was taken.
+    pub(crate) async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired> {
+        let attempt = Attempt {
+            quorum: Arc::clone(self),
+            request: Arc::new(request.clone()),
+            lease: self.turns.of(request.id()),
+            acted: self.nodes.iter().map(|_| Arc::default()).collect(),
+        };
+        let limit = self.limits.of_term(request.term().duration());
+        let mut round = attempt.send(limit);
+        let again = request.is_again().flatten();
+        let decision = round
+            .decide(|answers| match tally::acquire(answers, again, self.can.tokens) {
+                Decision::Open => None,
+                decision => Some(decision),
+            })
+            .await;
+        let nodes = round.reports(|acquired| vec![outcome(acquired)]);
+        match decision {
+            Some(Decision::Made(Acquired::Granted(mut granted))) => {
+                if let Some(token) = granted.token {
+                    attempt.write_back(&round, token, limit).await?;
+                }
+                granted.nodes = nodes;
+                Ok(Acquired::Granted(granted))
+            }
+            Some(Decision::Made(Acquired::Refused(mut refused))) => {
+                attempt.roll_back(request.is_again().is_some());
+                self.hide_token(&mut refused.why);
+                refused.nodes = nodes;
+                Ok(Acquired::Refused(refused))
+            }
+            Some(Decision::Open | Decision::Undecided) | None => {
+                // Rolled back: the id is dead, and the same request must not be sent again (C10).
+                let error = round.failure(Effect::None, nodes);
+                let is_elsewhere = error.kind() == ErrorKind::InvalidInput;
+                attempt.roll_back(is_elsewhere || request.is_again().is_some());
+                Err(match tally::retry_after(&round.answers) {
+                    Some(after) => error.with_retry_after(after),
+                    None => error,
+                })
+            }
+        }
+    }
+
+    fn hide_token(&self, why: &mut Why) {
+        if let Why::Held(Some(holder)) = why {
+            holder.token = holder.token.filter(|_| self.can.tokens);
+        }
+    }
+}
+
+impl Attempt {
+    /// Sends the request to every node whose turn it is.
+    fn send(&self, limit: Duration) -> Round<Acquired> {
+        let round = Round::new(&self.quorum, "acquire", limit);
+        let until = round.until();
+        for (at, node) in self.quorum.nodes.iter().enumerate() {
+            let mut turn = self.lease.take(at);
+            let (quorum, store) = (Arc::clone(&self.quorum), node.store.clone());
+            let (request, acted) = (Arc::clone(&self.request), Arc::clone(&self.acted[at]));
+            let reporter = round.reporter(at);
+            self.quorum.spawn(async move {
+                let is_turn = quorum.within(until, turn.ready()).await;
+                let (answer, left) = if is_turn {
+                    let answer = store.acquire(&request).await;
+                    let [perhaps, fresh] =
+                        [false, true].map(|again| tally::rolls_back(&answer, again));
+                    (answer, Acted { perhaps, fresh })
+                } else {
+                    let message = "an earlier request that names the lease is not answered yet";
+                    let error = Error::unavailable(Effect::None, message);
+                    (Err(error), Acted { perhaps: true, fresh: false })
+                };
+                acted.set(left).unwrap_or_default();
+                reporter.tell(answer);
+                drop(turn);
+            });
+        }
+        round
+    }
+
+    /// Gives a majority the token, under the lease, or takes the grant back. Nodes mint from their own clocks:
+    /// without this the next grant, by another majority, could have a smaller one.
+    async fn write_back(
+        &self,
+        granted: &Round<Acquired>,
+        token: FencingToken,
+        limit: Duration,
+    ) -> Result<()> {
+        if !tally::needs_write_back(&granted.answers, token) {
+            return Ok(());
+        }
+        let (id, claims) = (self.request.id().clone(), self.request.claims().clone());
+        let renewal = Renewal::extend(id, claims, self.request.term()).with_token_raised_to(token);
+        let renew = Arc::new(Renew::new(vec![renewal]));
+        let mut round = Round::new(&self.quorum, "acquire", limit);
+        for (at, node) in self.quorum.nodes.iter().enumerate() {
+            let (reporter, renew) = (round.reporter(at), Arc::clone(&renew));
+            match &granted.answers[at] {
+                Some(Ok(Acquired::Granted(_))) => {
+                    let store = node.store.clone();
+                    self.quorum.spawn(async move {
+                        let renewed = store.renew(&renew).await;
+                        reporter.tell(renewed.map(|renewed| renewed.leases));
+                    });
+                }
+                Some(Err(error)) => reporter.tell(Err(error.clone())),
+                _ => reporter.tell(Err(Error::unavailable(Effect::Unknown, "it has not granted"))),
+            }
+        }
+        let vote = |leases: &Vec<LeaseRenewed>| match leases.first() {
+            Some(LeaseRenewed::Held(_)) => Some(true),
+            Some(LeaseRenewed::Lost(_)) => Some(false),
+            _ => None,
+        };
+        let verdict = round
+            .decide(|answers| match tally::Tally::of(answers, vote).verdict() {
+                Verdict::Open => None,
+                verdict => Some(verdict),
+            })
+            .await;
+        if verdict == Some(Verdict::Yes) {
+            return Ok(());
+        }
+        self.roll_back(self.request.is_again().is_some());
+        let message = "a majority granted, but a majority did not take the grant's token, so the grant was taken back";
+        Err(Error::unavailable(Effect::None, message)
+            .with_nodes(round.reports(|leases| leases.iter().map(renewed).collect()))
+            .with_context(NAME, "acquire"))
+    }
+
+    /// Takes back, in the background, what was taken or may be: also where no answer came.
+    ///
+    /// Only what is surely fresh goes if the caller may hold the lease already, or holds it in another mode.
+    fn roll_back(&self, only_fresh: bool) {
+        if !only_fresh {
+            self.lease.end();
+        }
+        let keys = self.request.claims().keys().cloned();
+        let ending = Ending::new(self.request.id().clone(), keys);
+        let release = Arc::new(Release::new(vec![ending]));
+        for (at, acted) in self.acted.iter().enumerate() {
+            let is_left = move |acted: &Acted| if only_fresh { acted.fresh } else { acted.perhaps };
+            if acted.get().is_some_and(|acted| !is_left(acted)) {
+                continue;
+            }
+            let (quorum, release, acted) =
+                (Arc::clone(&self.quorum), Arc::clone(&release), Arc::clone(acted));
+            let mut turn = self.lease.take(at);
+            self.quorum.spawn(async move {
+                // Without an answer nobody knows what is fresh.
+                if !only_fresh {
+                    let soon = quorum.clock.now().saturating_add(quorum.limits.of_term(None));
+                    let answered = quorum.within(soon, turn.ready()).await;
+                    if acted.get().is_none_or(is_left) {
+                        quorum.release_surely(at, &release, quorum.release_until()).await;
+                    }
+                    if answered {
+                        return;
+                    }
+                }
+                turn.ready().await;
+                if acted.get().is_some_and(is_left) {
+                    quorum.release_surely(at, &release, quorum.release_until()).await;
+                }
+            });
+        }
+    }
+}
+
+impl Inner {
+    fn release_until(&self) -> Duration {
+        self.clock.now().saturating_add(self.limits.release)
+    }
+}
+
+fn outcome(acquired: &Acquired) -> NodeOutcome {
+    match acquired {
+        Acquired::Granted(_) => NodeOutcome::Granted,
+        Acquired::Refused(_) => NodeOutcome::Refused,
+    }
+}

@@ -1,0 +1,129 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use leasehold_core::tally::{self, majority};
+use leasehold_core::{Effect, Error, ErrorKind, Health, Result, Store};
+
+use crate::node::Node;
+use crate::store::{Inner, NAME};
+
+impl Inner {
+    /// Looks at every node; a minority may be down.
+    pub(crate) async fn check(self: &Arc<Self>) -> Result<Health> {
+        let round = self.ask_all("check", |node| async move { node.store.check().await }).await;
+        let reports = round.reports(|_| Vec::new());
+        let refuse = |message: String| {
+            Err(Error::incompatible(message)
+                .with_nodes(reports.clone())
+                .with_context(NAME, "check"))
+        };
+        let (mut found, mut hazards) = (Vec::new(), self.shape());
+        for (node, answer) in self.nodes.iter().zip(round.answers.iter().flatten()) {
+            match answer {
+                Ok(health) => found.push((node, health)),
+                Err(error) if error.kind() == ErrorKind::Incompatible => {
+                    return refuse(format!("the node {:?}: {error}", node.name));
+                }
+                Err(error) => hazards.push(format!(
+                    "the node {:?} did not answer ({error}): the quorum survives that many failures less",
+                    node.name
+                )),
+            }
+        }
+        if found.len() < majority(self.nodes.len()) {
+            return Err(round.failure(Effect::None, reports));
+        }
+        if let Some(fault) = self.fault(&found) {
+            return refuse(fault);
+        }
+        let each = || found.iter().map(|(_, health)| health);
+        for (node, health) in &found {
+            hazards
+                .extend(health.hazards.iter().map(|hazard| format!("{:?}: {hazard}", node.name)));
+        }
+        let mut health =
+            Health::new(tally::level(each().map(|health| health.level), self.can.tokens));
+        health.hazards = hazards;
+        health.schema = each().map(|health| health.schema).min().flatten();
+        health.clock_difference_us = each()
+            .filter_map(|health| health.clock_difference_us)
+            .max_by_key(|by| by.unsigned_abs());
+        health.durable = each().all(|health| health.durable);
+        health.quarantine = each().map(|health| health.quarantine).min().unwrap_or_default();
+        let mut identities: Vec<_> =
+            each().filter_map(|health| health.identity.as_deref()).collect();
+        identities.sort_unstable();
+        health.identity = (identities.len() == self.nodes.len())
+            .then(|| format!("quorum of {}", identities.join(", ")));
+        Ok(health)
+    }
+
+    /// Makes on every node what it needs.
+    pub(crate) async fn prepare(self: &Arc<Self>) -> Result<()> {
+        let round = self.ask_all("prepare", |node| async move { node.store.prepare().await }).await;
+        let Some(error) = round.answers.iter().flatten().find_map(|answer| answer.as_ref().err())
+        else {
+            return Ok(());
+        };
+        // A node without its tables would be down for good, so all of them count here.
+        let kind = tally::lasting_failure(&round.answers);
+        let kind = kind.or((!error.is_retryable()).then(|| error.kind()));
+        let reports = round.reports(|_| Vec::new());
+        Err(crate::round::failure("prepare", kind, Effect::Unknown, reports))
+    }
+
+    /// Hazards that lie in the number of nodes.
+    fn shape(&self) -> Vec<String> {
+        let count = self.nodes.len();
+        let survives = count - majority(count);
+        let mut hazards = Vec::new();
+        if count % 2 == 0 {
+            hazards.push(format!(
+                "{count} nodes survive the failure of {survives}, as {} would; use an odd number",
+                count - 1
+            ));
+        }
+        if count < 3 {
+            hazards.push(format!("{count} node(s) survive no failure; use at least 3"));
+        }
+        hazards
+    }
+
+    /// What makes one of these nodes unfit, if anything does.
+    fn fault(&self, found: &[(&Node, &Health)]) -> Option<String> {
+        let mut servers = HashMap::new();
+        for (node, health) in found {
+            let name = &node.name;
+            if let Some(identity) = &health.identity {
+                if let Some(other) = servers.insert(identity, name) {
+                    return Some(format!(
+                        "the nodes {other:?} and {name:?} are one server ({identity}), which would count \
+                         twice; name different servers"
+                    ));
+                }
+            }
+            if health.fails_over {
+                return Some(format!(
+                    "the node {name:?} can fail over to a replica that lacks its last writes, and forget \
+                     leases; name single servers"
+                ));
+            }
+            let max_ttl = self.limits.max_ttl;
+            if !health.durable && health.quarantine < max_ttl {
+                return Some(format!(
+                    "the node {name:?} may forget leases when it restarts, and would then grant at once; \
+                     make its writes durable, or set its option quarantine to at least {max_ttl:?} \
+                     (max_ttl; it is {:?})",
+                    health.quarantine
+                ));
+            }
+            if self.can.tokens && !health.durable {
+                return Some(format!(
+                    "the node {name:?} may forget tokens when it restarts, and the option fenced needs \
+                     durable writes on every node"
+                ));
+            }
+        }
+        None
+    }
+}

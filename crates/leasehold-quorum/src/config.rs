@@ -1,0 +1,194 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{AnyStore, Clock, Error, Result, Store, Ttl};
+use leasehold_driver::SystemClock;
+
+use crate::QuorumStore;
+use crate::node::Node;
+
+/// Which nodes a quorum has, and how they are used.
+#[derive(Clone)]
+pub struct QuorumConfig {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) limits: Limits,
+    pub(crate) fenced: bool,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// Durations that bound what a quorum does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// The longest term.
+    pub(crate) max_ttl: Duration,
+    /// How long one node is waited for, if it was set.
+    pub(crate) node: Option<Duration>,
+    /// For how long a failed acquire is taken back.
+    pub(crate) release: Duration,
+}
+
+impl Limits {
+    /// The shortest time that a node is waited for.
+    const MIN_NODE: Duration = Duration::from_millis(10);
+    /// The longest, unless it was set.
+    const MAX_NODE: Duration = Duration::from_millis(500);
+
+    /// How long a node is waited for that was asked about a lease of this term.
+    pub(crate) fn of_term(&self, term: Option<Duration>) -> Duration {
+        let usual = term.map_or(Self::MAX_NODE, |term| (term / 20).min(Self::MAX_NODE));
+        self.node.unwrap_or(usual).max(Self::MIN_NODE)
+    }
+}
+
+impl QuorumConfig {
+    /// The longest term, unless said otherwise: 60 s.
+    pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
+    /// For how long a failed acquire is taken back, unless said otherwise: 5 s.
+    pub const DEFAULT_RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+    /// A quorum without a node.
+    pub fn new() -> Self {
+        let limits = Limits {
+            max_ttl: Self::DEFAULT_MAX_TTL,
+            node: None,
+            release: Self::DEFAULT_RELEASE_LIMIT,
+        };
+        Self { nodes: Vec::new(), limits, fenced: false, clock: Arc::new(SystemClock::new()) }
+    }
+
+    /// Adds a node under a name of its own, which errors and reports show: no password may stand in it.
+    #[must_use]
+    pub fn node(mut self, name: impl Into<String>, store: impl Store) -> Self {
+        self.nodes.push(Node { name: name.into(), store: AnyStore::new(store) });
+        self
+    }
+
+    /// Sets the longest term: for so long a node that may have forgotten leases must grant nothing after its
+    /// start. 60 s by default.
+    #[must_use]
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.limits.max_ttl = max_ttl;
+        self
+    }
+
+    /// Sets how long one node is waited for, at least 10 ms. By default the smaller of 5 % of the term and
+    /// 500 ms, and 500 ms for what has no term.
+    #[must_use]
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.node = Some(timeout);
+        self
+    }
+
+    /// Sets for how long a failed acquire is taken back in the background on nodes that do not answer: 5 s by
+    /// default. What is left ends with its term.
+    #[must_use]
+    pub fn release_limit(mut self, limit: Duration) -> Self {
+        self.limits.release = limit;
+        self
+    }
+
+    /// Sets whether grants have fencing tokens. It costs a second exchange where the nodes' own tokens
+    /// differ, and every node must report durable writes.
+    #[must_use]
+    pub fn fenced(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
+    }
+
+    /// Sets the clock of the time limits, for tests that do not sleep.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes the store. Nothing is sent; [`check`](Store::check) looks at the nodes.
+    ///
+    /// # Errors
+    /// `InvalidInput` without a node, for two nodes of one name, and for a limit out of range; `Unsupported` if
+    /// tokens are asked for and a node has none.
+    pub fn open(self) -> Result<QuorumStore> {
+        self.validate().map_err(|error| error.with_context(crate::store::NAME, "open"))?;
+        Ok(QuorumStore::start(self))
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.nodes.is_empty() {
+            return Err(Error::invalid_input(
+                "a quorum without a node was asked for; name at least one, and best an odd number from 3 on",
+            ));
+        }
+        let mut names = HashSet::new();
+        if let Some(node) = self.nodes.iter().find(|node| !names.insert(&node.name)) {
+            return Err(Error::invalid_input(format!(
+                "the node {:?} is named twice; a store that counts twice is no majority",
+                node.name
+            )));
+        }
+        let Limits { max_ttl, node, release } = self.limits;
+        if !(Ttl::MIN..=Ttl::MAX).contains(&max_ttl) {
+            return Err(Error::invalid_input(format!(
+                "max_ttl is {max_ttl:?}; it must be 10 ms to 10 years (3650 days)"
+            )));
+        }
+        if let Some(node) = node.filter(|node| *node < Limits::MIN_NODE) {
+            return Err(Error::invalid_input(format!(
+                "node_timeout is {node:?}; it must be at least {:?}",
+                Limits::MIN_NODE
+            )));
+        }
+        if release < Limits::MIN_NODE {
+            return Err(Error::invalid_input(format!(
+                "release_limit is {release:?}; it must be at least {:?}",
+                Limits::MIN_NODE
+            )));
+        }
+        match self.nodes.iter().find(|node| self.fenced && !node.store.capabilities().tokens) {
+            None => Ok(()),
+            Some(node) => Err(Error::unsupported(format!(
+                "a fenced quorum was asked for, but the node {:?} has no fencing tokens",
+                node.name
+            ))),
+        }
+    }
+}
+
+impl Default for QuorumConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for QuorumConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumConfig")
+            .field("nodes", &self.nodes)
+            .field("limits", &self.limits)
+            .field("fenced", &self.fenced)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_waited_for_a_twentieth_of_the_term_within_bounds() {
+        let mut limits = QuorumConfig::new().limits;
+        let ms = Duration::from_millis;
+        for (term, limit) in [
+            (Some(ms(30_000)), 500),
+            (Some(ms(10_000)), 500),
+            (Some(ms(2_000)), 100),
+            (Some(ms(100)), 10),
+            (None, 500),
+        ] {
+            assert_eq!(limits.of_term(term), ms(limit), "{term:?}");
+        }
+        limits.node = Some(ms(70));
+        assert_eq!((limits.of_term(Some(ms(100))), limits.of_term(None)), (ms(70), ms(70)));
+    }
+}

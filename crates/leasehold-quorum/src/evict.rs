@@ -1,0 +1,99 @@
+use std::sync::Arc;
+
+use leasehold_core::tally::majority;
+use leasehold_core::{
+    Effect, Error, Evict, Evicted, Eviction, NodeReport, Reason, Result, Store, Target,
+};
+
+use crate::round::Round;
+use crate::store::{Inner, NAME};
+
+impl Inner {
+    /// Removes on every node what has expired there, the limit being each node's own, or exactly what is named.
+    pub(crate) async fn evict(self: &Arc<Self>, request: &Evict) -> Result<Evicted> {
+        match request.what() {
+            Eviction::Expired(_) => {
+                let round = self.evict_once(request.clone()).await?;
+                let mut evicted = Evicted::new(Vec::new(), 0, false);
+                for one in round.answers.iter().flatten().flatten() {
+                    merge(&mut evicted.removed, &one.removed, self.can.tokens);
+                    evicted.forgotten = evicted.forgotten.max(one.forgotten);
+                    evicted.more |= one.more;
+                }
+                evicted.nodes = reports(&round);
+                Ok(evicted)
+            }
+            Eviction::Exactly { targets, reason } => {
+                let named = &targets[..targets.len().min(request.limit())];
+                let mut evicted = self.evict_exactly(named, reason.clone()).await?;
+                evicted.more = named.len() < targets.len();
+                Ok(evicted)
+            }
+        }
+    }
+
+    /// Goes round until one round finds each lease on fewer than a majority: a renewal that a majority
+    /// answered before may have put it back meanwhile, and would find a majority again.
+    async fn evict_exactly(
+        self: &Arc<Self>,
+        named: &[Target],
+        reason: Option<Reason>,
+    ) -> Result<Evicted> {
+        let request = Evict::exactly(named.to_vec(), reason);
+        let until = self.clock.now().saturating_add(self.limits.release);
+        let mut evicted = Evicted::new(Vec::new(), 0, false);
+        loop {
+            let round = self.evict_once(request.clone()).await?;
+            let removed = || round.answers.iter().flatten().flatten().map(|one| &one.removed);
+            removed().for_each(|removed| merge(&mut evicted.removed, removed, self.can.tokens));
+            let found = |target: &Target| {
+                let is_it = |other: &Target| other.key == target.key && other.id == target.id;
+                removed().filter(|removed| removed.iter().any(is_it)).count()
+            };
+            evicted.nodes = reports(&round);
+            if named.iter().all(|target| found(target) < majority(self.nodes.len())) {
+                return Ok(evicted);
+            }
+            if self.clock.now() >= until {
+                let message = format!(
+                    "the lease was put back by its holder's renewals for {:?}; try again",
+                    self.limits.release
+                );
+                return Err(Error::unavailable(Effect::Unknown, message)
+                    .with_nodes(evicted.nodes)
+                    .with_context(NAME, "evict"));
+            }
+        }
+    }
+
+    /// One request to every node, of which a majority must answer.
+    async fn evict_once(self: &Arc<Self>, request: Evict) -> Result<Round<Evicted>> {
+        let request = Arc::new(request);
+        let round = self
+            .ask_all("evict", |node| {
+                let request = Arc::clone(&request);
+                async move { node.store.evict(&request).await }
+            })
+            .await;
+        if round.answered() < majority(self.nodes.len()) {
+            return Err(round.failure(Effect::Unknown, reports(&round)));
+        }
+        Ok(round)
+    }
+}
+
+fn reports(round: &Round<Evicted>) -> Vec<NodeReport> {
+    round.reports(|_| Vec::new())
+}
+
+/// Adds what another node removed: each record once, whichever node had it.
+fn merge(removed: &mut Vec<Target>, more: &[Target], tokens: bool) {
+    for target in more {
+        if removed.iter().any(|known| known.key == target.key && known.id == target.id) {
+            continue;
+        }
+        let mut target = target.clone();
+        target.token = target.token.filter(|_| tokens);
+        removed.push(target);
+    }
+}

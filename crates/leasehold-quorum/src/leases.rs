@@ -1,0 +1,84 @@
+use leasehold_core::tally::{Answer, Decision, lasting_failure, majority};
+use leasehold_core::{Effect, Error, NodeOutcome, NodeReport, Result};
+
+use crate::round::{Round, failure};
+
+/// A node's answers, one for each lease of the request.
+pub(crate) type Each<L> = Vec<Result<L>>;
+
+impl<L: Clone> Round<Each<L>> {
+    /// Decides each of `count` leases; ends when all are decided.
+    ///
+    /// # Cancel safety
+    /// As [`decide`](Round::decide).
+    pub(crate) async fn decide_each(
+        &mut self,
+        count: usize,
+        decide: fn(&[Answer<L>]) -> Decision<L>,
+    ) -> Vec<Decision<L>> {
+        let all = |answers: &[Answer<Each<L>>]| -> Vec<Decision<L>> {
+            (0..count).map(|lease| decide(&of_lease(answers, lease))).collect()
+        };
+        let is_open = |decision: &Decision<L>| matches!(decision, Decision::Open);
+        let decided = |answers: &[_]| Some(all(answers)).filter(|each| !each.iter().any(is_open));
+        match self.decide(decided).await {
+            Some(decisions) => decisions,
+            None => all(&self.answers),
+        }
+    }
+
+    /// What is said of each lease, and what each node said. The request fails as a whole only if it found no
+    /// majority of nodes and that is true of every lease.
+    pub(crate) fn conclude(
+        &self,
+        decisions: Vec<Decision<L>>,
+        outcome: fn(&L) -> NodeOutcome,
+        failed: fn(Error) -> L,
+    ) -> Result<(Vec<L>, Vec<NodeReport>)> {
+        let nodes = self.reports(|leases| {
+            let of_one = |lease: &Result<L>| match lease {
+                Ok(lease) => outcome(lease),
+                Err(error) => NodeOutcome::Failed(error.clone()),
+            };
+            leases.iter().map(of_one).collect()
+        });
+        let is_made = |decision: &_| matches!(decision, Decision::Made(_));
+        if self.answered() < majority(self.answers.len()) && !decisions.iter().any(is_made) {
+            return Err(self.failure(Effect::Unknown, nodes));
+        }
+        let leases = decisions.into_iter().enumerate().map(|(lease, decision)| match decision {
+            Decision::Made(made) => made,
+            Decision::Open | Decision::Undecided => {
+                let answers = of_lease(&self.answers, lease);
+                let kind = lasting_failure(&answers);
+                let nodes = nodes.iter().cloned().map(|report| {
+                    let of_lease = report.leases.iter().skip(lease).take(1).cloned().collect();
+                    report.with_leases(of_lease)
+                });
+                failed(failure(self.operation(), kind, effect(&answers), nodes.collect()))
+            }
+        });
+        Ok((leases.collect(), nodes))
+    }
+}
+
+fn of_lease<L: Clone>(answers: &[Answer<Each<L>>], lease: usize) -> Vec<Answer<L>> {
+    let of_node = |answer: &Answer<Each<L>>| {
+        Some(match answer.as_ref()? {
+            Ok(leases) => leases.get(lease).cloned().unwrap_or_else(|| {
+                Err(Error::unexpected("it did not answer for every lease it was asked about"))
+            }),
+            Err(error) => Err(error.clone()),
+        })
+    };
+    answers.iter().map(of_node).collect()
+}
+
+/// What every node failed to do without an effect was not done.
+fn effect<L>(answers: &[Answer<L>]) -> Effect {
+    let is_none = |answer: &Answer<L>| match answer {
+        Some(Err(error)) => error.effect() == Effect::None,
+        _ => false,
+    };
+    if answers.iter().all(is_none) { Effect::None } else { Effect::Unknown }
+}

@@ -1,0 +1,46 @@
+//! Leasehold's store made of several independent stores: a majority of them decides (Redlock, over any store).
+//!
+//! A quorum of N nodes works while a majority of them does, and no single node can let a second holder in.
+//! What it guarantees, and what it assumes of its nodes: `docs/stores/quorum.md`.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_local::LocalStore;
+//! use leasehold_quorum::QuorumConfig;
+//! use std::time::Duration;
+//!
+//! let quorum = QuorumConfig::new()
+//!     .node("a", LocalStore::new())
+//!     .node("b", LocalStore::new())
+//!     .node("c", LocalStore::new())
+//!     .open()?;
+//! let claims = Claims::one(Key::new("job")?, Mode::Exclusive);
+//! let request = Acquire::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(30))?);
+//! match quorum.acquire(&request).await? {
+//!     Acquired::Granted(granted) => println!("granted by {} nodes", granted.nodes().len()),
+//!     Acquired::Refused(refused) => println!("refused: {:?}", refused.why),
+//! }
+//! # Ok(()) }
+//! ```
+
+mod acquire;
+mod check;
+mod config;
+mod evict;
+mod late;
+mod leases;
+mod list;
+mod node;
+mod release;
+mod renew;
+mod round;
+mod store;
+mod turns;
+mod url;
+mod wakeups;
+
+pub use config::QuorumConfig;
+pub use late::OpenNode;
+pub use store::QuorumStore;
+pub use url::QuorumUrl;

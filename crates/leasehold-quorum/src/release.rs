@@ -1,0 +1,80 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::{join, join_all};
+use leasehold_core::tally;
+use leasehold_core::{LeaseId, LeaseReleased, NodeOutcome, Release, Released, Result, Store};
+
+use crate::leases::Each;
+use crate::round::{Reporter, Round};
+use crate::store::Inner;
+use crate::turns::Turn;
+
+impl Inner {
+    /// Ends leases on every node, behind whatever put them there.
+    pub(crate) async fn release(self: &Arc<Self>, request: &Release) -> Result<Released> {
+        // A request may name one lease several times, and would wait for itself.
+        let leases: HashMap<_, _> = request
+            .leases()
+            .iter()
+            .map(|ending| (ending.id().clone(), self.turns.of(ending.id())))
+            .collect();
+        leases.values().for_each(|lease| lease.end());
+        let request = Arc::new(request.clone());
+        let mut round = Round::new(self, "release", self.limits.of_term(None));
+        for at in 0..self.nodes.len() {
+            let turns = leases.iter().map(|(id, lease)| (id.clone(), lease.take(at))).collect();
+            let (quorum, request, reporter) =
+                (Arc::clone(self), Arc::clone(&request), round.reporter(at));
+            self.spawn(async move { quorum.release_on(at, &request, turns, reporter).await });
+        }
+        drop(leases);
+        let decisions = round.decide_each(request.leases().len(), tally::release).await;
+        let (leases, nodes) = round.conclude(decisions, outcome, LeaseReleased::Failed)?;
+        let mut released = Released::new(leases);
+        released.nodes = nodes;
+        Ok(released)
+    }
+
+    /// Releases on one node. A lease whose acquire is not answered soon is released all the same, and once
+    /// more when that answer has come.
+    async fn release_on(
+        self: &Arc<Self>,
+        node: usize,
+        request: &Release,
+        mut turns: Vec<(LeaseId, Turn)>,
+        reporter: Reporter<Each<LeaseReleased>>,
+    ) {
+        let soon = self.clock.now().saturating_add(self.limits.of_term(None) / 2);
+        let ready = join_all(turns.iter_mut().map(|(_, turn)| turn.ready()));
+        let all_ready = self.within(soon, async { ready.await.truncate(0) }).await;
+        let first = async {
+            let released = self.nodes[node].store.release(request).await;
+            let each = |lease| match lease {
+                LeaseReleased::Failed(error) => Err(error),
+                released => Ok(released),
+            };
+            reporter.tell(released.map(|all| all.leases.into_iter().map(each).collect()));
+        };
+        if all_ready {
+            return first.await;
+        }
+        let late = turns.into_iter().map(|(id, mut turn)| async move {
+            turn.ready().await;
+            let of_id = request.leases().iter().filter(|ending| *ending.id() == id).cloned();
+            let until = self.clock.now().saturating_add(self.limits.release);
+            self.release_surely(node, &Release::new(of_id.collect()), until).await;
+        });
+        join(first, join_all(late)).await;
+    }
+}
+
+fn outcome(released: &LeaseReleased) -> NodeOutcome {
+    match released {
+        LeaseReleased::Released => NodeOutcome::Released,
+        LeaseReleased::Kept(_) => NodeOutcome::Kept,
+        LeaseReleased::Expired => NodeOutcome::Expired,
+        LeaseReleased::NotHeld => NodeOutcome::NotHeld,
+        LeaseReleased::Failed(error) => NodeOutcome::Failed(error.clone()),
+    }
+}

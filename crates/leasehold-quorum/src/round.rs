@@ -1,0 +1,177 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::tally::{Answer, lasting_failure};
+use leasehold_core::{Effect, Error, ErrorKind, NodeOutcome, NodeReport, Result};
+use tokio::sync::mpsc;
+
+use crate::store::{Inner, NAME};
+
+/// One request to all nodes at once, and what they have answered.
+pub(crate) struct Round<T> {
+    quorum: Arc<Inner>,
+    operation: &'static str,
+    /// When the nodes' time is over, and how long that is.
+    until: Duration,
+    limit: Duration,
+    pub(crate) answers: Vec<Answer<T>>,
+    replies: mpsc::UnboundedReceiver<(usize, Result<T>)>,
+    sender: mpsc::UnboundedSender<(usize, Result<T>)>,
+}
+
+/// Tells the round what its node answered; the round may be over.
+pub(crate) struct Reporter<T> {
+    node: usize,
+    sender: Option<mpsc::UnboundedSender<(usize, Result<T>)>>,
+}
+
+impl<T> Reporter<T> {
+    pub(crate) fn tell(mut self, answer: Result<T>) {
+        if let Some(sender) = self.sender.take() {
+            // Nobody listens any more once the quorum has answered.
+            sender.send((self.node, answer)).unwrap_or_default();
+        }
+    }
+}
+
+impl<T> Drop for Reporter<T> {
+    fn drop(&mut self) {
+        if let Some(sender) = self.sender.take() {
+            let error = Error::unexpected("its store panicked, or its runtime ended")
+                .with_effect(Effect::Unknown);
+            sender.send((self.node, Err(error))).unwrap_or_default();
+        }
+    }
+}
+
+impl<T> Round<T> {
+    pub(crate) fn new(quorum: &Arc<Inner>, operation: &'static str, limit: Duration) -> Self {
+        let (sender, replies) = mpsc::unbounded_channel();
+        Self {
+            quorum: Arc::clone(quorum),
+            operation,
+            until: quorum.clock.now().saturating_add(limit),
+            limit,
+            answers: quorum.nodes.iter().map(|_| None).collect(),
+            replies,
+            sender,
+        }
+    }
+
+    pub(crate) fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    pub(crate) fn until(&self) -> Duration {
+        self.until
+    }
+
+    pub(crate) fn reporter(&self, node: usize) -> Reporter<T> {
+        Reporter { node, sender: Some(self.sender.clone()) }
+    }
+
+    /// Ends when `decide` does, which is asked after every answer. When the nodes' time is over, those that
+    /// have not answered count as failed, and it is asked a last time.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the nodes' requests go on.
+    pub(crate) async fn decide<D>(
+        &mut self,
+        mut decide: impl FnMut(&[Answer<T>]) -> Option<D>,
+    ) -> Option<D> {
+        let over = self.quorum.clock.sleep_until(self.until);
+        tokio::pin!(over);
+        loop {
+            let decided = decide(&self.answers);
+            if decided.is_some() || self.answers.iter().all(Option::is_some) {
+                return decided;
+            }
+            tokio::select! {
+                biased;
+                Some((node, answer)) = self.replies.recv() => self.answers[node] = Some(answer),
+                () = &mut over => {
+                    for answer in self.answers.iter_mut().filter(|answer| answer.is_none()) {
+                        let message = format!("no reply within {:?}", self.limit);
+                        *answer = Some(Err(Error::unavailable(Effect::Unknown, message)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for all nodes, as long as their time is not over.
+    ///
+    /// # Cancel safety
+    /// As [`decide`](Round::decide).
+    pub(crate) async fn all(&mut self) {
+        self.decide(|_| None::<()>).await;
+    }
+
+    /// How many nodes answered.
+    pub(crate) fn answered(&self) -> usize {
+        self.answers.iter().flatten().filter(|answer| answer.is_ok()).count()
+    }
+
+    /// What each node said, so far.
+    pub(crate) fn reports(&self, outcomes: impl Fn(&T) -> Vec<NodeOutcome>) -> Vec<NodeReport> {
+        let nodes = self.quorum.nodes.iter().zip(&self.answers);
+        nodes
+            .map(|(node, answer)| match answer {
+                None => node.report(),
+                Some(Ok(reply)) => node.report().with_leases(outcomes(reply)),
+                Some(Err(error)) => NodeReport::failed(node.name.as_str(), error.clone()),
+            })
+            .collect()
+    }
+
+    /// The failure of the request as a whole: of the kind that keeps a majority from ever agreeing, else
+    /// `Unavailable`.
+    pub(crate) fn failure(&self, effect: Effect, reports: Vec<NodeReport>) -> Error {
+        failure(self.operation, lasting_failure(&self.answers), effect, reports)
+    }
+}
+
+/// A failure that names what each node said. Only acquires, renewals and releases end before all nodes have
+/// answered.
+pub(crate) fn failure(
+    operation: &'static str,
+    kind: Option<ErrorKind>,
+    effect: Effect,
+    reports: Vec<NodeReport>,
+) -> Error {
+    let (fault, silent) = match operation {
+        "acquire" | "renew" | "release" => ("no majority agreed", "no answer yet"),
+        "prepare" => ("not every node is ready", "ready"),
+        _ => ("no majority answered", "answered"),
+    };
+    let mut said: Vec<_> = reports
+        .iter()
+        .map(|report| match (&report.error, &report.leases[..]) {
+            (Some(error), _) => format!("{}: {error}", report.node),
+            (None, []) => format!("{}: {silent}", report.node),
+            (None, [one]) => format!("{}: {}", report.node, name(one)),
+            (None, _) => format!("{}: answered", report.node),
+        })
+        .collect();
+    said.sort_unstable();
+    let message = format!("of {} nodes {fault} ({})", reports.len(), said.join("; "));
+    let error = match kind {
+        Some(ErrorKind::InvalidInput) => Error::invalid_input(message),
+        Some(ErrorKind::Unsupported) => Error::unsupported(message),
+        Some(ErrorKind::Denied) => Error::denied(message),
+        Some(ErrorKind::Incompatible) => Error::incompatible(message),
+        Some(ErrorKind::Corrupt) => Error::corrupt(message),
+        Some(_) => Error::unexpected(message),
+        None => Error::unavailable(effect, message),
+    };
+    let is_refused = matches!(kind, Some(ErrorKind::InvalidInput | ErrorKind::Unsupported));
+    let effect = if is_refused { Effect::None } else { effect };
+    error.with_effect(effect).with_nodes(reports).with_context(NAME, operation)
+}
+
+fn name(outcome: &NodeOutcome) -> String {
+    match outcome {
+        NodeOutcome::Failed(error) => error.to_string(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}

@@ -1,0 +1,254 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::tally::majority;
+use leasehold_core::term::Drift;
+use leasehold_core::{Effect, Error, NodeReport, Result, Store};
+use leasehold_driver::StoreUrl;
+
+use crate::late::{Late, OpenNode, open_all, open_ones};
+use crate::round::failure;
+use crate::store::NAME;
+use crate::{QuorumConfig, QuorumStore};
+
+/// A quorum's URL, taken apart: `quorum:?node=URL&node=URL…`, each node's URL percent-encoded.
+///
+/// Options: `max_ttl`, `node_timeout` (durations such as `60s` or `50ms`), `fenced` (`1` or `0`), and `drift`
+/// (a fraction such as `0.02`), which is what the holder takes off its terms.
+///
+/// ```
+/// use leasehold_quorum::QuorumUrl;
+///
+/// let url = QuorumUrl::parse("quorum:?node=sqlite:a.db&node=sqlite:b.db&node=sqlite:c.db&fenced=1")?;
+/// assert_eq!(url.nodes(), ["sqlite:a.db", "sqlite:b.db", "sqlite:c.db"]);
+/// assert!(QuorumUrl::parse("quorum:?node=sqlite:a.db&node=sqlite:a.db").is_err());
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct QuorumUrl {
+    nodes: Vec<String>,
+    config: QuorumConfig,
+    drift: Option<Drift>,
+}
+
+impl QuorumUrl {
+    /// Takes `url` apart.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another scheme, no node, a node twice, a quorum as a node, an unknown option or a
+    /// wrong value.
+    pub fn parse(url: &str) -> Result<Self> {
+        let mut url = StoreUrl::parse(url)?;
+        if url.scheme() != NAME {
+            return Err(Error::invalid_input(format!(
+                "the store URL begins with {}:, but a quorum's begin with {NAME}:",
+                url.scheme()
+            )));
+        }
+        if !url.rest().is_empty() {
+            return Err(Error::invalid_input(
+                "nothing may stand between quorum: and the ?; write quorum:?node=URL&node=URL&node=URL, \
+                 each URL percent-encoded",
+            ));
+        }
+        let nodes = url.take_all("node");
+        check_nodes(&nodes)?;
+        let mut config = QuorumConfig::new();
+        if let Some(max_ttl) = url.take_duration("max_ttl")? {
+            config = config.max_ttl(max_ttl);
+        }
+        if let Some(timeout) = url.take_duration("node_timeout")? {
+            config = config.node_timeout(timeout);
+        }
+        config = config.fenced(match url.take("fenced").as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => {
+                return Err(Error::invalid_input(format!(
+                    "the option fenced of the quorum URL is {other:?}; it must be 1 or 0"
+                )));
+            }
+        });
+        let drift = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
+        url.finish(&["node", "max_ttl", "node_timeout", "fenced", "drift"])?;
+        Ok(Self { nodes, config, drift })
+    }
+
+    /// The URLs of the nodes.
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// What the holder is to take off its terms, if the URL says so.
+    pub fn drift(&self) -> Option<Drift> {
+        self.drift
+    }
+
+    /// Opens the nodes, all at once, and makes the store. `read` takes a node's URL apart.
+    ///
+    /// A node that cannot be opened is one that is down: later requests try again. A node that is not open
+    /// 500 ms (or `node_timeout`) after a majority is left for later too.
+    ///
+    /// # Errors
+    /// What `read` gives; `Unavailable`, with each node's error, if no majority can be opened; else as
+    /// [`QuorumConfig::open`].
+    ///
+    /// # Cancel safety
+    /// May be dropped.
+    pub async fn open(self, read: impl Fn(&str) -> Result<OpenNode>) -> Result<QuorumStore> {
+        let Self { nodes, mut config, .. } = self;
+        let names = names(&nodes);
+        let opens = nodes.iter().map(|url| read(url)).collect::<Result<Vec<_>>>()?;
+        let opened = open_all(&opens, &*config.clock, config.limits.of_term(None)).await;
+        let mut open = open_ones(&opened);
+        let like = open.next().map(Store::capabilities);
+        let count = usize::from(like.is_some()) + open.count();
+        let Some(like) = like.filter(|_| count >= majority(nodes.len())) else {
+            let reports = names.into_iter().zip(opened).map(|(name, answer)| match answer {
+                Some(Err(error)) => NodeReport::failed(name, error),
+                _ => NodeReport::new(name),
+            });
+            return Err(failure("open", None, Effect::None, reports.collect()));
+        };
+        for ((name, open), opened) in names.into_iter().zip(opens).zip(opened) {
+            config = match opened {
+                Some(Ok(store)) => config.node(name, store),
+                _ => {
+                    let late = Late::new(open, like, config.fenced);
+                    config.node(name, late)
+                }
+            };
+        }
+        config.open()
+    }
+}
+
+impl fmt::Debug for QuorumUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(names(&self.nodes)).finish()
+    }
+}
+
+fn check_nodes(nodes: &[String]) -> Result<()> {
+    if nodes.is_empty() {
+        return Err(Error::invalid_input(
+            "the quorum URL names no node; write quorum:?node=URL&node=URL&node=URL, each URL \
+             percent-encoded",
+        ));
+    }
+    let mut seen = HashSet::new();
+    if let Some(at) = nodes.iter().position(|node| !seen.insert(node)) {
+        return Err(Error::invalid_input(format!(
+            "the quorum URL names the node {:?} twice; a store that counts twice is no majority",
+            without_secrets(&nodes[at])
+        )));
+    }
+    if nodes.iter().any(|node| StoreUrl::parse(node).is_ok_and(|url| url.scheme() == NAME)) {
+        return Err(Error::invalid_input(
+            "a node of the quorum URL is itself a quorum; name the stores themselves",
+        ));
+    }
+    Ok(())
+}
+
+/// A fraction such as 0.02, in whole thousandths rounded up.
+fn parse_drift(text: &str) -> Result<Drift> {
+    let margin = Duration::from_millis(2);
+    let drift = text.parse::<f64>().ok().filter(|drift| (0.0..=0.5).contains(drift));
+    let permille = drift.and_then(|drift| {
+        (0..=500_u32).find(|permille| f64::from(*permille) >= drift * 1e3 - 1e-9)
+    });
+    match permille {
+        Some(permille) => Ok(Drift::new(permille, margin)),
+        None => Err(Error::invalid_input(format!(
+            "the option drift of the quorum URL is {text:?}; it must be a fraction from 0 to 0.5, for \
+             example 0.02"
+        ))),
+    }
+}
+
+/// A name for each node: its URL without what may hold a secret, and its number where that is not unique.
+fn names(nodes: &[String]) -> Vec<String> {
+    let bare: Vec<_> = nodes.iter().map(|node| without_secrets(node)).collect();
+    let is_unique = |name: &String| bare.iter().filter(|other| *other == name).count() == 1;
+    let number = |(at, name): (usize, &String)| {
+        if is_unique(name) { name.clone() } else { format!("{name} (node {})", at + 1) }
+    };
+    bare.iter().enumerate().map(number).collect()
+}
+
+/// A URL without options and without what stands before an `@`.
+fn without_secrets(url: &str) -> String {
+    let bare = url.split_once('?').map_or(url, |(bare, _)| bare);
+    match (bare.split_once(':'), bare.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+        _ => bare.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(url: &str) -> String {
+        QuorumUrl::parse(url).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_url_is_read_whole() {
+        let url = QuorumUrl::parse(
+            "quorum:?node=sqlite%3Aa.db%3Ftimeout%3D1s&max_ttl=30s&node=local:&drift=0.02&node_timeout=50ms",
+        )
+        .unwrap();
+        assert_eq!(url.nodes(), ["sqlite:a.db?timeout=1s", "local:"]);
+        assert_eq!(url.drift(), Some(Drift::new(20, Duration::from_millis(2))));
+        assert_eq!(url.config.limits.max_ttl, Duration::from_secs(30));
+        assert_eq!(url.config.limits.node, Some(Duration::from_millis(50)));
+        assert!(!url.config.fenced);
+    }
+
+    #[test]
+    fn drift_is_a_fraction_rounded_up_to_thousandths() {
+        for (text, permille) in [("0", 0), ("0.01", 10), ("0.0101", 11), ("0.07", 70), ("0.5", 500)]
+        {
+            assert_eq!(
+                parse_drift(text).unwrap(),
+                Drift::new(permille, Duration::from_millis(2)),
+                "{text}"
+            );
+        }
+        for bad in ["", "1%", "-0.1", "0.51", "NaN", "inf"] {
+            assert!(parse_drift(bad).unwrap_err().to_string().contains("0.02"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (url, says) in [
+            ("quorum:", "names no node"),
+            ("quorum:?max_ttl=5s", "names no node"),
+            ("quorum:a?node=local:", "nothing may stand"),
+            ("quorum:?node=local:&node=local:", "twice"),
+            ("quorum:?node=quorum%3A%3Fnode%3Dlocal%3A", "itself a quorum"),
+            ("quorum:?node=local:&fenced=yes", "1 or 0"),
+            ("quorum:?node=local:&ttl=1s", "\"ttl\""),
+            ("quorum:?node=local:&max_ttl=1", "max_ttl"),
+            ("sqlite:?node=local:", "begins with sqlite:"),
+        ] {
+            assert!(error(url).contains(says), "{url}: {}", error(url));
+        }
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let node = "redis://user:hunter2@host:6379/0?password=hunter3";
+        let encoded: String = node.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let twice = error(&format!("quorum:?node={encoded}&node={encoded}"));
+        assert!(twice.contains("redis://host:6379/0") && !twice.contains("hunter"), "{twice}");
+        let url = QuorumUrl::parse(&format!("quorum:?node={encoded}")).unwrap();
+        assert!(!format!("{url:?}").contains("hunter"), "{url:?}");
+        let nodes = ["sqlite:a?prefix=x", "sqlite:a?prefix=y"].map(str::to_owned);
+        assert_eq!(names(&nodes), ["sqlite:a (node 1)", "sqlite:a (node 2)"]);
+    }
+}

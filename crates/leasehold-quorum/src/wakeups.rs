@@ -1,0 +1,55 @@
+use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::{self, SelectAll, Stream, StreamExt};
+use leasehold_core::tally::majority;
+use leasehold_core::{Effect, Key, Result, Store, Wakeups};
+
+use crate::store::Inner;
+
+type Hints = Pin<Box<dyn Stream<Item = (usize, Key)> + Send>>;
+
+impl Inner {
+    /// Hints from all nodes; a waiter is woken when a majority may be free.
+    ///
+    /// One node's hint is not enough: a waiter that was granted by a free minority and refused by the rest
+    /// takes its part back, which is a hint to everybody, itself included, and would try again for ever.
+    pub(crate) async fn subscribe(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
+        if !self.can.push {
+            return Ok(Wakeups::none());
+        }
+        let keys: Arc<[Key]> = keys.into();
+        let round = self
+            .ask_all("subscribe", |node| {
+                let keys = Arc::clone(&keys);
+                async move { node.store.subscribe(&keys).await }
+            })
+            .await;
+        if round.answered() == 0 {
+            return Err(round.failure(Effect::None, round.reports(|_| Vec::new())));
+        }
+        // A node that cannot tell is taken to be free.
+        let needed =
+            majority(self.nodes.len()).saturating_sub(self.nodes.len() - round.answered()).max(1);
+        let open = round.answers.into_iter().enumerate().filter_map(|(node, answer)| {
+            let wakeups = answer?.ok()?;
+            Some(Box::pin(stream::unfold(wakeups, move |mut wakeups| async move {
+                Some(((node, wakeups.next().await), wakeups))
+            })) as Hints)
+        });
+        let hints: SelectAll<Hints> = open.collect();
+        let heard: HashMap<Key, HashSet<usize>> = HashMap::new();
+        Ok(Wakeups::new(stream::unfold((hints, heard), move |(mut hints, mut heard)| async move {
+            loop {
+                let (node, key) = hints.next().await?;
+                let nodes = heard.entry(key.clone()).or_default();
+                nodes.insert(node);
+                if nodes.len() >= needed {
+                    nodes.clear();
+                    return Some((key, (hints, heard)));
+                }
+            }
+        })))
+    }
+}

@@ -1,0 +1,203 @@
+//! What a client does when the quorum has answered.
+
+use leasehold_core::tally::{self, Answer as NodeAnswer};
+use leasehold_core::{Acquired, FencingToken, Granted, LeaseReleased, LeaseRenewed, Remaining};
+
+use crate::answers::{finite, made};
+use crate::client::{Asking, Phase};
+use crate::leasing::Leasing;
+use crate::node::{Asked, Request, Then};
+use crate::promises::{Event, Promise};
+use crate::rules::Fault;
+use crate::world::{Nodes, World};
+
+/// What a quorum says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Acquired(Vec<NodeAnswer<Acquired>>, Acquired),
+    Renewed(LeaseRenewed),
+    Released(LeaseReleased),
+}
+
+impl Leasing {
+    /// What the quorum says to the client's request, as far as the answers tell that it has read;
+    /// with `last`, as if the others had failed. `None` while it waits for more.
+    pub(crate) fn said(
+        &self,
+        world: &World,
+        client: usize,
+        read: Nodes,
+        last: bool,
+    ) -> Option<Said> {
+        let of = &world.clients[client];
+        match of.phase {
+            Phase::Acquiring { .. } | Phase::Holding { asking: Asking::Again { .. }, .. } => {
+                let answers = world.acquired(client, read, last);
+                let again = FencingToken::new(of.token.into()).ok();
+                self.acquired(&answers, again).map(|said| Said::Acquired(answers, said))
+            }
+            Phase::WritingBack { .. }
+            | Phase::Adopting { .. }
+            | Phase::Holding { asking: Asking::Renewal { .. }, .. } => {
+                made(tally::renew(&world.renewed(client, read, last))).map(Said::Renewed)
+            }
+            Phase::Releasing => {
+                made(tally::release(&world.released(client, read, last))).map(Said::Released)
+            }
+            Phase::Idle | Phase::Lost | Phase::Holding { asking: Asking::Nothing, .. } => None,
+        }
+    }
+
+    /// Acts on what the quorum says.
+    pub(crate) fn act(&self, world: &mut World, client: usize, said: Said) {
+        match (world.clients[client].phase, said) {
+            (Phase::Acquiring { age }, Said::Acquired(answers, Acquired::Granted(granted))) => {
+                self.granted(world, client, &answers, &granted, age);
+            }
+            (Phase::Acquiring { .. }, Said::Acquired(_, Acquired::Refused(_))) => {
+                self.saw(Event::Refused);
+                if !world.is_taken() {
+                    self.saw(Event::SplitVote);
+                }
+                self.end(world, client);
+            }
+            (Phase::WritingBack { age, rest }, Said::Renewed(LeaseRenewed::Held(_))) => {
+                self.saw(Event::WrittenBack);
+                self.hold(world, client, rest, age);
+            }
+            (
+                Phase::Holding { asking: Asking::Renewal { age }, .. } | Phase::Adopting { age },
+                Said::Renewed(LeaseRenewed::Held(rest)),
+            ) => self.renewed(world, client, rest, age),
+            (
+                Phase::Holding { asking: Asking::Again { age }, .. },
+                Said::Acquired(answers, Acquired::Granted(granted)),
+            ) => {
+                if granted.fresh {
+                    return self.granted(world, client, &answers, &granted, age);
+                }
+                self.saw(Event::ConfirmedAgain);
+                self.confirmed(world, client, granted.remaining, age, Then::Nothing);
+            }
+            (Phase::Holding { .. }, Said::Acquired(answers, Acquired::Refused(_))) => {
+                self.take_fresh_back(world, client, &answers);
+            }
+            (_, Said::Renewed(_)) => {
+                self.saw(Event::Lost);
+                self.end(world, client);
+            }
+            (_, Said::Released(_)) => {
+                self.saw(Event::Released);
+                self.leave(world, client);
+            }
+            (_, Said::Acquired(..)) => unreachable!("no such question was asked"),
+        }
+    }
+
+    pub(crate) fn acquired(
+        &self,
+        answers: &[NodeAnswer<Acquired>],
+        again: Option<FencingToken>,
+    ) -> Option<Acquired> {
+        let tokens = self.rules.fenced;
+        if self.rules.breaks(Fault::HalfIsEnough) {
+            // One node that has not granted is not counted.
+            let is_grant =
+                |answer: &NodeAnswer<_>| matches!(answer, Some(Ok(Acquired::Granted(_))));
+            let mut counted = answers.to_vec();
+            let spared = counted.iter().position(|answer| !is_grant(answer)).unwrap_or(0);
+            counted.remove(spared);
+            return made(tally::acquire(&counted, again, tokens));
+        }
+        made(tally::acquire(answers, again, tokens))
+    }
+
+    /// A majority granted: the token is written back first, where there is need.
+    fn granted(
+        &self,
+        world: &mut World,
+        client: usize,
+        answers: &[NodeAnswer<Acquired>],
+        granted: &Granted,
+        age: u8,
+    ) {
+        let rest = finite(granted.remaining);
+        let token = granted.token.filter(|_| self.rules.fenced);
+        let token_of_lease = token.map_or(0, |token| u8::try_from(token.get()).expect("small"));
+        let attempt = world.clients[client].attempt;
+        world.clients[client].token = token_of_lease;
+        let writes_back = token.is_some_and(|token| tally::needs_write_back(answers, token));
+        if !writes_back || self.rules.breaks(Fault::NoWriteBack) {
+            return self.hold(world, client, rest, age);
+        }
+        world.close(client, Then::Nothing);
+        let request = Request::Renew { attempt, term: self.rules.term, raise: token_of_lease };
+        for (node, answer) in world.nodes.iter_mut().zip(answers) {
+            if matches!(answer, Some(Ok(Acquired::Granted(_)))) {
+                node.asked[client] = Asked::Sent(request);
+            }
+        }
+        world.clients[client].phase = Phase::WritingBack { age, rest };
+    }
+
+    /// The grant is the client's, unless its term is spent.
+    fn hold(&self, world: &mut World, client: usize, rest: u8, age: u8) {
+        let left = self.rules.believed(rest, age);
+        if left == 0 {
+            return self.end(world, client);
+        }
+        world.close(client, Then::Nothing);
+        self.saw(Event::Granted);
+        if world.crashed(&self.rules) {
+            self.saw(Event::GrantedAfterCrash);
+        }
+        for other in world.clients.iter_mut() {
+            if other.phase == Phase::Lost {
+                self.saw(Event::TakenOver);
+            }
+            other.superseded |= self.rules.adopts && other.phase != Phase::Idle;
+        }
+        let of = &mut world.clients[client];
+        of.superseded = false;
+        of.phase = Phase::Holding { left, asking: Asking::Nothing };
+        let token = of.token;
+        if self.rules.fenced {
+            if token <= world.highest {
+                self.broke(world, Promise::TokensGrow);
+            }
+            world.highest = world.highest.max(token);
+        }
+    }
+
+    /// A majority still held the lease: it goes back to where it is absent.
+    fn renewed(&self, world: &mut World, client: usize, rest: Remaining, age: u8) {
+        let attempt = world.clients[client].attempt;
+        self.saw(Event::Renewed);
+        if matches!(world.clients[client].phase, Phase::Adopting { .. }) {
+            self.saw(Event::Adopted);
+        }
+        for node in &mut world.nodes {
+            if tally::is_absent(&node.asked[client].renewed()) && node.may_add(attempt) {
+                node.send(Request::Acquire { attempt, again: true }, Then::Nothing);
+            }
+        }
+        self.confirmed(world, client, rest, age, Then::ReAdd);
+    }
+
+    fn confirmed(&self, world: &mut World, client: usize, rest: Remaining, age: u8, then: Then) {
+        let left = self.rules.believed(finite(rest), age);
+        if left == 0 {
+            return self.end(world, client);
+        }
+        world.close(client, then);
+        let of = &mut world.clients[client];
+        let left = match of.phase {
+            Phase::Holding { left: before, .. } => before.max(left),
+            _ => left,
+        };
+        of.phase = Phase::Holding { left, asking: Asking::Nothing };
+        if of.superseded {
+            self.broke(world, Promise::NoRevival);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the nodes have answered, in the words of the code's own `tally`.
+
+use std::time::Duration;
+
+use leasehold_core::tally::{Answer as NodeAnswer, Decision};
+use leasehold_core::{
+    Acquired, Effect, Error, FencingToken, Granted, Key, LeaseReleased, LeaseRenewed, Refused,
+    Remaining, Result, Why,
+};
+
+use crate::acts::Said;
+use crate::node::{Answer, Asked, Ended, Node};
+use crate::rules::{ticks, whole_ticks};
+use crate::world::{Nodes, World};
+
+impl World {
+    pub(crate) fn acquired(
+        &self,
+        client: usize,
+        read: Nodes,
+        last: bool,
+    ) -> Vec<NodeAnswer<Acquired>> {
+        self.answers(client, read, last, Asked::acquired)
+    }
+
+    pub(crate) fn renewed(
+        &self,
+        client: usize,
+        read: Nodes,
+        last: bool,
+    ) -> Vec<NodeAnswer<LeaseRenewed>> {
+        self.answers(client, read, last, Asked::renewed)
+    }
+
+    pub(crate) fn released(
+        &self,
+        client: usize,
+        read: Nodes,
+        last: bool,
+    ) -> Vec<NodeAnswer<LeaseReleased>> {
+        self.answers(client, read, last, Asked::released)
+    }
+
+    /// Whether as many nodes as must have said so did, counted without the code's arithmetic.
+    pub(crate) fn backs(&self, said: &Said, client: usize, read: Nodes) -> bool {
+        let count = |is_so: &dyn Fn(Answer) -> bool| {
+            let answers = self.nodes.iter().enumerate().filter_map(|(at, node)| {
+                let Asked::Answered(answer) = node.asked[client] else { return None };
+                (read & (1 << at) != 0).then_some(answer)
+            });
+            answers.filter(|answer| is_so(*answer)).count()
+        };
+        let most = |is_so: &dyn Fn(Answer) -> bool| 2 * count(is_so) > self.nodes.len();
+        // So many decline that the others are no majority.
+        let blocks = |is_no: &dyn Fn(Answer) -> bool| {
+            2 * (self.nodes.len() - count(is_no)) <= self.nodes.len()
+        };
+        let released = |as_told: Ended| {
+            most(&|answer| matches!(answer, Answer::Released(ended) if ended == as_told))
+        };
+        match said {
+            Said::Acquired(_, Acquired::Granted(granted)) => most(&|answer| match answer {
+                Answer::Granted { fresh, .. } => granted.fresh || !fresh,
+                _ => false,
+            }),
+            Said::Acquired(_, Acquired::Refused(_)) => blocks(&|answer| answer == Answer::Refused),
+            Said::Renewed(LeaseRenewed::Held(_)) => {
+                most(&|answer| matches!(answer, Answer::Held { .. }))
+            }
+            Said::Renewed(_) => blocks(&|answer| answer == Answer::Lost),
+            Said::Released(LeaseReleased::Released) => released(Ended::Released),
+            Said::Released(LeaseReleased::Expired) => released(Ended::Expired),
+            Said::Released(_) => blocks(&|answer| answer == Answer::Released(Ended::NotHeld)),
+        }
+    }
+
+    fn answers<T>(
+        &self,
+        client: usize,
+        read: Nodes,
+        last: bool,
+        of: impl Fn(&Asked) -> NodeAnswer<T>,
+    ) -> Vec<NodeAnswer<T>> {
+        let late = || Err(Error::unavailable(Effect::Unknown, "no answer in time"));
+        let answer = |(at, node): (usize, &Node)| {
+            let answer = of(&node.asked[client]).filter(|_| read & (1 << at) != 0);
+            answer.or_else(|| last.then(late))
+        };
+        self.nodes.iter().enumerate().map(answer).collect()
+    }
+}
+
+impl Asked {
+    pub(crate) fn acquired(&self) -> NodeAnswer<Acquired> {
+        let Self::Answered(answer) = self else { return None };
+        Some(match *answer {
+            Answer::Granted { rest, fresh, token } => {
+                let token = FencingToken::new(u64::from(token)).ok();
+                let rest = Remaining::For(ticks(rest));
+                Ok(Acquired::Granted(Granted::new(token, rest, fresh)))
+            }
+            Answer::Quarantined => Err(Error::unavailable(Effect::None, "in quarantine")),
+            Answer::Refused => refusal(),
+            Answer::Held { .. } | Answer::Lost | Answer::Released(_) | Answer::Evicted { .. } => {
+                return None;
+            }
+        })
+    }
+
+    pub(crate) fn renewed(&self) -> NodeAnswer<LeaseRenewed> {
+        let Self::Answered(answer) = self else { return None };
+        match *answer {
+            Answer::Held { rest } => Some(Ok(LeaseRenewed::Held(Remaining::For(ticks(rest))))),
+            Answer::Lost => Some(Ok(LeaseRenewed::Lost(None))),
+            _ => None,
+        }
+    }
+
+    fn released(&self) -> NodeAnswer<LeaseReleased> {
+        let Self::Answered(Answer::Released(ended)) = self else { return None };
+        Some(Ok(match ended {
+            Ended::Released => LeaseReleased::Released,
+            Ended::Expired => LeaseReleased::Expired,
+            Ended::NotHeld => LeaseReleased::NotHeld,
+        }))
+    }
+}
+
+pub(crate) fn made<T>(decision: Decision<T>) -> Option<T> {
+    match decision {
+        Decision::Made(outcome) => Some(outcome),
+        Decision::Open | Decision::Undecided => None,
+    }
+}
+
+fn refusal() -> Result<Acquired> {
+    let key = Key::new("key").expect("valid");
+    Ok(Acquired::Refused(Refused::new(key, Why::Held(None), Some(Duration::ZERO))))
+}
+
+pub(crate) fn finite(rest: Remaining) -> u8 {
+    whole_ticks(rest.duration().expect("every term is finite"))
+}
