@@ -24,7 +24,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What waits, renews, is lost and released does so as there (F1 to F10). Not here are
+//! Waiting, renewal, loss and release are those of [`crate::Locker`] (F1 to F10). Not here are
 //! - [`Guard::run`](crate::Guard::run), which drops its work when the lease is lost: a thread cannot be stopped
 //!   from outside. Ask [`Guard::check`] before each step, or wait for [`Guard::lost`] on a thread beside it;
 //! - [`Election`](crate::Election): work that ends with its leadership is made of `run`. Where blocking code must

@@ -118,9 +118,9 @@ impl Locker {
     /// Removes what has expired and matches, and counters that may be forgotten (C7), at most `batch` (1 to
     /// 1,000) at once, until nothing more is left.
     ///
-    /// Between two batches it pauses for as long as the last one took (at most the limit of one operation), so that at least half of the store's
-    /// time is left to others: where one writer keeps all others out, a purge without pauses can keep one
-    /// waiting through many batches.
+    /// Between two batches it pauses for as long as the last one took, at most for the limit of one operation, so
+    /// that at least half of the store's time is left to others: where one writer keeps all others out, a purge
+    /// without pauses can keep one waiting through many batches.
     ///
     /// # Errors
     /// `InvalidInput` for a bad `batch`, else as any operation; what was removed before stays removed, and

@@ -358,6 +358,8 @@ impl Inner {
         let keeper = &self.keeper;
         LockerBuilder {
             store: keeper.store.clone(),
+            #[cfg(feature = "quorum")]
+            quorum: self.quorum.clone(),
             clock: Arc::clone(&keeper.clock),
             drift: keeper.drift,
             limit: keeper.limit,

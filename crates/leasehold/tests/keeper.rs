@@ -82,7 +82,7 @@ fn a_request_of_a_runtime_that_ended_costs_no_other_lease() {
     let (caller, keeper) = (runtime(), runtime());
     let store = Flaky::in_real_time();
     let locks = store.locks();
-    let guard = keeper.block_on(async { locks.lock("kept").ttl(secs(1)).await.unwrap() });
+    let guard = keeper.block_on(async { locks.lock("kept").ttl(secs(3)).await.unwrap() });
     store.on_acquire([Fault::SlowReply(ms(400))]);
     caller.block_on(async {
         let acquire = locks.lock("k").into_future();
@@ -90,7 +90,7 @@ fn a_request_of_a_runtime_that_ended_costs_no_other_lease() {
     });
     drop(caller);
     keeper.block_on(async {
-        tokio::time::sleep(secs(3)).await;
+        tokio::time::sleep(secs(4)).await;
         assert!(guard.is_held(), "the Keeper lives");
         store.until_free("k").await;
     });
@@ -104,13 +104,13 @@ fn what_a_runtime_left_undone_is_done_by_the_next_keeper() {
     let kept = first.block_on(async {
         store.on_release([Fault::SlowRequest(ms(300))]);
         drop(locks.lock("k").ttl(Ttl::NEVER).await.unwrap());
-        locks.lock("kept").ttl(ms(1_500)).await.unwrap()
+        locks.lock("kept").ttl(secs(3)).await.unwrap()
     });
     drop(first);
     second.block_on(async {
         locks.close(secs(5)).await.unwrap();
         assert!(store.is_free("k").await, "closed means released");
-        tokio::time::sleep(secs(3)).await;
+        tokio::time::sleep(secs(4)).await;
         assert!(kept.is_held(), "renewed by the Keeper that `close` started");
     });
 }

@@ -12,8 +12,8 @@ use crate::acquiring::Acquiring;
 use crate::events::Event;
 use crate::guard::Guard;
 
-/// How long a candidate that resigned, or was bound to, lets others try, at most: twice as long as they pause where the store
-/// does not wake them.
+/// How long a candidate that resigned, or led for as long as it may, lets others try, at most: twice as long as
+/// they pause where the store does not wake them.
 const STAND_BACK: Duration = Duration::from_secs(2);
 
 /// Stands until `shutdown` ends, or something ends it that no further try can mend.
