@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use crate::shell::{Outcome, cargo};
 
 /// A test that runs for longer than this under a fault is stuck because of it.
-const STUCK: Duration = Duration::from_secs(180);
+const STUCK: Duration = Duration::from_secs(90);
 
 /// What tests say of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

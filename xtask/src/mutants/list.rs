@@ -25,6 +25,11 @@ pub(super) struct Mutant {
 }
 
 impl Mutant {
+    /// The package whose tests must catch it.
+    pub(super) fn package(&self) -> &str {
+        self.test.split_whitespace().nth(1).unwrap_or_default()
+    }
+
     /// The text with the fault in it.
     pub(super) fn apply(&self, text: &str) -> Outcome<String> {
         match text.matches(&self.from).count() {
@@ -35,6 +40,15 @@ impl Mutant {
             )
             .into()),
         }
+    }
+}
+
+#[cfg(test)]
+impl Mutant {
+    /// One that these tests must catch.
+    pub(super) fn of(test: String) -> Self {
+        let text = String::new;
+        Self { name: text(), file: text(), from: text(), to: text(), test }
     }
 }
 
