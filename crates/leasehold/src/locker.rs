@@ -364,8 +364,6 @@ impl Inner {
             drift: keeper.drift,
             limit: keeper.limit,
             note: Some(self.note.clone()),
-            #[cfg(feature = "quorum")]
-            quorum: self.quorum.clone(),
         }
     }
 
