@@ -10,7 +10,7 @@ use leasehold_core::{
 use crate::renew::outcome as renewed;
 use crate::round::Round;
 use crate::store::{Inner, NAME};
-use crate::turns::LeaseTurns;
+use crate::turns::{LeaseTurns, Turn};
 
 /// One acquire in progress, with all that is needed to take it back.
 struct Attempt {
@@ -19,6 +19,8 @@ struct Attempt {
     lease: Arc<LeaseTurns>,
     /// What may stand on each node that has answered.
     acted: Vec<Arc<OnceLock<Acted>>>,
+    /// Over only when it is decided whether what was taken stays: before that, no renewal counts it.
+    turns: Vec<Turn>,
 }
 
 /// What an acquire may have left on one node.
@@ -33,10 +35,12 @@ struct Acted {
 impl Inner {
     /// Takes all claims on a majority, or takes back what was taken.
     pub(crate) async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired> {
+        let lease = self.turns.of(request.id());
         let attempt = Attempt {
             quorum: Arc::clone(self),
             request: Arc::new(request.clone()),
-            lease: self.turns.of(request.id()),
+            turns: (0..self.nodes.len()).map(|node| lease.take(node)).collect(),
+            lease,
             acted: self.nodes.iter().map(|_| Arc::default()).collect(),
         };
         let limit = self.limits.of_term(request.term().duration());
@@ -89,12 +93,12 @@ impl Attempt {
         let round = Round::new(&self.quorum, "acquire", limit);
         let until = round.until();
         for (at, node) in self.quorum.nodes.iter().enumerate() {
-            let mut turn = self.lease.take(at);
+            let turn = self.turns[at].clone();
             let (quorum, store) = (Arc::clone(&self.quorum), node.store.clone());
             let (request, acted) = (Arc::clone(&self.request), Arc::clone(&self.acted[at]));
             let reporter = round.reporter(at);
             self.quorum.spawn(async move {
-                let is_turn = quorum.within(until, turn.ready()).await;
+                let is_turn = quorum.within(until, turn.ready_alone()).await;
                 let (answer, left) = if is_turn {
                     let answer = store.acquire(&request).await;
                     let [perhaps, fresh] =
@@ -180,14 +184,14 @@ impl Attempt {
             }
             let (quorum, release, acted) =
                 (Arc::clone(&self.quorum), Arc::clone(&release), Arc::clone(acted));
-            let mut turn = self.lease.take(at);
+            let turn = self.lease.take(at);
             self.quorum.spawn(async move {
                 // Without an answer nobody knows what is fresh.
                 if !only_fresh {
                     let soon = quorum.clock.now().saturating_add(quorum.limits.of_term(None));
                     let answered = quorum.within(soon, turn.ready()).await;
                     if acted.get().is_none_or(is_left) {
-                        quorum.release_surely(at, &release, quorum.release_until()).await;
+                        quorum.release_surely(at, &release, &turn, quorum.release_until()).await;
                     }
                     if answered {
                         return;
@@ -195,7 +199,7 @@ impl Attempt {
                 }
                 turn.ready().await;
                 if acted.get().is_some_and(is_left) {
-                    quorum.release_surely(at, &release, quorum.release_until()).await;
+                    quorum.release_surely(at, &release, &turn, quorum.release_until()).await;
                 }
             });
         }

@@ -42,28 +42,31 @@ impl Inner {
         self: &Arc<Self>,
         node: usize,
         request: &Release,
-        mut turns: Vec<(LeaseId, Turn)>,
+        turns: Vec<(LeaseId, Turn)>,
         reporter: Reporter<Each<LeaseReleased>>,
     ) {
         let soon = self.clock.now().saturating_add(self.limits.of_term(None) / 2);
-        let ready = join_all(turns.iter_mut().map(|(_, turn)| turn.ready()));
+        let ready = join_all(turns.iter().map(|(_, turn)| turn.ready()));
         let all_ready = self.within(soon, async { ready.await.truncate(0) }).await;
-        let first = async {
+        // Every turn lasts until this is answered too.
+        let held: Vec<_> = turns.iter().map(|(_, turn)| turn.clone()).collect();
+        let first = async move {
             let released = self.nodes[node].store.release(request).await;
             let each = |lease| match lease {
                 LeaseReleased::Failed(error) => Err(error),
                 released => Ok(released),
             };
             reporter.tell(released.map(|all| all.leases.into_iter().map(each).collect()));
+            drop(held);
         };
         if all_ready {
             return first.await;
         }
-        let late = turns.into_iter().map(|(id, mut turn)| async move {
+        let late = turns.into_iter().map(|(id, turn)| async move {
             turn.ready().await;
             let of_id = request.leases().iter().filter(|ending| *ending.id() == id).cloned();
             let until = self.clock.now().saturating_add(self.limits.release);
-            self.release_surely(node, &Release::new(of_id.collect()), until).await;
+            self.release_surely(node, &Release::new(of_id.collect()), &turn, until).await;
         });
         join(first, join_all(late)).await;
     }

@@ -87,6 +87,8 @@ impl Renewing {
         let mut answers = if asked.is_empty() {
             Vec::new().into_iter()
         } else {
+            let leases = self.leases.iter().zip(&marks).filter(|(_, mark)| mark.is_some());
+            let _renewing: Vec<_> = leases.map(|((lease, _), _)| lease.renewing(node)).collect();
             let renewed = self.quorum.nodes[node].store.renew(&Renew::new(asked)).await?;
             renewed.leases.into_iter()
         };

@@ -14,7 +14,7 @@ use crate::QuorumConfig;
 use crate::config::Limits;
 use crate::node::Node;
 use crate::round::Round;
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 
 pub(crate) const NAME: &str = "quorum";
 
@@ -143,12 +143,13 @@ impl Inner {
         round
     }
 
-    /// Releases on one node until that is answered or `until` is over. Every attempt has a task of
-    /// its own.
+    /// Releases on one node until that is answered or `until` is over. Every attempt has a task of its own, and
+    /// the turn lasts until all of them are answered: a late one must not end a later life of the lease.
     pub(crate) async fn release_surely(
         self: &Arc<Self>,
         node: usize,
         request: &Release,
+        turn: &Turn,
         until: Duration,
     ) {
         const PAUSE: Duration = Duration::from_millis(50);
@@ -157,11 +158,13 @@ impl Inner {
         loop {
             let (answered, answer) = tokio::sync::oneshot::channel();
             let (store, request) = (self.nodes[node].store.clone(), request.clone());
+            let turn = turn.clone();
             self.spawn(async move {
                 let released = store.release(&request).await;
                 let done = released.is_ok_and(|released| {
                     !released.leases.iter().any(|l| matches!(l, LeaseReleased::Failed(_)))
                 });
+                drop(turn);
                 // Nobody waits any more after the limit.
                 answered.send(done).unwrap_or_default();
             });

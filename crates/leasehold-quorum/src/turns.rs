@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use leasehold_core::LeaseId;
@@ -7,8 +7,8 @@ use tokio::sync::watch;
 /// Who comes after whom on each node, for every lease id that an unanswered request names.
 ///
 /// On one node a release of a lease must not overtake its acquire, which would then stay. So whatever adds or
-/// ends a lease takes a turn on the node, at once and not in the task that waits for it, and ends it when it
-/// is answered. Entries vanish with the last request.
+/// ends a lease takes a turn on the node, at once and not in the task that waits for it, and ends it when all that
+/// was sent in it is answered. Entries vanish with the last request.
 #[derive(Debug)]
 pub(crate) struct Turns {
     nodes: usize,
@@ -21,6 +21,7 @@ pub(crate) struct LeaseTurns {
     id: LeaseId,
     book: Arc<Turns>,
     state: Mutex<State>,
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -33,17 +34,29 @@ struct State {
 #[derive(Debug, Clone, Default)]
 struct NodeState {
     taken: u64,
-    last: Option<watch::Receiver<()>>,
+    /// The numbers of the turns that are not over.
+    open: BTreeSet<u64>,
+    /// How many renewals are not answered.
+    renewals: usize,
 }
 
-/// One request's place in line on one node; dropping it ends the turn.
+/// One request's place in line on one node. Its last clone ends the turn when it is dropped: whoever comes later then
+/// waits for those before it, if it never was its turn.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn(Arc<Place>);
+
 #[derive(Debug)]
-pub(crate) struct Turn {
-    before: Option<watch::Receiver<()>>,
-    #[expect(dead_code, reason = "its drop is what the next one awaits")]
-    done: watch::Sender<()>,
-    #[expect(dead_code, reason = "keeps the entry while a request is unanswered")]
+struct Place {
     lease: Arc<LeaseTurns>,
+    node: usize,
+    number: u64,
+}
+
+/// A renewal on one node that is not answered until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    lease: Arc<LeaseTurns>,
+    node: usize,
 }
 
 impl Turns {
@@ -62,6 +75,7 @@ impl Turns {
             id: id.clone(),
             book: Arc::clone(self),
             state: Mutex::new(state),
+            changed: watch::Sender::new(()),
         });
         leases.insert(id.clone(), Arc::downgrade(&lease));
         lease
@@ -80,7 +94,13 @@ impl Turns {
 impl LeaseTurns {
     /// Takes the next turn on a node.
     pub(crate) fn take(self: &Arc<Self>, node: usize) -> Turn {
-        self.turn(&mut self.state().nodes[node])
+        self.turn(&mut self.state(), node)
+    }
+
+    /// Says that a renewal is sent to a node: no acquire follows before it is answered, which it might undo.
+    pub(crate) fn renewing(self: &Arc<Self>, node: usize) -> Renewal {
+        self.state().nodes[node].renewals += 1;
+        Renewal { lease: Arc::clone(self), node }
     }
 
     /// Ends the lease: what was begun before puts it back nowhere.
@@ -100,7 +120,7 @@ impl LeaseTurns {
         if state.ends != ends || !state.nodes[node].is_idle() {
             return None;
         }
-        Some(self.turn(&mut state.nodes[node]))
+        Some(self.turn(&mut state, node))
     }
 
     /// A mark that stays the same as long as nobody is in line on the node; `None` if somebody is.
@@ -113,10 +133,25 @@ impl LeaseTurns {
         node.is_idle().then_some(node.taken)
     }
 
-    fn turn(self: &Arc<Self>, node: &mut NodeState) -> Turn {
-        let (done, last) = watch::channel(());
-        node.taken += 1;
-        Turn { before: node.last.replace(last), done, lease: Arc::clone(self) }
+    fn turn(self: &Arc<Self>, state: &mut State, node: usize) -> Turn {
+        let of_node = &mut state.nodes[node];
+        of_node.taken += 1;
+        of_node.open.insert(of_node.taken);
+        Turn(Arc::new(Place { lease: Arc::clone(self), node, number: of_node.taken }))
+    }
+
+    fn change(&self, node: usize, change: impl FnOnce(&mut NodeState)) {
+        change(&mut self.state().nodes[node]);
+        self.changed.send_replace(());
+    }
+
+    /// Ends when `is_so` of the node.
+    async fn until(&self, node: usize, is_so: impl Fn(&NodeState) -> bool) {
+        let mut changed = self.changed.subscribe();
+        while !is_so(&self.state().nodes[node]) {
+            let alive = changed.changed().await.is_ok();
+            debug_assert!(alive, "the sender is ours");
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,8 +161,7 @@ impl LeaseTurns {
 
 impl NodeState {
     fn is_idle(&self) -> bool {
-        // The sender of the last turn is gone when the turn is over.
-        self.last.as_ref().is_none_or(|last| last.has_changed().is_err())
+        self.open.is_empty()
     }
 }
 
@@ -146,11 +180,34 @@ impl Turn {
     ///
     /// # Cancel safety
     /// May be dropped; the place in line stays.
-    pub(crate) async fn ready(&mut self) {
-        if let Some(before) = &mut self.before {
-            while before.changed().await.is_ok() {}
-            self.before = None;
-        }
+    pub(crate) async fn ready(&self) {
+        let Place { lease, node, number } = &*self.0;
+        lease.until(*node, |state| state.open.first() == Some(number)).await;
+    }
+
+    /// As [`ready`](Self::ready), when no renewal is unanswered either.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the place in line stays.
+    pub(crate) async fn ready_alone(&self) {
+        let Place { lease, node, number } = &*self.0;
+        let is_alone =
+            |state: &NodeState| state.open.first() == Some(number) && state.renewals == 0;
+        lease.until(*node, is_alone).await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lease.change(self.node, |state| {
+            state.open.remove(&self.number);
+        });
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        self.lease.change(self.node, |state| state.renewals -= 1);
     }
 }
 
@@ -168,23 +225,40 @@ mod tests {
     fn turns_come_in_the_order_they_were_taken_node_by_node() {
         let turns = Turns::new(2);
         let lease = turns.of(&id("a"));
-        let mut first = lease.take(0);
-        let mut second = lease.take(0);
-        let mut third = lease.take(0);
-        let mut elsewhere = lease.take(1);
-        let mut other = turns.of(&id("b")).take(0);
-        for free in [&mut first, &mut elsewhere, &mut other] {
+        let first = lease.take(0);
+        let second = lease.take(0);
+        let third = lease.take(0);
+        let elsewhere = lease.take(1);
+        let other = turns.of(&id("b")).take(0);
+        for free in [&first, &elsewhere, &other] {
             assert!(free.ready().now_or_never().is_some());
         }
         assert!(second.ready().now_or_never().is_none());
         drop(first);
         assert!(second.ready().now_or_never().is_some());
-        // Gone without ever having been first.
-        let mut fourth = lease.take(0);
+        let fourth = lease.take(0);
         assert!(third.ready().now_or_never().is_none());
-        drop(second);
+        // Gone without ever having been first: the next still waits for the one before.
         drop(third);
+        assert!(fourth.ready().now_or_never().is_none());
+        assert_eq!(lease.idle(0), None);
+        let attempt = second.clone();
+        drop(second);
+        assert!(fourth.ready().now_or_never().is_none(), "not all that was sent is answered");
+        drop(attempt);
         assert!(fourth.ready().now_or_never().is_some());
+    }
+
+    #[test]
+    fn an_acquire_waits_for_the_renewals_of_an_earlier_life() {
+        let turns = Turns::new(1);
+        let lease = turns.of(&id("a"));
+        let renewal = lease.renewing(0);
+        let turn = lease.take(0);
+        assert!(turn.ready().now_or_never().is_some());
+        assert!(turn.ready_alone().now_or_never().is_none());
+        drop(renewal);
+        assert!(turn.ready_alone().now_or_never().is_some());
     }
 
     #[test]

@@ -60,6 +60,58 @@ async fn a_node_that_an_earlier_try_of_the_id_may_still_reach_does_not_count() {
     assert_eq!(cluster.copies(&own).await, 0);
 }
 
+/// C3: … nor for the try after that one, which gave up before its turn on the node had come.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_never_had_its_turn_lets_nobody_past_the_one_before() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[1].next(&[Way::SlowReply(ms(20_000))]);
+    cluster.nodes[2].set(Way::Down);
+    for _ in 0..3 {
+        let again = ask(&own).again(None);
+        let error = cluster.store.acquire(&again).await.unwrap_err();
+        assert!(error.nodes()[1].error.is_some(), "n1 is still to take back the first: {error}");
+    }
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// C3: a release that was sent again because it was not answered may still arrive: until it has, the node does not
+/// count for a later try of the id.
+#[tokio::test(start_paused = true)]
+async fn a_late_attempt_at_a_release_does_not_end_a_later_try_with_the_same_id() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[0].next(&[Way::Down]);
+    // Of the try, and of the first attempt to take it back; the second is answered.
+    cluster.nodes[1].next(&[Way::Up, Way::SlowRequest(ms(20_000))]);
+    cluster.nodes[2].next(&[Way::Down]);
+    cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    tokio::time::sleep(ms(5_000)).await;
+    assert!(releases(&cluster.nodes[1]) >= 1);
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[1].error.is_some(), "a release may yet arrive at n1: {error}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// A renewal of an earlier life of the id that arrives late ends what does not match it (C3b).
+#[tokio::test(start_paused = true)]
+async fn a_node_that_an_earlier_renewal_may_still_reach_does_not_count() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    grant(&cluster.store, &own).await;
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    released(&cluster.store, &own).await;
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[1].error.is_some(), "a renewal may yet arrive at n1: {error}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_follows_the_acquires_answer_on_each_node() {
     let cluster = Cluster::new(3, false);

@@ -412,7 +412,16 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.keeper.orphan();
         if let Some(thread) = self.thread.take() {
-            thread.end(Arc::clone(&self.keeper));
+            let keeper = Arc::clone(&self.keeper);
+            #[cfg(feature = "quorum")]
+            let quorum = self.quorum.take();
+            thread.end(Box::pin(async move {
+                keeper.drained(Duration::MAX).await;
+                #[cfg(feature = "quorum")]
+                if let Some(quorum) = quorum {
+                    quorum.drained().await;
+                }
+            }));
         }
     }
 }

@@ -1,10 +1,11 @@
 use std::cell::Cell;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, mpsc};
+use std::pin::Pin;
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{Effect, Error, Result};
@@ -12,19 +13,26 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use crate::keeper::Keeper;
 use crate::locker::Inner;
 
 /// The thread on which the calls of one `Locker`'s blocking callers run, beside its Keeper.
 ///
 /// A caller polls nothing itself: on a worker of an async runtime, what it polled could wait for that very
 /// worker.
-#[derive(Debug)]
 pub(crate) struct Thread {
     runtime: Handle,
     process: u32,
-    end: oneshot::Sender<Arc<Keeper>>,
+    end: oneshot::Sender<Left>,
 }
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+/// What a thread is still to do when nobody calls any more.
+pub(crate) type Left = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
     /// This thread serves blocking callers.
@@ -73,10 +81,10 @@ impl Thread {
         }
     }
 
-    /// Lets the thread end when what is left for the Keeper is done.
-    pub(crate) fn end(self, keeper: Arc<Keeper>) {
+    /// Lets the thread end when what is `left` is done.
+    pub(crate) fn end(self, left: Left) {
         // A thread that ended before has nothing to do.
-        self.end.send(keeper).unwrap_or_default();
+        drop(self.end.send(left));
     }
 }
 
@@ -92,7 +100,7 @@ impl Inner {
 }
 
 /// The thread.
-fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receiver<Arc<Keeper>>) {
+fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receiver<Left>) {
     SERVES.set(true);
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -100,8 +108,8 @@ fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receive
     };
     started.send(Ok(runtime.handle().clone())).unwrap_or_default();
     runtime.block_on(async {
-        if let Ok(keeper) = ended.await {
-            keeper.drained(Duration::MAX).await;
+        if let Ok(left) = ended.await {
+            left.await;
         }
     });
 }
