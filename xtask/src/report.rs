@@ -237,6 +237,9 @@ mod tests {
     fn only_stores_with_tests_can_be_required() {
         assert_eq!(Required::parse(" sqlite,local,").unwrap(), Required(vec!["sqlite", "local"]));
         let error = Required::parse("sqlight").unwrap_err().to_string();
-        assert!(error.contains("\"sqlight\"") && error.contains("local, quorum, sqlite"), "{error}");
+        assert!(
+            error.contains("\"sqlight\"") && error.contains("local, quorum, sqlite"),
+            "{error}"
+        );
     }
 }

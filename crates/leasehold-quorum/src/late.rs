@@ -12,7 +12,11 @@ use tokio::sync::OnceCell;
 /// Opens a node; called again for one that could not be opened.
 pub type OpenNode = Box<dyn Fn() -> BoxFuture<'static, Result<AnyStore>> + Send + Sync>;
 
-/// Opens all nodes at once. Those that are not open within `limit` of a majority are left for later.
+/// How long a majority is waited for: as long as a first check of a `Locker`.
+pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Opens all nodes at once. Those that are not open within `limit` of a majority, or [`OPEN_LIMIT`] without
+/// one, are left for later.
 ///
 /// # Cancel safety
 /// May be dropped.
@@ -30,12 +34,13 @@ pub(crate) async fn open_all(
             async move { (at, opening.await) }
         })
         .collect();
-    while open_ones(&opened).count() < majority(nodes.len()) {
-        let Some((at, answer)) = opening.next().await else { return opened };
-        opened[at] = Some(answer);
-    }
-    let mut over = clock.sleep_until(clock.now().saturating_add(limit));
+    let mut over = clock.sleep_until(clock.now().saturating_add(OPEN_LIMIT));
+    let mut has_majority = false;
     loop {
+        if !has_majority && open_ones(&opened).count() >= majority(nodes.len()) {
+            has_majority = true;
+            over = clock.sleep_until(clock.now().saturating_add(limit));
+        }
         tokio::select! {
             biased;
             next = opening.next() => match next {

@@ -1,13 +1,14 @@
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::tally::majority;
 use leasehold_core::term::Drift;
-use leasehold_core::{Effect, Error, NodeReport, Result, Store};
+use leasehold_core::{Clock, Effect, Error, NodeReport, Result, Store};
 use leasehold_driver::StoreUrl;
 
-use crate::late::{Late, OpenNode, open_all, open_ones};
+use crate::late::{Late, OPEN_LIMIT, OpenNode, open_all, open_ones};
 use crate::round::failure;
 use crate::store::NAME;
 use crate::{QuorumConfig, QuorumStore};
@@ -85,13 +86,20 @@ impl QuorumUrl {
         self.drift
     }
 
+    /// Sets the clock of the time limits, for tests that do not sleep.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.config = self.config.clock(clock);
+        self
+    }
+
     /// Opens the nodes, all at once, and makes the store. `read` takes a node's URL apart.
     ///
     /// A node that cannot be opened is one that is down: later requests try again. A node that is not open
     /// 500 ms (or `node_timeout`) after a majority is left for later too.
     ///
     /// # Errors
-    /// What `read` gives; `Unavailable`, with each node's error, if no majority can be opened; else as
+    /// What `read` gives; `Unavailable`, with each node's error, if no majority is open within 10 s; else as
     /// [`QuorumConfig::open`].
     ///
     /// # Cancel safety
@@ -106,8 +114,12 @@ impl QuorumUrl {
         let count = usize::from(like.is_some()) + open.count();
         let Some(like) = like.filter(|_| count >= majority(nodes.len())) else {
             let reports = names.into_iter().zip(opened).map(|(name, answer)| match answer {
+                Some(Ok(_)) => NodeReport::new(name),
                 Some(Err(error)) => NodeReport::failed(name, error),
-                _ => NodeReport::new(name),
+                None => {
+                    let message = format!("it is not open within {OPEN_LIMIT:?}");
+                    NodeReport::failed(name, Error::unavailable(Effect::None, message))
+                }
             });
             return Err(failure("open", None, Effect::None, reports.collect()));
         };

@@ -58,12 +58,12 @@ async fn open(opens: [Opens; 3], options: &str) -> Opened {
         let at: usize = url["local:".len()..].parse().expect("a number");
         Ok(opener(nodes[at].clone(), opens[at], Arc::clone(&tries[at])))
     };
-    let store = QuorumUrl::parse(&url).expect("a URL").open(read).await;
+    let url = QuorumUrl::parse(&url).expect("a URL").clock(Arc::new(clock));
+    let store = url.open(read).await;
     Opened { nodes, tries, store }
 }
 
-/// On the system's clock: the limits of a URL's quorum cannot be moved by a test.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_opened_is_down_and_comes_back_by_itself() {
     let opened = open([Opens::AtOnce, Opens::AtOnce, Opens::After(2)], "&fenced=1").await;
     let store = opened.store.expect("a majority is open");
@@ -95,6 +95,19 @@ async fn without_a_majority_each_nodes_failure_is_told() {
     let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
     assert_eq!((error.nodes().len(), failed), (3, 2));
     assert!(error.to_string().contains("local:2: its directory is not there"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_that_hangs_while_it_is_opened_is_waited_for_no_longer_than_10_s() {
+    let start = tokio::time::Instant::now();
+    let opening = open([Opens::Never, Opens::AtOnce, Opens::Never], "");
+    let opened = tokio::time::timeout(Duration::from_secs(60), opening).await;
+    let error = opened.expect("it is not waited for").store.expect_err("one of three is open");
+    assert_eq!(start.elapsed().as_secs(), 10);
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    let failed: Vec<_> = error.nodes().iter().map(|node| node.error.is_some()).collect();
+    assert_eq!(failed, [true, false, true]);
+    assert!(error.to_string().contains("local:0: it is not open within 10s"), "{error}");
 }
 
 #[tokio::test]
