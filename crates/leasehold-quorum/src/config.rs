@@ -40,6 +40,24 @@ impl Limits {
         let usual = term.map_or(Self::MAX_NODE, |term| (term / 20).min(Self::MAX_NODE));
         self.node.unwrap_or(usual).max(Self::MIN_NODE)
     }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        let Self { max_ttl, node, release } = *self;
+        if !(Ttl::MIN..=Ttl::MAX).contains(&max_ttl) {
+            return Err(Error::invalid_input(format!(
+                "max_ttl is {max_ttl:?}; it must be 10 ms to 10 years (3650 days)"
+            )));
+        }
+        for (name, limit) in [("node_timeout", node), ("release_limit", Some(release))] {
+            if let Some(limit) = limit.filter(|limit| *limit < Self::MIN_NODE) {
+                return Err(Error::invalid_input(format!(
+                    "{name} is {limit:?}; it must be at least {:?}",
+                    Self::MIN_NODE
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl QuorumConfig {
@@ -127,24 +145,7 @@ impl QuorumConfig {
                 node.name
             )));
         }
-        let Limits { max_ttl, node, release } = self.limits;
-        if !(Ttl::MIN..=Ttl::MAX).contains(&max_ttl) {
-            return Err(Error::invalid_input(format!(
-                "max_ttl is {max_ttl:?}; it must be 10 ms to 10 years (3650 days)"
-            )));
-        }
-        if let Some(node) = node.filter(|node| *node < Limits::MIN_NODE) {
-            return Err(Error::invalid_input(format!(
-                "node_timeout is {node:?}; it must be at least {:?}",
-                Limits::MIN_NODE
-            )));
-        }
-        if release < Limits::MIN_NODE {
-            return Err(Error::invalid_input(format!(
-                "release_limit is {release:?}; it must be at least {:?}",
-                Limits::MIN_NODE
-            )));
-        }
+        self.limits.validate()?;
         match self.nodes.iter().find(|node| self.fenced && !node.store.capabilities().tokens) {
             None => Ok(()),
             Some(node) => Err(Error::unsupported(format!(

@@ -37,8 +37,8 @@ impl QuorumUrl {
     /// Takes `url` apart.
     ///
     /// # Errors
-    /// `InvalidInput` for another scheme, no node, a node twice, a quorum as a node, an unknown option or a
-    /// wrong value.
+    /// `InvalidInput` for another scheme, no node, a node twice, a quorum as a node, an unknown option, or a
+    /// value that is wrong or out of range.
     pub fn parse(url: &str) -> Result<Self> {
         let mut url = StoreUrl::parse(url)?;
         if url.scheme() != NAME {
@@ -54,7 +54,6 @@ impl QuorumUrl {
             ));
         }
         let nodes = url.take_all("node");
-        check_nodes(&nodes)?;
         let mut config = QuorumConfig::new();
         if let Some(max_ttl) = url.take_duration("max_ttl")? {
             config = config.max_ttl(max_ttl);
@@ -72,7 +71,10 @@ impl QuorumUrl {
             }
         });
         let drift = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
+        // First of all: what is left may be the rest of a node's password.
         url.finish(&["node", "max_ttl", "node_timeout", "fenced", "drift"])?;
+        check_nodes(&nodes)?;
+        config.limits.validate()?;
         Ok(Self { nodes, config, drift })
     }
 
@@ -99,7 +101,7 @@ impl QuorumUrl {
     /// 500 ms (or `node_timeout`) after a majority is left for later too.
     ///
     /// # Errors
-    /// What `read` gives; `Unavailable`, with each node's error, if no majority is open within 10 s; else as
+    /// `InvalidInput`, with the node's name, if `read` fails; `Unavailable`, with each node's error, if no majority is open within 10 s; else as
     /// [`QuorumConfig::open`].
     ///
     /// # Cancel safety
@@ -107,7 +109,13 @@ impl QuorumUrl {
     pub async fn open(self, read: impl Fn(&str) -> Result<OpenNode>) -> Result<QuorumStore> {
         let Self { nodes, mut config, .. } = self;
         let names = names(&nodes);
-        let opens = nodes.iter().map(|url| read(url)).collect::<Result<Vec<_>>>()?;
+        let read = |(url, name): (&String, &String)| {
+            read(url).map_err(|error| {
+                Error::invalid_input(format!("the node {name:?} of the quorum URL: {error}"))
+                    .with_source(error)
+            })
+        };
+        let opens = nodes.iter().zip(&names).map(read).collect::<Result<Vec<_>>>()?;
         let opened = open_all(&opens, &*config.clock, config.limits.of_term(None)).await;
         let mut open = open_ones(&opened);
         let like = open.next().map(Store::capabilities);
@@ -190,13 +198,35 @@ fn names(nodes: &[String]) -> Vec<String> {
     bare.iter().enumerate().map(number).collect()
 }
 
-/// A URL without options and without what stands before an `@`.
+/// A URL without options and user. What may be a part of a password with a `/`, `?` or `#` in it is not shown,
+/// nor is what is no URL.
 fn without_secrets(url: &str) -> String {
-    let bare = url.split_once('?').map_or(url, |(bare, _)| bare);
-    match (bare.split_once(':'), bare.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => bare.to_owned(),
+    let Some((scheme, rest)) = url.split_once(':').filter(|_| StoreUrl::parse(url).is_ok()) else {
+        return "a text that is no URL".to_owned();
+    };
+    let Some(rest) = rest.strip_prefix("//") else {
+        return format!("{scheme}:{}", bare(rest));
+    };
+    let (server, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = server.rsplit_once('@').map(|(_, host)| host);
+    match host.or_else(|| (server.is_empty() || !path.contains('@')).then_some(server)) {
+        Some(host) if is_host(host) => format!("{scheme}://{host}{}", bare(path)),
+        _ => format!("{scheme}://…"),
     }
+}
+
+/// What stands before options and fragment.
+fn bare(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Whether what follows a colon is a port and no password.
+fn is_host(text: &str) -> bool {
+    let port = match text.rsplit_once(']') {
+        Some((_, after)) => after.strip_prefix(':'),
+        None => text.split_once(':').map(|(_, port)| port),
+    };
+    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -246,6 +276,9 @@ mod tests {
             ("quorum:?node=local:&fenced=yes", "1 or 0"),
             ("quorum:?node=local:&ttl=1s", "\"ttl\""),
             ("quorum:?node=local:&max_ttl=1", "max_ttl"),
+            ("quorum:?node=local:&max_ttl=9ms", "max_ttl is 9ms"),
+            ("quorum:?node=local:&node_timeout=9ms", "node_timeout is 9ms"),
+            ("quorum:?node=local:&node=%FF", "not UTF-8"),
             ("sqlite:?node=local:", "begins with sqlite:"),
         ] {
             assert!(error(url).contains(says), "{url}: {}", error(url));
@@ -253,7 +286,31 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_the_url_without_its_user() {
+        for (url, name) in [
+            ("redis://u:hunter2@host:6379/0?a=b", "redis://host:6379/0"),
+            ("redis://u:hun@ter2@host", "redis://host"),
+            ("redis://host/a@b?password=hunter2@x", "redis://…"),
+            ("redis://u:hun/ter2@host", "redis://…"),
+            ("redis://u:hun?ter2@host", "redis://…"),
+            ("redis://u:1#ter2@host", "redis://…"),
+            ("redis://u:hunter", "redis://…"),
+            ("redis://u:hunter2@[::1]:6379/0#x", "redis://[::1]:6379/0"),
+            ("redis://[::1]", "redis://[::1]"),
+            ("sqlite:/srv/a@b/x.db?timeout=1s", "sqlite:/srv/a@b/x.db"),
+            ("sqlite:///srv/a:b/x.db", "sqlite:///srv/a:b/x.db"),
+            ("hunter2", "a text that is no URL"),
+            ("u hunter2@host:1", "a text that is no URL"),
+        ] {
+            assert_eq!(without_secrets(url), name, "{url}");
+        }
+    }
+
+    #[test]
     fn no_secret_is_shown() {
+        let split = error("quorum:?node=redis://u:hunter&two@h/0&node=redis://u:hunter&two@h/0");
+        assert!(split.contains("unknown option;") && !split.contains("hunter"), "{split}");
+        assert!(!split.contains("two@"), "{split}");
         let node = "redis://user:hunter2@host:6379/0?password=hunter3";
         let encoded: String = node.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let twice = error(&format!("quorum:?node={encoded}&node={encoded}"));

@@ -119,6 +119,8 @@ async fn a_mistake_in_a_nodes_url_is_no_failure_of_the_node() {
     };
     let error = url.open(read).await.expect_err("a mistake");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    let text = error.to_string();
+    assert!(text.contains("the node \"c:\" of the quorum URL: the store scheme"), "{text}");
 }
 
 #[tokio::test]
