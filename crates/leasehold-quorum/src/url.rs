@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::tally::majority;
+use leasehold_core::tally::{lasting_failure, majority};
 use leasehold_core::term::Drift;
 use leasehold_core::{Clock, Effect, Error, NodeReport, Result, Store};
 use leasehold_driver::StoreUrl;
@@ -101,7 +101,8 @@ impl QuorumUrl {
     /// 500 ms (or `node_timeout`) after a majority is left for later too.
     ///
     /// # Errors
-    /// `InvalidInput`, with the node's name, if `read` fails; `Unavailable`, with each node's error, if no majority is open within 10 s; else as
+    /// `InvalidInput`, with the node's name, if `read` fails; if no majority is open within 10 s, what keeps it from that for good,
+    /// else `Unavailable`, with each node's error; else as
     /// [`QuorumConfig::open`].
     ///
     /// # Cancel safety
@@ -121,6 +122,7 @@ impl QuorumUrl {
         let like = open.next().map(Store::capabilities);
         let count = usize::from(like.is_some()) + open.count();
         let Some(like) = like.filter(|_| count >= majority(nodes.len())) else {
+            let kind = lasting_failure(&opened);
             let reports = names.into_iter().zip(opened).map(|(name, answer)| match answer {
                 Some(Ok(_)) => NodeReport::new(name),
                 Some(Err(error)) => NodeReport::failed(name, error),
@@ -129,7 +131,7 @@ impl QuorumUrl {
                     NodeReport::failed(name, Error::unavailable(Effect::None, message))
                 }
             });
-            return Err(failure("open", None, Effect::None, reports.collect()));
+            return Err(failure("open", kind, Effect::None, reports.collect()));
         };
         for ((name, open), opened) in names.into_iter().zip(opens).zip(opened) {
             config = match opened {
