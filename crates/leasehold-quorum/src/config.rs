@@ -79,7 +79,8 @@ impl QuorumConfig {
     /// Adds a node under a name of its own, which errors and reports show: no password may stand in it.
     #[must_use]
     pub fn node(mut self, name: impl Into<String>, store: impl Store) -> Self {
-        self.nodes.push(Node { name: name.into(), store: AnyStore::new(store) });
+        let servers = Arc::default();
+        self.nodes.push(Node { name: name.into(), store: AnyStore::new(store), servers });
         self
     }
 

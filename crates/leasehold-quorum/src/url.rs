@@ -8,7 +8,8 @@ use leasehold_core::term::Drift;
 use leasehold_core::{Clock, Effect, Error, NodeReport, Result, Store};
 use leasehold_driver::StoreUrl;
 
-use crate::late::{Late, OPEN_LIMIT, OpenNode, open_all, open_ones};
+use crate::late::{Inner, Late, OPEN_LIMIT, OpenNode, State, open_all, open_ones};
+use crate::node::Servers;
 use crate::round::failure;
 use crate::store::NAME;
 use crate::{QuorumConfig, QuorumStore};
@@ -133,14 +134,27 @@ impl QuorumUrl {
             });
             return Err(failure("open", kind, Effect::None, reports.collect()));
         };
+        let servers = Arc::<Servers>::default();
         for ((name, open), opened) in names.into_iter().zip(opens).zip(opened) {
             config = match opened {
                 Some(Ok(store)) => config.node(name, store),
                 _ => {
-                    let late = Late::new(open, like, config.fenced);
+                    let late = Late::new(Inner {
+                        open,
+                        name: name.clone(),
+                        like,
+                        limits: config.limits,
+                        fenced: config.fenced,
+                        clock: Arc::clone(&config.clock),
+                        servers: Arc::clone(&servers),
+                        state: State::default(),
+                    });
                     config.node(name, late)
                 }
             };
+        }
+        for node in &mut config.nodes {
+            node.servers = Arc::clone(&servers);
         }
         config.open()
     }
