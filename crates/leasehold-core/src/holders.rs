@@ -39,14 +39,26 @@ impl Page {
         };
         let verdict = |yes| {
             let failed = failed.len();
-            Tally { nodes, yes, no: nodes - failed - yes, failed }.verdict()
+            Tally { nodes, yes, no: nodes.saturating_sub(failed + yes), failed }.verdict()
         };
-        let mut leases: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
+        let mut leases: BTreeMap<_, BTreeMap<_, &Record>> = BTreeMap::new();
+        let mut unnamed = BTreeMap::<_, u32>::new();
         for record in live.filter(shown) {
-            leases.entry((&record.key, record.id.as_ref())).or_default().push(record);
+            // Two holders without an id on one node are two: the n-th of each node are taken for one.
+            let n = match record.id {
+                Some(_) => 0,
+                None => {
+                    let n = unnamed.entry((&record.key, record.mode, &record.node)).or_default();
+                    *n += 1;
+                    *n
+                }
+            };
+            let lease = leases.entry((&record.key, record.id.as_ref(), n)).or_default();
+            // A node that shows a record twice, on two pages, has it once.
+            lease.insert(record.node.as_deref(), record);
         }
         // A lease that no node showed may stand on every node that failed.
-        let counts = leases.values().map(Vec::len).chain([0]);
+        let counts = leases.values().map(BTreeMap::len).chain([0]);
         if counts.into_iter().any(|count| verdict(count) == Verdict::Undecided) {
             let answered = nodes - failed.len();
             return Err(Error::unavailable(
@@ -56,7 +68,7 @@ impl Page {
             .with_nodes(self.nodes.clone()));
         }
         let held = leases.into_values().filter(|records| verdict(records.len()) == Verdict::Yes);
-        Ok(held.map(|records| merged(records, majority(nodes))).collect())
+        Ok(held.map(|records| merged(records.into_values().collect(), majority(nodes))).collect())
     }
 }
 
@@ -152,6 +164,33 @@ mod tests {
         page.nodes.clear();
         page.records[0].term = RecordTerm::Expired(None);
         assert_eq!(page.holders().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_node_that_shows_a_record_twice_has_it_once() {
+        let twice = [("a", 9), ("a", 9)];
+        assert_eq!(holders([Some(&twice), Some(&[]), Some(&[])]).unwrap(), []);
+        assert_eq!(holders([Some(&twice), Some(&twice), Some(&[])]).unwrap().len(), 1);
+        let error = page([Some(&twice), Some(&[]), None]).holders().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn holders_without_an_id_are_as_many_as_a_majority_has() {
+        let two = [("a", 9), ("b", 9)];
+        for (nodes, expected) in [
+            ([Some(&two[..]), Some(&two[..]), Some(&two[..])], 2),
+            ([Some(&two[..]), Some(&two[..]), Some(&[][..])], 2),
+            ([Some(&two[..]), Some(&two[..1]), Some(&two[1..])], 1),
+            ([Some(&two[..]), Some(&[][..]), Some(&[][..])], 0),
+        ] {
+            let mut page = page(nodes);
+            for record in &mut page.records {
+                record.id = None;
+                record.mode = Mode::Shared { max: None };
+            }
+            assert_eq!(page.holders().unwrap().len(), expected, "{nodes:?}");
+        }
     }
 
     #[test]

@@ -117,14 +117,16 @@ pub fn retry_after(answers: &[Answer<Acquired>]) -> Option<Duration> {
 /// The kind of a failure that will not pass by itself, if so many nodes failed with it that no majority can
 /// agree until it is mended.
 pub fn lasting_failure<T>(answers: &[Answer<T>]) -> Option<ErrorKind> {
-    let kinds = || {
-        let errors = answers.iter().flatten().filter_map(|answer| answer.as_ref().err());
-        errors.filter(|error| !error.is_retryable()).map(crate::Error::kind)
+    let errors = answers.iter().flatten().filter_map(|answer| answer.as_ref().err());
+    lasting_kind(answers.len(), &errors.map(crate::Error::kind).collect::<Vec<_>>())
+}
+
+/// As [`lasting_failure`], by the kinds with which some of the nodes failed.
+pub fn lasting_kind(nodes: usize, failed: &[ErrorKind]) -> Option<ErrorKind> {
+    let blocks = |kind: &ErrorKind| {
+        failed.iter().filter(|other| *other == kind).count() > nodes - majority(nodes)
     };
-    let blocks = |kind| {
-        kinds().filter(|other| *other == kind).count() > answers.len() - majority(answers.len())
-    };
-    kinds().find(|kind| blocks(*kind))
+    failed.iter().copied().find(|kind| *kind != ErrorKind::Unavailable && blocks(kind))
 }
 
 /// The q-th largest, q being the majority of `nodes`: what at least a majority has.

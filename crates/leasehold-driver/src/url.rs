@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -31,7 +32,9 @@ impl StoreUrl {
             Error::invalid_input(format!("the {scheme} URL is not UTF-8 once decoded"))
                 .with_source(e)
         })?;
-        let options = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let options = options(query).ok_or_else(|| {
+            Error::invalid_input(format!("an option of the {scheme} URL is not UTF-8 once decoded"))
+        })?;
         Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.into_owned(), options })
     }
 
@@ -82,11 +85,15 @@ impl StoreUrl {
             Some((name, _)) if known.contains(&name.as_str()) => Err(Error::invalid_input(
                 format!("the option {name:?} of the {} URL is given twice", self.scheme),
             )),
-            Some((name, _)) => Err(Error::invalid_input(format!(
-                "the {} URL has the unknown option {name:?}; known are: {}",
-                self.scheme,
-                known.join(", ")
-            ))),
+            Some((name, _)) => {
+                let name = if is_option(name) { format!(" {name:?}") } else { String::new() };
+                Err(Error::invalid_input(format!(
+                    "the {} URL has an unknown option{name}; known are: {}; in values, % must be %25 and \
+                     & must be %26",
+                    self.scheme,
+                    known.join(", ")
+                )))
+            }
         }
     }
 }
@@ -95,6 +102,28 @@ impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StoreUrl({}:…)", self.scheme)
     }
+}
+
+/// The options of a query, unless one is not UTF-8 once decoded.
+fn options(query: &str) -> Option<Vec<(String, String)>> {
+    let decode = |text: &str| {
+        let text = text.replace('+', " ");
+        let decoded = percent_encoding::percent_decode_str(&text).decode_utf8();
+        decoded.ok().map(Cow::into_owned)
+    };
+    let options = query.split('&').filter(|option| !option.is_empty());
+    options
+        .map(|option| {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            Some((decode(name)?, decode(value)?))
+        })
+        .collect()
+}
+
+/// Whether a name may be shown: what is no name may be the rest of a password with an `&` in it.
+fn is_option(name: &str) -> bool {
+    (1..=40).contains(&name.len())
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -113,6 +142,33 @@ mod tests {
         assert_eq!(url.take_duration("timeout").unwrap(), Some(Duration::from_millis(250)));
         assert_eq!(url.take("prefix").as_deref(), Some("x_"));
         url.finish(&[]).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_refused_and_not_shown() {
+        for bad in ["x:%FF", "x:?a=%FFhunter2", "x:?%FFhunter2=1", "x:?b=1&a=%C3%28hunter2"] {
+            let error = StoreUrl::parse(bad).unwrap_err();
+            assert_eq!(error.kind(), leasehold_core::ErrorKind::InvalidInput, "{bad}");
+            let text = error.to_string();
+            assert!(text.contains("not UTF-8") && !text.contains("hunter2"), "{text}");
+        }
+        let mut url = StoreUrl::parse("x:?a=%C3%A9+b%2B&&c&d=e=f").unwrap();
+        assert_eq!(url.take("a").as_deref(), Some("é b+"));
+        assert_eq!(url.take("c").as_deref(), Some(""));
+        assert_eq!(url.take("d").as_deref(), Some("e=f"));
+        url.finish(&[]).unwrap();
+    }
+
+    #[test]
+    fn the_rest_of_a_password_is_no_name_of_an_option() {
+        for rest in ["two@h/0", "Two", "two words", "", &"x".repeat(41)] {
+            let url = format!("quorum:?node=redis://u:hunter&{rest}=");
+            let mut url = StoreUrl::parse(&url).unwrap();
+            assert!(url.take("node").is_some());
+            let error = url.finish(&["node", "fenced"]).unwrap_err().to_string();
+            assert!(error.contains("unknown option; known are: node, fenced"), "{error}");
+            assert!(error.contains("%26"), "{error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::tally::{self, majority};
 use leasehold_core::{Effect, Error, ErrorKind, Health, Result, Store};
@@ -35,6 +36,14 @@ impl Inner {
         }
         if let Some(fault) = self.fault(&found) {
             return refuse(fault);
+        }
+        for (node, _) in &found {
+            node.servers.forget(&node.name);
+        }
+        for (node, health) in &found {
+            if let Some(identity) = &health.identity {
+                node.servers.other(identity, &node.name);
+            }
         }
         let each = || found.iter().map(|(_, health)| health);
         for (node, health) in &found {
@@ -96,34 +105,49 @@ impl Inner {
             let name = &node.name;
             if let Some(identity) = &health.identity {
                 if let Some(other) = servers.insert(identity, name) {
-                    return Some(format!(
-                        "the nodes {other:?} and {name:?} are one server ({identity}), which would count \
-                         twice; name different servers"
-                    ));
+                    return Some(one_server(other, name, identity));
                 }
             }
-            if health.fails_over {
-                return Some(format!(
-                    "the node {name:?} can fail over to a replica that lacks its last writes, and forget \
-                     leases; name single servers"
-                ));
-            }
-            let max_ttl = self.limits.max_ttl;
-            if !health.durable && health.quarantine < max_ttl {
-                return Some(format!(
-                    "the node {name:?} may forget leases when it restarts, and would then grant at once; \
-                     make its writes durable, or set its option quarantine to at least {max_ttl:?} \
-                     (max_ttl; it is {:?})",
-                    health.quarantine
-                ));
-            }
-            if self.can.tokens && !health.durable {
-                return Some(format!(
-                    "the node {name:?} may forget tokens when it restarts, and the option fenced needs \
-                     durable writes on every node"
-                ));
+            let fault = unfit(name, health, self.limits.max_ttl, self.can.tokens);
+            if fault.is_some() {
+                return fault;
             }
         }
         None
     }
+}
+
+pub(crate) fn one_server(one: &str, other: &str, identity: &str) -> String {
+    format!(
+        "the nodes {one:?} and {other:?} are one server ({identity}), which would count twice; name different \
+         servers"
+    )
+}
+
+/// What makes a node unfit by itself, if anything does.
+pub(crate) fn unfit(
+    name: &str,
+    health: &Health,
+    max_ttl: Duration,
+    fenced: bool,
+) -> Option<String> {
+    if health.fails_over {
+        return Some(format!(
+            "the node {name:?} can fail over to a replica that lacks its last writes, and forget leases; name \
+             single servers"
+        ));
+    }
+    if !health.durable && health.quarantine < max_ttl {
+        return Some(format!(
+            "the node {name:?} may forget leases when it restarts, and would then grant at once; make its \
+             writes durable, or set its option quarantine to at least {max_ttl:?} (max_ttl; it is {:?})",
+            health.quarantine
+        ));
+    }
+    (fenced && !health.durable).then(|| {
+        format!(
+            "the node {name:?} may forget tokens when it restarts, and the option fenced needs durable \
+             writes on every node"
+        )
+    })
 }

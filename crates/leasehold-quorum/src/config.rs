@@ -40,6 +40,24 @@ impl Limits {
         let usual = term.map_or(Self::MAX_NODE, |term| (term / 20).min(Self::MAX_NODE));
         self.node.unwrap_or(usual).max(Self::MIN_NODE)
     }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        let Self { max_ttl, node, release } = *self;
+        if !(Ttl::MIN..=Ttl::MAX).contains(&max_ttl) {
+            return Err(Error::invalid_input(format!(
+                "max_ttl is {max_ttl:?}; it must be 10 ms to 10 years (3650 days)"
+            )));
+        }
+        for (name, limit) in [("node_timeout", node), ("release_limit", Some(release))] {
+            if let Some(limit) = limit.filter(|limit| *limit < Self::MIN_NODE) {
+                return Err(Error::invalid_input(format!(
+                    "{name} is {limit:?}; it must be at least {:?}",
+                    Self::MIN_NODE
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl QuorumConfig {
@@ -61,7 +79,8 @@ impl QuorumConfig {
     /// Adds a node under a name of its own, which errors and reports show: no password may stand in it.
     #[must_use]
     pub fn node(mut self, name: impl Into<String>, store: impl Store) -> Self {
-        self.nodes.push(Node { name: name.into(), store: AnyStore::new(store) });
+        let servers = Arc::default();
+        self.nodes.push(Node { name: name.into(), store: AnyStore::new(store), servers });
         self
     }
 
@@ -127,24 +146,7 @@ impl QuorumConfig {
                 node.name
             )));
         }
-        let Limits { max_ttl, node, release } = self.limits;
-        if !(Ttl::MIN..=Ttl::MAX).contains(&max_ttl) {
-            return Err(Error::invalid_input(format!(
-                "max_ttl is {max_ttl:?}; it must be 10 ms to 10 years (3650 days)"
-            )));
-        }
-        if let Some(node) = node.filter(|node| *node < Limits::MIN_NODE) {
-            return Err(Error::invalid_input(format!(
-                "node_timeout is {node:?}; it must be at least {:?}",
-                Limits::MIN_NODE
-            )));
-        }
-        if release < Limits::MIN_NODE {
-            return Err(Error::invalid_input(format!(
-                "release_limit is {release:?}; it must be at least {:?}",
-                Limits::MIN_NODE
-            )));
-        }
+        self.limits.validate()?;
         match self.nodes.iter().find(|node| self.fenced && !node.store.capabilities().tokens) {
             None => Ok(()),
             Some(node) => Err(Error::unsupported(format!(

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -7,12 +8,20 @@ use leasehold_core::{
     Acquire, Acquired, AnyStore, BoxFuture, Capabilities, Clock, Effect, Error, ErrorKind, Evict,
     Evicted, Health, Key, List, Page, Release, Released, Renew, Renewed, Result, Store, Wakeups,
 };
-use tokio::sync::OnceCell;
+use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::check::{one_server, unfit};
+use crate::config::Limits;
+use crate::node::Servers;
 
 /// Opens a node; called again for one that could not be opened.
 pub type OpenNode = Box<dyn Fn() -> BoxFuture<'static, Result<AnyStore>> + Send + Sync>;
 
-/// Opens all nodes at once. Those that are not open within `limit` of a majority are left for later.
+/// How long a majority is waited for: as long as a first check of a `Locker`.
+pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Opens all nodes at once. Those that are not open within `limit` of a majority, or [`OPEN_LIMIT`] without
+/// one, are left for later.
 ///
 /// # Cancel safety
 /// May be dropped.
@@ -30,12 +39,13 @@ pub(crate) async fn open_all(
             async move { (at, opening.await) }
         })
         .collect();
-    while open_ones(&opened).count() < majority(nodes.len()) {
-        let Some((at, answer)) = opening.next().await else { return opened };
-        opened[at] = Some(answer);
-    }
-    let mut over = clock.sleep_until(clock.now().saturating_add(limit));
+    let mut over = clock.sleep_until(clock.now().saturating_add(OPEN_LIMIT));
+    let mut has_majority = false;
     loop {
+        if !has_majority && open_ones(&opened).count() >= majority(nodes.len()) {
+            has_majority = true;
+            over = clock.sleep_until(clock.now().saturating_add(limit));
+        }
         tokio::select! {
             biased;
             next = opening.next() => match next {
@@ -52,23 +62,86 @@ pub(crate) fn open_ones(opened: &[Option<Result<AnyStore>>]) -> impl Iterator<It
     opened.iter().flatten().filter_map(|answer| answer.as_ref().ok())
 }
 
-/// A node that could not be opened with the others: each request tries to.
-pub(crate) struct Late {
-    open: OpenNode,
+/// A node that could not be opened with the others: requests try to, one at a time.
+pub(crate) struct Late(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) open: OpenNode,
+    pub(crate) name: String,
     /// What another node can, so that the quorum can what all the others can. What this one cannot, it refuses.
-    like: Capabilities,
-    fenced: bool,
-    store: OnceCell<AnyStore>,
+    pub(crate) like: Capabilities,
+    pub(crate) limits: Limits,
+    pub(crate) fenced: bool,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) state: State,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    store: OnceLock<AnyStore>,
+    /// Set once the store was found fit to take part.
+    fit: OnceLock<()>,
+    trying: Mutex<Option<AbortHandle>>,
 }
 
 impl Late {
-    pub(crate) fn new(open: OpenNode, like: Capabilities, fenced: bool) -> Self {
-        Self { open, like, fenced, store: OnceCell::new() }
+    pub(crate) fn new(inner: Inner) -> Self {
+        Self(Arc::new(inner))
     }
 
-    async fn store(&self) -> Result<&AnyStore> {
-        self.store
-            .get_or_try_init(|| async {
+    /// The node's store, open and fit. The request that begins a try waits for it, no longer than `limit`;
+    /// any other fails at once, so that nothing is sent to a node for nobody once it is open.
+    async fn fit(&self, limit: Duration) -> Result<&AnyStore> {
+        let state = &self.0.state;
+        if state.fit.get().is_none() {
+            self.tried(limit).await?;
+        }
+        state.store.get().ok_or_else(not_open)
+    }
+
+    /// As [`fit`](Self::fit), for requests that may make it fit, or tell why it is not.
+    async fn open(&self) -> Result<&AnyStore> {
+        let state = &self.0.state;
+        let failed = match state.store.get() {
+            Some(_) => None,
+            None => self.tried(self.0.limits.of_term(None)).await.err(),
+        };
+        state.store.get().ok_or_else(|| failed.unwrap_or_else(not_open))
+    }
+
+    async fn tried(&self, limit: Duration) -> Result<()> {
+        let Some(trying) = self.begin() else { return Err(not_open()) };
+        let clock = &self.0.clock;
+        tokio::select! {
+            biased;
+            () = clock.sleep_until(clock.now().saturating_add(limit)) => Err(not_open()),
+            tried = trying => tried.unwrap_or_else(|error| {
+                let message = "its opening panicked, or its runtime ended";
+                Err(Error::unavailable(Effect::None, message).with_source(error))
+            }),
+        }
+    }
+
+    /// Begins a try, unless one goes on.
+    #[expect(clippy::disallowed_methods, reason = "an opening outlives the request that began it")]
+    fn begin(&self) -> Option<JoinHandle<Result<()>>> {
+        let mut trying = self.0.state.trying.lock().unwrap_or_else(PoisonError::into_inner);
+        if trying.as_ref().is_some_and(|trying| !trying.is_finished()) {
+            return None;
+        }
+        let inner = Arc::clone(&self.0);
+        let task = tokio::spawn(async move { inner.try_to_open().await });
+        *trying = Some(task.abort_handle());
+        Some(task)
+    }
+}
+
+impl Inner {
+    async fn try_to_open(&self) -> Result<()> {
+        let store = match self.state.store.get() {
+            Some(store) => store,
+            None => {
                 let store = (self.open)().await.map_err(|error| {
                     let message = format!("it cannot be opened: {error}");
                     match error.kind() {
@@ -79,52 +152,69 @@ impl Late {
                 if self.fenced && !store.capabilities().tokens {
                     return Err(Error::incompatible("it has no fencing tokens"));
                 }
-                Ok(store)
-            })
-            .await
+                self.state.store.get_or_init(|| store)
+            }
+        };
+        let health = store.check().await?;
+        if let Some(fault) = unfit(&self.name, &health, self.limits.max_ttl, self.fenced) {
+            return Err(Error::incompatible(fault));
+        }
+        if let Some(identity) = &health.identity {
+            if let Some(other) = self.servers.other(identity, &self.name) {
+                return Err(Error::incompatible(one_server(&other, &self.name, identity)));
+            }
+        }
+        self.state.fit.get_or_init(|| ());
+        Ok(())
     }
+}
+
+fn not_open() -> Error {
+    Error::unavailable(Effect::None, "it is not open yet")
 }
 
 impl fmt::Debug for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.store.fmt(f)
+        self.0.state.store.fmt(f)
     }
 }
 
 impl Store for Late {
     fn capabilities(&self) -> Capabilities {
-        self.like
+        self.0.like
     }
 
     async fn check(&self) -> Result<Health> {
-        self.store().await?.check().await
+        self.open().await?.check().await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.store().await?.prepare().await
+        self.open().await?.prepare().await
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        self.store().await?.acquire(request).await
+        self.fit(self.0.limits.of_term(request.term().duration())).await?.acquire(request).await
     }
 
     async fn renew(&self, request: &Renew) -> Result<Renewed> {
-        self.store().await?.renew(request).await
+        let terms = request.leases().iter().map(|lease| lease.to().duration());
+        let shortest = terms.flatten().min();
+        self.fit(self.0.limits.of_term(shortest)).await?.renew(request).await
     }
 
     async fn release(&self, request: &Release) -> Result<Released> {
-        self.store().await?.release(request).await
+        self.fit(self.0.limits.of_term(None)).await?.release(request).await
     }
 
     async fn list(&self, request: &List) -> Result<Page> {
-        self.store().await?.list(request).await
+        self.fit(self.0.limits.of_term(None)).await?.list(request).await
     }
 
     async fn evict(&self, request: &Evict) -> Result<Evicted> {
-        self.store().await?.evict(request).await
+        self.fit(self.0.limits.of_term(None)).await?.evict(request).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.store().await?.subscribe(keys).await
+        self.fit(self.0.limits.of_term(None)).await?.subscribe(keys).await
     }
 }

@@ -1,41 +1,68 @@
 use std::sync::Arc;
 
-use leasehold_core::tally::majority;
-use leasehold_core::{Cursor, Effect, Error, List, NodeReport, Page, Result, Store};
+use leasehold_core::tally::{lasting_kind, majority};
+use leasehold_core::{Cursor, Effect, Error, ErrorKind, List, NodeReport, Page, Result, Store};
 
 use crate::round::{Round, failure};
 use crate::store::{Inner, NAME};
 
-/// Where a listing goes on: on which node, after how many that did not answer, and where on that node.
+/// Where a listing goes on: on which node, how those before it failed, and where on that node.
 struct Position {
     node: u16,
-    failed: u16,
+    failed: Vec<ErrorKind>,
     inner: Option<Cursor>,
 }
 
+/// Failures of a node by the byte that a cursor has for each. Any other counts as the last.
+const KINDS: [ErrorKind; 7] = [
+    ErrorKind::Unavailable,
+    ErrorKind::InvalidInput,
+    ErrorKind::Unsupported,
+    ErrorKind::Denied,
+    ErrorKind::Incompatible,
+    ErrorKind::Corrupt,
+    ErrorKind::Unexpected,
+];
+
 impl Position {
-    const START: Self = Self { node: 0, failed: 0, inner: None };
+    const START: Self = Self { node: 0, failed: Vec::new(), inner: None };
 
     fn to_cursor(&self) -> Cursor {
-        let mut bytes = [self.node.to_be_bytes(), self.failed.to_be_bytes()].concat();
-        bytes.push(u8::from(self.inner.is_some()));
+        let mut bytes = self.node.to_be_bytes().to_vec();
+        let failed = self.failed.iter().map(|kind| {
+            (0..).zip(KINDS).find(|(_, known)| known == kind).map_or(LAST_KIND, |(byte, _)| byte)
+        });
+        bytes.extend(failed);
+        bytes.push(if self.inner.is_some() { INNER } else { NO_INNER });
         bytes.extend_from_slice(self.inner.as_ref().map_or(&[], |inner| inner.as_bytes()));
         Cursor::new(bytes)
     }
 
     fn of(cursor: &Cursor, nodes: usize) -> Result<Self> {
-        let foreign = || Error::invalid_input("the cursor is not one that this store gave");
-        let [n0, n1, f0, f1, has_inner, inner @ ..] = cursor.as_bytes() else {
-            return Err(foreign());
-        };
+        Self::read(cursor.as_bytes(), nodes)
+            .ok_or_else(|| Error::invalid_input("the cursor is not one that this store gave"))
+    }
+
+    fn read(bytes: &[u8], nodes: usize) -> Option<Self> {
+        let [n0, n1, rest @ ..] = bytes else { return None };
         let node = u16::from_be_bytes([*n0, *n1]);
-        if usize::from(node) >= nodes || *has_inner > 1 || (*has_inner == 0 && !inner.is_empty()) {
-            return Err(foreign());
-        }
-        let inner = (*has_inner == 1).then(|| Cursor::new(inner.to_vec()));
-        Ok(Self { node, failed: u16::from_be_bytes([*f0, *f1]), inner })
+        let end = rest.iter().position(|byte| matches!(*byte, INNER | NO_INNER))?;
+        let (failed, inner) = (&rest[..end], &rest[end + 1..]);
+        let failed = failed.iter().map(|byte| KINDS.get(usize::from(*byte)).copied());
+        let failed = failed.collect::<Option<Vec<_>>>()?;
+        let has_inner = rest[end] == INNER;
+        let is_ours = usize::from(node) < nodes
+            && failed.len() <= usize::from(node)
+            && (has_inner || inner.is_empty());
+        let inner = has_inner.then(|| Cursor::new(inner.to_vec()));
+        is_ours.then_some(Self { node, failed, inner })
     }
 }
+
+/// What ends the failures in a cursor: where the node's own follows, and where none does.
+const INNER: u8 = 0xFF;
+const NO_INNER: u8 = 0xFE;
+const LAST_KIND: u8 = 6;
 
 impl Inner {
     /// Shows the records of one node after the other, each node's own. A filter that names keys asks all
@@ -61,10 +88,12 @@ impl Inner {
         }
         round.all().await;
         let mut page = Page::new(Vec::new(), None);
-        let mut node = first;
+        let (mut node, mut next) = (first, None);
         for at in start..end {
             let name = self.nodes[at].name.as_str();
-            match round.answers[at].take() {
+            let sent = inner.as_ref().filter(|_| at == start);
+            let answer = round.answers[at].take();
+            match answer.map(|own| own.and_then(|own| sensible(own, request.limit(), sent))) {
                 Some(Ok(mut own)) => {
                     if page.records.len() + own.records.len() > request.limit() {
                         break;
@@ -76,15 +105,12 @@ impl Inner {
                     page.records.extend(own.records);
                     page.nodes.push(NodeReport::new(name));
                     if own.next.is_some() {
-                        page.next = Some(Position { node, failed, inner: own.next }.to_cursor());
+                        next = own.next;
                         break;
                     }
                 }
-                Some(Err(error)) if !error.is_retryable() && inner.is_some() && at == start => {
-                    return Err(error);
-                }
                 Some(Err(error)) => {
-                    failed += 1;
+                    failed.push(error.kind());
                     page.nodes.push(NodeReport::failed(name, error));
                 }
                 None => {}
@@ -92,11 +118,13 @@ impl Inner {
             node += 1;
         }
         // Fewer than a majority cannot tell that nobody holds a key (C10).
-        if usize::from(failed) > self.nodes.len() - majority(self.nodes.len()) {
-            return Err(failure("list", None, Effect::None, page.nodes));
+        let count = self.nodes.len();
+        if failed.len() > count - majority(count) {
+            let kind = lasting_kind(count, &failed);
+            return Err(failure("list", kind, Effect::None, page.nodes));
         }
-        if page.next.is_none() && usize::from(node) < self.nodes.len() {
-            page.next = Some(Position { node, failed, inner: None }.to_cursor());
+        if usize::from(node) < count {
+            page.next = Some(Position { node, failed, inner: next }.to_cursor());
         }
         if !self.can.tokens {
             page.records.iter_mut().for_each(|record| record.token = None);
@@ -105,21 +133,47 @@ impl Inner {
     }
 }
 
+/// A page that ends the listing some day: no longer than asked for, and not followed by itself.
+fn sensible(page: Page, limit: usize, sent: Option<&Cursor>) -> Result<Page> {
+    let shown = page.records.len();
+    if shown > limit {
+        let message = format!("it showed {shown} records where {limit} were asked for");
+        return Err(Error::unexpected(message));
+    }
+    if page.next.is_some() && page.next.as_ref() == sent {
+        return Err(Error::unexpected("its page is followed by itself"));
+    }
+    Ok(page)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn cursors_are_read_as_they_were_written_and_others_are_refused() {
-        for (node, failed, inner) in
-            [(0, 0, None), (2, 1, None), (1, 0, Some(vec![])), (2, 2, Some(vec![0, 255, 7]))]
-        {
-            let inner = inner.map(Cursor::new);
-            let cursor = Position { node, failed, inner: inner.clone() }.to_cursor();
-            let read = Position::of(&cursor, 3).unwrap();
+        let kinds = &KINDS[..];
+        for (node, failed, inner) in [
+            (0, &kinds[..0], None),
+            (8, kinds, None),
+            (1, &kinds[..1], Some(vec![])),
+            (2, &kinds[5..], Some(vec![0, 255, 254, 7])),
+        ] {
+            let (inner, failed) = (inner.map(Cursor::new), failed.to_vec());
+            let cursor =
+                Position { node, failed: failed.clone(), inner: inner.clone() }.to_cursor();
+            let read = Position::of(&cursor, 9).unwrap();
             assert_eq!((read.node, read.failed, read.inner), (node, failed, inner));
         }
-        for bytes in [&b""[..], b"job\0id", &[0, 3, 0, 0, 0], &[0, 0, 0, 0, 0, 1], &[0, 0, 0, 0]] {
+        for bytes in [
+            &b""[..],
+            b"job\0id",
+            &[0, 3, NO_INNER],
+            &[0, 0, NO_INNER, 1],
+            &[0, 0],
+            &[0, 0, 0, NO_INNER],
+            &[0, 1, 7, NO_INNER],
+        ] {
             assert!(Position::of(&Cursor::new(bytes.to_vec()), 3).is_err(), "{bytes:?}");
         }
     }

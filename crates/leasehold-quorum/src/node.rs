@@ -1,4 +1,6 @@
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::{AnyStore, NodeReport};
 
@@ -8,6 +10,29 @@ pub(crate) struct Node {
     /// Shown in errors and reports.
     pub(crate) name: String,
     pub(crate) store: AnyStore,
+    pub(crate) servers: Arc<Servers>,
+}
+
+/// Which server each node of a quorum turned out to be.
+#[derive(Default)]
+pub(crate) struct Servers(Mutex<HashMap<String, String>>);
+
+impl Servers {
+    /// Notes that the node `name` is the server `identity`. Gives the other node that is, if one is.
+    pub(crate) fn other(&self, identity: &str, name: &str) -> Option<String> {
+        self.forget(name);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = known.get(identity).cloned();
+        if other.is_none() {
+            known.insert(identity.to_owned(), name.to_owned());
+        }
+        other
+    }
+
+    /// Forgets which server a node was.
+    pub(crate) fn forget(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, of| of != name);
+    }
 }
 
 impl Node {

@@ -1,13 +1,15 @@
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::tally::majority;
+use leasehold_core::tally::{lasting_failure, majority};
 use leasehold_core::term::Drift;
-use leasehold_core::{Effect, Error, NodeReport, Result, Store};
+use leasehold_core::{Clock, Effect, Error, NodeReport, Result, Store};
 use leasehold_driver::StoreUrl;
 
-use crate::late::{Late, OpenNode, open_all, open_ones};
+use crate::late::{Inner, Late, OPEN_LIMIT, OpenNode, State, open_all, open_ones};
+use crate::node::Servers;
 use crate::round::failure;
 use crate::store::NAME;
 use crate::{QuorumConfig, QuorumStore};
@@ -36,8 +38,8 @@ impl QuorumUrl {
     /// Takes `url` apart.
     ///
     /// # Errors
-    /// `InvalidInput` for another scheme, no node, a node twice, a quorum as a node, an unknown option or a
-    /// wrong value.
+    /// `InvalidInput` for another scheme, no node, a node twice, a quorum as a node, an unknown option, or a
+    /// value that is wrong or out of range.
     pub fn parse(url: &str) -> Result<Self> {
         let mut url = StoreUrl::parse(url)?;
         if url.scheme() != NAME {
@@ -53,7 +55,6 @@ impl QuorumUrl {
             ));
         }
         let nodes = url.take_all("node");
-        check_nodes(&nodes)?;
         let mut config = QuorumConfig::new();
         if let Some(max_ttl) = url.take_duration("max_ttl")? {
             config = config.max_ttl(max_ttl);
@@ -71,7 +72,10 @@ impl QuorumUrl {
             }
         });
         let drift = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
+        // First of all: what is left may be the rest of a node's password.
         url.finish(&["node", "max_ttl", "node_timeout", "fenced", "drift"])?;
+        check_nodes(&nodes)?;
+        config.limits.validate()?;
         Ok(Self { nodes, config, drift })
     }
 
@@ -85,13 +89,21 @@ impl QuorumUrl {
         self.drift
     }
 
+    /// Sets the clock of the time limits, for tests that do not sleep.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.config = self.config.clock(clock);
+        self
+    }
+
     /// Opens the nodes, all at once, and makes the store. `read` takes a node's URL apart.
     ///
     /// A node that cannot be opened is one that is down: later requests try again. A node that is not open
     /// 500 ms (or `node_timeout`) after a majority is left for later too.
     ///
     /// # Errors
-    /// What `read` gives; `Unavailable`, with each node's error, if no majority can be opened; else as
+    /// `InvalidInput`, with the node's name, if `read` fails; if no majority is open within 10 s, what keeps it from that for good,
+    /// else `Unavailable`, with each node's error; else as
     /// [`QuorumConfig::open`].
     ///
     /// # Cancel safety
@@ -99,26 +111,50 @@ impl QuorumUrl {
     pub async fn open(self, read: impl Fn(&str) -> Result<OpenNode>) -> Result<QuorumStore> {
         let Self { nodes, mut config, .. } = self;
         let names = names(&nodes);
-        let opens = nodes.iter().map(|url| read(url)).collect::<Result<Vec<_>>>()?;
+        let read = |(url, name): (&String, &String)| {
+            read(url).map_err(|error| {
+                Error::invalid_input(format!("the node {name:?} of the quorum URL: {error}"))
+                    .with_source(error)
+            })
+        };
+        let opens = nodes.iter().zip(&names).map(read).collect::<Result<Vec<_>>>()?;
         let opened = open_all(&opens, &*config.clock, config.limits.of_term(None)).await;
         let mut open = open_ones(&opened);
         let like = open.next().map(Store::capabilities);
         let count = usize::from(like.is_some()) + open.count();
         let Some(like) = like.filter(|_| count >= majority(nodes.len())) else {
+            let kind = lasting_failure(&opened);
             let reports = names.into_iter().zip(opened).map(|(name, answer)| match answer {
+                Some(Ok(_)) => NodeReport::new(name),
                 Some(Err(error)) => NodeReport::failed(name, error),
-                _ => NodeReport::new(name),
+                None => {
+                    let message = format!("it is not open within {OPEN_LIMIT:?}");
+                    NodeReport::failed(name, Error::unavailable(Effect::None, message))
+                }
             });
-            return Err(failure("open", None, Effect::None, reports.collect()));
+            return Err(failure("open", kind, Effect::None, reports.collect()));
         };
+        let servers = Arc::<Servers>::default();
         for ((name, open), opened) in names.into_iter().zip(opens).zip(opened) {
             config = match opened {
                 Some(Ok(store)) => config.node(name, store),
                 _ => {
-                    let late = Late::new(open, like, config.fenced);
+                    let late = Late::new(Inner {
+                        open,
+                        name: name.clone(),
+                        like,
+                        limits: config.limits,
+                        fenced: config.fenced,
+                        clock: Arc::clone(&config.clock),
+                        servers: Arc::clone(&servers),
+                        state: State::default(),
+                    });
                     config.node(name, late)
                 }
             };
+        }
+        for node in &mut config.nodes {
+            node.servers = Arc::clone(&servers);
         }
         config.open()
     }
@@ -178,13 +214,35 @@ fn names(nodes: &[String]) -> Vec<String> {
     bare.iter().enumerate().map(number).collect()
 }
 
-/// A URL without options and without what stands before an `@`.
+/// A URL without options and user. What may be a part of a password with a `/`, `?` or `#` in it is not shown,
+/// nor is what is no URL.
 fn without_secrets(url: &str) -> String {
-    let bare = url.split_once('?').map_or(url, |(bare, _)| bare);
-    match (bare.split_once(':'), bare.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => bare.to_owned(),
+    let Some((scheme, rest)) = url.split_once(':').filter(|_| StoreUrl::parse(url).is_ok()) else {
+        return "a text that is no URL".to_owned();
+    };
+    let Some(rest) = rest.strip_prefix("//") else {
+        return format!("{scheme}:{}", bare(rest));
+    };
+    let (server, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let host = server.rsplit_once('@').map(|(_, host)| host);
+    match host.or_else(|| (server.is_empty() || !path.contains('@')).then_some(server)) {
+        Some(host) if is_host(host) => format!("{scheme}://{host}{}", bare(path)),
+        _ => format!("{scheme}://…"),
     }
+}
+
+/// What stands before options and fragment.
+fn bare(text: &str) -> &str {
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Whether what follows a colon is a port and no password.
+fn is_host(text: &str) -> bool {
+    let port = match text.rsplit_once(']') {
+        Some((_, after)) => after.strip_prefix(':'),
+        None => text.split_once(':').map(|(_, port)| port),
+    };
+    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -234,6 +292,9 @@ mod tests {
             ("quorum:?node=local:&fenced=yes", "1 or 0"),
             ("quorum:?node=local:&ttl=1s", "\"ttl\""),
             ("quorum:?node=local:&max_ttl=1", "max_ttl"),
+            ("quorum:?node=local:&max_ttl=9ms", "max_ttl is 9ms"),
+            ("quorum:?node=local:&node_timeout=9ms", "node_timeout is 9ms"),
+            ("quorum:?node=local:&node=%FF", "not UTF-8"),
             ("sqlite:?node=local:", "begins with sqlite:"),
         ] {
             assert!(error(url).contains(says), "{url}: {}", error(url));
@@ -241,7 +302,31 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_the_url_without_its_user() {
+        for (url, name) in [
+            ("redis://u:hunter2@host:6379/0?a=b", "redis://host:6379/0"),
+            ("redis://u:hun@ter2@host", "redis://host"),
+            ("redis://host/a@b?password=hunter2@x", "redis://…"),
+            ("redis://u:hun/ter2@host", "redis://…"),
+            ("redis://u:hun?ter2@host", "redis://…"),
+            ("redis://u:1#ter2@host", "redis://…"),
+            ("redis://u:hunter", "redis://…"),
+            ("redis://u:hunter2@[::1]:6379/0#x", "redis://[::1]:6379/0"),
+            ("redis://[::1]", "redis://[::1]"),
+            ("sqlite:/srv/a@b/x.db?timeout=1s", "sqlite:/srv/a@b/x.db"),
+            ("sqlite:///srv/a:b/x.db", "sqlite:///srv/a:b/x.db"),
+            ("hunter2", "a text that is no URL"),
+            ("u hunter2@host:1", "a text that is no URL"),
+        ] {
+            assert_eq!(without_secrets(url), name, "{url}");
+        }
+    }
+
+    #[test]
     fn no_secret_is_shown() {
+        let split = error("quorum:?node=redis://u:hunter&two@h/0&node=redis://u:hunter&two@h/0");
+        assert!(split.contains("unknown option;") && !split.contains("hunter"), "{split}");
+        assert!(!split.contains("two@"), "{split}");
         let node = "redis://user:hunter2@host:6379/0?password=hunter3";
         let encoded: String = node.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let twice = error(&format!("quorum:?node={encoded}&node={encoded}"));

@@ -4,15 +4,18 @@
 
 mod faulty;
 
+use std::sync::Arc;
+
 use faulty::{
     Asked, Cluster, LIMIT, Node, TERM, Way, ask, claims, grant, id, key, ms, release, released,
     renew, renewal, renewed, ttl,
 };
 use leasehold_core::{
-    Acquire, Acquired, Clock, Effect, ErrorKind, Evict, Filter, LeaseId, LeaseReleased,
-    LeaseRenewed, List, LostReason, NodeOutcome, Remaining, Renew, Renewal, Store, Target,
+    Acquire, Acquired, Clock, Cursor, Effect, Error, ErrorKind, Evict, Filter, LeaseId,
+    LeaseReleased, LeaseRenewed, List, LostReason, NodeOutcome, Page, Remaining, Renew, Renewal,
+    Result, Store, Target,
 };
-use leasehold_quorum::QuorumConfig;
+use leasehold_quorum::{QuorumConfig, QuorumStore};
 
 fn acquires(node: &Node) -> usize {
     node.asked().iter().filter(|asked| matches!(asked, Asked::Acquire(_))).count()
@@ -466,14 +469,16 @@ async fn a_refusal_says_when_a_majority_is_free_and_whose_end_that_is() {
         let request = Acquire::new(id("majority"), claims(), ttl(ms(20_000)));
         node.store().acquire(&request).await.unwrap();
     }
+    // n0 would be free after 30 s, which is after a majority is, n1 and n2 after 20 s.
+    cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
     match cluster.store.acquire(&ask(&id("own"))).await {
         Ok(Acquired::Refused(refused)) => {
-            // n0 would be free after 30 s; n1 or n2 after 20 s.
             let holder = match refused.why {
                 leasehold_core::Why::Held(Some(holder)) => holder,
                 other => panic!("{other:?}"),
             };
-            assert!(refused.retry_after.is_none_or(|after| after >= ms(20_000)));
+            assert_eq!(refused.retry_after, Some(ms(20_000)));
+            assert_eq!(holder.id, Some(id("majority")));
             assert!(holder.token.is_none(), "tokens of single nodes mean nothing");
         }
         other => panic!("{other:?}"),
@@ -517,6 +522,68 @@ async fn a_listing_needs_a_majority() {
         };
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         cluster.mend().await;
+    }
+}
+
+/// What a node must not do to the listing of the others, when its page goes wrong.
+#[derive(Debug, Clone, Copy)]
+enum Misled {
+    /// More records than were asked for.
+    TooMany,
+    /// A page that is followed by itself.
+    Again,
+    /// A failure that does not pass.
+    Denied,
+}
+
+impl Misled {
+    fn page(self, mut page: Page, request: &List) -> Result<Page> {
+        match self {
+            Self::TooMany => {
+                let record = page.records[0].clone();
+                page.records.resize(request.limit() + 1, record);
+            }
+            Self::Again => page.next = Some(Cursor::new(vec![7])),
+            Self::Denied if request.cursor().is_some() => return Err(Error::denied("no more")),
+            Self::Denied => page.next = Some(Cursor::new(vec![7])),
+        }
+        Ok(page)
+    }
+}
+
+/// All pages, of which there must be an end.
+async fn list_all(store: &QuorumStore, filter: &Filter) -> Result<Page> {
+    let mut request = List::new(filter.clone()).with_limit(2);
+    let mut whole = Page::new(Vec::new(), None);
+    for _ in 0..20 {
+        whole.append(store.list(&request).await?);
+        let Some(next) = whole.next.take() else { return Ok(whole) };
+        request = request.with_cursor(next);
+    }
+    panic!("a listing without end: {:?}", whole.nodes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_listing_goes_wrong_has_failed_and_no_other_has() {
+    for misled in [Misled::TooMany, Misled::Again, Misled::Denied] {
+        let cluster = Cluster::new(3, false);
+        grant(&cluster.store, &id("own")).await;
+        cluster.store.settled().await;
+        for filter in [Filter::default(), Filter::default().with_key(key())] {
+            cluster.nodes[1].mislead(Some(Arc::new(move |page, ask| misled.page(page, ask))));
+            cluster.nodes[2].mislead(None);
+            let whole = list_all(&cluster.store, &filter).await.expect("two nodes are fine");
+            let failed: Vec<_> = whole.nodes.iter().map(|node| node.error.is_some()).collect();
+            assert_eq!(failed, [false, true, false], "{misled:?}");
+            assert_eq!(whole.holders().unwrap().len(), 1);
+            cluster.nodes[2].mislead(Some(Arc::new(move |page, ask| misled.page(page, ask))));
+            let error = list_all(&cluster.store, &filter).await.expect_err("one node is fine");
+            let kind = match misled {
+                Misled::Denied => ErrorKind::Denied,
+                _ => ErrorKind::Unexpected,
+            };
+            assert_eq!(error.kind(), kind, "{misled:?}: {error}");
+        }
     }
 }
 
@@ -674,7 +741,8 @@ async fn redlock_15_no_node_is_refused_and_an_even_number_is_a_hazard() {
         // Two nodes need both.
         cluster.nodes[0].set(Way::Down);
         let survives = count >= 3;
-        assert_eq!(cluster.store.acquire(&ask(&id("own"))).await.is_ok(), survives, "{count}");
+        let answer = cluster.store.acquire(&ask(&id("own"))).await;
+        assert_eq!(matches!(answer, Ok(Acquired::Granted(_))), survives, "{count}: {answer:?}");
         cluster.mend().await;
     }
 }

@@ -72,9 +72,13 @@ struct Inner {
     draw: Mutex<Option<Draw>>,
     asked: Mutex<Vec<Asked>>,
     health: Mutex<Option<Health>>,
+    /// What it makes of the pages that it shows.
+    mislead: Mutex<Option<Mislead>>,
     /// Until when it grants nothing.
     quarantine: Mutex<Duration>,
 }
+
+pub type Mislead = Arc<dyn Fn(Page, &List) -> Result<Page> + Send + Sync>;
 
 pub type Draw = Box<dyn FnMut() -> Way + Send>;
 
@@ -111,6 +115,7 @@ impl Node {
             draw: Mutex::default(),
             asked: Mutex::default(),
             health: Mutex::default(),
+            mislead: Mutex::default(),
             quarantine: Mutex::default(),
         }))
     }
@@ -128,6 +133,11 @@ impl Node {
     /// Every request that [`next`](Self::next) says nothing of meets what is drawn.
     pub fn draw(&self, draw: Option<Draw>) {
         *self.0.draw.lock().unwrap() = draw;
+    }
+
+    /// Its pages are changed on their way. A request with a cursor is served as the first.
+    pub fn mislead(&self, mislead: Option<Mislead>) {
+        *self.0.mislead.lock().unwrap() = mislead;
     }
 
     /// Starts again without any memory.
@@ -249,7 +259,17 @@ impl Store for Node {
     }
 
     async fn list(&self, request: &List) -> Result<Page> {
-        self.through(Asked::Other, |store| async move { store.list(request).await }).await
+        let mislead = self.0.mislead.lock().unwrap().clone();
+        self.through(Asked::Other, |store| async move {
+            match mislead {
+                None => store.list(request).await,
+                Some(mislead) => {
+                    let first = List::new(request.filter().clone()).with_limit(request.limit());
+                    mislead(store.list(&first).await?, request)
+                }
+            }
+        })
+        .await
     }
 
     async fn evict(&self, request: &Evict) -> Result<Evicted> {
