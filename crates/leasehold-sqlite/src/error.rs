@@ -73,11 +73,7 @@ pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
             "{name} may not be written ({error}); the file, its directory, -wal and -shm must \
                  all be writable, and the file system must not be mounted read-only"
         )),
-        _ if is_schema(&error) => Error::incompatible(format!(
-            "the tables in {name} are not those of schema version {} ({error}); somebody dropped \
-             or changed them: open the store again to have missing ones made, or give another path",
-            crate::schema::VERSION
-        )),
+        _ if is_schema(&error) => tables(name, &error),
         _ => Error::unexpected(format!("SQLite failed on {name}: {error}")),
     };
     mapped.with_source(error)
@@ -152,6 +148,15 @@ pub(crate) fn value(name: &str, column: &str, of: impl Display, why: impl Displa
     Error::corrupt(format!(
         "in {name} the column {column} of {of} cannot be what Leasehold wrote: {why}; remove that \
          row, or restore the file"
+    ))
+}
+
+/// Somebody dropped or changed what the schema's version says is there.
+pub(crate) fn tables(name: &str, what: impl Display) -> Error {
+    Error::corrupt(format!(
+        "the tables in {name} are not those of schema version {} ({what}): somebody dropped or changed them; stop \
+         all who use it, then restore it, or remove it with its -wal and -shm: all leases are then forgotten",
+        crate::schema::VERSION
     ))
 }
 
@@ -265,7 +270,7 @@ mod tests {
     #[test]
     fn a_missing_table_is_told_from_other_mistakes() {
         let error = sqlite("x.db", said(ffi::SQLITE_ERROR, "no such table: leasehold_keys"));
-        assert_eq!(error.kind(), Incompatible);
+        assert_eq!(error.kind(), Corrupt);
         assert!(error.to_string().contains("leasehold_keys"), "{error}");
     }
 

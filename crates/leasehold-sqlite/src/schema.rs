@@ -27,7 +27,8 @@ pub(crate) enum Schema {
 /// Looks whose file it is, changing nothing.
 ///
 /// # Errors
-/// `Incompatible` if it is another program's or of a newer version, `Corrupt` if it is none.
+/// `Incompatible` if it is another program's or of a newer version, `Corrupt` if it is none or a part of ours is
+/// missing: made again, it would be empty, and what is held would be granted.
 pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<Schema> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let pragma = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
@@ -55,8 +56,13 @@ pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<
     if version < VERSION {
         return Err(error::value(name, "user_version", "the file header", version));
     }
-    let objects = number(&sql.objects).map_err(failed)?;
-    Ok(if objects == OBJECTS { Schema::Ready } else { Schema::Missing })
+    match number(&sql.objects).map_err(failed)? {
+        0 => Ok(Schema::Missing),
+        OBJECTS => Ok(Schema::Ready),
+        found => {
+            Err(error::tables(name, format!("{found} of {OBJECTS} tables and indexes are there")))
+        }
+    }
 }
 
 /// Makes what is missing; inside an immediate transaction, so that of a crowd one does.

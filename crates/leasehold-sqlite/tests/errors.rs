@@ -129,6 +129,20 @@ async fn a_newer_schema_names_both_versions() {
 }
 
 #[tokio::test]
+async fn a_table_that_somebody_dropped_is_not_made_again() {
+    for table in ["boots", "keys", "holders"] {
+        let place = Place::new();
+        let store = place.open().await;
+        grant(&store, "a", "k").await;
+        place.change(&format!("DROP TABLE leasehold_{table}"));
+        let says = ["schema version 1", "dropped", "restore it"];
+        assert_error(&acquire(&store, "b", "k").await.unwrap_err(), Corrupt, &says);
+        assert_error(&store.prepare().await.unwrap_err(), Corrupt, &says);
+        assert_error(&open_error(&place.path).await, Corrupt, &says);
+    }
+}
+
+#[tokio::test]
 async fn a_damaged_file() {
     let place = Place::new();
     let store = place.open().await;
