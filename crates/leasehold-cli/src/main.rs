@@ -55,7 +55,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends this process as the key would have: then a script that runs it ends too.
+/// Ends this process as the key would have: then a script that runs it ends too. Where a step fails, the exit code
+/// tells all the same.
 fn die_of(death: Death) {
     if death.of_the_group {
         // This process has a handler, and is spared.
@@ -63,7 +64,6 @@ fn die_of(death: Death) {
     }
     // Not of a core dump, which was the command's.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    // If it cannot, the exit code tells.
     let _ = signal_hook::low_level::emulate_default_handler(death.signal as i32);
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn is_this_process() -> bool {
 /// The streams are the command's: nothing is said here. A failure starts no command, and `leasehold` finds that
 /// the shim has ended without a [`Notice`].
 pub(crate) fn main() -> ExitCode {
-    // Else it would be called `exe`, after the path by which it was found.
+    // Else `ps` would call it `exe`, after the path by which it was found; that is all a failure costs.
     let _ = prctl::set_name(c"lh-shim");
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
     let Ok(watcher) = Watcher::start(&assignment) else { return ExitCode::FAILURE };

@@ -164,12 +164,12 @@ fn leasehold_killed_leaves_alone_what_is_to_ignore_a_loss() {
     let store = Store::new();
     let go = store.fifo("go");
     let script = "trap 'echo asked' TERM; echo ready; read line < go; echo done";
-    let first = Running::start(store.script("--json -v --on-lost ignore k", script));
+    let first = Running::start(store.script("--json -v --ttl 3s --on-lost ignore k", script));
     let command = group(&first.event("started"));
     let shim = shim_of(command);
     assert_eq!(first.line(), "ready");
     first.signal(Signal::SIGKILL);
-    pause(Duration::from_millis(200));
+    assert_eq!(store.code("run --ttl 30s -w 60s k -- true"), 0, "until the term is over");
     assert!(runs(&command.to_string()));
     support::release(&go);
     assert_eq!(first.line(), "done");

@@ -263,14 +263,16 @@ fn a_stop_that_outlives_the_term_ends_the_command() {
 fn a_pipeline_keeps_the_terminal() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
-    // The other end of the pipe reads the terminal, as a pager does.
-    let reader = "sh -c 'cat; read line < /dev/tty; echo read $line'";
-    shell.types(&format!("run k -- echo piped | {reader}\n"));
-    shell.sees("piped");
+    // The other end of the pipe reads the terminal, as a pager does, while the command runs.
+    let go = store.fifo("go");
+    let reads = "read line < /dev/tty; echo read $line; exec cat";
+    let reader = format!("sh -c 'read go < {}; {reads}'", go.display());
+    shell.types(&format!("run -v k -- sleep 60 | {reader}\n"));
+    // By then the terminal is lent, if it ever is.
+    shell.sees("started");
+    std::fs::write(&go, "now\n").unwrap();
     shell.types("typed\n");
     shell.sees("read typed");
-    shell.types("run -v k -- sleep 60 | cat\n");
-    shell.sees("started");
     shell.types(Shell::CTRL_Z);
     shell.sees("Stopped");
     shell.types("fg\n");

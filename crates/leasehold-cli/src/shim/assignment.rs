@@ -53,7 +53,8 @@ impl Assignment {
             .map_or((OsStr::new(""), &[]), |(name, arguments)| (name, arguments))
     }
 
-    /// Removes the directory and what is still in it: `leasehold` may have died.
+    /// Removes the directory and what is still in it: `leasehold` may have died. If it lives, it has removed them, and
+    /// there is nothing to report.
     pub(super) fn tidy(&self) {
         let _ = std::fs::remove_file(self.directory.join(LEASE_FILE));
         let _ = std::fs::remove_dir(&self.directory);

@@ -44,7 +44,8 @@ impl Descendants {
     }
 
     /// Kills all of them, whatever their group, and the groups that they have made: with its group dies what a
-    /// process forks while it is looked at. What escapes is found by the next call.
+    /// process forks while it is looked at. What escapes is found by the next call; whom the signal does not reach is
+    /// gone, or was not ours to kill and is told by [`are_left`](Self::are_left).
     pub(crate) fn kill(&self) {
         for _ in 0..LOOKS {
             let mut found = false;
