@@ -60,7 +60,7 @@ fn check_claims(claims: &Claims, can: &Capabilities) -> Result<()> {
                 return Err(can.lacks("shared locks"));
             }
             Mode::Shared { max: Some(_) } if !can.shared_limit => {
-                return Err(can.lacks("a limit on shared holders"));
+                return Err(can.lacks("limit on shared holders"));
             }
             _ => {}
         }

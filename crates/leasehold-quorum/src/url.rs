@@ -102,9 +102,8 @@ impl QuorumUrl {
     /// 500 ms (or `node_timeout`) after a majority is left for later too.
     ///
     /// # Errors
-    /// `InvalidInput`, with the node's name, if `read` fails; if no majority is open within 10 s, what keeps it from that for good,
-    /// else `Unavailable`, with each node's error; else as
-    /// [`QuorumConfig::open`].
+    /// `InvalidInput`, with the node's name, if `read` fails. If no majority is open within 10 s, the kind of what
+    /// keeps it from that for good, else `Unavailable`, with each node's error. Else as [`QuorumConfig::open`].
     ///
     /// # Cancel safety
     /// May be dropped.

@@ -1,4 +1,5 @@
-//! Real local stores as nodes, on tokio's paused time, each behind a way that can fail.
+//! Real local stores as nodes, each behind a way that can fail. All of it runs on tokio's paused time: no sleep here,
+//! or in the tests that use this, waits for anything but the events before it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::fmt;
@@ -373,6 +374,19 @@ pub async fn grant(store: &impl Store, id: &LeaseId) -> Option<FencingToken> {
         Ok(Acquired::Granted(granted)) => granted.token,
         other => panic!("{id} was not granted: {other:?}"),
     }
+}
+
+/// Three nodes, all of which have the lease.
+pub async fn held() -> (Cluster, LeaseId) {
+    let (cluster, own) = (Cluster::new(3, false), id("own"));
+    grant(&cluster.store, &own).await;
+    cluster.store.settled().await;
+    (cluster, own)
+}
+
+pub async fn refused(store: &impl Store, id: &LeaseId) {
+    let answer = store.acquire(&ask(id)).await;
+    assert!(matches!(answer, Ok(Acquired::Refused(_))), "{answer:?}");
 }
 
 pub async fn renewed(store: &impl Store, id: &LeaseId) -> LeaseRenewed {
