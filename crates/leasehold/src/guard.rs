@@ -237,6 +237,11 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let keeper = self.keeper();
+        if keeper.runs_in_another_process() {
+            // What is shared stays as the fork found it, which may be locked.
+            std::mem::forget((Arc::clone(&self.held), self.locks.clone()));
+            return;
+        }
         if let Verdict::Held(_) = keeper.finish(&self.held) {
             keeper.release(vec![Releasing::of_held(&self.held)]);
         }

@@ -74,28 +74,37 @@ impl Keeper {
     /// Starts the task on the caller's runtime, unless it runs; a runtime that has ended takes its task with
     /// it, and the next acquire starts another (F3).
     pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
-        let process = std::process::id();
-        match self.running_in.load(Ordering::Acquire) {
-            0 => {}
-            running if running == process => return Ok(()),
-            _ => {
-                return Err(Error::unexpected(
-                    "this process was forked off after its Locker had begun, and what renews its leases runs \
-                     in the other; make the Locker after the fork",
-                ));
-            }
+        if self.runs_in_another_process() {
+            return Err(Error::unexpected(
+                "this process was forked off after its Locker had begun, and what renews its leases runs \
+                 in the other; make the Locker after the fork",
+            ));
+        }
+        if self.running_in.load(Ordering::Acquire) != 0 {
+            return Ok(());
         }
         let runtime = Handle::try_current().map_err(|e| {
             Error::unexpected("a lock needs a tokio runtime to renew it; call this inside one")
                 .with_source(e)
         })?;
         self.check_timers()?;
-        let begins =
-            self.running_in.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+        let begins = self.running_in.compare_exchange(
+            0,
+            std::process::id(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         if begins.is_ok() {
             runtime.spawn(run(Running(Arc::clone(self))));
         }
         Ok(())
+    }
+
+    /// True in a process that was forked off after the task had begun. Of what the task's threads had locked at the
+    /// fork, nothing is unlocked here, ever.
+    pub(crate) fn runs_in_another_process(&self) -> bool {
+        let running = self.running_in.load(Ordering::Acquire);
+        running != 0 && running != std::process::id()
     }
 
     /// A runtime without timers says so in a panic only.

@@ -26,7 +26,8 @@ use crate::waiting::{self, Order};
 ///
 /// Callers of one `Locker` that want the same keys stand in line, and only the first talks to the store. One
 /// background task per `Locker`, started by the first acquire on the caller's tokio runtime, renews its leases.
-/// A process that was forked off after that has none: make its `Locker` after the fork.
+/// A process that was forked off after that has none: make its `Locker` after the fork. A guard that came along is
+/// the other process's, and dropped here releases nothing.
 ///
 /// Clones share everything. Two `Locker`s on one store know nothing of each other but what the store says.
 #[derive(Clone)]
@@ -410,8 +411,14 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let thread = self.thread.take();
+        if self.keeper.runs_in_another_process() {
+            // Nor is its thread here to be told.
+            std::mem::forget(thread);
+            return;
+        }
         self.keeper.orphan();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             let keeper = Arc::clone(&self.keeper);
             #[cfg(feature = "quorum")]
             let quorum = self.quorum.take();

@@ -1,6 +1,8 @@
 //! A real local store whose replies can be lost, delayed or withheld, on tokio's paused time.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
 
+pub mod blocking;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
