@@ -212,6 +212,8 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
 
     fn through<T: Message>(messages: &[T]) -> Option<Vec<T>> {
@@ -281,6 +283,8 @@ mod tests {
         ours.write_all(b"short").unwrap();
         assert_eq!(link.orders(), None);
         drop(ours);
+        // A process that another test is starting has it open for a moment more.
+        poll(&mut [PollFd::new(link.orders_fd(), PollFlags::POLLIN)], PollTimeout::NONE).unwrap();
         assert_eq!(link.orders(), None);
     }
 }
