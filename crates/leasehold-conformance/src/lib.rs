@@ -88,6 +88,10 @@
 //! [`Capabilities`](leasehold_core::Capabilities) say; what it does not tell, [`Subject::tells`]; and a store
 //! whose clock cannot be moved has [`Time::Real`].
 //!
+//! # Stores behind a network
+//! Their tests start real servers with [`Process`], which end with the test however that ends, and stand a [`Proxy`]
+//! before them, which delays, cuts, swallows and counts.
+//!
 //! # How a case ends
 //! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; or
 //! *ignored*, when it could not run here. At the end the counts are printed, and each name that did not pass
@@ -117,6 +121,8 @@ mod failure;
 mod harness;
 pub mod history;
 pub mod oracle;
+mod process;
+mod proxy;
 mod random;
 mod real_time;
 mod report;
@@ -126,6 +132,8 @@ mod suite;
 pub use case::Ended;
 pub use failure::{Failure, Result};
 pub use harness::main;
+pub use process::Process;
+pub use proxy::{Fault, Proxy};
 pub use report::Report;
 pub use subject::{Backing, Forgets, Observation, Restarted, Row, Subject, Tells, Time, WallStep};
 pub use suite::Suite;
