@@ -19,7 +19,6 @@ pub(crate) enum Needs {
     /// Nothing, and why.
     Nothing(&'static str),
     /// A server, which each test program starts for itself from the binaries.
-    #[expect(dead_code, reason = "no store of today talks to a server")]
     Server(Server),
 }
 
@@ -27,6 +26,15 @@ pub(crate) enum Needs {
 pub(crate) const STORES: &[Store] = &[
     Store { name: "local", needs: Needs::Nothing("it is in the process") },
     Store { name: "quorum", needs: Needs::Nothing("it is made of the other stores") },
+    Store {
+        name: "redis",
+        needs: Needs::Server(Server {
+            binaries: &["redis-server"],
+            folders: &[],
+            package: "redis-server",
+            probe: "--version",
+        }),
+    },
     Store { name: "sqlite", needs: Needs::Nothing("SQLite is built into it") },
 ];
 

@@ -1,0 +1,145 @@
+//! What failures of the driver and of the server mean.
+
+use std::error::Error as StdError;
+use std::io;
+use std::sync::Arc;
+
+use leasehold_core::{Effect, Error, ErrorKind};
+use redis::{ErrorKind as Driver, RedisError};
+
+/// A request failed; `server` is where it was sent.
+pub(crate) fn of(server: &str, error: RedisError) -> Error {
+    let kind = match error.kind() {
+        Driver::Server(_) | Driver::Extension => return of_server(server, error),
+        kind => kind,
+    };
+    let mapped = match kind {
+        Driver::AuthenticationFailed => refused_login(server, &error),
+        Driver::RESP3NotSupported => too_old(server),
+        Driver::InvalidClientConfig | Driver::Client => {
+            Error::invalid_input(format!("{server} cannot be asked: {error}"))
+        }
+        Driver::Parse | Driver::UnexpectedReturnType => {
+            Error::unexpected(format!("{server} gave an answer that is none of Redis ({error})"))
+                .with_effect(Effect::Unknown)
+        }
+        _ => Error::unavailable(
+            Effect::Unknown,
+            format!("the connection to {server} broke before its answer came ({error})"),
+        ),
+    };
+    mapped.with_source(error)
+}
+
+/// No connection was made.
+pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
+    if is_of_tls(&error) {
+        let message = format!(
+            "{server} and this client do not trust each other's certificate, or do not both speak TLS ({error})"
+        );
+        return Error::denied(message).with_source(error);
+    }
+    let mapped = of(server, error.clone());
+    if mapped.kind() != ErrorKind::Unavailable {
+        return mapped.with_effect(Effect::None);
+    }
+    let why = format!("no connection to {server} could be made ({error})");
+    Error::unavailable(Effect::None, why).with_source(error)
+}
+
+/// What rustls says is invalid data to the driver, which wraps it.
+fn is_of_tls(error: &RedisError) -> bool {
+    let wrapped =
+        error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
+    let io = wrapped.and_then(|error| error.downcast_ref::<io::Error>());
+    io.is_some_and(|error| error.kind() == io::ErrorKind::InvalidData)
+}
+
+fn of_server(server: &str, error: RedisError) -> Error {
+    let code = error.code().unwrap_or("ERR").to_owned();
+    let detail = error.detail().unwrap_or("").to_owned();
+    of_text(server, &code, &detail).with_source(error)
+}
+
+/// The server said so, or a script did of one lease among many.
+pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
+    let said = format!("{server} said: {code} {detail}");
+    let not_now = |what: &str| Error::unavailable(Effect::None, format!("{what}; {said}"));
+    match code {
+        "WRONGTYPE" => Error::incompatible(format!(
+            "what stands at the key, or at its companion lh:lock:…, is no lock but a value of another type; choose \
+             another key, or a prefix, or remove it; {said}"
+        )),
+        "LHCORRUPT" => Error::corrupt(format!(
+            "{} cannot be read; somebody changed it: see docs/stores/redis.md for what it must be, or remove that \
+             companion, and its token counter with it",
+            // The server adds where in the script that was.
+            detail.split_once(" script: ").map_or(detail, |(what, _)| what)
+        )),
+        "NOAUTH" | "WRONGPASS" => {
+            Error::denied(format!("{server} refused the user or its password; {said}"))
+        }
+        "NOPERM" => Error::denied(format!(
+            "the user may not do this; docs/stores/redis.md has the least that it needs; {said}"
+        )),
+        "READONLY" => not_now("this server is a replica, which cannot lock; connect to its master"),
+        "OOM" => not_now("the server is out of memory (maxmemory), so nothing was changed"),
+        "LOADING" => not_now("the server is still loading its data"),
+        "BUSY" => not_now("a script of somebody keeps the server busy"),
+        "MISCONF" => not_now("the server cannot persist, and refuses to write"),
+        "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" => {
+            not_now("the server cannot serve this now")
+        }
+        "ERR" if detail.contains("SCRIPT KILL") || detail.contains("killed by user") => {
+            not_now("somebody killed the script, before it had changed anything")
+        }
+        "ERR"
+            if detail.starts_with("unknown command")
+                || detail.contains("Unknown Redis command") =>
+        {
+            too_old(server)
+        }
+        _ => Error::unexpected(said).with_effect(Effect::Unknown),
+    }
+}
+
+fn refused_login(server: &str, error: &RedisError) -> Error {
+    let said = error.detail().unwrap_or("no more is known");
+    Error::denied(format!("{server} refused the user or its password ({said})"))
+}
+
+pub(crate) fn too_old(server: &str) -> Error {
+    Error::incompatible(format!(
+        "{server} is older than Redis 7.0, or of another kind, and lacks commands that this store needs"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_of_a_server_has_its_kind_and_effect() {
+        use ErrorKind::{Corrupt, Denied, Incompatible, Unavailable, Unexpected};
+        for (code, detail, kind, effect) in [
+            ("WRONGTYPE", "Operation against a key", Incompatible, Effect::None),
+            ("LHCORRUPT", "the counter of lh:lock:{a}:a", Corrupt, Effect::None),
+            ("NOPERM", "this user has no permissions", Denied, Effect::None),
+            ("NOAUTH", "Authentication required.", Denied, Effect::None),
+            ("READONLY", "You can't write against a read only replica.", Unavailable, Effect::None),
+            ("OOM", "command not allowed", Unavailable, Effect::None),
+            ("BUSY", "Redis is busy running a script.", Unavailable, Effect::None),
+            (
+                "ERR",
+                "Error running script: Script killed by user with SCRIPT KILL",
+                Unavailable,
+                Effect::None,
+            ),
+            ("ERR", "unknown command 'PEXPIRETIME'", Incompatible, Effect::None),
+            ("ERR", "user_script:3: attempt to index", Unexpected, Effect::Unknown),
+        ] {
+            let error = of_text("h:1", code, detail);
+            assert_eq!((error.kind(), error.effect()), (kind, effect), "{code} {detail}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What a server's settings allow to be promised.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::{Error, Health, Level, Result};
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use crate::connection::Connections;
+use crate::error;
+
+/// The version of the format that this store writes: docs/stores/redis.md.
+const SCHEMA: u32 = 1;
+/// The least version of the server.
+const LEAST: (u64, u64) = (7, 0);
+/// A clock that differs by more is told.
+const CLOCK_DIFFERENCE: Duration = Duration::from_millis(500);
+
+type Settings = HashMap<String, String>;
+
+/// Whether the server has every write on its disk before it answers; not if it does not say.
+pub(crate) async fn is_durable(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("append*");
+    match link.send_packed_command(&ask).await?.extract_error() {
+        Ok(said) => Ok(writes_durably(&settings(&said))),
+        Err(_) => Ok(false),
+    }
+}
+
+fn writes_durably(settings: &Settings) -> bool {
+    let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set == value);
+    is("appendonly", "yes") && is("appendfsync", "always")
+}
+
+/// Looks at the server.
+pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<Health> {
+    let mut config = redis::cmd("CONFIG");
+    config
+        .arg("GET")
+        .arg("maxmemory-policy")
+        .arg("append*")
+        .arg("maxmemory")
+        .arg("no-appendfsync-on-rewrite");
+    let commands = vec![redis::cmd("TIME"), redis::cmd("INFO"), config];
+    let asked = now_micros();
+    let mut replies = server.ask(commands).await?.into_iter();
+    let answered = now_micros();
+    let clock = clock_difference(asked, answered, replies.next());
+    let info = match replies.next() {
+        Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
+        Some(said) => information(&said),
+        None => return Err(server.odd("no INFO")),
+    };
+    let config = match replies.next() {
+        Some(Value::ServerError(refused)) if refused.code() == "NOPERM" => None,
+        Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
+        said => said.as_ref().map(settings),
+    };
+    judge(server, &info, config.as_ref(), clock, allow_eviction)
+}
+
+fn judge(
+    server: &Connections,
+    info: &Settings,
+    config: Option<&Settings>,
+    clock: Option<i64>,
+    allow_eviction: bool,
+) -> Result<Health> {
+    let name = server.server();
+    if version(info).is_none_or(|version| version < LEAST) {
+        return Err(error::too_old(name));
+    }
+    let said = |name: &str| info.get(name).map_or("", String::as_str);
+    if said("redis_mode") == "cluster" {
+        return Err(Error::incompatible(format!(
+            "{name} is a node of a Redis Cluster, which this store cannot use yet"
+        )));
+    }
+    if said("role") != "master" {
+        return Err(Error::incompatible(format!(
+            "{name} is a replica, which cannot lock; give the address of its master"
+        )));
+    }
+    let mut health = Health::new(Level::Fenced);
+    health.schema = Some(SCHEMA);
+    health.clock_difference_us = clock;
+    health.quarantine = server.quarantine();
+    health.identity = info.get("run_id").map(|id| format!("redis {id}"));
+    let mut hazard = |text: String| {
+        health.level = Level::BestEffort;
+        health.hazards.push(text);
+    };
+    match config {
+        None => hazard(format!(
+            "{name} does not show its settings to this user (CONFIG GET), so it may forget or evict leases"
+        )),
+        Some(config) => {
+            let policy = config.get("maxmemory-policy").map_or("unknown", String::as_str);
+            if policy != "noeviction" {
+                if !allow_eviction {
+                    return Err(Error::incompatible(format!(
+                        "{name} has maxmemory-policy {policy}, so it may evict a lock and let a second holder in; set \
+                         it to noeviction, or, if you accept that, add allow_eviction=1 to the URL"
+                    )));
+                }
+                hazard(format!("{name} may evict locks (maxmemory-policy {policy})"));
+            }
+            health.durable = writes_durably(config);
+            let mut hazard = |text: String| {
+                health.level = Level::BestEffort;
+                health.hazards.push(text);
+            };
+            if !health.durable {
+                hazard(format!(
+                    "{name} may forget acknowledged leases when it crashes; with appendonly yes and appendfsync always \
+                     it does not"
+                ));
+            } else if config.get("no-appendfsync-on-rewrite").is_some_and(|set| set == "yes") {
+                health.durable = false;
+                hazard(format!(
+                    "{name} may forget acknowledged leases when it crashes while it rewrites its log; set \
+                     no-appendfsync-on-rewrite to no"
+                ));
+            }
+        }
+    }
+    if info.get("connected_slaves").is_none_or(|count| count != "0") {
+        health.fails_over = true;
+        health.level = Level::BestEffort;
+        health.hazards.push(format!(
+            "{name} has replicas, which lag: a fail-over to one of them forgets the newest leases"
+        ));
+    }
+    if let Some(micros) =
+        clock.filter(|micros| Duration::from_micros(micros.unsigned_abs()) > CLOCK_DIFFERENCE)
+    {
+        health.hazards.push(format!(
+            "the clock of {name} differs from ours by {:?}; terms are counted on the server's wall clock, so a step \
+             of it ends leases early or late",
+            Duration::from_micros(micros.unsigned_abs())
+        ));
+    }
+    Ok(health)
+}
+
+fn refused_by(server: &Connections, refused: &redis::ServerError) -> Error {
+    error::of_text(server.server(), refused.code(), refused.details().unwrap_or(""))
+}
+
+/// How far the server's clock is ahead of ours, in microseconds, if it said: at least so far, whatever the way took.
+fn clock_difference(asked: u64, answered: u64, said: Option<Value>) -> Option<i64> {
+    let Some(Value::Array(parts)) = said else { return None };
+    let number = |at: usize| match parts.get(at) {
+        Some(Value::BulkString(text)) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    let theirs = number(0)?.checked_mul(1_000_000)?.checked_add(number(1)?)?;
+    let ours = theirs.clamp(asked, answered.max(asked));
+    i64::try_from(i128::from(theirs) - i128::from(ours)).ok()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the clock of this machine is what the server's is compared with"
+)]
+fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    leasehold_core::term::micros_down(since)
+}
+
+fn version(info: &Settings) -> Option<(u64, u64)> {
+    let mut numbers = info.get("redis_version")?.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// The lines `name:value` of INFO.
+fn information(said: &Value) -> Settings {
+    let text = match said {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::VerbatimString { text, .. } => text.clone(),
+        _ => String::new(),
+    };
+    let lines = text.lines().filter_map(|line| line.split_once(':'));
+    lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// The pairs of CONFIG GET.
+fn settings(said: &Value) -> Settings {
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        _ => String::new(),
+    };
+    match said {
+        Value::Map(pairs) => pairs.iter().map(|(name, value)| (text(name), text(value))).collect(),
+        Value::Array(flat) => {
+            flat.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+        }
+        _ => Settings::new(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Leasehold's Redis store.
+//!
+//! At the key itself stands a plain string with the lease's id and an expiry, as Redlock clients write it: they exclude
+//! us and we exclude them, shared holders included. What else a lease has stands in a companion key in the same slot;
+//! `docs/stores/redis.md` gives both byte by byte, with the least privileges, versions, limits and hazards. Each
+//! operation is one Lua script and one exchange.
+//!
+//! A Redis as it comes forgets acknowledged writes when it crashes, so it reaches L0 (best effort) and no more. With
+//! `appendfsync always` and without eviction and replicas it reaches L2; [`check`](leasehold_core::Store::check) looks.
+//!
+//! ```no_run
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
+//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_redis::RedisStore;
+//! use std::time::Duration;
+//!
+//! let store = RedisStore::from_url("redis://127.0.0.1/").await?;
+//! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
+//! let ttl = Ttl::new(Duration::from_secs(30))?;
+//! match store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await? {
+//!     Acquired::Granted(granted) => println!("ours, with the token {:?}", granted.token),
+//!     Acquired::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
+//! }
+//! # Ok(()) }
+//! ```
+
+mod config;
+mod connection;
+mod error;
+mod health;
+mod names;
+mod page;
+mod replies;
+mod scripts;
+mod store;
+mod text;
+mod wakeups;
+
+pub use config::RedisConfig;
+/// The driver, in the version that this store uses.
+pub use redis;
+pub use store::RedisStore;

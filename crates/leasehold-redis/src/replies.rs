@@ -1,0 +1,237 @@
+//! What the scripts answer.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquired, Claims, Effect, Error, FencingToken, Granted, Key, LeaseId, LeaseReleased,
+    LeaseRenewed, LostReason, Mode, Record, RecordTerm, Refused, Remaining, Result, Why,
+};
+use redis::Value;
+
+use crate::connection::Connections;
+use crate::{error, text};
+
+/// Reads the answers of one server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a>(pub(crate) &'a Connections);
+
+impl Reader<'_> {
+    pub(crate) fn acquired(self, claims: &Claims, id: &LeaseId, reply: Value) -> Result<Acquired> {
+        let parts = self.array(reply)?;
+        let at = |parts: &[Value]| {
+            let claim =
+                self.number(parts.get(1))?.checked_sub(1).and_then(|at| usize::try_from(at).ok());
+            claim.and_then(|at| claims.iter().nth(at)).ok_or_else(|| self.0.odd("a claim's number"))
+        };
+        match self.word(&parts)? {
+            "granted" => Ok(Acquired::Granted(Granted::new(
+                self.token(self.number(parts.get(1))?),
+                self.remaining(parts.get(2))?,
+                self.number(parts.get(3))? == 1,
+            ))),
+            "refused" => {
+                let key = at(&parts)?.key.clone();
+                let retry_after = self.remaining(parts.get(2))?.duration();
+                let now = self.number(parts.get(3))?;
+                let holder =
+                    self.record(&key, now, parts.get(4).ok_or_else(|| self.0.odd("no holder"))?)?;
+                Ok(Acquired::Refused(Refused::new(
+                    key,
+                    Why::Held(Some(Box::new(holder))),
+                    retry_after,
+                )))
+            }
+            "mode" => {
+                let claim = at(&parts)?;
+                let held = self.mode(parts.get(2))?;
+                Err(Error::invalid_input(format!(
+                    "the lease {id} holds {:?} as {held}, but it is claimed as {}; release it first",
+                    claim.key, claim.mode
+                )))
+            }
+            "quarantine" => {
+                let rest = Duration::from_millis(self.number(parts.get(1))?);
+                let message = format!(
+                    "{} has just started, may have forgotten leases, and grants nothing for another {rest:?}",
+                    self.0.server()
+                );
+                Err(Error::unavailable(Effect::None, message).with_retry_after(rest))
+            }
+            other => Err(self.0.odd(other)),
+        }
+    }
+
+    pub(crate) fn renewed(
+        self,
+        claims: &Claims,
+        id: &LeaseId,
+        reply: Value,
+    ) -> Result<LeaseRenewed> {
+        let parts = self.array(reply)?;
+        Ok(match self.word(&parts)? {
+            "held" => LeaseRenewed::Held(self.remaining(parts.get(1))?),
+            "lost" => LeaseRenewed::Lost(Some(match parts.get(1) {
+                Some(Value::BulkString(why)) if why == b"expired" => LostReason::Expired,
+                Some(Value::BulkString(why)) if why == b"evicted" => {
+                    LostReason::Evicted(text::read_reason(self.bytes(parts.get(2))?))
+                }
+                _ => LostReason::Gone,
+            })),
+            "mode" => {
+                let at = usize::try_from(self.number(parts.get(1))?).unwrap_or(usize::MAX);
+                let held = self.mode(parts.get(2))?;
+                let key = claims.keys().nth(at.saturating_sub(1)).map_or("", Key::as_str);
+                LeaseRenewed::Failed(Error::invalid_input(format!(
+                    "the lease {id} holds {key:?} as {held}, not as it is claimed"
+                )))
+            }
+            "failed" => LeaseRenewed::Failed(self.failure(&parts)?),
+            other => return Err(self.0.odd(other)),
+        })
+    }
+
+    pub(crate) fn released(self, reply: Value) -> Result<LeaseReleased> {
+        let parts = self.array(reply)?;
+        Ok(match self.word(&parts)? {
+            "released" => LeaseReleased::Released,
+            "expired" => LeaseReleased::Expired,
+            "not held" => LeaseReleased::NotHeld,
+            "kept" => LeaseReleased::Kept(Duration::from_micros(self.number(parts.get(1))?)),
+            "failed" => LeaseReleased::Failed(self.failure(&parts)?),
+            other => return Err(self.0.odd(other)),
+        })
+    }
+
+    /// Whether each of several was done, or why not.
+    pub(crate) fn done(self, reply: Value) -> Result<Vec<Result<bool>>> {
+        let one = |reply| match reply {
+            Value::Int(done) => Ok(Ok(done == 1)),
+            failed => Ok(Err(self.failure(&self.array(failed)?)?)),
+        };
+        self.array(reply)?.into_iter().map(one).collect()
+    }
+
+    /// The records of keys that were named, in their order.
+    pub(crate) fn listed(self, keys: &[Key], reply: Value) -> Result<Vec<Result<Vec<Record>>>> {
+        let mut parts = self.array(reply)?.into_iter();
+        let now = self.number(parts.next().as_ref())?;
+        let of_keys = self.array(parts.next().unwrap_or(Value::Nil))?;
+        keys.iter().zip(of_keys).map(|(key, holders)| self.holders(key, now, holders)).collect()
+    }
+
+    /// One step of a scan: where it goes on, and the records of each plain key's name.
+    #[expect(clippy::type_complexity, reason = "read once, at once")]
+    pub(crate) fn scanned(
+        self,
+        key_of: impl Fn(&[u8]) -> Option<Key>,
+        reply: Value,
+    ) -> Result<(u64, Vec<(Key, Result<Vec<Record>>)>)> {
+        let mut parts = self.array(reply)?.into_iter();
+        let now = self.number(parts.next().as_ref())?;
+        let next = self.number(parts.next().as_ref())?;
+        let mut found = Vec::new();
+        for pair in self.array(parts.next().unwrap_or(Value::Nil))? {
+            let mut pair = self.array(pair)?.into_iter();
+            let name = pair.next();
+            let Some(key) = key_of(self.bytes(name.as_ref())?) else { continue };
+            let holders = self.holders(&key, now, pair.next().unwrap_or(Value::Nil))?;
+            found.push((key, holders));
+        }
+        Ok((next, found))
+    }
+
+    fn holders(self, key: &Key, now: u64, reply: Value) -> Result<Result<Vec<Record>>> {
+        let holders = self.array(reply)?;
+        if matches!(holders.first(), Some(Value::BulkString(word)) if word == b"failed") {
+            return Ok(Err(self.failure(&holders)?));
+        }
+        holders.iter().map(|holder| self.record(key, now, holder)).collect::<Result<_>>().map(Ok)
+    }
+
+    /// A holder: whether the book has nothing of it, its id, whether it holds now, and its record.
+    fn record(self, key: &Key, now: u64, holder: &Value) -> Result<Record> {
+        let Value::Array(parts) = holder else { return Err(self.0.odd("a holder")) };
+        let is_foreign = self.number(parts.first())? == 1;
+        let id = LeaseId::foreign(self.bytes(parts.get(1))?).ok();
+        let is_live = self.number(parts.get(2))? == 1;
+        let mut fields = self.bytes(parts.get(3))?.splitn(6, |byte| *byte == b' ');
+        let kind = fields.next().unwrap_or_default();
+        let mut number = || {
+            let text = fields.next().and_then(|field| std::str::from_utf8(field).ok());
+            text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| self.0.odd("a record"))
+        };
+        let (ends, token, since, renewed) = (number()?, number()?, number()?, number()?);
+        let ends = ends.saturating_mul(1_000);
+        let micros = |from: u64, to: u64| Duration::from_micros(to.saturating_sub(from));
+        let term = match (is_live, ends) {
+            (true, 0) => RecordTerm::Live(Remaining::Never),
+            (true, _) => RecordTerm::Live(Remaining::For(micros(now, ends))),
+            // One that was broken has not expired, and is over all the same.
+            (false, _) => RecordTerm::Expired((ends > 0 && ends <= now).then(|| micros(ends, now))),
+        };
+        let mode = if kind.first() == Some(&b's') { Mode::SHARED } else { Mode::Exclusive };
+        let mut record = Record::new(key.clone(), mode, term);
+        record.id = id;
+        record.kept = kind.get(1) == Some(&b'k');
+        if !is_foreign {
+            record.token = self.token(token);
+            record.age = (since > 0).then(|| micros(since, now));
+            record.renewed = (renewed > 0).then(|| micros(renewed, now));
+            (record.owner, record.note) = text::read_holder(fields.next().unwrap_or_default());
+        }
+        Ok(record)
+    }
+
+    /// `{'failed', what the server said}`.
+    fn failure(self, parts: &[Value]) -> Result<Error> {
+        let said = String::from_utf8_lossy(self.bytes(parts.get(1))?).into_owned();
+        let (code, detail) = said.trim_start_matches('-').split_once(' ').unwrap_or((&said, ""));
+        Ok(error::of_text(self.0.server(), code, detail))
+    }
+
+    pub(crate) fn array(self, reply: Value) -> Result<Vec<Value>> {
+        match reply {
+            Value::Array(parts) => Ok(parts),
+            _ => Err(self.0.odd("no array")),
+        }
+    }
+
+    fn word(self, parts: &[Value]) -> Result<&str> {
+        let word = self.bytes(parts.first())?;
+        std::str::from_utf8(word).map_err(|_| self.0.odd("no word"))
+    }
+
+    fn bytes(self, reply: Option<&Value>) -> Result<&[u8]> {
+        match reply {
+            Some(Value::BulkString(bytes)) => Ok(bytes),
+            _ => Err(self.0.odd("no text")),
+        }
+    }
+
+    fn number(self, reply: Option<&Value>) -> Result<u64> {
+        let number = match reply {
+            Some(Value::Int(number)) => u64::try_from(*number).ok(),
+            Some(Value::BulkString(text)) => {
+                std::str::from_utf8(text).ok().and_then(|text| text.parse().ok())
+            }
+            _ => None,
+        };
+        number.ok_or_else(|| self.0.odd("no number"))
+    }
+
+    fn mode(self, reply: Option<&Value>) -> Result<Mode> {
+        Ok(if self.bytes(reply)? == b"s" { Mode::SHARED } else { Mode::Exclusive })
+    }
+
+    /// Microseconds; −1 is never.
+    fn remaining(self, reply: Option<&Value>) -> Result<Remaining> {
+        if let Some(Value::Int(-1)) = reply {
+            return Ok(Remaining::Never);
+        }
+        self.number(reply).map(|micros| Remaining::For(Duration::from_micros(micros)))
+    }
+
+    fn token(self, token: u64) -> Option<FencingToken> {
+        FencingToken::new(token).ok()
+    }
+}

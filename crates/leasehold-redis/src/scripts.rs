@@ -1,0 +1,41 @@
+//! The Lua scripts, one for each operation.
+
+use std::sync::LazyLock;
+
+/// A script as the server knows it.
+#[derive(Debug)]
+pub(crate) struct Script {
+    /// The whole text.
+    pub(crate) text: String,
+    /// Its SHA-1 in hexadecimal digits, under which the server keeps it.
+    pub(crate) hash: String,
+}
+
+impl Script {
+    /// The first line makes the server refuse the whole script where it could not write, as on a replica.
+    fn new(flags: &str, own: &str) -> Self {
+        let text = format!("#!lua{flags}\n{}{own}", include_str!("scripts/common.lua"));
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Self { text, hash }
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident: $file:literal, $flags:expr;)*) => {$(
+        pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new($flags, include_str!(concat!("scripts/", $file))));
+    )*};
+}
+
+scripts! {
+    ACQUIRE: "acquire.lua", "";
+    RENEW: "renew.lua", EVEN_WITHOUT_MEMORY;
+    RELEASE: "release.lua", EVEN_WITHOUT_MEMORY;
+    LIST: "list.lua", EVEN_WITHOUT_MEMORY;
+    SCAN: "scan.lua", EVEN_WITHOUT_MEMORY;
+    EVICT: "evict.lua", EVEN_WITHOUT_MEMORY;
+    PURGE: "purge.lua", EVEN_WITHOUT_MEMORY;
+}
+
+/// Beyond `maxmemory` nobody is let in, but holders go on and leave.
+const EVEN_WITHOUT_MEMORY: &str = " flags=allow-oom";

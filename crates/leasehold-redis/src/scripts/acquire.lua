@@ -1,0 +1,112 @@
+-- KEYS: plain key and book of each claim. ARGV: id, term in µs, note, forget_after in ms or '', quarantine in ms,
+-- then mode and limit (0 is none) of each claim.
+local id, term, note, forget_after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local quarantine = tonumber(ARGV[5])
+
+if quarantine > 0 then
+  local uptime = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)') * 1000
+  -- The first second is counted from when it was full.
+  if uptime - 1000 < quarantine then return {'quarantine', quarantine - math.max(uptime - 1000, 0)} end
+end
+
+local claims, whole, token = {}, true, nil
+for i = 1, #KEYS / 2 do
+  local claim = {lock = look(KEYS[2 * i - 1], KEYS[2 * i])}
+  claim.mode, claim.max = ARGV[4 + 2 * i], tonumber(ARGV[5 + 2 * i])
+  claim.mine = held(claim.lock, id)
+  claims[i] = claim
+end
+for i, claim in ipairs(claims) do
+  local mine = claim.mine
+  if mine and mine.mode ~= claim.mode then return {'mode', i, mine.mode} end
+  if i == 1 then token = mine and mine.token end
+  whole = whole and mine ~= nil and mine.token == token
+end
+
+local ends = ms_up(now + term)
+
+local function next_token()
+  local highest = 0
+  for _, claim in ipairs(claims) do highest = math.max(highest, claim.lock.counter) end
+  local next = math.max(highest + 1, now)
+  if next > 9007199254740991 then corrupt(claims[1].lock.book, 'the counter, which has reached its end,') end
+  return next
+end
+
+if whole then
+  -- Another client took it, and gave no token.
+  local minted = token == 0 and next_token()
+  local remaining = math.huge
+  for _, claim in ipairs(claims) do
+    local mine, lock = claim.mine, claim.lock
+    if mine.ends ~= 0 then mine.ends = math.max(mine.ends, ends) end
+    mine.renewed = now
+    if minted then
+      mine.token, mine.since, mine.note = minted, now, note
+      lock.counter, lock.raised = minted, true
+    end
+    remaining = math.min(remaining, left(mine))
+    write(lock, mine)
+    settle(lock, forget_after)
+  end
+  return {'granted', minted or token, told(remaining), 0}
+end
+
+local blocked, blocker, longest
+for i, claim in ipairs(claims) do
+  local lock = claim.lock
+  if claim.mine then
+    remove(lock, claim.mine)
+    claim.broken = true
+  end
+  local live, chosen = {}, nil
+  local function blocks(holder)
+    if not chosen or left(holder) > left(chosen) then chosen = holder end
+  end
+  for _, holder in ipairs(lock.holders) do
+    if holder.live then
+      table.insert(live, holder)
+      -- An own live record can only be one that is kept; a grant would cut it short.
+      if claim.mode == 'x' or holder.mode == 'x' or holder.id == id then blocks(holder) end
+    end
+  end
+  if claim.mode == 's' and claim.max > 0 and #live >= claim.max then
+    table.sort(live, function(a, b) return left(a) < left(b) end)
+    blocks(live[#live - claim.max + 1])
+  end
+  if chosen then
+    longest = math.max(longest or 0, left(chosen))
+    if not blocked then blocked, blocker = i, chosen end
+  end
+end
+
+if blocked then
+  -- A lease lives or dies whole: of a broken one the rest goes.
+  for _, claim in ipairs(claims) do
+    if claim.broken then
+      settle(claim.lock, forget_after)
+      wake(claim.lock)
+    end
+  end
+  return {'refused', blocked, told(longest), int(now), shown(blocker)}
+end
+
+local granted = next_token()
+for _, claim in ipairs(claims) do
+  local lock = claim.lock
+  local ended = {}
+  for _, holder in ipairs(lock.holders) do
+    local is_mark = holder.state == 'e' and not is_over(holder)
+    if holder.id == id or not (holder.live or is_mark) then table.insert(ended, holder) end
+  end
+  for _, holder in ipairs(ended) do remove(lock, holder) end
+  local holder = {
+    id = id, mode = claim.mode, state = 'h', ends = ends, token = granted, since = now, renewed = 0, note = note,
+    live = true,
+  }
+  table.insert(lock.holders, holder)
+  lock.counter, lock.raised = granted, true
+  write(lock, holder)
+  settle(lock, forget_after)
+end
+return {'granted', granted, ends * 1000 - now, 1}

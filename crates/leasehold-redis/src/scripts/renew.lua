@@ -1,0 +1,60 @@
+-- KEYS: plain key and book of each claim of each lease. ARGV: forget_after in ms or '', then of each lease its id, the
+-- term in µs (0 is never), what to raise the token to (0 is not), its note, and the modes of its claims, a letter each.
+local forget_after = ARGV[1]
+
+local function renew(id, to, raise, note, modes, first)
+  local claims, whole, lost = {}, true, {'lost', 'gone'}
+  for i = 1, #modes do
+    local at = 2 * (first + i - 1)
+    local lock = look(KEYS[at - 1], KEYS[at])
+    local mine = held(lock, id)
+    if mine and mine.mode ~= string.sub(modes, i, i) then return {'mode', i, mine.mode} end
+    claims[i] = {lock = lock, mine = mine}
+    whole = whole and mine ~= nil
+    local record = find(lock, id)
+    if record and lost[2] ~= 'evicted' then
+      if record.state == 'e' then
+        lost = {'lost', 'evicted', record.note}
+      elseif record.state == 'h' and not record.live and is_over(record) then
+        lost = {'lost', 'expired'}
+      end
+    end
+  end
+  if not whole then
+    for _, claim in ipairs(claims) do
+      if claim.mine then
+        remove(claim.lock, claim.mine)
+        settle(claim.lock, forget_after)
+        wake(claim.lock)
+      end
+    end
+    return lost
+  end
+  local remaining = math.huge
+  for _, claim in ipairs(claims) do
+    local mine, lock = claim.mine, claim.lock
+    if raise > lock.counter then lock.counter, lock.raised = raise, true end
+    if to == 0 then
+      mine.ends = 0
+    elseif mine.ends ~= 0 then
+      mine.ends = math.max(mine.ends, ms_up(now + to))
+    end
+    mine.renewed, mine.token = now, math.max(mine.token, raise)
+    if mine.foreign then mine.note, mine.since = note, now end
+    remaining = math.min(remaining, left(mine))
+    write(lock, mine)
+    settle(lock, forget_after)
+  end
+  return {'held', told(remaining)}
+end
+
+local replies, first = {}, 1
+for at = 2, #ARGV, 5 do
+  local modes = ARGV[at + 4]
+  local from = first
+  table.insert(replies, alone(function()
+    return renew(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3], modes, from)
+  end))
+  first = first + #modes
+end
+return replies

@@ -1,0 +1,441 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::term::micros_up;
+use leasehold_core::{
+    Acquire, Acquired, Capabilities, Cursor, Ending, Error, Evict, Evicted, Eviction, Expired,
+    FencingToken, Filter, Health, Key, LeaseReleased, LeaseRenewed, List, Mode, Page, Record,
+    Release, Released, Renew, Renewal, Renewed, Result, Store, Target, Wakeups,
+};
+use redis::Value;
+
+use crate::connection::{Argument, Connections};
+use crate::names::{Name, Names};
+use crate::page::Position;
+use crate::replies::Reader;
+use crate::scripts::{self, Script};
+use crate::{RedisConfig, health, text, wakeups};
+
+/// The store's name, as in its URL.
+pub(crate) const NAME: &str = "redis";
+
+/// Leases in one Redis server. Cheap to clone; clones share the connection.
+///
+/// Requests of all callers travel over one connection, pipelined; it is made again when it breaks. A request is sent
+/// once: if its answer is lost, the error's effect is `Unknown`, and the same request may be sent again.
+///
+/// # Cancel safety
+/// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller notices.
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+struct Inner {
+    server: Connections,
+    names: Names,
+    /// In milliseconds; empty is never.
+    forget_after: String,
+    allow_eviction: bool,
+    /// Where the next purge goes on, so that each of many small ones need not begin anew.
+    purged_to: Mutex<u64>,
+}
+
+/// So many leases, keys or records go into one run of a script, which keeps the server from all else meanwhile. Runs of
+/// one operation are sent together.
+const CHUNK: usize = 100;
+/// How many keys of the server one step of a scan looks at.
+const STEP: u64 = 500;
+/// How many steps one listing or purge takes before it gives what it has.
+const STEPS: usize = 128;
+
+impl RedisStore {
+    /// Connects to the server that `url` names; see [`RedisConfig::from_url`].
+    ///
+    /// # Errors
+    /// As [`RedisConfig::from_url`] and [`RedisConfig::open`].
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn from_url(url: &str) -> Result<Self> {
+        RedisConfig::from_url(url).map_err(|e| e.with_context(NAME, "open"))?.open().await
+    }
+
+    pub(crate) async fn start(
+        server: Connections,
+        names: Names,
+        forget_after: Option<Duration>,
+        allow_eviction: bool,
+    ) -> Result<Self> {
+        server.connect().await.map_err(|e| e.with_context(NAME, "open"))?;
+        let forget_after = forget_after.map(|after| micros_up(after).div_ceil(1_000).to_string());
+        let forget_after = forget_after.unwrap_or_default();
+        let purged_to = Mutex::new(0);
+        Ok(Self(Arc::new(Inner { server, names, forget_after, allow_eviction, purged_to })))
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader(&self.0.server)
+    }
+
+    async fn run(
+        &self,
+        script: &Script,
+        names: &[Name],
+        arguments: &[Argument<'_>],
+    ) -> Result<Value> {
+        let keys: Vec<&str> =
+            names.iter().flat_map(|name| [name.plain.as_str(), name.book.as_str()]).collect();
+        self.0.server.run(script, &keys, arguments).await
+    }
+
+    fn names<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Result<Vec<Name>> {
+        keys.into_iter().map(|key| self.0.names.of(key)).collect()
+    }
+
+    fn forget_after(&self) -> Argument<'_> {
+        self.0.forget_after.as_str().into()
+    }
+
+    async fn acquire_all(&self, request: &Acquire) -> Result<Acquired> {
+        let claims = request.claims();
+        let names = self.names(claims.keys())?;
+        let note = text::of_holder(request.owner(), request.note());
+        let term = request.term().duration().unwrap_or_default();
+        let mut arguments = vec![
+            request.id().into(),
+            micros_up(term).into(),
+            note.into(),
+            self.forget_after(),
+            Argument::Quarantine,
+        ];
+        for claim in claims {
+            let (mode, max) = match claim.mode {
+                Mode::Exclusive => ("x", 0),
+                Mode::Shared { max } => ("s", max.map_or(0, |max| u64::from(max.get()))),
+            };
+            arguments.extend([mode.into(), max.into()]);
+        }
+        let reply = self.run(&scripts::ACQUIRE, &names, &arguments).await?;
+        self.reader().acquired(claims, request.id(), reply)
+    }
+
+    async fn renew_some(&self, leases: &[Renewal]) -> Result<Vec<LeaseRenewed>> {
+        let names = self.names(leases.iter().flat_map(|lease| lease.claims().keys()))?;
+        let mut arguments = vec![self.forget_after()];
+        for lease in leases {
+            let modes: String = lease
+                .claims()
+                .iter()
+                .map(|claim| if claim.mode.is_shared() { 's' } else { 'x' })
+                .collect();
+            arguments.extend([
+                lease.id().into(),
+                lease.to().duration().map_or(0, micros_up).into(),
+                lease.raise().map_or(0, FencingToken::get).into(),
+                text::of_holder(lease.owner(), lease.note()).into(),
+                modes.into(),
+            ]);
+        }
+        let replies = self.reader().array(self.run(&scripts::RENEW, &names, &arguments).await?)?;
+        let read = leases.iter().zip(replies);
+        read.map(|(lease, reply)| self.reader().renewed(lease.claims(), lease.id(), reply))
+            .collect()
+    }
+
+    async fn release_some(&self, leases: &[Ending]) -> Result<Vec<LeaseReleased>> {
+        let names = self.names(leases.iter().flat_map(Ending::keys))?;
+        let mut arguments = vec![self.forget_after()];
+        for lease in leases {
+            let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
+            arguments.extend([
+                lease.id().into(),
+                lease.keep().map_or(0, micros_up).into(),
+                keys.into(),
+            ]);
+        }
+        let replies =
+            self.reader().array(self.run(&scripts::RELEASE, &names, &arguments).await?)?;
+        replies.into_iter().map(|reply| self.reader().released(reply)).collect()
+    }
+
+    /// Runs `act` on chunks at once; fails as a whole only if that is true of every chunk.
+    async fn chunks<'a, I, O, F: Future<Output = Result<Vec<O>>>>(
+        &self,
+        entries: &'a [I],
+        act: impl Fn(&'a [I]) -> F,
+        failed: impl Fn(Error) -> O,
+    ) -> Result<Vec<O>> {
+        let outcomes = join_all(entries.chunks(CHUNK).map(act)).await;
+        if outcomes.iter().all(Result::is_err) {
+            return outcomes.into_iter().next().unwrap_or_else(|| Ok(Vec::new()));
+        }
+        let mut all = Vec::with_capacity(entries.len());
+        for (chunk, outcome) in entries.chunks(CHUNK).zip(outcomes) {
+            match outcome {
+                Ok(outcome) => all.extend(outcome),
+                Err(error) => all.extend(chunk.iter().map(|_| failed(error.clone()))),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The records of keys that were named, in the order of keys and ids.
+    async fn look_up(&self, keys: &[Key]) -> Result<Vec<Record>> {
+        let mut keys = keys.to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        let found = self.chunks(&keys, |keys| self.look_up_some(keys), Err).await?;
+        let mut records = Vec::new();
+        for of_key in found {
+            records.extend(of_key?);
+        }
+        records.sort_by_cached_key(Cursor::after);
+        Ok(records)
+    }
+
+    async fn look_up_some(&self, keys: &[Key]) -> Result<Vec<Result<Vec<Record>>>> {
+        let names = self.names(keys)?;
+        self.reader().listed(keys, self.run(&scripts::LIST, &names, &[]).await?)
+    }
+
+    /// One step of a scan: where it goes on, and its records in the order of keys and ids.
+    async fn scan(&self, from: u64, filter: &Filter) -> Result<(u64, Vec<Record>)> {
+        let names = &self.0.names;
+        let arguments = [
+            from.into(),
+            names.pattern(filter.key_prefix()).into(),
+            STEP.into(),
+            names.prefix().into(),
+        ];
+        let reply = self.0.server.run(&scripts::SCAN, &[], &arguments).await?;
+        let (next, found) = self.reader().scanned(|name| names.key(name), reply)?;
+        let mut records = Vec::new();
+        for (key, of_key) in found {
+            match of_key {
+                Ok(of_key) => records.extend(of_key),
+                // One spoilt key hides no other.
+                Err(error) => tracing::warn!(%key, %error, "a lock cannot be listed"),
+            }
+        }
+        records.sort_by_cached_key(Cursor::after);
+        Ok((next, records))
+    }
+
+    async fn list_named(&self, keys: &[Key], request: &List) -> Result<Page> {
+        let after = request.cursor().map(Cursor::as_bytes);
+        let found = self.look_up(keys).await?.into_iter();
+        let mut left = found.filter(|record| {
+            request.filter().matches(record)
+                && after.is_none_or(|after| Cursor::after(record).as_bytes() > after)
+        });
+        let records: Vec<_> = left.by_ref().take(request.limit()).collect();
+        let next = left.next().and(records.last()).map(Cursor::after);
+        Ok(Page::new(records, next))
+    }
+
+    async fn list_scanned(&self, request: &List) -> Result<Page> {
+        let mut at = request.cursor().map(Position::of).transpose()?.unwrap_or_default();
+        let mut records = Vec::new();
+        for _ in 0..STEPS {
+            let (next, found) = self.scan(at.scan, request.filter()).await?;
+            for record in found {
+                let here = Cursor::after(&record).as_bytes().to_vec();
+                if !request.filter().matches(&record)
+                    || at.shown.as_ref().is_some_and(|shown| here <= *shown)
+                {
+                    continue;
+                }
+                if records.len() == request.limit() {
+                    return Ok(Page::new(records, Some(at.cursor())));
+                }
+                at.shown = Some(here);
+                records.push(record);
+            }
+            at = Position { scan: next, shown: None };
+            if next == 0 {
+                return Ok(Page::new(records, None));
+            }
+        }
+        Ok(Page::new(records, Some(at.cursor())))
+    }
+
+    async fn evict_exactly(
+        &self,
+        request: &Evict,
+        targets: &[Target],
+        note: &str,
+    ) -> Result<Evicted> {
+        let named = &targets[..targets.len().min(request.limit())];
+        let evicted = self.chunks(named, |targets| self.evict_some(targets, note), Err).await?;
+        let removed = removed(named, evicted)?;
+        Ok(Evicted::new(removed, 0, named.len() < targets.len()))
+    }
+
+    async fn evict_some(&self, targets: &[Target], note: &str) -> Result<Vec<Result<bool>>> {
+        let names = self.names(targets.iter().map(|target| &target.key))?;
+        let mut arguments = vec![self.forget_after(), note.into()];
+        for target in targets {
+            arguments.extend([
+                id_of(target),
+                u64::from(target.id.is_some()).into(),
+                target.token.map_or(0, FencingToken::get).into(),
+            ]);
+        }
+        self.reader().done(self.run(&scripts::EVICT, &names, &arguments).await?)
+    }
+
+    /// Counters go by themselves, with the expiry of their book.
+    async fn purge(&self, filter: &Filter, limit: usize) -> Result<Evicted> {
+        let filter = &filter.clone().with_expired(Expired::Only);
+        let mut removed = Vec::new();
+        if let Some(keys) = filter.keys() {
+            let mut over: Vec<_> = self.look_up(keys).await?;
+            over.retain(|record| filter.matches(record));
+            let more = over.len() > limit;
+            over.truncate(limit);
+            return Ok(Evicted::new(self.purge_records(&over).await?, 0, more));
+        }
+        let mut at = *self.purged_to();
+        let mut more = true;
+        for _ in 0..STEPS {
+            let (next, mut over) = self.scan(at, filter).await?;
+            over.retain(|record| filter.matches(record));
+            let left = limit - removed.len();
+            if over.len() >= left {
+                over.truncate(left);
+                removed.extend(self.purge_records(&over).await?);
+                break;
+            }
+            removed.extend(self.purge_records(&over).await?);
+            at = next;
+            if next == 0 {
+                more = false;
+                break;
+            }
+        }
+        *self.purged_to() = at;
+        Ok(Evicted::new(removed, 0, more))
+    }
+
+    fn purged_to(&self) -> MutexGuard<'_, u64> {
+        self.0.purged_to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn purge_records(&self, over: &[Record]) -> Result<Vec<Target>> {
+        let targets: Vec<_> = over.iter().map(Target::of).collect();
+        if targets.is_empty() {
+            return Ok(targets);
+        }
+        let purged = self.chunks(&targets, |targets| self.purge_some(targets), Err).await?;
+        removed(&targets, purged)
+    }
+
+    async fn purge_some(&self, targets: &[Target]) -> Result<Vec<Result<bool>>> {
+        let names = self.names(targets.iter().map(|target| &target.key))?;
+        let mut arguments = vec![self.forget_after()];
+        arguments.extend(targets.iter().map(id_of));
+        self.reader().done(self.run(&scripts::PURGE, &names, &arguments).await?)
+    }
+}
+
+/// Which of `targets` are gone. A failure of one is that of all only if nothing was removed.
+fn removed(targets: &[Target], done: Vec<Result<bool>>) -> Result<Vec<Target>> {
+    let mut removed = Vec::new();
+    let mut failure = None;
+    for (target, done) in targets.iter().zip(done) {
+        match done {
+            Ok(true) => removed.push(target.clone()),
+            Ok(false) => {}
+            Err(error) => failure = Some(error),
+        }
+    }
+    match failure {
+        Some(error) if removed.is_empty() => Err(error),
+        _ => Ok(removed),
+    }
+}
+
+fn id_of(target: &Target) -> Argument<'_> {
+    target.id.as_ref().map_or_else(|| "".into(), Argument::from)
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisStore({:?})", self.0.server)
+    }
+}
+
+impl Store for RedisStore {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::none(NAME);
+        can.shared = true;
+        can.shared_limit = true;
+        can.many_keys = true;
+        can.never = true;
+        can.keep = true;
+        can.tokens = true;
+        can.push = true;
+        can.tells_expired = true;
+        can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let checked = health::check(&self.0.server, self.0.allow_eviction).await;
+        checked.map_err(|e| e.with_context(NAME, "check"))
+    }
+
+    /// There is nothing to make: this connects.
+    async fn prepare(&self) -> Result<()> {
+        self.0.server.connect().await.map_err(|e| e.with_context(NAME, "prepare"))
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        self.capabilities().admit(request)?;
+        self.acquire_all(request).await.map_err(|e| e.with_context(NAME, "acquire"))
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        self.capabilities().admit(request)?;
+        let renewed =
+            self.chunks(request.leases(), |leases| self.renew_some(leases), LeaseRenewed::Failed);
+        renewed.await.map(Renewed::new).map_err(|e| e.with_context(NAME, "renew"))
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        self.capabilities().admit(request)?;
+        let released = self.chunks(
+            request.leases(),
+            |leases| self.release_some(leases),
+            LeaseReleased::Failed,
+        );
+        released.await.map(Released::new).map_err(|e| e.with_context(NAME, "release"))
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        self.capabilities().admit(request)?;
+        let listed = match request.filter().keys() {
+            Some(keys) => self.list_named(keys, request).await,
+            None => self.list_scanned(request).await,
+        };
+        listed.map_err(|e| e.with_context(NAME, "list"))
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.capabilities().admit(request)?;
+        let evicted = match request.what() {
+            Eviction::Exactly { targets, reason } => {
+                self.evict_exactly(request, targets, &text::of_evicted(reason.as_ref())).await
+            }
+            Eviction::Expired(filter) => self.purge(filter, request.limit()).await,
+        };
+        evicted.map_err(|e| e.with_context(NAME, "evict"))
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        let channels = keys.iter().map(|key| Ok((key.clone(), self.0.names.of(key)?.channel())));
+        let channels: Vec<_> = channels.collect::<Result<_>>()?;
+        let subscribed = wakeups::subscribe(&self.0.server, &channels).await;
+        subscribed.map_err(|e| e.with_context(NAME, "subscribe"))
+    }
+}

@@ -1,0 +1,92 @@
+//! Owner and note as they stand in a holder's record, and the reason in that of an evicted one: one object of JSON.
+
+use leasehold_core::{Note, Owner, Reason};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Text<'a> {
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    owner: Option<std::borrow::Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    host: Option<std::borrow::Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    program: Option<std::borrow::Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    comment: Option<std::borrow::Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none", borrow)]
+    reason: Option<std::borrow::Cow<'a, str>>,
+}
+
+fn written(text: &Text<'_>) -> String {
+    serde_json::to_string(text).expect("strings and a number can be written")
+}
+
+/// As it is written.
+pub(crate) fn of_holder(owner: Option<&Owner>, note: &Note) -> String {
+    written(&Text {
+        owner: owner.map(|owner| owner.as_str().into()),
+        host: note.host().map(Into::into),
+        pid: note.pid(),
+        program: note.program().map(Into::into),
+        comment: note.comment().map(Into::into),
+        reason: None,
+    })
+}
+
+/// As it is written.
+pub(crate) fn of_evicted(reason: Option<&Reason>) -> String {
+    written(&Text { reason: reason.map(|reason| reason.as_str().into()), ..Text::default() })
+}
+
+/// Reads what another client may have written: what is not understood is left out, for it is for people only.
+pub(crate) fn read_holder(json: &[u8]) -> (Option<Owner>, Note) {
+    let text: Text<'_> = serde_json::from_slice(json).unwrap_or_default();
+    let owner = text.owner.and_then(|owner| Owner::new(&owner).ok());
+    let mut note = Note::default();
+    if let Some(Ok(with)) = text.host.map(|host| note.clone().with_host(&host)) {
+        note = with;
+    }
+    if let Some(pid) = text.pid {
+        note = note.with_pid(pid);
+    }
+    if let Some(Ok(with)) = text.program.map(|program| note.clone().with_program(&program)) {
+        note = with;
+    }
+    if let Some(Ok(with)) = text.comment.map(|comment| note.clone().with_comment(&comment)) {
+        note = with;
+    }
+    (owner, note)
+}
+
+/// Why a lease was evicted.
+pub(crate) fn read_reason(json: &[u8]) -> Option<Reason> {
+    let text: Text<'_> = serde_json::from_slice(json).unwrap_or_default();
+    text.reason.and_then(|reason| Reason::new(&reason).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let owner = Owner::new("o \"q\" é").unwrap();
+        let note = Note::default().with_host("h").unwrap().with_pid(7).with_comment("c\\").unwrap();
+        let json = of_holder(Some(&owner), &note);
+        assert_eq!(read_holder(json.as_bytes()), (Some(owner), note));
+        assert_eq!(of_holder(None, &Note::default()), "{}");
+        let reason = Reason::new("why").unwrap();
+        assert_eq!(read_reason(of_evicted(Some(&reason)).as_bytes()), Some(reason));
+        assert_eq!(of_evicted(None), "{}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_left_out() {
+        for odd in ["", "x", "[]", "{\"owner\":1}", "{\"host\":\"\"}"] {
+            assert_eq!(read_holder(odd.as_bytes()), (None, Note::default()), "{odd}");
+        }
+        assert_eq!(read_holder(b"{\"pid\":1,\"new\":2}").1.pid(), Some(1));
+    }
+}

@@ -1,0 +1,152 @@
+//! Real Redis servers for tests.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Process, Result};
+use leasehold_redis::RedisStore;
+use leasehold_redis::redis::{self, Value};
+use tempfile::TempDir;
+
+/// A server of our own, with a directory of its own.
+pub struct Server {
+    process: Mutex<Option<Process>>,
+    directory: TempDir,
+    port: u16,
+    settings: Vec<String>,
+}
+
+/// Writes reach the disk before they are answered.
+pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+impl Server {
+    /// Starts one with these settings beside what every test needs.
+    pub async fn start(settings: &[&str]) -> Result<Self> {
+        let mut why = Failure::new("never tried");
+        // Between finding a free port and using it somebody else may take it.
+        for _ in 0..5 {
+            let port = free_port()?;
+            let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+            let server =
+                Self { process: Mutex::new(None), directory: tempfile::tempdir()?, port, settings };
+            match server.launch().await {
+                Ok(()) => return Ok(server),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    async fn launch(&self) -> Result<()> {
+        let port = self.port.to_string();
+        let own =
+            ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--unixsocket", "redis.sock"];
+        let arguments = own.into_iter().chain(self.settings.iter().map(String::as_str));
+        let process = Process::start("redis-server", arguments, self.directory.path())?;
+        *self.process.lock().unwrap() = Some(process);
+        self.until_ready().await
+    }
+
+    async fn until_ready(&self) -> Result<()> {
+        for _ in 0..1_000 {
+            if let Ok(Value::SimpleString(_)) = self.ask(&["PING"]).await {
+                return Ok(());
+            }
+            // A server that starts tells nobody.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let log = std::fs::read_to_string(self.directory.path().join("server.log"));
+        Err(Failure::new(format!(
+            "redis-server, which `cargo xtask servers` installs, does not answer: {}",
+            log.unwrap_or_default()
+        )))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Sends one command past the store, on a connection of its own.
+    pub async fn ask(&self, words: &[&str]) -> Result<Value> {
+        ask(&self.url(), words).await
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&self) {
+        if let Some(process) = self.process.lock().unwrap().take() {
+            process.kill();
+        }
+    }
+
+    /// Starts it again where it was.
+    pub async fn restart(&self) -> Result<()> {
+        self.kill();
+        self.launch().await
+    }
+
+    pub fn pause(&self) {
+        self.process.lock().unwrap().as_ref().unwrap().pause().unwrap();
+    }
+
+    pub fn resume(&self) {
+        self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
+    }
+}
+
+/// Sends one command on a connection of its own.
+pub async fn ask(url: &str, words: &[&str]) -> Result<Value> {
+    let client = redis::Client::open(url)?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    Ok(connection.send_packed_command(&command).await?.extract_error()?)
+}
+
+/// Longer than anything takes, also on a busy machine.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// What comes within a time in which anything does.
+pub async fn in_time<T>(coming: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, coming).await.expect("it comes in time")
+}
+
+/// Asks until it holds; for what tells nobody.
+pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    in_time(holds).await;
+}
+
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+impl Server {
+    /// A store on it.
+    pub async fn store(&self) -> RedisStore {
+        RedisStore::from_url(&self.url()).await.unwrap()
+    }
+
+    /// Sends one command, whose answer is text or nothing.
+    pub async fn text(&self, words: &[&str]) -> Option<String> {
+        redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
+    }
+
+    /// Sends one command, whose answer is a number.
+    pub async fn number(&self, words: &[&str]) -> i64 {
+        redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
+    }
+}

@@ -1,0 +1,116 @@
+//! The ways to a server: TLS with a private authority, and a socket of this machine.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod requests;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use leasehold_core::{ErrorKind, Mode, Store as _};
+use leasehold_redis::RedisStore;
+use rcgen::{CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use requests::{acquire, granted, key, release};
+use server::Server;
+use tempfile::TempDir;
+
+/// A private authority, and what it has signed.
+struct Authority {
+    directory: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
+        Self { directory, issuer: Issuer::new(params, key) }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Leaves `NAME.pem` and `NAME.key`.
+    fn sign(&self, name: &str) {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        std::fs::write(self.file(&format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(self.file(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    for (authority, name) in [(&ours, "server"), (&ours, "client"), (&other, "stranger")] {
+        authority.sign(name);
+    }
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let port = server::free_port().unwrap();
+    let server = Server::start(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &text(&ours.file("server.pem")),
+        "--tls-key-file",
+        &text(&ours.file("server.key")),
+        "--tls-ca-cert-file",
+        &text(&ours.file("ca.pem")),
+    ])
+    .await
+    .unwrap();
+    let url = |authority: Option<&Authority>, client: Option<(&Authority, &str)>| {
+        let mut options = Vec::new();
+        if let Some(authority) = authority {
+            options.push(format!("ca={}", text(&authority.file("ca.pem"))));
+        }
+        if let Some((authority, name)) = client {
+            options.push(format!("cert={}", text(&authority.file(&format!("{name}.pem")))));
+            options.push(format!("key={}", text(&authority.file(&format!("{name}.key")))));
+        }
+        format!("rediss://localhost:{port}/?{}", options.join("&"))
+    };
+
+    let store = RedisStore::from_url(&url(Some(&ours), Some((&ours, "client")))).await.unwrap();
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    store.release(&release("k", "a")).await.unwrap();
+    assert_eq!(wakeups.next().await, key("k"));
+
+    for wrong in [
+        url(None, Some((&ours, "client"))),
+        url(Some(&other), Some((&ours, "client"))),
+        url(Some(&ours), None),
+        url(Some(&ours), Some((&other, "stranger"))),
+    ] {
+        let error = RedisStore::from_url(&wrong).await.unwrap_err();
+        let kind = error.kind();
+        // A server that turns a client away may be gone before it has said why.
+        assert!(matches!(kind, ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
+        assert_eq!(error.effect(), leasehold_core::Effect::None);
+    }
+    let error = RedisStore::from_url(&url(None, None)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_socket_of_this_machine() {
+    let server = Server::start(&[]).await.unwrap();
+    server.ask(&["CONFIG", "SET", "requirepass", "hunter2"]).await.unwrap();
+    let socket = server.directory().join("redis.sock");
+    let url = format!("redis+unix://{}?pass=hunter2&prefix=app:", socket.display());
+    let store = RedisStore::from_url(&url).await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let error = RedisStore::from_url("redis+unix:///nowhere/redis.sock").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("/nowhere/redis.sock"), "{error}");
+}
