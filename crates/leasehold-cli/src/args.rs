@@ -176,7 +176,9 @@ pub(crate) struct InitArgs {}
 
 const STORES: &str = "\
 Stores:
-  sqlite:PATH   a SQLite file, for the processes of one host
+  sqlite:PATH          a SQLite file, for the processes of one host
+  redis://HOST         a Redis server; also rediss: with TLS, and redis+unix:///PATH
+  quorum:?node=URL&…   several of them, of which a majority decides
 
   The store is taken from --store or --store-file, else from the environment variable
   LEASEHOLD_STORE, else it is the SQLite file leasehold/locks.db in your state directory,

@@ -84,6 +84,11 @@ impl QuorumUrl {
         &self.nodes
     }
 
+    /// The longest term.
+    pub fn max_ttl(&self) -> Duration {
+        self.config.limits.max_ttl
+    }
+
     /// What the holder is to take off its terms, if the URL says so.
     pub fn drift(&self) -> Option<Drift> {
         self.drift

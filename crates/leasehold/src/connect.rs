@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use leasehold_core::{AnyStore, BoxFuture, Error, Result};
 use leasehold_driver::StoreUrl;
 
@@ -9,25 +11,33 @@ pub(crate) async fn open(url: &str) -> Result<LockerBuilder> {
     if StoreUrl::parse(url)?.scheme() == "quorum" {
         let quorum = leasehold_quorum::QuorumUrl::parse(url)?;
         let drift = quorum.drift();
-        let builder = Locker::builder(quorum.open(read).await?);
+        let max_ttl = quorum.max_ttl();
+        let builder = Locker::builder(quorum.open(|url| read(url, Some(max_ttl))).await?);
         return Ok(match drift {
             Some(drift) => builder.drift(drift),
             None => builder,
         });
     }
-    let open = read(url)?;
+    let open = read(url, None)?;
     Ok(Locker::builder(open().await?))
 }
 
 /// Opens a store, as often as it is called.
 type Open = Box<dyn Fn() -> BoxFuture<'static, Result<AnyStore>> + Send + Sync>;
 
-/// Takes apart the URL of a store that is not made of others.
-fn read(url: &str) -> Result<Open> {
+/// Takes apart the URL of a store that is not made of others. One that may forget what it stored grants nothing for
+/// `quarantine` after its start, unless its URL says for how long.
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(unused_variables, reason = "the other stores forget nothing")
+)]
+fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
     let parsed = StoreUrl::parse(url)?;
     match parsed.scheme() {
         #[cfg(feature = "local")]
         "local" => local(parsed),
+        #[cfg(feature = "redis")]
+        scheme if leasehold_redis::RedisConfig::SCHEMES.contains(&scheme) => redis(url, quarantine),
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite(url),
         scheme => Err(unknown(scheme)),
@@ -45,6 +55,17 @@ fn local(url: StoreUrl) -> Result<Open> {
     Ok(Box::new(|| Box::pin(async { Ok(AnyStore::new(leasehold_local::LocalStore::shared())) })))
 }
 
+#[cfg(feature = "redis")]
+fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
+    let config = leasehold_redis::RedisConfig::from_url(url)
+        .map_err(|error| error.with_context("redis", "open"))?
+        .or_quarantine(quarantine.unwrap_or_default());
+    Ok(Box::new(move || {
+        let config = config.clone();
+        Box::pin(async move { config.open().await.map(AnyStore::new) })
+    }))
+}
+
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Open> {
     let config = leasehold_sqlite::SqliteConfig::from_url(url)
@@ -59,6 +80,8 @@ fn unknown(scheme: &str) -> Error {
     let known: &[&str] = &[
         #[cfg(feature = "local")]
         "local:",
+        #[cfg(feature = "redis")]
+        "redis://HOST (rediss:, redis+unix:)",
         #[cfg(feature = "sqlite")]
         "sqlite:PATH",
         #[cfg(feature = "quorum")]

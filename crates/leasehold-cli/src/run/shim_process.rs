@@ -96,11 +96,11 @@ impl ShimProcess {
                 Ok(()) => self.notices.try_read(&mut bytes),
                 Err(error) => Err(error),
             };
-            if let Err(error) = self.keep(result, &bytes) {
-                if error.kind() != io::ErrorKind::WouldBlock {
-                    self.kill();
-                    return pending().await;
-                }
+            if let Err(error) = self.keep(result, &bytes)
+                && error.kind() != io::ErrorKind::WouldBlock
+            {
+                self.kill();
+                return pending().await;
             }
         }
     }
