@@ -156,6 +156,21 @@ async fn their_lock_is_shown_and_broken_by_its_key() {
 }
 
 #[tokio::test]
+async fn an_id_that_was_shared_is_theirs_when_they_take_it_alone() {
+    let (server, store) = setup().await;
+    let foreign = Foreign(&server);
+    granted(store.acquire(&acquire("k", "one", Mode::SHARED)).await);
+    server.ask(&["DEL", "k"]).await.unwrap();
+    assert!(foreign.acquire("k", "one", 20_000).await);
+    let to = Ttl::new(LONG).unwrap();
+    let renewed = store.renew(&renew("k", "one", Mode::Exclusive, to)).await.unwrap();
+    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+    let released = store.release(&release("k", "one")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
+}
+
+#[tokio::test]
 async fn what_is_left_of_ours_is_removed_beside_a_lock_of_theirs() {
     let (server, store) = setup().await;
     let foreign = Foreign(&server);

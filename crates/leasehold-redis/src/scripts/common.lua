@@ -81,6 +81,10 @@ local function look(plain, book)
   if lock.value and not shown then
     -- A mark whose book is gone names nobody.
     local is_mark = lock.value == lock.mark or string.match(lock.value, '^lh:%x+$')
+    -- What the book remembers of an earlier life of this id is over.
+    for at = #lock.holders, 1, -1 do
+      if lock.holders[at].id == lock.value then table.remove(lock.holders, at) end
+    end
     table.insert(lock.holders, {
       id = is_mark and '' or lock.value, mode = 'x', state = 'h', ends = lock.ends, token = 0, since = 0, renewed = 0,
       note = '', live = true, foreign = true,
