@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(Required::parse(" sqlite,local,").unwrap(), Required(vec!["sqlite", "local"]));
         let error = Required::parse("sqlight").unwrap_err().to_string();
         assert!(
-            error.contains("\"sqlight\"") && error.contains("local, quorum, sqlite"),
+            error.contains("\"sqlight\"") && error.contains("local, quorum, redis, sqlite"),
             "{error}"
         );
     }

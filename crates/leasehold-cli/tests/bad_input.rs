@@ -86,7 +86,10 @@ fn stores() {
     std::fs::write(store.file("empty"), "\n").unwrap();
     for (url, expected, said) in [
         ("locks.db", 64, "no scheme"),
-        ("redis://user:hunter2@host", 64, "\"redis\" is not known"),
+        ("postgres://user:hunter2@host", 64, "\"postgres\" is not known"),
+        ("redis://user:hunter2@:x", 64, "names no server"),
+        ("redis://user:hunter2@127.0.0.1:1/?ttl=1", 64, "unknown option \"ttl\""),
+        ("redis://user:hunter2@127.0.0.1:1/", 69, "127.0.0.1:1"),
         ("sqlite:", 64, "no path"),
         ("sqlite:a.db?mode=ro&password=hunter2", 64, "unknown option \"mode\""),
         ("sqlite:a.db?timeout=0s", 64, "timeout"),
