@@ -49,7 +49,8 @@ impl Subject for Redis {
         "redis"
     }
 
-    /// A server's clock cannot be stopped yet, and where it runs on beside the suite's, a millisecond decides some cases.
+    /// Beside other work some runs fail. Of some cases a millisecond decides, for a server's clock cannot be stopped yet; why
+    /// the oracle and the history failed in one run is not known.
     fn unavailable(&self) -> Option<String> {
         let asked = std::env::var_os("LEASEHOLD_REDIS_IN_REAL_TIME").is_some();
         (!asked).then(|| "it runs in real time; LEASEHOLD_REDIS_IN_REAL_TIME=1 runs it".to_owned())
