@@ -13,8 +13,8 @@ pub(crate) struct Server {
     /// Where they lie if not on `PATH`; `*` stands for the name of one folder, as in
     /// `/usr/lib/postgresql/*/bin`, and the greatest version wins.
     pub(crate) folders: &'static [&'static str],
-    /// The Debian package that has them.
-    pub(crate) package: &'static str,
+    /// The Debian packages that have them.
+    pub(crate) packages: &'static [&'static str],
     /// The argument that makes each program answer and end, which shows that it starts.
     pub(crate) probe: &'static str,
 }
@@ -26,8 +26,8 @@ pub(crate) enum Provision {
     NotNeeded(&'static str),
     /// It was there: the folder of its first program, or the variable that names a running server.
     Found(String),
-    /// It was installed from this package.
-    Installed(&'static str),
+    /// It was installed from these packages.
+    Installed(&'static [&'static str]),
     /// It could not be had.
     Missing {
         /// What was tried, for people.
@@ -40,7 +40,7 @@ impl fmt::Display for Provision {
         match self {
             Self::NotNeeded(why) => write!(f, "needs none: {why}"),
             Self::Found(at) => write!(f, "found: {at}"),
-            Self::Installed(package) => write!(f, "installed: package {package}"),
+            Self::Installed(packages) => write!(f, "installed: {}", packages.join(", ")),
             Self::Missing { why } => write!(f, "missing: {why}"),
         }
     }
@@ -57,13 +57,13 @@ impl Server {
             Ok(at) => return Provision::Found(at.display().to_string()),
             Err(lacking) => lacking,
         };
-        if let Err(why) = machine.install(self.package) {
+        if let Err(why) = machine.install(self.packages) {
             return Provision::Missing { why: format!("{lacking}, and {why}") };
         }
         match self.find(machine) {
-            Ok(_) => Provision::Installed(self.package),
+            Ok(_) => Provision::Installed(self.packages),
             Err(lacking) => Provision::Missing {
-                why: format!("{lacking}, although the package {} was installed", self.package),
+                why: format!("{lacking}, although {} was installed", self.packages.join(", ")),
             },
         }
     }
@@ -115,8 +115,8 @@ pub(crate) trait Host {
     fn on_path(&self, program: &str) -> Option<PathBuf>;
     /// Sees whether a program starts.
     fn probe(&self, program: &Path, argument: &str) -> Result<(), String>;
-    /// Installs a Debian package; the error says why that cannot be.
-    fn install(&mut self, package: &str) -> Result<(), String>;
+    /// Installs Debian packages; the error says why that cannot be.
+    fn install(&mut self, packages: &[&str]) -> Result<(), String>;
 }
 
 /// The machine we run on.
@@ -144,15 +144,16 @@ impl Host for Machine {
         capture(command(program, &[argument])).map(drop).map_err(|error| error.to_string())
     }
 
-    fn install(&mut self, package: &str) -> Result<(), String> {
+    fn install(&mut self, packages: &[&str]) -> Result<(), String> {
         if self.on_path("apt-get").is_none() {
-            return Err(format!("there is no apt-get to install the package {package} with"));
+            let packages = packages.join(", ");
+            return Err(format!("there is no apt-get to install {packages} with"));
         }
         if !self.index_is_fresh {
             refresh_index()?;
             self.index_is_fresh = true;
         }
-        apt_get(&["install", "--yes", "--no-install-recommends", package])
+        apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
     }
 }
 
@@ -202,8 +203,12 @@ mod tests {
 
     use super::*;
 
-    const SERVER: Server =
-        Server { binaries: &["mydbd", "mydb-init"], folders: &[], package: "mydb", probe: "-V" };
+    const SERVER: Server = Server {
+        binaries: &["mydbd", "mydb-init"],
+        folders: &[],
+        packages: &["mydb"],
+        probe: "-V",
+    };
 
     /// A machine on which installing puts programs on `PATH`, or fails.
     #[derive(Debug, Default)]
@@ -231,8 +236,8 @@ mod tests {
             }
         }
 
-        fn install(&mut self, package: &str) -> Result<(), String> {
-            assert_eq!(package, "mydb");
+        fn install(&mut self, packages: &[&str]) -> Result<(), String> {
+            assert_eq!(packages, ["mydb"]);
             let programs = self.package.take().ok_or("there is no apt-get")?;
             self.programs.extend(programs);
             Ok(())
@@ -260,7 +265,7 @@ mod tests {
     fn what_is_not_there_is_installed() {
         let package = Some(vec!["mydbd", "mydb-init"]);
         let mut machine = Fake { programs: vec!["mydbd"], package, ..Fake::default() };
-        assert_eq!(SERVER.provide("mydb", &mut machine), Provision::Installed("mydb"));
+        assert_eq!(SERVER.provide("mydb", &mut machine), Provision::Installed(&["mydb"]));
     }
 
     #[test]
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(SERVER.provide("mydb", &mut machine), missing(why));
 
         machine.package = Some(vec!["other"]);
-        let why = "there is no mydb-init, although the package mydb was installed";
+        let why = "there is no mydb-init, although mydb was installed";
         assert_eq!(SERVER.provide("mydb", &mut machine), missing(why));
 
         machine.programs.push("mydb-init");

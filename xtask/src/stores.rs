@@ -29,9 +29,10 @@ pub(crate) const STORES: &[Store] = &[
     Store {
         name: "redis",
         needs: Needs::Server(Server {
-            binaries: &["redis-server"],
+            // The second brings the library that lets a server read a clock of the tests.
+            binaries: &["redis-server", "faketime"],
             folders: &[],
-            package: "redis-server",
+            packages: &["redis-server", "faketime"],
             probe: "--version",
         }),
     },

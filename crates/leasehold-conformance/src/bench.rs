@@ -82,7 +82,7 @@ impl<B: Backing> Bench<B> {
     /// Lets just less than so many units of time pass at the store.
     pub(crate) async fn pass_almost(&self, ticks: u32) {
         let little = match self.time {
-            Time::Manual(_) => Duration::from_micros(1),
+            Time::Manual(_) => self.tells.unit,
             Time::Real { .. } => self.tick,
         };
         self.backing.advance(self.ticks(ticks).saturating_sub(little)).await;

@@ -89,8 +89,8 @@
 //! whose clock cannot be moved has [`Time::Real`].
 //!
 //! # Stores behind a network
-//! Their tests start real servers with [`Process`], which end with the test however that ends, and stand a [`Proxy`]
-//! before them, which delays, cuts, swallows and counts.
+//! Their tests start real servers with [`Process`], which end with the test however that ends, let them read a
+//! [`ServerClock`] instead of the machine's, and stand a [`Proxy`] before them, which delays, cuts, swallows and counts.
 //!
 //! # How a case ends
 //! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; or
@@ -126,6 +126,7 @@ mod proxy;
 mod random;
 mod real_time;
 mod report;
+mod server_clock;
 mod subject;
 mod suite;
 
@@ -135,5 +136,6 @@ pub use harness::main;
 pub use process::Process;
 pub use proxy::{Fault, Proxy};
 pub use report::Report;
+pub use server_clock::ServerClock;
 pub use subject::{Backing, Forgets, Observation, Restarted, Row, Subject, Tells, Time, WallStep};
 pub use suite::Suite;

@@ -4,7 +4,7 @@ mod generate;
 mod judge;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use leasehold_core::{LeaseId, Table};
@@ -59,15 +59,13 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let mut figures = Figures { seed, ..Figures::default() };
     let mut wanted = operations()?;
     let mut episode = 0;
-    let mut expected = Vec::new();
+    let mut expected = BTreeSet::new();
     while figures.operations < wanted.unwrap_or(1) {
         // Only some states forget counters, so that what a store does by default is compared too.
         let forgetting = episode % 2 == 1;
         let mut world = open(subject, forgetting).await?;
         wanted.get_or_insert(subject.oracle_operations(&world.time));
-        if expected.is_empty() {
-            expected = world.expected();
-        }
+        expected.extend(world.expected());
         let mut generator = Generator::new(Random::new(seed.wrapping_add(episode)), &world);
         let mut ops = Vec::new();
         for _ in 0..EPISODE {
@@ -93,7 +91,8 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
 }
 
 async fn open<S: Subject>(subject: &S, forgetting: bool) -> Result<World<S::Backing>> {
-    if forgetting {
+    // The table forgets at a purge, and tells.
+    if forgetting && subject.tells().forgotten {
         if let Forgets::After(backing) = subject.open_forgetting(world::FORGET_AFTER).await? {
             let table = Table::default().with_forget_after(Some(world::FORGET_AFTER));
             return World::new(backing, subject.tells(), table, true).await;

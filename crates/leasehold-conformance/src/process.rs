@@ -54,12 +54,29 @@ impl Process {
         self.pid
     }
 
-    /// Stops the server, as SIGSTOP does: connections stay open and nothing is answered.
+    /// Stops the server, as SIGSTOP does: connections stay open and nothing is answered. When this returns, it does
+    /// nothing any more.
     ///
     /// # Errors
     /// If it has ended.
     pub fn pause(&self) -> Result<()> {
-        Ok(kill(self.pid, Signal::SIGSTOP)?)
+        kill(self.pid, Signal::SIGSTOP)?;
+        while !self.is_stopped()? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Whether every thread stands still; the signal reaches them one by one.
+    fn is_stopped(&self) -> Result<bool> {
+        for thread in Path::new("/proc").join(self.pid.to_string()).join("task").read_dir()? {
+            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+            if state != Some('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Lets a paused server go on.

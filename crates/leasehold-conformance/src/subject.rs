@@ -173,6 +173,13 @@ pub struct Tells {
     /// Of contenders at one moment one always gets in. In a quorum they may split the nodes, and are then all
     /// refused.
     pub winner: bool,
+    /// A purge tells how many counters it forgot. Else they go by themselves, unseen.
+    pub forgotten: bool,
+    /// Terms run on a clock of their own, which a step of the wall clock leaves alone. Else they end early or late
+    /// by such a step.
+    pub own_clock: bool,
+    /// What the store counts terms in: it rounds them up to a multiple.
+    pub unit: Duration,
 }
 
 impl Tells {
@@ -186,6 +193,9 @@ impl Tells {
             evicted: true,
             copies: 1,
             winner: true,
+            forgotten: true,
+            own_clock: true,
+            unit: Duration::from_micros(1),
         }
     }
 
@@ -199,6 +209,9 @@ impl Tells {
             evicted: false,
             copies: 1,
             winner: true,
+            forgotten: true,
+            own_clock: true,
+            unit: Duration::from_micros(1),
         }
     }
 }

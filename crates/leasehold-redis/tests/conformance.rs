@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_conformance::{Backing, Failure, Observation, Restarted, Result, Row, Subject, Time};
-use leasehold_core::{FencingToken, Key, LeaseId, Mode, Owner};
-use leasehold_redis::RedisStore;
+use leasehold_conformance::{
+    Backing, Failure, Forgets, Observation, Restarted, Result, Row, ServerClock, Subject, Tells,
+    Time, WallStep,
+};
+use leasehold_core::{Clock as _, FencingToken, Key, LeaseId, ManualClock, Mode, Owner, table};
 use leasehold_redis::redis::{self, Value};
+use leasehold_redis::{RedisConfig, RedisStore};
 use server::Server;
-
-/// Long against an operation, short against a test.
-const TICK: Duration = Duration::from_millis(200);
+use tempfile::TempDir;
 
 fn main() -> ExitCode {
     leasehold_conformance::main(Redis::default())
@@ -21,17 +22,41 @@ fn main() -> ExitCode {
 
 /// Servers that no case uses now.
 #[derive(Default)]
-struct Redis(Arc<Mutex<Vec<Server>>>);
+struct Redis(Arc<Mutex<Vec<Clocked>>>);
+
+/// A server and the clock that it reads.
+struct Clocked {
+    server: Server,
+    clock: ManualClock,
+    /// Where the clock's file is.
+    _directory: TempDir,
+}
+
+impl Clocked {
+    async fn start() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let clock = ServerClock::new(directory.path().join("time"))?;
+        let manual = clock.manual();
+        // A killed process loses nothing that it has written; a power cut is not tried here.
+        let server = Server::start_on(Some(clock), &["--appendonly", "yes"]).await?;
+        Ok(Self { server, clock: manual, _directory: directory })
+    }
+}
 
 /// A server that one case has for itself.
 struct State {
-    server: Option<Server>,
-    idle: Arc<Mutex<Vec<Server>>>,
+    server: Option<Clocked>,
+    idle: Arc<Mutex<Vec<Clocked>>>,
+    forget_after: Duration,
 }
 
 impl State {
-    fn server(&self) -> &Server {
+    fn clocked(&self) -> &Clocked {
         self.server.as_ref().expect("it is given back when the case is over")
+    }
+
+    fn server(&self) -> &Server {
+        &self.clocked().server
     }
 }
 
@@ -42,6 +67,18 @@ impl Drop for State {
     }
 }
 
+impl Redis {
+    async fn state(&self, forget_after: Duration) -> Result<State> {
+        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let clocked = match idle {
+            Some(clocked) => clocked,
+            None => Clocked::start().await?,
+        };
+        clocked.server.ask(&["FLUSHALL"]).await?;
+        Ok(State { server: Some(clocked), idle: Arc::clone(&self.0), forget_after })
+    }
+}
+
 impl Subject for Redis {
     type Backing = State;
 
@@ -49,23 +86,24 @@ impl Subject for Redis {
         "redis"
     }
 
-    /// Beside other work some runs fail. Of some cases a millisecond decides, for a server's clock cannot be stopped yet; why
-    /// the oracle and the history failed in one run is not known.
-    fn unavailable(&self) -> Option<String> {
-        let asked = std::env::var_os("LEASEHOLD_REDIS_IN_REAL_TIME").is_some();
-        (!asked).then(|| "it runs in real time; LEASEHOLD_REDIS_IN_REAL_TIME=1 runs it".to_owned())
+    async fn open(&self) -> Result<State> {
+        self.state(table::FORGET_AFTER).await
     }
 
-    /// The server itself forgets counters: tests/book.rs.
-    async fn open(&self) -> Result<State> {
-        let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let server = match idle {
-            Some(server) => server,
-            // A killed process loses nothing that it has written; a power cut is not tried here.
-            None => Server::start(&["--appendonly", "yes"]).await?,
-        };
-        server.ask(&["FLUSHALL"]).await?;
-        Ok(State { server: Some(server), idle: Arc::clone(&self.0) })
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::After(self.state(forget_after).await?))
+    }
+
+    fn tells(&self) -> Tells {
+        let mut tells = Tells::all();
+        tells.forgotten = false;
+        tells.own_clock = false;
+        tells.unit = Duration::from_millis(1);
+        tells
+    }
+
+    fn oracle_operations(&self, _: &Time) -> usize {
+        20_000
     }
 }
 
@@ -73,16 +111,23 @@ impl Backing for State {
     type Store = RedisStore;
 
     async fn client(&self) -> Result<RedisStore> {
-        Ok(RedisStore::from_url(&self.server().url()).await?)
+        let config = RedisConfig::from_url(&self.server().url())?
+            .timeout(Duration::from_secs(30))
+            .forget_after(Some(self.forget_after));
+        Ok(config.open().await?)
     }
 
     fn time(&self) -> Time {
-        Time::Real { tick: TICK }
+        Time::Manual(self.clocked().clock.clone())
     }
 
-    /// A term is rounded up to whole milliseconds, and is not over before.
     async fn advance(&self, by: Duration) {
-        tokio::time::sleep(by + Duration::from_millis(2)).await;
+        Server::advance(&[self.server()], by).expect("the server runs");
+    }
+
+    async fn step_wall(&self, step: WallStep) -> Result<bool> {
+        Server::step_wall(&[self.server()], step)?;
+        Ok(true)
     }
 
     async fn observe(&self) -> Result<Observation> {
@@ -94,8 +139,7 @@ impl Backing for State {
             command.arg(words);
             Ok(link.send_packed_command(&command).await?)
         };
-        let time: Vec<u64> = redis::from_redis_value(ask(&[b"TIME"]).await?)?;
-        let now = time[0] * 1_000 + time[1] / 1_000;
+        let now = self.clocked().clock.wall_micros() / 1_000;
         let Value::Array(names) = ask(&[b"KEYS", b"*"]).await? else {
             return Err(Failure::new("no names"));
         };
@@ -111,6 +155,9 @@ impl Backing for State {
             let plain = &name[b"lh:lock:{".len() + at + 2..];
             let key = Key::try_from(plain)?;
             let value: Option<Vec<u8>> = redis::from_redis_value(ask(&[b"GET", plain]).await?)?;
+            let ends: i64 = redis::from_redis_value(ask(&[b"PEXPIRETIME", plain]).await?)?;
+            // The server itself has it until a millisecond later.
+            let value = value.filter(|_| u64::try_from(ends).map_or(true, |ends| ends > now));
             let fields: Vec<Vec<u8>> = redis::from_redis_value(ask(&[b"HGETALL", &name]).await?)?;
             let fields: Vec<_> = fields.chunks(2).map(|pair| (&pair[0], &pair[1])).collect();
             let mark = fields.iter().find(|(name, _)| *name == b"mark").map(|(_, mark)| *mark);

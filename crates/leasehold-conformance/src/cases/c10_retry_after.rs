@@ -187,10 +187,11 @@ async fn c10_who_comes_back_then_is_admitted<B: Backing>(bench: &Bench<B>) -> Ve
     let second = bench.exclusive("job");
     let after = bench.client.refuse(&second).await?.retry_after.unwrap_or(Duration::ZERO);
     if bench.wall_micros().is_some() {
-        bench.pass_for(after.saturating_sub(Duration::from_micros(1))).await;
+        let unit = bench.tells.unit;
+        bench.pass_for(after.saturating_sub(unit)).await;
         let refused = bench.client.refuse(&second).await?;
-        ensure_eq!(refused.retry_after, Some(Duration::from_micros(1)), "the very last rest");
-        bench.pass_for(Duration::from_micros(1)).await;
+        ensure_eq!(refused.retry_after, Some(unit), "the very last rest");
+        bench.pass_for(unit).await;
     } else {
         bench.pass_for(after).await;
     }

@@ -162,12 +162,21 @@ impl Generator {
         let term = match self.random.within(0..8) {
             0 => Duration::from_millis(10),
             1 => Duration::from_millis(self.random.within(10..500)),
-            2 => Duration::from_nanos(self.random.within(1_000_000_000..3_000_000_000)),
+            2 => {
+                let nanos = self.random.within(1_000_000_000..3_000_000_000);
+                self.odd(Duration::from_nanos(nanos))
+            }
             3 => Duration::from_secs(self.random.within(60..4_000)),
             _ => Duration::from_secs(self.random.within(1..10)),
         };
         let within = (self.can.min_term..=self.can.max_term).contains(&term);
         ttl(if self.may(within) { term } else { term.clamp(self.can.min_term, self.can.max_term) })
+    }
+
+    /// The table rounds up to microseconds, and no further.
+    fn odd(&self, term: Duration) -> Duration {
+        let unit = self.tells.unit;
+        if unit > Duration::from_micros(1) { whole(term, unit) } else { term }
     }
 
     fn owner(&mut self) -> Owner {
@@ -335,17 +344,19 @@ impl Generator {
                 let (end, id) =
                     if self.random.one_in(2) { nearest } else { self.random.pick(&ends) };
                 self.ended = id;
-                let micro = Duration::from_micros(1);
+                let unit = self.tells.unit;
                 Op::Advance(match self.random.within(0..4) {
-                    0 => end.saturating_sub(micro),
-                    1 => end + micro,
+                    0 => end.saturating_sub(unit),
+                    1 => end + unit,
                     _ => end,
                 })
             }
             _ => Op::Advance(match self.random.within(0..10) {
                 0 => FORGET_AFTER + Duration::from_secs(self.random.within(0..100)),
                 1 | 2 => Duration::from_secs(self.random.within(1..60)),
-                _ => Duration::from_micros(self.random.within(0..2_000_000)),
+                _ => {
+                    whole(Duration::from_micros(self.random.within(0..2_000_000)), self.tells.unit)
+                }
             }),
         }
     }
@@ -358,4 +369,10 @@ impl Generator {
         };
         if self.random.one_in(2) { WallStep::Forward(by) } else { WallStep::Back(by) }
     }
+}
+
+/// So many whole units, as every instant on the store's clock is.
+fn whole(time: Duration, unit: Duration) -> Duration {
+    let rest = time.as_nanos() % unit.as_nanos();
+    time - Duration::from_nanos(u64::try_from(rest).expect("less than a unit"))
 }

@@ -71,7 +71,7 @@ impl<B: Backing> World<B> {
             table,
             marks: Marks::new(),
             forgetting,
-            steps_wall: matches!(time, Time::Manual(_)),
+            steps_wall: tells.own_clock && matches!(time, Time::Manual(_)),
             time,
             real: RealTime::start(),
             tick: tick.max(can.min_term),
@@ -122,7 +122,7 @@ impl<B: Backing> World<B> {
             ("evicted nothing", true),
             ("unsupported", lacks),
             ("observed", true),
-            ("wall clock stepped", is_manual),
+            ("wall clock stepped", is_manual && tells.own_clock),
         ]
         .into_iter()
         .filter_map(|(reply, expected)| expected.then_some(reply))

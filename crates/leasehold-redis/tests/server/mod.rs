@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use leasehold_conformance::{Failure, Process, Result};
+use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep};
+use leasehold_core::Clock as _;
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::{self, Value};
 use tempfile::TempDir;
@@ -16,6 +17,7 @@ pub struct Server {
     directory: TempDir,
     port: u16,
     settings: Vec<String>,
+    clock: Option<ServerClock>,
 }
 
 /// Writes reach the disk before they are answered.
@@ -24,13 +26,18 @@ pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"]
 impl Server {
     /// Starts one with these settings beside what every test needs.
     pub async fn start(settings: &[&str]) -> Result<Self> {
+        Self::start_on(None, settings).await
+    }
+
+    /// Starts one that reads this clock.
+    pub async fn start_on(clock: Option<ServerClock>, settings: &[&str]) -> Result<Self> {
         let mut why = Failure::new("never tried");
         // Between finding a free port and using it somebody else may take it.
         for _ in 0..5 {
             let port = free_port()?;
             let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-            let server =
-                Self { process: Mutex::new(None), directory: tempfile::tempdir()?, port, settings };
+            let (process, directory) = (Mutex::new(None), tempfile::tempdir()?);
+            let server = Self { process, directory, port, settings, clock: clock.clone() };
             match server.launch().await {
                 Ok(()) => return Ok(server),
                 Err(error) => why = error,
@@ -43,10 +50,31 @@ impl Server {
         let port = self.port.to_string();
         let own =
             ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--unixsocket", "redis.sock"];
-        let arguments = own.into_iter().chain(self.settings.iter().map(String::as_str));
-        let process = Process::start("redis-server", arguments, self.directory.path())?;
+        let mut command = match &self.clock {
+            None => vec!["redis-server".to_owned()],
+            Some(clock) => clock.command("redis-server"),
+        };
+        command.extend(own.map(str::to_owned));
+        command.extend(self.settings.iter().cloned());
+        if self.clock.is_some() {
+            // It waits on the wall clock, which does not move, and would never rest.
+            command.extend(["--jemalloc-bg-thread", "no"].map(str::to_owned));
+        }
+        let process = Process::start(&command[0], &command[1..], self.directory.path())?;
         *self.process.lock().unwrap() = Some(process);
-        self.until_ready().await
+        self.until_ready().await?;
+        match &self.clock {
+            Some(clock) if self.micros().await? != clock.manual().wall_micros() => {
+                Err(Failure::new("libfaketime, which `cargo xtask servers` installs, is not there"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The time by its clock.
+    pub async fn micros(&self) -> Result<u64> {
+        let time: [u64; 2] = redis::from_redis_value(self.ask(&["TIME"]).await?)?;
+        Ok(time[0] * 1_000_000 + time[1])
     }
 
     async fn until_ready(&self) -> Result<()> {
@@ -96,6 +124,26 @@ impl Server {
 
     pub fn pause(&self) {
         self.process.lock().unwrap().as_ref().unwrap().pause().unwrap();
+    }
+
+    /// Lets time pass on the clock that these servers read.
+    pub fn advance(servers: &[&Self], by: Duration) -> Result {
+        Self::on_clock(servers, |clock, processes| clock.advance(by, processes))
+    }
+
+    /// Steps the clock that these servers read.
+    pub fn step_wall(servers: &[&Self], step: WallStep) -> Result {
+        Self::on_clock(servers, |clock, processes| clock.step(step, processes))
+    }
+
+    fn on_clock(
+        servers: &[&Self],
+        change: impl FnOnce(&ServerClock, &[&Process]) -> Result,
+    ) -> Result {
+        let clock = servers.iter().find_map(|server| server.clock.as_ref()).unwrap();
+        let running: Vec<_> = servers.iter().map(|server| server.process.lock().unwrap()).collect();
+        let processes: Vec<_> = running.iter().filter_map(|process| process.as_ref()).collect();
+        change(clock, &processes)
     }
 
     pub fn resume(&self) {
