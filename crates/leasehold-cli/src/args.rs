@@ -177,7 +177,7 @@ pub(crate) struct InitArgs {}
 const STORES: &str = "\
 Stores:
   sqlite:PATH          a SQLite file, for the processes of one host
-  redis://HOST         a Redis server; also rediss: with TLS, and redis+unix:///PATH
+  redis://HOST         a Redis server; also redis+sentinel:, redis+cluster:, rediss… with TLS, and redis+unix:///PATH
   quorum:?node=URL&…   several of them, of which a majority decides
 
   The store is taken from --store or --store-file, else from the environment variable

@@ -37,6 +37,11 @@ impl ServerClock {
         self.0.clock.clone()
     }
 
+    /// The time, in microseconds since 1970-01-01 UTC.
+    pub fn wall_micros(&self) -> u64 {
+        self.0.clock.wall_micros()
+    }
+
     /// The command that starts `program` with this clock, but for the program's own arguments.
     pub fn command(&self, program: &str) -> Vec<String> {
         let file = self.0.file.display();
@@ -81,7 +86,7 @@ impl ServerClock {
 
     /// Whoever reads the file finds the old time or the new one.
     fn write(&self) -> Result {
-        let micros = self.0.clock.wall_micros();
+        let micros = self.wall_micros();
         // The library cuts off below a microsecond what it reads as a binary fraction.
         let time = format!("{}.{:06}5\n", micros / 1_000_000, micros % 1_000_000);
         let next = self.0.file.with_extension("next");

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result, table};
 use leasehold_driver::StoreUrl;
-use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use crate::RedisStore;
-use crate::connection::Connections;
+use crate::cluster::Cluster;
+use crate::connection::{Connections, Manner};
 use crate::names::Names;
+use crate::servers::Servers;
 use crate::store::NAME;
+use crate::way::{self, Sentinel, Way};
 
-/// Which server, and how it is used.
+/// Which server or cluster, and how it is used.
 ///
 /// ```
 /// use leasehold_redis::RedisConfig;
@@ -24,61 +27,107 @@ use crate::store::NAME;
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    client: redis::Client,
+    place: Place,
     timeout: Duration,
     prefix: String,
     forget_after: Option<Duration>,
     quarantine: Option<Duration>,
+    replicas: u64,
     allow_eviction: bool,
+}
+
+/// Where the leases are.
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "one is made for each store")]
+enum Place {
+    /// On one server.
+    One(Way),
+    /// In the cluster of these nodes.
+    Cluster(Vec<Client>),
 }
 
 impl RedisConfig {
     /// The time limit of one exchange, unless said otherwise: 5 s.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
     /// The schemes of its URLs.
-    pub const SCHEMES: &[&str] = &["redis", "rediss", "redis+unix"];
+    pub const SCHEMES: &[&str] = &[
+        "redis",
+        "rediss",
+        "redis+unix",
+        "redis+cluster",
+        "rediss+cluster",
+        "redis+sentinel",
+        "rediss+sentinel",
+    ];
 
     const OPTIONS: &[&str] =
-        &["timeout", "prefix", "quarantine", "allow_eviction", "ca", "cert", "key"];
+        &["timeout", "prefix", "quarantine", "replicas", "allow_eviction", "ca", "cert", "key"];
     const MAX_PREFIX: usize = 255;
 
     /// A client of your own: its address, login and TLS settings. Connections are made from it, with RESP3.
     ///
     /// # Errors
     /// `InvalidInput` if the driver does not take its own settings again.
-    pub fn client(client: &redis::Client) -> Result<Self> {
-        Self::new(client.get_connection_info().clone(), None)
+    pub fn client(client: &Client) -> Result<Self> {
+        let client = opened(client.get_connection_info().clone(), None)?;
+        Ok(Self::new(Place::One(Way::Server(client))))
     }
 
-    fn new(info: ConnectionInfo, tls: Option<TlsCertificates>) -> Result<Self> {
-        let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
-        let info = info.set_redis_settings(settings);
-        let client = match tls {
-            Some(tls) => redis::Client::build_with_tls(info, tls),
-            None => redis::Client::open(info),
-        };
-        let client = client.map_err(|e| {
-            Error::invalid_input(format!("these settings make no client of Redis ({e})"))
-                .with_source(e)
-        })?;
-        Ok(Self {
-            client,
+    /// A cluster, as clients of your own for one or more of its nodes. The others are asked for, and reached with the
+    /// login and the TLS settings of the first.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no client, or if the driver does not take its own settings again.
+    pub fn cluster(nodes: &[Client]) -> Result<Self> {
+        if nodes.is_empty() {
+            return Err(Error::invalid_input("no node of the cluster is given; name at least one"));
+        }
+        let nodes = nodes.iter().map(|node| opened(node.get_connection_info().clone(), None));
+        Ok(Self::new(Place::Cluster(nodes.collect::<Result<_>>()?)))
+    }
+
+    /// The master that these sentinels know as `service`; `server` is how to log in there, its address is not used. All
+    /// sentinels are asked at each connection, and the first wins that names a server which says itself that it is a
+    /// master.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no sentinel, or if the driver does not take its own settings again.
+    pub fn sentinel(sentinels: &[Client], service: &str, server: &Client) -> Result<Self> {
+        if sentinels.is_empty() {
+            return Err(Error::invalid_input("no sentinel is given; name at least one"));
+        }
+        let server = opened(server.get_connection_info().clone(), None)?;
+        Ok(Self::new(Place::One(Way::Sentinel(Sentinel {
+            sentinels: sentinels.to_vec(),
+            service: service.to_owned(),
+            server: server.get_connection_info().clone(),
+        }))))
+    }
+
+    fn new(place: Place) -> Self {
+        Self {
+            place,
             timeout: Self::DEFAULT_TIMEOUT,
             prefix: String::new(),
             forget_after: Some(table::FORGET_AFTER),
             quarantine: None,
+            replicas: 0,
             allow_eviction: false,
-        })
+        }
     }
 
     /// What a URL says: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, or
-    /// `redis+unix:///PATH`, with the options
+    /// `redis+unix:///PATH`; `redis+cluster://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]` with one or more nodes of a
+    /// cluster; `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/SERVICE[/DB]` with the sentinels (port
+    /// 26379), the login being that at the servers; both also as `rediss+…`, with TLS. The options:
     ///
     /// - `timeout`, of one exchange, such as `5s`; `prefix`, before every key;
     /// - `quarantine`, a duration: see [`quarantine`](RedisConfig::quarantine);
+    /// - `replicas`, a number: see [`replicas`](RedisConfig::replicas);
     /// - `allow_eviction=1`: see [`allow_eviction`](RedisConfig::allow_eviction);
     /// - of TLS `ca`, the path of a private authority's certificate in PEM, and `cert` and `key`, the client's own;
-    /// - of `redis+unix` also `db`, `user` and `pass`.
+    /// - of `redis+unix` also `db`, `user` and `pass`;
+    /// - of Sentinel also `sentinel_user` and `sentinel_pass`, the login at the sentinels.
     ///
     /// # Errors
     /// `InvalidInput` for another scheme, no server, an unknown option or a wrong value, or a file that cannot be read.
@@ -93,18 +142,7 @@ impl RedisConfig {
             )));
         }
         let mut options = StoreUrl::parse(&format!("{scheme}:?{query}"))?;
-        let address = match scheme.as_str() {
-            "redis+unix" => unix(address, &mut options)?,
-            _ => address.to_owned(),
-        };
-        let info = address.as_str().into_connection_info().map_err(|_| {
-            Error::invalid_input(format!(
-                "the {scheme} URL names no server; write {scheme}://USER:PASSWORD@HOST:PORT/DB, where user, password, \
-                 port and database may be left out, and mask special characters of the password with %"
-            ))
-        })?;
-        let tls = tls(&scheme, &mut options)?;
-        let mut config = Self::new(info, tls)?;
+        let mut config = Self::new(place(&scheme, address, &mut options)?);
         if let Some(timeout) = options.take_duration("timeout")? {
             config.timeout = timeout;
         }
@@ -113,6 +151,13 @@ impl RedisConfig {
         }
         if let Some(quarantine) = options.take_duration("quarantine")? {
             config.quarantine = Some(quarantine);
+        }
+        if let Some(replicas) = options.take("replicas") {
+            config.replicas = replicas.parse().map_err(|_| {
+                Error::invalid_input(format!(
+                    "the option replicas of the {scheme} URL is {replicas:?}; it must be a number"
+                ))
+            })?;
         }
         match options.take("allow_eviction").as_deref() {
             None | Some("0") => {}
@@ -168,6 +213,16 @@ impl RedisConfig {
         self
     }
 
+    /// Sets how many replicas must have a grant or a renewal before it counts, none by default. Fewer lose it in a
+    /// fail-over, but a fail-over may still lose it: the level stays L0. Each such request waits for the replicas (`WAIT`),
+    /// and the requests of all other callers behind it on the connection too. If too few have it within half of the time
+    /// limit, the request fails as `Unavailable` with an `Unknown` effect.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u64) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
     /// Allows a server whose `maxmemory-policy` may evict locks: then two may hold one key at any time. Else it is
     /// refused as `Incompatible`.
     #[must_use]
@@ -186,11 +241,19 @@ impl RedisConfig {
     /// May be dropped; nothing stays open.
     pub async fn open(self) -> Result<RedisStore> {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
-        let quarantine = self.quarantine.unwrap_or_default();
-        let connections = Connections::new(self.client, self.timeout, quarantine);
+        let manner = Manner {
+            timeout: self.timeout,
+            quarantine: self.quarantine.unwrap_or_default(),
+            replicas: self.replicas,
+        };
+        let in_slots = matches!(self.place, Place::Cluster(_));
+        let servers = match self.place {
+            Place::One(way) => Servers::One(Connections::new(way, manner, None)),
+            Place::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, manner)),
+        };
         RedisStore::start(
-            connections,
-            Names::new(&self.prefix),
+            servers,
+            Names::new(&self.prefix, in_slots),
             self.forget_after,
             self.allow_eviction,
         )
@@ -224,7 +287,7 @@ impl RedisConfig {
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
-            .field("server", &server_name(&self.client))
+            .field("server", &self.place.to_string())
             .field("timeout", &self.timeout)
             .field("prefix", &self.prefix)
             .field("forget_after", &self.forget_after)
@@ -234,15 +297,112 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
-/// The server as it is named in messages: without user and password.
-pub(crate) fn server_name(client: &redis::Client) -> String {
-    match client.get_connection_info().addr() {
-        ConnectionAddr::Unix(path) => path.display().to_string(),
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            format!("{host}:{port}")
+/// Without user and password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(way) => write!(f, "{way}"),
+            Self::Cluster(nodes) => write!(f, "the cluster of {}", way::names(nodes)),
         }
-        _ => "the server".to_owned(),
     }
+}
+
+/// Where a URL leads.
+fn place(scheme: &str, address: &str, options: &mut StoreUrl) -> Result<Place> {
+    let tls = tls(scheme, options)?;
+    let (transport, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+    let open = |address: &str| {
+        let info = address.into_connection_info().map_err(|_| no_server(scheme))?;
+        opened(info, tls.clone())
+    };
+    Ok(match kind {
+        "cluster" => {
+            let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
+            if !matches!(path, "" | "0") {
+                return Err(Error::invalid_input(format!(
+                    "the {scheme} URL names a database; a Redis Cluster has no other than 0"
+                )));
+            }
+            let nodes = hosts.map(|host| open(&format!("{transport}://{login}{host}")));
+            Place::Cluster(nodes.collect::<Result<_>>()?)
+        }
+        "sentinel" => {
+            let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
+            let (service, db) = path.split_once('/').unwrap_or((path, ""));
+            let service = percent_encoding::percent_decode_str(service).decode_utf8_lossy();
+            if service.is_empty() {
+                return Err(Error::invalid_input(format!(
+                    "the {scheme} URL does not say which master; write {scheme}://HOST:PORT/SERVICE"
+                )));
+            }
+            let server = open(&format!("{transport}://{login}localhost/{db}"))?;
+            let [user, pass] = ["sentinel_user", "sentinel_pass"]
+                .map(|name| options.take(name).map(|text| masked(&text)));
+            let login = match (user, pass) {
+                (None, None) => String::new(),
+                (user, Some(pass)) => format!("{}:{pass}@", user.unwrap_or_default()),
+                (Some(_), None) => {
+                    return Err(Error::invalid_input(format!(
+                        "the {scheme} URL has sentinel_user without sentinel_pass"
+                    )));
+                }
+            };
+            let sentinels = hosts.map(|host| {
+                let port = if has_port(host) { "" } else { ":26379" };
+                open(&format!("{transport}://{login}{host}{port}"))
+            });
+            Place::One(Way::Sentinel(Sentinel {
+                sentinels: sentinels.collect::<Result<_>>()?,
+                service: service.into_owned(),
+                server: server.get_connection_info().clone(),
+            }))
+        }
+        "unix" => Place::One(Way::Server(open(&unix(address, options)?)?)),
+        _ => Place::One(Way::Server(open(address)?)),
+    })
+}
+
+fn no_server(scheme: &str) -> Error {
+    let (example, rest) = match scheme.split_once('+') {
+        Some((_, "cluster")) => ("HOST:PORT,HOST:PORT", "password"),
+        Some((_, "sentinel")) => ("HOST:PORT,HOST:PORT/SERVICE/DB", "password and database"),
+        _ => ("HOST:PORT/DB", "password, port and database"),
+    };
+    Error::invalid_input(format!(
+        "the {scheme} URL names no server; write {scheme}://USER:PASSWORD@{example}, where user, {rest} may be left \
+         out, and mask special characters of the password with %"
+    ))
+}
+
+/// `LOGIN@`, the hosts, and the path of an address of many servers.
+fn parts(address: &str) -> Option<(&str, impl Iterator<Item = &str> + Clone, &str)> {
+    let (_, rest) = address.split_once("://")?;
+    let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) = servers.split_at(servers.rfind('@').map_or(0, |at| at + 1));
+    let hosts = hosts.split(',');
+    if hosts.clone().any(str::is_empty) { None } else { Some((login, hosts, path)) }
+}
+
+fn has_port(host: &str) -> bool {
+    // An address of IPv6 has its colons in brackets.
+    host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':')
+}
+
+fn masked(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// A client that speaks RESP3.
+fn opened(info: ConnectionInfo, tls: Option<TlsCertificates>) -> Result<Client> {
+    let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
+    let info = info.set_redis_settings(settings);
+    let client = match tls {
+        Some(tls) => Client::build_with_tls(info, tls),
+        None => Client::open(info),
+    };
+    client.map_err(|e| {
+        Error::invalid_input(format!("these settings make no client of Redis ({e})")).with_source(e)
+    })
 }
 
 /// The driver writes this scheme otherwise, and takes options of its own.
@@ -253,12 +413,9 @@ fn unix(address: &str, options: &mut StoreUrl) -> Result<String> {
             "the redis+unix URL has no path; write redis+unix:///PATH, for example redis+unix:///run/redis.sock",
         ));
     }
-    let encode = |text: &str| {
-        percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-    };
     let own = ["db", "user", "pass"].into_iter().filter_map(|name| {
         let value = options.take(name)?;
-        Some(format!("{name}={}", encode(&value)))
+        Some(format!("{name}={}", masked(&value)))
     });
     let own: Vec<_> = own.collect();
     Ok(format!("redis+unix://{path}?{}", own.join("&")))
@@ -277,7 +434,7 @@ fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> 
         Ok(Some(read))
     };
     let (ca, cert, key) = (file("ca")?, file("cert")?, file("key")?);
-    if scheme != "rediss" {
+    if !scheme.starts_with("rediss") {
         return if ca.is_some() || cert.is_some() || key.is_some() {
             Err(Error::invalid_input(format!(
                 "the {scheme} URL has certificates, but no TLS; write rediss://"
@@ -319,15 +476,45 @@ mod tests {
         assert_eq!((config.prefix.as_str(), config.allow_eviction), ("a:", true));
         let quarantined = config.clone().or_quarantine(Duration::ZERO);
         assert_eq!(quarantined.quarantine, Some(Duration::from_secs(60)));
-        assert_eq!(server_name(&config.client), "h:7000");
-        let settings = config.client.get_connection_info().redis_settings();
+        assert_eq!(config.place.to_string(), "h:7000");
+        let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (3, Some("hunter2")));
         assert!(!format!("{config:?}").contains("hunter2"));
         let config = RedisConfig::from_url("redis+unix:///run/r.sock?db=2&pass=p%26w").unwrap();
-        assert_eq!(server_name(&config.client), "/run/r.sock");
-        let settings = config.client.get_connection_info().redis_settings();
+        assert_eq!(config.place.to_string(), "/run/r.sock");
+        let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (2, Some("p&w")));
-        assert_eq!(server_name(&RedisConfig::from_url("rediss://h").unwrap().client), "h:6379");
+        assert_eq!(RedisConfig::from_url("rediss://h").unwrap().place.to_string(), "h:6379");
+    }
+
+    #[test]
+    fn urls_of_many_servers_are_understood() {
+        let config = RedisConfig::from_url("redis+cluster://u:hunter2@h1:7000,h2/?replicas=1");
+        let config = config.unwrap();
+        assert_eq!(config.place.to_string(), "the cluster of h1:7000, h2:6379");
+        assert_eq!((config.replicas, login(&config).password()), (1, Some("hunter2")));
+        let config = RedisConfig::from_url(
+            "redis+sentinel://:hunter2@h1,[::1]:7000/my%20job/2?sentinel_user=s&sentinel_pass=p%40w",
+        )
+        .unwrap();
+        let named = "the master \"my job\" of the sentinels h1:26379, ::1:7000";
+        assert_eq!(config.place.to_string(), named);
+        let Place::One(Way::Sentinel(sentinel)) = &config.place else { panic!("{config:?}") };
+        let server = sentinel.server.redis_settings();
+        assert_eq!((server.db(), server.password()), (2, Some("hunter2")));
+        let login = sentinel.sentinels[1].get_connection_info().redis_settings();
+        assert_eq!((login.username(), login.password()), (Some("s"), Some("p@w")));
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+
+    /// How the first server is logged in to.
+    fn login(config: &RedisConfig) -> redis::RedisConnectionInfo {
+        let client = match &config.place {
+            Place::One(Way::Server(client)) => client,
+            Place::Cluster(nodes) => &nodes[0],
+            Place::One(Way::Sentinel(_)) => panic!("{config:?}"),
+        };
+        client.get_connection_info().redis_settings().clone()
     }
 
     #[test]
@@ -345,6 +532,12 @@ mod tests {
             ("redis://:hunter2@h/?ca=/dev/null", "no TLS"),
             ("redis+unix://sock", "has no path"),
             ("redis://h/?prefix=%0a", "control characters"),
+            ("redis://h/?replicas=all", "must be a number"),
+            ("redis+cluster://:hunter2@", "names no server"),
+            ("redis+cluster://:hunter2@a,,b", "names no server"),
+            ("redis+cluster://:hunter2@a/1", "no other than 0"),
+            ("redis+sentinel://:hunter2@a", "which master"),
+            ("redis+sentinel://:hunter2@a/m?sentinel_user=u", "without sentinel_pass"),
         ] {
             let error = RedisConfig::from_url(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");

@@ -1,4 +1,4 @@
-//! One connection to the server for everything: it is shared, pipelined, and made again when it breaks.
+//! One connection to a server: it is shared, pipelined, and made again when it breaks.
 
 use std::fmt;
 use std::pin::pin;
@@ -12,20 +12,34 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
-use crate::config::server_name;
 use crate::scripts::Script;
 use crate::wakeups::Listeners;
+use crate::way::Way;
 use crate::{error, health};
 
-/// The way to the server.
+/// The way to one server.
 #[derive(Clone)]
 pub(crate) struct Connections(Arc<Inner>);
 
+/// How every server is asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// The most that one exchange takes.
+    pub(crate) timeout: Duration,
+    /// How long a server that has just started is asked to grant nothing.
+    pub(crate) quarantine: Duration,
+    /// How many replicas must have a lease before it counts.
+    pub(crate) replicas: u64,
+}
+
+/// Told when something may have changed about who serves what.
+pub(crate) type Alarm = Box<dyn Fn() + Send + Sync>;
+
 struct Inner {
-    client: redis::Client,
+    way: Way,
     server: String,
-    timeout: Duration,
-    quarantine: Duration,
+    manner: Manner,
+    alarm: Option<Alarm>,
     /// The connection in use.
     current: Mutex<Option<Connected>>,
     /// Held by whoever makes a connection, so that of many one does.
@@ -47,20 +61,90 @@ struct Connected {
     quarantine: u64,
 }
 
+/// What is sent around a script, at once with it.
+#[derive(Clone, Copy)]
+struct Around {
+    asking: bool,
+    /// How many replicas are waited for.
+    replicas: u64,
+    /// For how many milliseconds.
+    patience: u64,
+}
+
 impl Connected {
-    /// One command; an answer that is an error is one here too.
-    async fn send(&mut self, command: &Cmd) -> redis::RedisResult<Value> {
-        self.link.send_packed_command(command).await?.extract_error()
+    /// Sends a script: its answer, and how many replicas have what it wrote. An answer that is an error is one here too.
+    async fn send(&mut self, script: Cmd, around: Around) -> redis::RedisResult<(Value, u64)> {
+        if !around.asking && around.replicas == 0 {
+            let answer = self.link.send_packed_command(&script).await?.extract_error()?;
+            return Ok((answer, 0));
+        }
+        let mut pipeline = Pipeline::new();
+        if around.asking {
+            pipeline.cmd("ASKING").ignore();
+        }
+        pipeline.add_command(script);
+        if around.replicas > 0 {
+            pipeline.cmd("WAIT").arg(around.replicas).arg(around.patience);
+        }
+        pipeline.ignore_errors();
+        let count = pipeline.len();
+        let answers = self.link.send_packed_commands(&pipeline, 0, count).await?;
+        let mut answers = answers.into_iter().skip(usize::from(around.asking));
+        let answer = answers.next().unwrap_or(Value::Nil).extract_error()?;
+        match answers.next().map(Value::extract_error).transpose()? {
+            Some(copies) => Ok((answer, redis::from_redis_value(copies)?)),
+            None => Ok((answer, 0)),
+        }
+    }
+}
+
+impl Connected {
+    /// Changes which channels the server tells us of.
+    async fn subscribe(&mut self, how: &str, channels: &[String]) -> redis::RedisResult<()> {
+        if channels.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = Pipeline::with_capacity(channels.len());
+        for channel in channels {
+            pipeline.cmd(how).arg(channel);
+        }
+        self.link.send_packed_commands(&pipeline, 0, channels.len()).await.map(drop)
+    }
+}
+
+/// What became of a script.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// Its answer, and how many replicas have what it wrote.
+    Answered(Value, u64),
+    /// It did not run: its keys are elsewhere.
+    Elsewhere(Redirect),
+}
+
+/// Where a node of a cluster says that a slot is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    /// `host:port`; without a host, that of the node which says so.
+    pub(crate) address: String,
+    /// Only this once: the slot is on its way there.
+    pub(crate) once: bool,
+}
+
+impl Redirect {
+    pub(crate) fn of(error: &redis::RedisError) -> Option<Self> {
+        let (address, slot) = error.redirect_node()?;
+        Some(Self { slot, address: address.to_owned(), once: error.code() == Some("ASK") })
     }
 }
 
 impl Connections {
-    pub(crate) fn new(client: redis::Client, timeout: Duration, quarantine: Duration) -> Self {
+    pub(crate) fn new(way: Way, manner: Manner, alarm: Option<Alarm>) -> Self {
         Self(Arc::new(Inner {
-            server: server_name(&client),
-            client,
-            timeout,
-            quarantine,
+            server: way.to_string(),
+            way,
+            manner,
+            alarm,
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             ordering: tokio::sync::Mutex::default(),
@@ -74,9 +158,14 @@ impl Connections {
         &self.0.server
     }
 
-    /// How long a server that has just started is asked to grant nothing.
-    pub(crate) fn quarantine(&self) -> Duration {
-        self.0.quarantine
+    /// How the server is asked.
+    pub(crate) fn manner(&self) -> Manner {
+        self.0.manner
+    }
+
+    /// Whether the server is one that Sentinel chose, and may choose otherwise.
+    pub(crate) fn is_chosen(&self) -> bool {
+        matches!(self.0.way, Way::Sentinel(_))
     }
 
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
@@ -85,17 +174,22 @@ impl Connections {
 
     /// Makes the connection, if there is none.
     pub(crate) async fn connect(&self) -> Result<()> {
-        self.exchange(async |_| Ok(Value::Nil)).await.map(drop)
+        self.exchange(async |_| Ok(())).await
     }
 
-    /// Runs a script. `{quarantine}` among its arguments stands for that of the connection it goes through.
+    /// Runs a script, unless the server says that the keys are elsewhere. `asking` is for keys that are on their way to
+    /// this server.
     pub(crate) async fn run(
         &self,
         script: &Script,
         keys: &[&str],
         arguments: &[Argument<'_>],
-    ) -> Result<Value> {
-        self.exchange(async |connected| {
+        asking: bool,
+    ) -> Result<Ran> {
+        let replicas = if script.makes_leases { self.0.manner.replicas } else { 0 };
+        // Half of the limit, so that the answer still comes within it.
+        let patience = u64::try_from(self.0.manner.timeout.as_millis() / 2).unwrap_or(u64::MAX);
+        let ran = self.exchange(async |connected| {
             let quarantine = connected.quarantine;
             let command = |name: &str, which: &str| {
                 let mut command = redis::cmd(name);
@@ -109,14 +203,28 @@ impl Connections {
                 }
                 command
             };
-            match connected.send(&command("EVALSHA", &script.hash)).await {
+            let around = Around { asking, replicas, patience };
+            let sent = match connected.send(command("EVALSHA", &script.hash), around).await {
                 Err(error) if error.code() == Some("NOSCRIPT") => {
-                    connected.send(&command("EVAL", &script.text)).await
+                    connected.send(command("EVAL", &script.text), around).await
                 }
                 other => other,
+            };
+            match sent {
+                Err(error) => Redirect::of(&error).map(Ran::Elsewhere).ok_or(error),
+                Ok((value, copies)) => Ok(Ran::Answered(value, copies)),
             }
-        })
-        .await
+        });
+        match ran.await? {
+            Ran::Answered(_, copies) if copies < replicas => Err(Error::unavailable(
+                Effect::Unknown,
+                format!(
+                    "only {copies} of the {replicas} replicas that `replicas` asks for have what {} wrote",
+                    self.server()
+                ),
+            )),
+            ran => Ok(ran),
+        }
     }
 
     /// Sends several commands at once; an answer that is an error is among the answers.
@@ -127,31 +235,31 @@ impl Connections {
             pipeline.add_command(command);
         }
         pipeline.ignore_errors();
-        let reply = self
+        let replies = self
             .exchange(async |connected| {
-                let sent = connected.link.send_packed_commands(&pipeline, 0, count).await;
-                sent.map(Value::Array)
+                connected.link.send_packed_commands(&pipeline, 0, count).await
             })
             .await?;
-        match reply {
-            Value::Array(replies) if replies.len() == count => Ok(replies),
-            _ => Err(self.odd("the number of answers")),
+        if replies.len() == count {
+            Ok(replies)
+        } else {
+            Err(error::odd(self.server(), "the number of answers"))
         }
     }
 
     /// One exchange, within the limit.
-    async fn exchange(
+    async fn exchange<T>(
         &self,
-        send: impl AsyncFnOnce(&mut Connected) -> redis::RedisResult<Value>,
-    ) -> Result<Value> {
+        send: impl AsyncFnOnce(&mut Connected) -> redis::RedisResult<T>,
+    ) -> Result<T> {
         let inner = &self.0;
-        let mut over = pin!(tokio::time::sleep(inner.timeout));
+        let mut over = pin!(tokio::time::sleep(inner.manner.timeout));
         let mut connected = tokio::select! {
             biased;
             connected = inner.connected() => connected?,
             () = &mut over => return Err(Error::unavailable(
                 Effect::None,
-                format!("no connection to {} could be made within {:?}", inner.server, inner.timeout),
+                format!("no connection to {} could be made within {:?}", inner.server, inner.manner.timeout),
             )),
         };
         let serial = connected.serial;
@@ -163,12 +271,13 @@ impl Connections {
                 inner.give_up(serial);
                 return Err(Error::unavailable(
                     Effect::Unknown,
-                    format!("{} did not answer within {:?}", inner.server, inner.timeout),
+                    format!("{} did not answer within {:?}", inner.server, inner.manner.timeout),
                 ));
             }
         };
         sent.map_err(|failure| {
-            if !is_answer(&failure) {
+            // A replica that was a master: whoever is one now is found by connecting again.
+            if !is_answer(&failure) || failure.code() == Some("READONLY") {
                 inner.give_up(serial);
             }
             error::of(&inner.server, failure)
@@ -177,11 +286,11 @@ impl Connections {
 
     /// Tells the server to tell us of these channels, and waits until it does.
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
-        let listened = self.exchange(async |connected| {
+        self.exchange(async |connected| {
             let _turn = self.0.ordering.lock().await;
-            connected.link.subscribe(channels).await.map(|()| Value::Nil)
-        });
-        listened.await.map(drop)
+            connected.subscribe("SSUBSCRIBE", channels).await
+        })
+        .await
     }
 
     /// Tells the server to stop telling us of those of these channels that nobody listens to any more, in the
@@ -196,19 +305,10 @@ impl Connections {
             let current = this.0.current();
             if let (false, Some(mut connected)) = (left.is_empty(), current) {
                 // If it fails, hints come that nobody reads.
-                let told = connected.link.unsubscribe(left);
-                drop(tokio::time::timeout(this.0.timeout, told).await);
+                let told = connected.subscribe("SUNSUBSCRIBE", &left);
+                drop(tokio::time::timeout(this.0.manner.timeout, told).await);
             }
         });
-    }
-
-    /// An answer that no script of ours gives.
-    pub(crate) fn odd(&self, what: &str) -> Error {
-        Error::unexpected(format!(
-            "{} gave an answer that no script of ours gives: {what}",
-            self.server()
-        ))
-        .with_effect(Effect::Unknown)
     }
 }
 
@@ -257,7 +357,9 @@ impl Inner {
             .set_push_sender(move |push: PushInfo| {
                 let Some(inner) = inner.upgrade() else { return Err(()) };
                 match push.kind {
-                    PushKind::Message => inner.listeners.hint(&push.data),
+                    PushKind::SMessage => inner.listeners.hint(&push.data),
+                    // Also when nobody asked: the channel's slot has gone elsewhere.
+                    PushKind::SUnsubscribe if inner.listeners.is_heard(&push.data) => inner.alarm(),
                     PushKind::Disconnection => {
                         ends.store(true, Ordering::Release);
                         inner.give_up(serial);
@@ -266,16 +368,15 @@ impl Inner {
                 }
                 Ok(())
             });
-        let mut link = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let mut quarantine = micros_up(self.quarantine).div_ceil(1_000);
+        let client = self.way.client(self.manner.timeout).await?;
+        let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut quarantine = micros_up(self.manner.quarantine).div_ceil(1_000);
         if quarantine > 0 && health::is_durable(&mut link).await? {
             quarantine = 0;
         }
-        let channels = self.listeners.channels();
-        if !channels.is_empty() {
-            link.subscribe(channels).await?;
-        }
-        Ok(Connected { link, serial, ended, quarantine })
+        let mut connected = Connected { link, serial, ended, quarantine };
+        connected.subscribe("SSUBSCRIBE", &self.listeners.channels()).await?;
+        Ok(connected)
     }
 
     /// Uses this connection no more.
@@ -287,8 +388,15 @@ impl Inner {
             }
             *slot = None;
         }
+        self.alarm();
         if let (false, Ok(runtime)) = (self.listeners.is_empty(), Handle::try_current()) {
             runtime.spawn(heal(Arc::downgrade(self)));
+        }
+    }
+
+    fn alarm(&self) {
+        if let Some(alarm) = &self.alarm {
+            alarm();
         }
     }
 }
@@ -302,12 +410,13 @@ async fn heal(inner: Weak<Inner>) {
             return;
         }
         let healed: Result<Result<_>, _> =
-            tokio::time::timeout(inner.timeout, inner.connected()).await;
+            tokio::time::timeout(inner.manner.timeout, inner.connected()).await;
         match healed {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => tracing::debug!(%error, "no wake-ups come until the server is back"),
             Err(_) => {}
         }
+        inner.alarm();
         drop(inner);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -90,6 +90,9 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" => {
             not_now("the server cannot serve this now")
         }
+        "ERR" if detail.contains("cluster support disabled") => Error::incompatible(format!(
+            "{server} is no node of a Redis Cluster; write redis:// instead, with this one server"
+        )),
         "ERR" if detail.contains("SCRIPT KILL") || detail.contains("killed by user") => {
             not_now("somebody killed the script, before it had changed anything")
         }
@@ -101,6 +104,12 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         }
         _ => Error::unexpected(said).with_effect(Effect::Unknown),
     }
+}
+
+/// An answer that no script of ours gives.
+pub(crate) fn odd(server: &str, what: &str) -> Error {
+    let message = format!("{server} gave an answer that no script of ours gives: {what}");
+    Error::unexpected(message).with_effect(Effect::Unknown)
 }
 
 fn refused_login(server: &str, error: &RedisError) -> Error {

@@ -34,8 +34,12 @@ fn writes_durably(settings: &Settings) -> bool {
     is("appendonly", "yes") && is("appendfsync", "always")
 }
 
-/// Looks at the server.
-pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<Health> {
+/// Looks at one server.
+pub(crate) async fn check(
+    server: &Connections,
+    allow_eviction: bool,
+    in_cluster: bool,
+) -> Result<Health> {
     let mut config = redis::cmd("CONFIG");
     config
         .arg("GET")
@@ -51,14 +55,36 @@ pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<
     let info = match replies.next() {
         Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
         Some(said) => information(&said),
-        None => return Err(server.odd("no INFO")),
+        None => return Err(error::odd(server.server(), "no INFO")),
     };
     let config = match replies.next() {
         Some(Value::ServerError(refused)) if refused.code() == "NOPERM" => None,
         Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
         said => said.as_ref().map(settings),
     };
+    if !in_cluster && info.get("redis_mode").is_some_and(|mode| mode == "cluster") {
+        return Err(is_of_cluster(server.server()));
+    }
     judge(server, &info, config.as_ref(), clock, allow_eviction)
+}
+
+pub(crate) fn is_of_cluster(name: &str) -> Error {
+    Error::incompatible(format!(
+        "{name} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
+    ))
+}
+
+/// What two masters of a cluster come to.
+pub(crate) fn both(mut one: Health, other: Health) -> Health {
+    one.level = one.level.min(other.level);
+    one.hazards.extend(other.hazards);
+    one.durable &= other.durable;
+    one.fails_over |= other.fails_over;
+    one.clock_difference_us = match (one.clock_difference_us, other.clock_difference_us) {
+        (Some(one), Some(other)) if other.abs() <= one.abs() => Some(one),
+        (one, other) => other.or(one),
+    };
+    one
 }
 
 fn judge(
@@ -73,11 +99,6 @@ fn judge(
         return Err(error::too_old(name));
     }
     let said = |name: &str| info.get(name).map_or("", String::as_str);
-    if said("redis_mode") == "cluster" {
-        return Err(Error::incompatible(format!(
-            "{name} is a node of a Redis Cluster, which this store cannot use yet"
-        )));
-    }
     if said("role") != "master" {
         return Err(Error::incompatible(format!(
             "{name} is a replica, which cannot lock; give the address of its master"
@@ -86,7 +107,7 @@ fn judge(
     let mut health = Health::new(Level::Fenced);
     health.schema = Some(SCHEMA);
     health.clock_difference_us = clock;
-    health.quarantine = server.quarantine();
+    health.quarantine = server.manner().quarantine;
     health.identity = info.get("run_id").map(|id| format!("redis {id}"));
     let mut hazard = |text: String| {
         health.level = Level::BestEffort;
@@ -126,7 +147,7 @@ fn judge(
             }
         }
     }
-    if info.get("connected_slaves").is_none_or(|count| count != "0") {
+    if server.is_chosen() || info.get("connected_slaves").is_none_or(|count| count != "0") {
         health.fails_over = true;
         health.level = Level::BestEffort;
         health.hazards.push(format!(
@@ -145,7 +166,7 @@ fn judge(
     Ok(health)
 }
 
-fn refused_by(server: &Connections, refused: &redis::ServerError) -> Error {
+pub(crate) fn refused_by(server: &Connections, refused: &redis::ServerError) -> Error {
     error::of_text(server.server(), refused.code(), refused.details().unwrap_or(""))
 }
 
@@ -176,7 +197,7 @@ fn version(info: &Settings) -> Option<(u64, u64)> {
 }
 
 /// The lines `name:value` of INFO.
-fn information(said: &Value) -> Settings {
+pub(crate) fn information(said: &Value) -> Settings {
     let text = match said {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::VerbatimString { text, .. } => text.clone(),

@@ -24,6 +24,7 @@
 //! # Ok(()) }
 //! ```
 
+mod cluster;
 mod config;
 mod connection;
 mod error;
@@ -32,9 +33,12 @@ mod names;
 mod page;
 mod replies;
 mod scripts;
+mod servers;
 mod store;
 mod text;
+mod topology;
 mod wakeups;
+mod way;
 
 pub use config::RedisConfig;
 /// The driver, in the version that this store uses.

@@ -1,5 +1,6 @@
 //! How keys are named in Redis.
 
+use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{Error, Key, Result};
 
 /// What the names of companions begin with; no key may.
@@ -13,6 +14,8 @@ const CHANNEL: &str = "lh:wake:";
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     prefix: String,
+    /// Keys are told from their slots, which their companions must share.
+    in_slots: bool,
 }
 
 /// The names of one key.
@@ -25,8 +28,8 @@ pub(crate) struct Name {
 }
 
 impl Names {
-    pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
+    pub(crate) fn new(prefix: &str, in_slots: bool) -> Self {
+        Self { prefix: prefix.to_owned(), in_slots }
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -36,13 +39,19 @@ impl Names {
     /// The names of `key`.
     ///
     /// # Errors
-    /// `InvalidInput` if it begins as only companions do.
+    /// `InvalidInput` if it begins as only companions do, or if in a cluster no companion could share its slot.
     pub(crate) fn of(&self, key: &Key) -> Result<Name> {
         let plain = format!("{}{key}", self.prefix);
         if plain.starts_with(OURS) {
             return Err(Error::invalid_input(format!(
                 "the key {plain:?} begins with {OURS:?}, as what Leasehold keeps beside its keys does; give it another \
                  name, or the store a prefix"
+            )));
+        }
+        if self.in_slots && plain.contains('}') && hash_tag(&plain).is_none() {
+            return Err(Error::invalid_input(format!(
+                "the key {plain:?} has a }} but no hash tag, so in a Redis Cluster nothing can be kept beside it in its \
+                 slot; leave the }} out, or write a tag before it, as in {{tag}}:name"
             )));
         }
         let book = format!("{BOOK}{}", tagged(&plain));
@@ -70,6 +79,11 @@ impl Names {
 }
 
 impl Name {
+    /// Where it is in a cluster.
+    pub(crate) fn slot(&self) -> u16 {
+        slot(&self.plain)
+    }
+
     /// Where it is told that the key may be free.
     pub(crate) fn channel(&self) -> String {
         format!("{CHANNEL}{}", tagged(&self.plain))
@@ -87,6 +101,15 @@ fn tagged(plain: &str) -> String {
     format!("{{{tag}}}:{plain}")
 }
 
+/// How many slots a cluster has.
+pub(crate) const SLOTS: u16 = 16_384;
+
+/// The slot of a name in a cluster.
+pub(crate) fn slot(name: &str) -> u16 {
+    const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+    CRC.checksum(hash_tag(name).unwrap_or(name).as_bytes()) % SLOTS
+}
+
 /// The part of a key that decides its slot: between the first `{` and the next `}`, unless that is nothing.
 fn hash_tag(plain: &str) -> Option<&str> {
     let (_, after) = plain.split_once('{')?;
@@ -99,7 +122,7 @@ mod tests {
     use super::*;
 
     fn name(key: &str) -> Name {
-        Names::new("").of(&Key::new(key).unwrap()).unwrap()
+        Names::new("", false).of(&Key::new(key).unwrap()).unwrap()
     }
 
     #[test]
@@ -118,17 +141,32 @@ mod tests {
     }
 
     #[test]
+    fn slots_are_those_of_the_servers() {
+        // As CLUSTER KEYSLOT answers.
+        for (name, expected) in [("job", 2_906), ("a{b}c", 3_300), ("b", 3_300), ("", 0)] {
+            assert_eq!(slot(name), expected, "{name}");
+        }
+        let name = name("a{b}c");
+        assert_eq!((slot(&name.book), slot(&name.channel())), (3300, 3_300));
+        let names = Names::new("", true);
+        let error = names.of(&Key::new("a}b").unwrap()).unwrap_err();
+        assert!(error.to_string().contains("no hash tag"), "{error}");
+        names.of(&Key::new("{a}b}").unwrap()).unwrap();
+        Names::new("{t}", true).of(&Key::new("a}b").unwrap()).unwrap();
+    }
+
+    #[test]
     fn no_key_is_a_companion() {
-        let error = Names::new("").of(&Key::new("lh:lock:{a}:a").unwrap()).unwrap_err();
+        let error = Names::new("", false).of(&Key::new("lh:lock:{a}:a").unwrap()).unwrap_err();
         assert!(error.to_string().contains("begins with \"lh:\""), "{error}");
-        assert!(Names::new("l").of(&Key::new("h:x").unwrap()).is_err());
-        let name = Names::new("app:").of(&Key::new("lh:x").unwrap()).unwrap();
+        assert!(Names::new("l", false).of(&Key::new("h:x").unwrap()).is_err());
+        let name = Names::new("app:", false).of(&Key::new("lh:x").unwrap()).unwrap();
         assert_eq!(name.plain, "app:lh:x");
     }
 
     #[test]
     fn names_lead_back_to_keys() {
-        let names = Names::new("app:");
+        let names = Names::new("app:", false);
         let key = Key::new("a{b}c").unwrap();
         assert_eq!(names.key(names.of(&key).unwrap().plain.as_bytes()), Some(key));
         assert_eq!(names.key(b"other:x"), None);

@@ -5,6 +5,9 @@ use leasehold_core::{Cursor, Error, Result};
 /// A step of a scan, and the last record of it that was shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Position {
+    /// In a cluster: the first slot that is still to be looked at, and the node that has it.
+    pub(crate) slot: u16,
+    pub(crate) node: String,
     /// The server's own cursor.
     pub(crate) scan: u64,
     /// As of [`Cursor::after`]; what comes after it is still to be shown.
@@ -13,7 +16,7 @@ pub(crate) struct Position {
 
 impl Position {
     pub(crate) fn cursor(&self) -> Cursor {
-        let mut bytes = self.scan.to_string().into_bytes();
+        let mut bytes = format!("{},{},{}", self.slot, self.node, self.scan).into_bytes();
         if let Some(shown) = &self.shown {
             bytes.push(b' ');
             bytes.extend_from_slice(shown);
@@ -25,11 +28,16 @@ impl Position {
     /// `InvalidInput` for a cursor of another store.
     pub(crate) fn of(cursor: &Cursor) -> Result<Self> {
         let mut parts = cursor.as_bytes().splitn(2, |byte| *byte == b' ');
-        let scan = parts.next().and_then(|scan| std::str::from_utf8(scan).ok());
-        let scan = scan.and_then(|scan| scan.parse().ok()).ok_or_else(|| {
+        let step = parts.next().and_then(|step| std::str::from_utf8(step).ok());
+        let read = |step: &str| {
+            let (slot, rest) = step.split_once(',')?;
+            let (node, scan) = rest.rsplit_once(',')?;
+            Some((slot.parse().ok()?, node.to_owned(), scan.parse().ok()?))
+        };
+        let (slot, node, scan) = step.and_then(read).ok_or_else(|| {
             Error::invalid_input("the cursor is not one that this store gave; begin without one")
         })?;
-        Ok(Self { scan, shown: parts.next().map(<[u8]>::to_vec) })
+        Ok(Self { slot, node, scan, shown: parts.next().map(<[u8]>::to_vec) })
     }
 }
 
@@ -40,13 +48,14 @@ mod tests {
     #[test]
     fn positions_are_read_as_they_were_written() {
         for position in [
-            Position { scan: 0, shown: None },
-            Position { scan: u64::MAX, shown: None },
-            Position { scan: 17, shown: Some(b"a key\0id".to_vec()) },
+            Position::default(),
+            Position { scan: u64::MAX, ..Position::default() },
+            Position { scan: 17, shown: Some(b"a key\0id".to_vec()), ..Position::default() },
+            Position { slot: 16_383, node: "::1:7000".to_owned(), scan: 3, shown: None },
         ] {
             assert_eq!(Position::of(&position.cursor()).unwrap(), position);
         }
-        for odd in [&b""[..], b"x", b"k\0id", b"-1"] {
+        for odd in [&b""[..], b"x", b"k\0id", b"-1", b"0,0", b"0,,-1", b"99999,,0"] {
             assert!(Position::of(&Cursor::new(odd.to_vec())).is_err());
         }
     }

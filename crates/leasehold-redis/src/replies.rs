@@ -8,12 +8,11 @@ use leasehold_core::{
 };
 use redis::Value;
 
-use crate::connection::Connections;
 use crate::{error, text};
 
-/// Reads the answers of one server.
+/// Reads the answers of the server of this name.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader<'a>(pub(crate) &'a Connections);
+pub(crate) struct Reader<'a>(pub(crate) &'a str);
 
 impl Reader<'_> {
     pub(crate) fn acquired(self, claims: &Claims, id: &LeaseId, reply: Value) -> Result<Acquired> {
@@ -21,7 +20,7 @@ impl Reader<'_> {
         let at = |parts: &[Value]| {
             let claim =
                 self.number(parts.get(1))?.checked_sub(1).and_then(|at| usize::try_from(at).ok());
-            claim.and_then(|at| claims.iter().nth(at)).ok_or_else(|| self.0.odd("a claim's number"))
+            claim.and_then(|at| claims.iter().nth(at)).ok_or_else(|| self.odd("a claim's number"))
         };
         match self.word(&parts)? {
             "granted" => Ok(Acquired::Granted(Granted::new(
@@ -34,7 +33,7 @@ impl Reader<'_> {
                 let retry_after = self.remaining(parts.get(2))?.duration();
                 let now = self.number(parts.get(3))?;
                 let holder =
-                    self.record(&key, now, parts.get(4).ok_or_else(|| self.0.odd("no holder"))?)?;
+                    self.record(&key, now, parts.get(4).ok_or_else(|| self.odd("no holder"))?)?;
                 Ok(Acquired::Refused(Refused::new(
                     key,
                     Why::Held(Some(Box::new(holder))),
@@ -53,11 +52,11 @@ impl Reader<'_> {
                 let rest = Duration::from_millis(self.number(parts.get(1))?);
                 let message = format!(
                     "{} has just started, may have forgotten leases, and grants nothing for another {rest:?}",
-                    self.0.server()
+                    self.0
                 );
                 Err(Error::unavailable(Effect::None, message).with_retry_after(rest))
             }
-            other => Err(self.0.odd(other)),
+            other => Err(self.odd(other)),
         }
     }
 
@@ -86,7 +85,7 @@ impl Reader<'_> {
                 )))
             }
             "failed" => LeaseRenewed::Failed(self.failure(&parts)?),
-            other => return Err(self.0.odd(other)),
+            other => return Err(self.odd(other)),
         })
     }
 
@@ -98,7 +97,7 @@ impl Reader<'_> {
             "not held" => LeaseReleased::NotHeld,
             "kept" => LeaseReleased::Kept(Duration::from_micros(self.number(parts.get(1))?)),
             "failed" => LeaseReleased::Failed(self.failure(&parts)?),
-            other => return Err(self.0.odd(other)),
+            other => return Err(self.odd(other)),
         })
     }
 
@@ -112,7 +111,7 @@ impl Reader<'_> {
     }
 
     /// The records of keys that were named, in their order.
-    pub(crate) fn listed(self, keys: &[Key], reply: Value) -> Result<Vec<Result<Vec<Record>>>> {
+    pub(crate) fn listed(self, keys: &[&Key], reply: Value) -> Result<Vec<Result<Vec<Record>>>> {
         let mut parts = self.array(reply)?.into_iter();
         let now = self.number(parts.next().as_ref())?;
         let of_keys = self.array(parts.next().unwrap_or(Value::Nil))?;
@@ -150,7 +149,7 @@ impl Reader<'_> {
 
     /// A holder: whether the book has nothing of it, its id, whether it holds now, and its record.
     fn record(self, key: &Key, now: u64, holder: &Value) -> Result<Record> {
-        let Value::Array(parts) = holder else { return Err(self.0.odd("a holder")) };
+        let Value::Array(parts) = holder else { return Err(self.odd("a holder")) };
         let is_foreign = self.number(parts.first())? == 1;
         let id = LeaseId::foreign(self.bytes(parts.get(1))?).ok();
         let is_live = self.number(parts.get(2))? == 1;
@@ -158,7 +157,7 @@ impl Reader<'_> {
         let kind = fields.next().unwrap_or_default();
         let mut number = || {
             let text = fields.next().and_then(|field| std::str::from_utf8(field).ok());
-            text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| self.0.odd("a record"))
+            text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| self.odd("a record"))
         };
         let (ends, token, since, renewed) = (number()?, number()?, number()?, number()?);
         let ends = ends.saturating_mul(1_000);
@@ -186,25 +185,29 @@ impl Reader<'_> {
     fn failure(self, parts: &[Value]) -> Result<Error> {
         let said = String::from_utf8_lossy(self.bytes(parts.get(1))?).into_owned();
         let (code, detail) = said.trim_start_matches('-').split_once(' ').unwrap_or((&said, ""));
-        Ok(error::of_text(self.0.server(), code, detail))
+        Ok(error::of_text(self.0, code, detail))
+    }
+
+    fn odd(self, what: &str) -> Error {
+        error::odd(self.0, what)
     }
 
     pub(crate) fn array(self, reply: Value) -> Result<Vec<Value>> {
         match reply {
             Value::Array(parts) => Ok(parts),
-            _ => Err(self.0.odd("no array")),
+            _ => Err(self.odd("no array")),
         }
     }
 
     fn word(self, parts: &[Value]) -> Result<&str> {
         let word = self.bytes(parts.first())?;
-        std::str::from_utf8(word).map_err(|_| self.0.odd("no word"))
+        std::str::from_utf8(word).map_err(|_| self.odd("no word"))
     }
 
     fn bytes(self, reply: Option<&Value>) -> Result<&[u8]> {
         match reply {
             Some(Value::BulkString(bytes)) => Ok(bytes),
-            _ => Err(self.0.odd("no text")),
+            _ => Err(self.odd("no text")),
         }
     }
 
@@ -216,7 +219,7 @@ impl Reader<'_> {
             }
             _ => None,
         };
-        number.ok_or_else(|| self.0.odd("no number"))
+        number.ok_or_else(|| self.odd("no number"))
     }
 
     fn mode(self, reply: Option<&Value>) -> Result<Mode> {

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,20 +12,22 @@ use leasehold_core::{
 };
 use redis::Value;
 
-use crate::connection::{Argument, Connections};
+use crate::connection::Argument;
 use crate::names::{Name, Names};
 use crate::page::Position;
 use crate::replies::Reader;
 use crate::scripts::{self, Script};
-use crate::{RedisConfig, health, text, wakeups};
+use crate::servers::Servers;
+use crate::{RedisConfig, text, wakeups};
 
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "redis";
 
-/// Leases in one Redis server. Cheap to clone; clones share the connection.
+/// Leases in a Redis server, or in the nodes of a Redis Cluster. Cheap to clone; clones share the connections.
 ///
-/// Requests of all callers travel over one connection, pipelined; it is made again when it breaks. A request is sent
-/// once: if its answer is lost, the error's effect is `Unknown`, and the same request may be sent again.
+/// Requests of all callers travel over one connection to a server, pipelined; it is made again when it breaks. A request
+/// is sent once, but for one that a cluster's node did not carry out and sent on: if its answer is lost, the error's
+/// effect is `Unknown`, and the same request may be sent again.
 ///
 /// # Cancel safety
 /// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller notices.
@@ -32,13 +35,13 @@ pub(crate) const NAME: &str = "redis";
 pub struct RedisStore(Arc<Inner>);
 
 struct Inner {
-    server: Connections,
+    servers: Servers,
     names: Names,
     /// In milliseconds; empty is never.
     forget_after: String,
     allow_eviction: bool,
     /// Where the next purge goes on, so that each of many small ones need not begin anew.
-    purged_to: Mutex<u64>,
+    purged_to: Mutex<Position>,
 }
 
 /// So many leases, keys or records go into one run of a script, which keeps the server from all else meanwhile. Runs of
@@ -62,20 +65,20 @@ impl RedisStore {
     }
 
     pub(crate) async fn start(
-        server: Connections,
+        servers: Servers,
         names: Names,
         forget_after: Option<Duration>,
         allow_eviction: bool,
     ) -> Result<Self> {
-        server.connect().await.map_err(|e| e.with_context(NAME, "open"))?;
+        servers.connect().await.map_err(|e| e.with_context(NAME, "open"))?;
         let forget_after = forget_after.map(|after| micros_up(after).div_ceil(1_000).to_string());
         let forget_after = forget_after.unwrap_or_default();
-        let purged_to = Mutex::new(0);
-        Ok(Self(Arc::new(Inner { server, names, forget_after, allow_eviction, purged_to })))
+        let purged_to = Mutex::default();
+        Ok(Self(Arc::new(Inner { servers, names, forget_after, allow_eviction, purged_to })))
     }
 
     fn reader(&self) -> Reader<'_> {
-        Reader(&self.0.server)
+        Reader(self.0.servers.name())
     }
 
     async fn run(
@@ -84,9 +87,7 @@ impl RedisStore {
         names: &[Name],
         arguments: &[Argument<'_>],
     ) -> Result<Value> {
-        let keys: Vec<&str> =
-            names.iter().flat_map(|name| [name.plain.as_str(), name.book.as_str()]).collect();
-        self.0.server.run(script, &keys, arguments).await
+        self.0.servers.run(script, names, arguments).await
     }
 
     fn names<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Result<Vec<Name>> {
@@ -120,7 +121,7 @@ impl RedisStore {
         self.reader().acquired(claims, request.id(), reply)
     }
 
-    async fn renew_some(&self, leases: &[Renewal]) -> Result<Vec<LeaseRenewed>> {
+    async fn renew_some(&self, leases: &[&Renewal]) -> Result<Vec<LeaseRenewed>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.claims().keys()))?;
         let mut arguments = vec![self.forget_after()];
         for lease in leases {
@@ -143,8 +144,8 @@ impl RedisStore {
             .collect()
     }
 
-    async fn release_some(&self, leases: &[Ending]) -> Result<Vec<LeaseReleased>> {
-        let names = self.names(leases.iter().flat_map(Ending::keys))?;
+    async fn release_some(&self, leases: &[&Ending]) -> Result<Vec<LeaseReleased>> {
+        let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
         let mut arguments = vec![self.forget_after()];
         for lease in leases {
             let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
@@ -159,25 +160,43 @@ impl RedisStore {
         replies.into_iter().map(|reply| self.reader().released(reply)).collect()
     }
 
-    /// Runs `act` on chunks at once; fails as a whole only if that is true of every chunk.
+    /// Runs `act` at once on chunks that one script may have together; fails as a whole only if that is true of every
+    /// entry.
     async fn chunks<'a, I, O, F: Future<Output = Result<Vec<O>>>>(
         &self,
         entries: &'a [I],
-        act: impl Fn(&'a [I]) -> F,
+        names: impl Fn(&'a I) -> Result<Vec<Name>>,
+        act: impl Fn(Vec<&'a I>) -> F,
         failed: impl Fn(Error) -> O,
     ) -> Result<Vec<O>> {
-        let outcomes = join_all(entries.chunks(CHUNK).map(act)).await;
-        if outcomes.iter().all(Result::is_err) {
-            return outcomes.into_iter().next().unwrap_or_else(|| Ok(Vec::new()));
-        }
-        let mut all = Vec::with_capacity(entries.len());
-        for (chunk, outcome) in entries.chunks(CHUNK).zip(outcomes) {
-            match outcome {
-                Ok(outcome) => all.extend(outcome),
-                Err(error) => all.extend(chunk.iter().map(|_| failed(error.clone()))),
+        let (mut together, mut apart) = (BTreeMap::new(), Vec::new());
+        for (at, entry) in entries.iter().enumerate() {
+            match names(entry).and_then(|names| self.0.servers.slot(&names)) {
+                Ok(slot) => together.entry(slot).or_insert_with(Vec::new).push(at),
+                Err(error) => apart.push((at, Err(error))),
             }
         }
-        Ok(all)
+        let chunks: Vec<&[usize]> = together.values().flat_map(|all| all.chunks(CHUNK)).collect();
+        let outcomes = join_all(
+            chunks
+                .iter()
+                .map(|chunk| act(chunk.iter().filter_map(|at| entries.get(*at)).collect())),
+        );
+        let mut all: Vec<(usize, Result<O>)> = apart;
+        for (chunk, outcome) in chunks.iter().zip(outcomes.await) {
+            match outcome {
+                Ok(outcome) => all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok))),
+                Err(error) => all.extend(chunk.iter().map(|at| (*at, Err(error.clone())))),
+            }
+        }
+        all.sort_by_key(|(at, _)| *at);
+        if all.iter().all(|(_, outcome)| outcome.is_err()) {
+            if let Some((_, Err(error))) = all.into_iter().next() {
+                return Err(error);
+            }
+            return Ok(Vec::new());
+        }
+        Ok(all.into_iter().map(|(_, outcome)| outcome.unwrap_or_else(&failed)).collect())
     }
 
     /// The records of keys that were named, in the order of keys and ids.
@@ -185,7 +204,9 @@ impl RedisStore {
         let mut keys = keys.to_vec();
         keys.sort_unstable();
         keys.dedup();
-        let found = self.chunks(&keys, |keys| self.look_up_some(keys), Err).await?;
+        let found = self
+            .chunks(&keys, |key| self.names([key]), |keys| self.look_up_some(keys), Err)
+            .await?;
         let mut records = Vec::new();
         for of_key in found {
             records.extend(of_key?);
@@ -194,21 +215,22 @@ impl RedisStore {
         Ok(records)
     }
 
-    async fn look_up_some(&self, keys: &[Key]) -> Result<Vec<Result<Vec<Record>>>> {
-        let names = self.names(keys)?;
-        self.reader().listed(keys, self.run(&scripts::LIST, &names, &[]).await?)
+    async fn look_up_some(&self, keys: Vec<&Key>) -> Result<Vec<Result<Vec<Record>>>> {
+        let names = self.names(keys.iter().copied())?;
+        self.reader().listed(&keys, self.run(&scripts::LIST, &names, &[]).await?)
     }
 
-    /// One step of a scan: where it goes on, and its records in the order of keys and ids.
-    async fn scan(&self, from: u64, filter: &Filter) -> Result<(u64, Vec<Record>)> {
+    /// One step of a scan: where that was, where it goes on, and its records in the order of keys and ids.
+    async fn scan(
+        &self,
+        at: Position,
+        filter: &Filter,
+    ) -> Result<(Position, Option<Position>, Vec<Record>)> {
         let names = &self.0.names;
-        let arguments = [
-            from.into(),
-            names.pattern(filter.key_prefix()).into(),
-            STEP.into(),
-            names.prefix().into(),
-        ];
-        let reply = self.0.server.run(&scripts::SCAN, &[], &arguments).await?;
+        let pattern = names.pattern(filter.key_prefix());
+        let prefix = names.prefix().to_owned();
+        let arguments = |from: u64| vec![from.into(), pattern.into(), STEP.into(), prefix.into()];
+        let (reply, at) = self.0.servers.scan(at, arguments).await?;
         let (next, found) = self.reader().scanned(|name| names.key(name), reply)?;
         let mut records = Vec::new();
         for (key, of_key) in found {
@@ -219,7 +241,8 @@ impl RedisStore {
             }
         }
         records.sort_by_cached_key(Cursor::after);
-        Ok((next, records))
+        let next = self.0.servers.after(at.clone(), next);
+        Ok((at, next, records))
     }
 
     async fn list_named(&self, keys: &[Key], request: &List) -> Result<Page> {
@@ -238,7 +261,8 @@ impl RedisStore {
         let mut at = request.cursor().map(Position::of).transpose()?.unwrap_or_default();
         let mut records = Vec::new();
         for _ in 0..STEPS {
-            let (next, found) = self.scan(at.scan, request.filter()).await?;
+            let (here, next, found) = self.scan(at, request.filter()).await?;
+            at = here;
             for record in found {
                 let here = Cursor::after(&record).as_bytes().to_vec();
                 if !request.filter().matches(&record)
@@ -252,9 +276,9 @@ impl RedisStore {
                 at.shown = Some(here);
                 records.push(record);
             }
-            at = Position { scan: next, shown: None };
-            if next == 0 {
-                return Ok(Page::new(records, None));
+            match next {
+                Some(next) => at = next,
+                None => return Ok(Page::new(records, None)),
             }
         }
         Ok(Page::new(records, Some(at.cursor())))
@@ -267,12 +291,14 @@ impl RedisStore {
         note: &str,
     ) -> Result<Evicted> {
         let named = &targets[..targets.len().min(request.limit())];
-        let evicted = self.chunks(named, |targets| self.evict_some(targets, note), Err).await?;
+        let name = |target: &Target| self.names([&target.key]);
+        let evicted =
+            self.chunks(named, name, |targets| self.evict_some(targets, note), Err).await?;
         let removed = removed(named, evicted)?;
         Ok(Evicted::new(removed, 0, named.len() < targets.len()))
     }
 
-    async fn evict_some(&self, targets: &[Target], note: &str) -> Result<Vec<Result<bool>>> {
+    async fn evict_some(&self, targets: Vec<&Target>, note: &str) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
         let mut arguments = vec![self.forget_after(), note.into()];
         for target in targets {
@@ -296,21 +322,22 @@ impl RedisStore {
             over.truncate(limit);
             return Ok(Evicted::new(self.purge_records(&over).await?, 0, more));
         }
-        let mut at = *self.purged_to();
+        let mut at = self.purged_to().clone();
         let mut more = true;
         for _ in 0..STEPS {
-            let (next, mut over) = self.scan(at, filter).await?;
+            let (here, next, mut over) = self.scan(at, filter).await?;
             over.retain(|record| filter.matches(record));
             let left = limit - removed.len();
             if over.len() >= left {
                 over.truncate(left);
                 removed.extend(self.purge_records(&over).await?);
+                at = here;
                 break;
             }
             removed.extend(self.purge_records(&over).await?);
-            at = next;
-            if next == 0 {
-                more = false;
+            more = next.is_some();
+            at = next.unwrap_or_default();
+            if !more {
                 break;
             }
         }
@@ -318,7 +345,7 @@ impl RedisStore {
         Ok(Evicted::new(removed, 0, more))
     }
 
-    fn purged_to(&self) -> MutexGuard<'_, u64> {
+    fn purged_to(&self) -> MutexGuard<'_, Position> {
         self.0.purged_to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -327,14 +354,15 @@ impl RedisStore {
         if targets.is_empty() {
             return Ok(targets);
         }
-        let purged = self.chunks(&targets, |targets| self.purge_some(targets), Err).await?;
+        let name = |target: &Target| self.names([&target.key]);
+        let purged = self.chunks(&targets, name, |targets| self.purge_some(targets), Err).await?;
         removed(&targets, purged)
     }
 
-    async fn purge_some(&self, targets: &[Target]) -> Result<Vec<Result<bool>>> {
+    async fn purge_some(&self, targets: Vec<&Target>) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
         let mut arguments = vec![self.forget_after()];
-        arguments.extend(targets.iter().map(id_of));
+        arguments.extend(targets.iter().map(|target| id_of(target)));
         self.reader().done(self.run(&scripts::PURGE, &names, &arguments).await?)
     }
 }
@@ -362,7 +390,7 @@ fn id_of(target: &Target) -> Argument<'_> {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RedisStore({:?})", self.0.server)
+        write!(f, "RedisStore({})", self.0.servers.name())
     }
 }
 
@@ -381,13 +409,13 @@ impl Store for RedisStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        let checked = health::check(&self.0.server, self.0.allow_eviction).await;
+        let checked = self.0.servers.check(self.0.allow_eviction).await;
         checked.map_err(|e| e.with_context(NAME, "check"))
     }
 
     /// There is nothing to make: this connects.
     async fn prepare(&self) -> Result<()> {
-        self.0.server.connect().await.map_err(|e| e.with_context(NAME, "prepare"))
+        self.0.servers.connect().await.map_err(|e| e.with_context(NAME, "prepare"))
     }
 
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
@@ -397,8 +425,12 @@ impl Store for RedisStore {
 
     async fn renew(&self, request: &Renew) -> Result<Renewed> {
         self.capabilities().admit(request)?;
-        let renewed =
-            self.chunks(request.leases(), |leases| self.renew_some(leases), LeaseRenewed::Failed);
+        let renewed = self.chunks(
+            request.leases(),
+            |lease| self.names(lease.claims().keys()),
+            |leases| async move { self.renew_some(&leases).await },
+            LeaseRenewed::Failed,
+        );
         renewed.await.map(Renewed::new).map_err(|e| e.with_context(NAME, "renew"))
     }
 
@@ -406,7 +438,8 @@ impl Store for RedisStore {
         self.capabilities().admit(request)?;
         let released = self.chunks(
             request.leases(),
-            |leases| self.release_some(leases),
+            |lease| self.names(lease.keys()),
+            |leases| async move { self.release_some(&leases).await },
             LeaseReleased::Failed,
         );
         released.await.map(Released::new).map_err(|e| e.with_context(NAME, "release"))
@@ -435,7 +468,7 @@ impl Store for RedisStore {
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         let channels = keys.iter().map(|key| Ok((key.clone(), self.0.names.of(key)?.channel())));
         let channels: Vec<_> = channels.collect::<Result<_>>()?;
-        let subscribed = wakeups::subscribe(&self.0.server, &channels).await;
+        let subscribed = wakeups::subscribe(&self.0.servers, channels).await;
         subscribed.map_err(|e| e.with_context(NAME, "subscribe"))
     }
 }

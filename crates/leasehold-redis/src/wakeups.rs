@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -10,20 +11,16 @@ use leasehold_core::{Key, Result, Wakeups};
 use redis::Value;
 use tokio::sync::mpsc;
 
-use crate::connection::Connections;
+use crate::servers::Servers;
 
-/// Who listens to which channel.
+/// Who listens to which channel of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Mutex<Channels>);
 
-#[derive(Debug, Default)]
-struct Channels {
-    by_name: HashMap<String, Vec<Listener>>,
-    next: u64,
-}
+type Channels = HashMap<String, Vec<Listener>>;
 
 #[derive(Debug)]
-struct Listener {
+pub(crate) struct Listener {
     number: u64,
     key: Key,
     hints: mpsc::Sender<Key>,
@@ -38,61 +35,70 @@ impl Listeners {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.channels_now().by_name.is_empty()
+        self.channels_now().is_empty()
     }
 
     /// All that somebody listens to.
     pub(crate) fn channels(&self) -> Vec<String> {
-        self.channels_now().by_name.keys().cloned().collect()
+        self.channels_now().keys().cloned().collect()
     }
 
     /// Those of `channels` that nobody listens to.
     pub(crate) fn unheard(&self, channels: Vec<String>) -> Vec<String> {
         let now = self.channels_now();
-        channels.into_iter().filter(|channel| !now.by_name.contains_key(channel)).collect()
+        channels.into_iter().filter(|channel| !now.contains_key(channel)).collect()
+    }
+
+    /// Whether somebody listens to the channel that the server told of.
+    pub(crate) fn is_heard(&self, told: &[Value]) -> bool {
+        channel_of(told).is_some_and(|channel| self.channels_now().contains_key(channel))
     }
 
     /// The server told this: a channel and what was published there.
     pub(crate) fn hint(&self, told: &[Value]) {
-        let Some(Value::BulkString(channel)) = told.first() else { return };
-        let Ok(channel) = std::str::from_utf8(channel) else { return };
-        for listener in self.channels_now().by_name.get(channel).into_iter().flatten() {
+        let Some(channel) = channel_of(told) else { return };
+        for listener in self.channels_now().get(channel).into_iter().flatten() {
             listener.hint();
         }
     }
 
     /// Anything may have happened.
     pub(crate) fn hint_all(&self) {
-        self.channels_now().by_name.values().flatten().for_each(Listener::hint);
+        self.channels_now().values().flatten().for_each(Listener::hint);
     }
 
-    /// Listens for `keys`, each with its channel.
-    fn join(&self, keys: &[(Key, String)]) -> (u64, mpsc::Receiver<Key>) {
-        let (sender, receiver) = mpsc::channel(PENDING);
-        let mut now = self.channels_now();
-        now.next += 1;
-        let number = now.next;
-        for (key, channel) in keys {
-            let listener = Listener { number, key: key.clone(), hints: sender.clone() };
-            now.by_name.entry(channel.clone()).or_default().push(listener);
-        }
-        (number, receiver)
+    /// Whoever listens to `channel` does so here from now on.
+    pub(crate) fn add(&self, channel: &str, listeners: impl IntoIterator<Item = Listener>) {
+        self.channels_now().entry(channel.to_owned()).or_default().extend(listeners);
+    }
+
+    /// Whoever listens to `channel` does so elsewhere from now on.
+    pub(crate) fn take(&self, channel: &str) -> Vec<Listener> {
+        self.channels_now().remove(channel).unwrap_or_default()
     }
 
     /// Says which channels nobody listens to any more.
-    fn leave(&self, number: u64, channels: &[String]) -> Vec<String> {
+    pub(crate) fn leave(&self, number: u64, channels: &[String]) -> Vec<String> {
         let mut now = self.channels_now();
         let mut unheard = Vec::new();
         for channel in channels {
-            if let Some(listeners) = now.by_name.get_mut(channel) {
+            if let Some(listeners) = now.get_mut(channel) {
                 listeners.retain(|listener| listener.number != number);
                 if listeners.is_empty() {
-                    now.by_name.remove(channel);
+                    now.remove(channel);
                     unheard.push(channel.clone());
                 }
             }
         }
         unheard
+    }
+}
+
+/// The channel that the server told of.
+fn channel_of(told: &[Value]) -> Option<&str> {
+    match told.first() {
+        Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok(),
+        _ => None,
     }
 }
 
@@ -104,11 +110,16 @@ impl Listener {
 }
 
 /// Hints for `keys`, each with its channel, from the moment that this ends.
-pub(crate) async fn subscribe(server: &Connections, keys: &[(Key, String)]) -> Result<Wakeups> {
+pub(crate) async fn subscribe(servers: &Servers, keys: Vec<(Key, String)>) -> Result<Wakeups> {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    let (sender, hints) = mpsc::channel(PENDING);
     let channels: Vec<String> = keys.iter().map(|(_, channel)| channel.clone()).collect();
-    let (number, hints) = server.listeners().join(keys);
-    let heard = Hints { hints, number, channels, server: server.clone() };
-    server.listen(&heard.channels).await?;
+    let heard = Hints { hints, number, channels, servers: servers.clone() };
+    let listeners = keys
+        .into_iter()
+        .map(|(key, channel)| (channel, Listener { number, key, hints: sender.clone() }));
+    servers.listen(listeners.collect()).await?;
     Ok(Wakeups::new(heard))
 }
 
@@ -117,7 +128,7 @@ struct Hints {
     hints: mpsc::Receiver<Key>,
     number: u64,
     channels: Vec<String>,
-    server: Connections,
+    servers: Servers,
 }
 
 impl Stream for Hints {
@@ -130,9 +141,6 @@ impl Stream for Hints {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        let unheard = self.server.listeners().leave(self.number, &self.channels);
-        if !unheard.is_empty() {
-            self.server.stop_listening(unheard);
-        }
+        self.servers.leave(self.number, &self.channels);
     }
 }

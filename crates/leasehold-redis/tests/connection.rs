@@ -182,7 +182,11 @@ async fn a_release_wakes_who_waits_and_nobody_else() {
     }
     let mut wakeups = store.subscribe(&[key("k"), key("k2")]).await.unwrap();
     let second = store.subscribe(&[key("k")]).await.unwrap();
-    assert_eq!(server.number(&["PUBLISH", "lh:wake:{k}:k", ""]).await, 1, "one connection listens");
+    assert_eq!(
+        server.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await,
+        1,
+        "one connection listens"
+    );
     assert_eq!(wakeups.next().await, key("k"));
     other.release(&release("unheard", "a")).await.unwrap();
     other.release(&release("k", "a")).await.unwrap();
@@ -195,7 +199,7 @@ async fn a_release_wakes_who_waits_and_nobody_else() {
     other.evict(&Evict::exactly(targets, None)).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k"));
     drop(wakeups);
-    until(async || server.number(&["PUBLISH", "lh:wake:{k}:k", ""]).await == 0).await;
+    until(async || server.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await == 0).await;
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ fn unknown(scheme: &str) -> Error {
         #[cfg(feature = "local")]
         "local:",
         #[cfg(feature = "redis")]
-        "redis://HOST (rediss:, redis+unix:)",
+        "redis://HOST (rediss:, redis+unix:, redis+sentinel:, redis+cluster:)",
         #[cfg(feature = "sqlite")]
         "sqlite:PATH",
         #[cfg(feature = "quorum")]

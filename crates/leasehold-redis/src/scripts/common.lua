@@ -199,7 +199,7 @@ end
 
 -- Hints that a key may be free.
 local function wake(lock)
-  redis.call('PUBLISH', 'lh:wake:' .. string.sub(lock.book, 9), '')
+  redis.call('SPUBLISH', 'lh:wake:' .. string.sub(lock.book, 9), '')
 end
 
 -- A holder as it is told to the client.

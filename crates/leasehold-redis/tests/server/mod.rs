@@ -6,10 +6,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep};
-use leasehold_core::Clock as _;
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::{self, Value};
 use tempfile::TempDir;
+
+pub mod cluster;
+pub mod sentinel;
 
 /// A server of our own, with a directory of its own.
 pub struct Server {
@@ -64,7 +66,7 @@ impl Server {
         *self.process.lock().unwrap() = Some(process);
         self.until_ready().await?;
         match &self.clock {
-            Some(clock) if self.micros().await? != clock.manual().wall_micros() => {
+            Some(clock) if self.micros().await? != clock.wall_micros() => {
                 Err(Failure::new("libfaketime, which `cargo xtask servers` installs, is not there"))
             }
             _ => Ok(()),
@@ -94,6 +96,12 @@ impl Server {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The value of one of its settings.
+    pub fn setting(&self, name: &str) -> &str {
+        let at = self.settings.iter().position(|setting| setting == name).unwrap();
+        &self.settings[at + 1]
     }
 
     pub fn directory(&self) -> &Path {
@@ -186,6 +194,14 @@ impl Server {
     /// A store on it.
     pub async fn store(&self) -> RedisStore {
         RedisStore::from_url(&self.url()).await.unwrap()
+    }
+
+    /// Makes the user of docs/stores/redis.md, and gives it `more`.
+    pub async fn add_locker(&self, more: &str) {
+        let page = include_str!("../../../../docs/stores/redis.md");
+        let rule = page.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
+        let words: Vec<_> = rule.split(' ').chain(more.split_whitespace()).collect();
+        self.ask(&words).await.unwrap();
     }
 
     /// Sends one command, whose answer is text or nothing.

@@ -1,0 +1,151 @@
+//! One server, or the many of a cluster.
+
+use leasehold_core::{Error, Health, Result};
+use redis::Value;
+
+use crate::cluster::Cluster;
+use crate::connection::{Argument, Connections, Ran};
+use crate::health;
+use crate::names::Name;
+use crate::page::Position;
+use crate::scripts::{self, Script};
+use crate::wakeups::Listener;
+
+/// Where the leases are.
+#[derive(Clone)]
+pub(crate) enum Servers {
+    /// All on one server.
+    One(Connections),
+    /// Each key on the node that has its slot.
+    Cluster(Cluster),
+}
+
+impl Servers {
+    /// As they are named in messages.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::One(server) => server.server(),
+            Self::Cluster(cluster) => cluster.name(),
+        }
+    }
+
+    /// Connects, if there is no connection yet.
+    pub(crate) async fn connect(&self) -> Result<()> {
+        match self {
+            Self::One(server) => server.connect().await,
+            Self::Cluster(cluster) => cluster.connect().await,
+        }
+    }
+
+    pub(crate) async fn check(&self, allow_eviction: bool) -> Result<Health> {
+        match self {
+            Self::One(server) => health::check(server, allow_eviction, false).await,
+            Self::Cluster(cluster) => cluster.check(allow_eviction).await,
+        }
+    }
+
+    /// Runs a script on the keys of these names, which one script may have together.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        names: &[Name],
+        arguments: &[Argument<'_>],
+    ) -> Result<Value> {
+        let keys: Vec<&str> =
+            names.iter().flat_map(|name| [name.plain.as_str(), name.book.as_str()]).collect();
+        match self {
+            Self::One(server) => here(server, server.run(script, &keys, arguments, false).await?),
+            Self::Cluster(cluster) => {
+                let slot = self.slot(names)?;
+                cluster.run(script, slot, &keys, arguments).await
+            }
+        }
+    }
+
+    /// What one script may have together has one number.
+    ///
+    /// # Errors
+    /// `Unsupported` if no script may have these together.
+    pub(crate) fn slot(&self, names: &[Name]) -> Result<u16> {
+        match self {
+            Self::One(_) => Ok(0),
+            Self::Cluster(_) => {
+                let mut slots = names.iter().map(Name::slot);
+                let first = slots.next().unwrap_or_default();
+                if slots.all(|slot| slot == first) { Ok(first) } else { Err(apart(names)) }
+            }
+        }
+    }
+
+    /// One step of a scan, and where that was.
+    pub(crate) async fn scan(
+        &self,
+        at: Position,
+        arguments: impl FnOnce(u64) -> Vec<Argument<'static>>,
+    ) -> Result<(Value, Position)> {
+        let (server, script, at) = match self {
+            Self::One(server) => (server.clone(), &scripts::SCAN, at),
+            Self::Cluster(cluster) => {
+                let (node, at) = cluster.node_at(at).await?;
+                (node, &scripts::SCAN_NODE, at)
+            }
+        };
+        let ran = server.run(script, &[], &arguments(at.scan), false).await?;
+        Ok((here(&server, ran)?, at))
+    }
+
+    /// Where a scan goes on after a step that ended with this cursor; `None` at its end.
+    pub(crate) fn after(&self, at: Position, scan: u64) -> Option<Position> {
+        match self {
+            _ if scan > 0 => Some(Position { scan, shown: None, ..at }),
+            Self::One(_) => None,
+            Self::Cluster(cluster) => cluster.node_after(at.slot),
+        }
+    }
+
+    /// Lets these listeners hear of their channels from now on.
+    pub(crate) async fn listen(&self, listeners: Vec<(String, Listener)>) -> Result<()> {
+        match self {
+            Self::One(server) => {
+                let channels: Vec<_> =
+                    listeners.iter().map(|(channel, _)| channel.clone()).collect();
+                for (channel, listener) in listeners {
+                    server.listeners().add(&channel, [listener]);
+                }
+                server.listen(&channels).await
+            }
+            Self::Cluster(cluster) => cluster.listen(listeners).await,
+        }
+    }
+
+    /// The listener of this number hears of these channels no more.
+    pub(crate) fn leave(&self, number: u64, channels: &[String]) {
+        let leave = |server: &Connections| {
+            let unheard = server.listeners().leave(number, channels);
+            if !unheard.is_empty() {
+                server.stop_listening(unheard);
+            }
+        };
+        match self {
+            Self::One(server) => leave(server),
+            Self::Cluster(cluster) => cluster.ears().iter().for_each(leave),
+        }
+    }
+}
+
+/// The answer of the only server there is.
+fn here(server: &Connections, ran: Ran) -> Result<Value> {
+    match ran {
+        Ran::Answered(value, _) => Ok(value),
+        Ran::Elsewhere(_) => Err(health::is_of_cluster(server.server())),
+    }
+}
+
+fn apart(names: &[Name]) -> Error {
+    let named: Vec<_> = names.iter().map(|name| format!("{:?}", name.plain)).collect();
+    Error::unsupported(format!(
+        "the keys {} are in different slots of the Redis Cluster, so no lease can have them together; give them one \
+         hash tag, such as {{job}}:a and {{job}}:b",
+        named.join(" and ")
+    ))
+}

@@ -1,0 +1,137 @@
+//! Which node of a cluster has which slot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::Value;
+
+use crate::names::SLOTS;
+
+/// The owners of all slots, as one node told them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Topology {
+    /// The address of each slot's master, by slot.
+    owners: Vec<Option<Arc<str>>>,
+    /// The least id among all nodes, replicas too.
+    pub(crate) identity: String,
+}
+
+impl Topology {
+    /// What CLUSTER SLOTS answered; `host` is that of the node which did, for it may leave it out. `None` if it cannot be
+    /// understood.
+    pub(crate) fn read(told: &Value, host: &str) -> Option<Self> {
+        let mut this = Self { owners: vec![None; usize::from(SLOTS)], identity: String::new() };
+        let Value::Array(ranges) = told else { return None };
+        for range in ranges {
+            let Value::Array(range) = range else { return None };
+            let [Value::Int(first), Value::Int(last), master, replicas @ ..] = range.as_slice()
+            else {
+                return None;
+            };
+            let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+            for node in std::iter::once(master).chain(replicas) {
+                let id = text(at(node, 2)?)?;
+                if this.identity.is_empty() || id < this.identity.as_str() {
+                    id.clone_into(&mut this.identity);
+                }
+            }
+            let told = match at(master, 0)? {
+                Value::Nil => "",
+                told => text(told)?,
+            };
+            let Value::Int(port) = at(master, 1)? else { return None };
+            let owner: Arc<str> =
+                format!("{}:{port}", if told.is_empty() { host } else { told }).into();
+            this.owners.get_mut(first..=last)?.fill(Some(owner));
+        }
+        Some(this)
+    }
+
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Arc<str>> {
+        self.owners.get(usize::from(slot))?.as_ref()
+    }
+
+    /// The first slot that somebody has, from this one on, and who has it.
+    pub(crate) fn owned_from(&self, slot: u16) -> Option<(u16, Arc<str>)> {
+        (slot..SLOTS).find_map(|slot| Some((slot, Arc::clone(self.owner(slot)?))))
+    }
+
+    /// A node said that this slot is there.
+    pub(crate) fn set_owner(&mut self, slot: u16, owner: &str) {
+        self.owners.resize(usize::from(SLOTS), None);
+        if let Some(at) = self.owners.get_mut(usize::from(slot)) {
+            *at = Some(owner.into());
+        }
+    }
+
+    /// Every master and the lowest of its slots, by slot.
+    pub(crate) fn masters(&self) -> BTreeMap<u16, Arc<str>> {
+        let mut masters = BTreeMap::new();
+        let mut last = None;
+        for (slot, owner) in (0..SLOTS).zip(&self.owners) {
+            let begins = owner.as_ref() != last;
+            if let Some(owner) = owner
+                && begins
+                && !masters.values().any(|known| known == owner)
+            {
+                masters.insert(slot, Arc::clone(owner));
+            }
+            last = owner.as_ref();
+        }
+        masters
+    }
+}
+
+fn at(node: &Value, part: usize) -> Option<&Value> {
+    match node {
+        Value::Array(parts) => parts.get(part),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(host: &str, port: i64, id: &str) -> Value {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        Value::Array(vec![text(host), Value::Int(port), text(id), Value::Array(Vec::new())])
+    }
+
+    fn range(first: i64, last: i64, nodes: Vec<Value>) -> Value {
+        let mut range = vec![Value::Int(first), Value::Int(last)];
+        range.extend(nodes);
+        Value::Array(range)
+    }
+
+    #[test]
+    fn what_a_node_tells_is_understood() {
+        let told = Value::Array(vec![
+            range(0, 99, vec![node("", 7000, "b"), node("h2", 7001, "a")]),
+            range(200, 300, vec![node("h3", 7002, "c")]),
+            range(100, 150, vec![node("h3", 7002, "c")]),
+            range(301, 16_383, vec![node("", 7000, "b")]),
+        ]);
+        let mut topology = Topology::read(&told, "h1").unwrap();
+        assert_eq!(topology.identity, "a");
+        for (slot, owner) in [(0, Some("h1:7000")), (100, Some("h3:7002")), (151, None)] {
+            assert_eq!(topology.owner(slot).map(AsRef::as_ref), owner, "{slot}");
+        }
+        let masters: Vec<_> = topology.masters().into_iter().collect();
+        assert_eq!(masters, [(0, "h1:7000".into()), (100, "h3:7002".into())]);
+        topology.set_owner(151, "h4:1");
+        assert_eq!(topology.owner(151).map(AsRef::as_ref), Some("h4:1"));
+        assert!(Topology::read(&Value::Nil, "h").is_none());
+        assert!(
+            Topology::read(&Value::Array(vec![range(0, 16_384, vec![node("", 1, "a")])]), "h")
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Where a connection leads to.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
+    RedisResult,
+};
+
+/// One server, or the one that Sentinel says is the master.
+#[derive(Clone)]
+pub(crate) enum Way {
+    Server(Client),
+    Sentinel(Sentinel),
+}
+
+/// A master that is found by asking.
+#[derive(Clone)]
+pub(crate) struct Sentinel {
+    /// Whom to ask.
+    pub(crate) sentinels: Vec<Client>,
+    /// The name that the sentinels know the master by.
+    pub(crate) service: String,
+    /// How to reach a server; its address is that of none.
+    pub(crate) server: ConnectionInfo,
+}
+
+impl Way {
+    /// Where to connect to now.
+    pub(crate) async fn client(&self, limit: Duration) -> RedisResult<Client> {
+        match self {
+            Self::Server(client) => Ok(client.clone()),
+            Self::Sentinel(sentinel) => sentinel.master(limit).await,
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(client) => f.write_str(&name(client.get_connection_info().addr())),
+            Self::Sentinel(Sentinel { sentinels, service, .. }) => {
+                write!(f, "the master {service:?} of the sentinels {}", names(sentinels))
+            }
+        }
+    }
+}
+
+impl Sentinel {
+    /// Asks all sentinels at once and takes the first that names a server which says itself that it is a master.
+    async fn master(&self, limit: Duration) -> RedisResult<Client> {
+        let mut answers: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| self.ask(sentinel, limit)).collect();
+        let mut failure = None;
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(client) => return Ok(client),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| failed("there is no sentinel to ask")))
+    }
+
+    async fn ask(&self, sentinel: &Client, limit: Duration) -> RedisResult<Client> {
+        let mut link = connect(sentinel, limit).await?;
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg("get-master-addr-by-name").arg(&self.service);
+        let address: Option<(String, u16)> = ask.query_async(&mut link).await?;
+        let (host, port) =
+            address.ok_or_else(|| failed("a sentinel does not know a master of this name"))?;
+        let client = Client::open(at(&self.server, &host, port))?;
+        let role = connect(&client, limit).await?.send_packed_command(&redis::cmd("ROLE")).await?;
+        // Right after a fail-over a sentinel may still name the one that was.
+        match role.extract_error()? {
+            redis::Value::Array(parts) if parts.first() == Some(&text("master")) => Ok(client),
+            _ => Err(failed("the server that a sentinel names is no master")),
+        }
+    }
+}
+
+async fn connect(client: &Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(Some(limit));
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+fn text(word: &str) -> redis::Value {
+    redis::Value::BulkString(word.as_bytes().to_vec())
+}
+
+fn failed(what: &'static str) -> RedisError {
+    RedisError::from((ErrorKind::Io, what))
+}
+
+/// How to reach this address, with the login and the TLS settings of `like`.
+pub(crate) fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let address = match like.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host: host.to_owned(),
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host.to_owned(), port),
+    };
+    like.clone().set_addr(address)
+}
+
+/// An address as it is named in messages.
+pub(crate) fn name(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Unix(path) => path.display().to_string(),
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            format!("{host}:{port}")
+        }
+        _ => "the server".to_owned(),
+    }
+}
+
+/// Several servers as they are named in messages.
+pub(crate) fn names(clients: &[Client]) -> String {
+    let names: Vec<_> =
+        clients.iter().map(|client| name(client.get_connection_info().addr())).collect();
+    names.join(", ")
+}

@@ -1,0 +1,153 @@
+//! A master with replicas, and the sentinels that choose among them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod requests;
+mod server;
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Effect, ErrorKind, LeaseReleased, LeaseRenewed, Level, Mode, Store as _, Ttl,
+};
+use leasehold_redis::redis;
+use leasehold_redis::{RedisConfig, RedisStore};
+use requests::{LONG, acquire, granted, key, only, refused, release, renew};
+use server::sentinel::{SERVICE, Sentinels};
+use server::{DURABLE, Server, in_time, until};
+
+/// A master and its replica, which has all that the master has.
+async fn pair() -> (Server, Server) {
+    let master = Server::start(DURABLE).await.unwrap();
+    let port = master.port().to_string();
+    let mut settings = DURABLE.to_vec();
+    settings.extend(["--replicaof", "127.0.0.1", &port]);
+    let replica = Server::start(&settings).await.unwrap();
+    until(async || says(&replica, "master_link_status:up").await).await;
+    (master, replica)
+}
+
+/// What a server says of replication; not while a sentinel cuts its connections.
+async fn says(server: &Server, what: &str) -> bool {
+    let told = server
+        .ask(&["INFO", "replication"])
+        .await
+        .and_then(|told| Ok(redis::from_redis_value::<String>(told)?));
+    told.is_ok_and(|told| told.contains(what))
+}
+
+async fn open(url: &str) -> RedisStore {
+    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(3));
+    config.open().await.unwrap()
+}
+
+#[tokio::test]
+async fn sentinels_lead_to_the_master_and_after_a_fail_over_to_the_next() {
+    let (master, replica) = pair().await;
+    let sentinels = Sentinels::watch(&master, 1, 1_000).await.unwrap();
+    let store = open(&sentinels.url()).await;
+    let health = store.check().await.unwrap();
+    assert!(health.fails_over && health.level == Level::BestEffort, "{health:?}");
+
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    until(async || replica.number(&["DBSIZE"]).await == 2).await;
+    master.kill();
+    until(async || match store.acquire(&acquire("k", "b", Mode::Exclusive)).await {
+        Ok(acquired) => {
+            refused(Ok(acquired));
+            true
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            false
+        }
+    })
+    .await;
+    in_time(wakeups.next()).await;
+    until(async || replica.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await == 1).await;
+    let released = store.release(&release("k", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+}
+
+#[tokio::test]
+async fn a_sentinel_that_hangs_keeps_nobody() {
+    let master = Server::start(DURABLE).await.unwrap();
+    // Nothing is to happen to the master here.
+    let sentinels = Sentinels::watch(&master, 0, 600_000).await.unwrap();
+    sentinels.pause(0);
+    let store = open(&sentinels.url()).await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let health = store.check().await.unwrap();
+    assert!(health.fails_over, "sentinels watch it: {health:?}");
+
+    let url = sentinels.url().replace(SERVICE, "other");
+    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_millis(500));
+    let error = config.open().await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None), "{error}");
+    assert!(error.to_string().contains("\"other\""), "{error}");
+}
+
+#[tokio::test]
+async fn a_master_that_became_a_replica_is_left() {
+    let (master, replica) = pair().await;
+    let sentinels = Sentinels::watch(&master, 1, 600_000).await.unwrap();
+    let store = open(&sentinels.url()).await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    until(async || replica.number(&["DBSIZE"]).await == 2).await;
+    let failed_over = async || {
+        let url = format!("redis://127.0.0.1:{}/", sentinels.ports[0]);
+        server::ask(&url, &["SENTINEL", "FAILOVER", SERVICE]).await.is_ok()
+    };
+    until(failed_over).await;
+    until(async || says(&master, "role:slave").await).await;
+    until(async || match store.acquire(&acquire("k", "b", Mode::Exclusive)).await {
+        Ok(acquired) => {
+            refused(Ok(acquired));
+            true
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            false
+        }
+    })
+    .await;
+    assert!(says(&replica, "role:master").await);
+}
+
+#[tokio::test]
+async fn what_too_few_replicas_have_does_not_count() {
+    let (master, replica) = pair().await;
+    let url = format!("{}?replicas=1", master.url());
+    let store = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(2));
+    let store = store.open().await.unwrap();
+    let ttl = Ttl::new(LONG).unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert_eq!(replica.text(&["GET", "k"]).await.as_deref(), Some("a"), "it was waited for");
+
+    replica.pause();
+    let error = store.acquire(&acquire("j", "a", Mode::Exclusive)).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (ErrorKind::Unavailable, Effect::Unknown),
+        "{error}"
+    );
+    assert!(error.to_string().contains("only 0 of the 1 replicas"), "{error}");
+    let error = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (ErrorKind::Unavailable, Effect::Unknown),
+        "{error}"
+    );
+    // Nobody is let in by what a release loses.
+    let released = store.release(&release("k", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+
+    replica.resume();
+    let confirmed = store.acquire(&acquire("j", "a", Mode::Exclusive)).await.unwrap();
+    assert!(
+        format!("{confirmed:?}").contains("fresh: false"),
+        "the lease was there: {confirmed:?}"
+    );
+    let renewed = store.renew(&renew("j", "a", Mode::Exclusive, ttl)).await.unwrap();
+    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+}
