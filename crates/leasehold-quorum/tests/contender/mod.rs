@@ -229,11 +229,15 @@ impl<S: Store> Contender<S> {
         Some(Held { grant, from: self.instant(), deadline })
     }
 
-    /// Looks at its clock, by which it must still hold what it took.
-    pub(crate) fn look(&mut self, held: &Held) {
+    /// Looks at its clock, and says whether by that it still holds what it took.
+    pub(crate) fn look(&mut self, held: &Held) -> bool {
         let until = self.instant();
-        assert!(self.clock.now() < held.deadline, "the term is longer than the test");
-        self.beliefs.push(Belief::new(held.grant.known.clone(), self.claims(), held.from, until));
+        let believes = self.clock.now() < held.deadline;
+        if believes {
+            let known = held.grant.known.clone();
+            self.beliefs.push(Belief::new(known, self.claims(), held.from, until));
+        }
+        believes
     }
 
     /// Tries once, holds what it gets, and mostly releases it. Says whether it got it.
