@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep};
 use leasehold_redis::RedisStore;
-use leasehold_redis::redis::{self, Value};
+use leasehold_redis::redis::aio::MultiplexedConnection;
+use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
 use tempfile::TempDir;
 
 pub mod cluster;
@@ -161,11 +162,17 @@ impl Server {
 
 /// Sends one command on a connection of its own.
 pub async fn ask(url: &str, words: &[&str]) -> Result<Value> {
-    let client = redis::Client::open(url)?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
-    Ok(connection.send_packed_command(&command).await?.extract_error()?)
+    Ok(connect(url).await?.send_packed_command(&command).await?.extract_error()?)
+}
+
+/// Connects past the store. The driver's own limits are shorter than what a busy machine takes.
+pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(LONG))
+        .set_response_timeout(Some(LONG));
+    Ok(redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&limits).await?)
 }
 
 /// Longer than anything takes, also on a busy machine.
