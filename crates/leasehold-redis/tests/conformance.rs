@@ -1,4 +1,4 @@
-//! The conformance suite on a real Redis server, each case with one for itself.
+//! The conformance suite on a real Redis server, on a cluster and behind sentinels, each case with some for itself.
 
 mod clocked;
 mod server;
@@ -6,9 +6,9 @@ mod server;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clocked::{Clocked, Pool};
+use clocked::{Clocked, Layout, Pool};
 use leasehold_conformance::{
-    Backing, Forgets, Observation, Restarted, Result, Subject, Tells, Time, WallStep,
+    Backing, Forgets, Observation, Restarted, Result, Subject, Suite, Tells, Time, WallStep,
 };
 use leasehold_core::table;
 use leasehold_redis::RedisStore;
@@ -16,30 +16,41 @@ use leasehold_redis::RedisStore;
 fn main() -> ExitCode {
     // So a killed process loses nothing that it has answered; with `everysec` it would what it did not write because its
     // disk was busy. A power cut is not tried here.
-    leasehold_conformance::main(Redis(Pool::new(
-        1,
-        &["--appendonly", "yes", "--appendfsync", "no"],
-    )))
+    let redis = |name, layout| {
+        let pool = Pool::new(layout, &["--appendonly", "yes", "--appendfsync", "no"]);
+        Redis { name, pool, operations: 20_000 }
+    };
+    let few = |redis| Redis { operations: 3_000, ..redis };
+    Suite::new()
+        .on(redis("redis", Layout::Apart(1)))
+        .on(few(redis("redis-cluster", Layout::Cluster)))
+        .on(few(redis("redis-sentinel", Layout::Watched)))
+        .main()
 }
 
-struct Redis(Pool);
+struct Redis {
+    name: &'static str,
+    pool: Pool,
+    /// How many the oracle compares.
+    operations: usize,
+}
 
-/// A server that one case has for itself.
+/// Servers that one case has for itself.
 struct State(Clocked);
 
 impl Subject for Redis {
     type Backing = State;
 
     fn name(&self) -> &'static str {
-        "redis"
+        self.name
     }
 
     async fn open(&self) -> Result<State> {
-        Ok(State(self.0.take(table::FORGET_AFTER).await?))
+        Ok(State(self.pool.take(table::FORGET_AFTER).await?))
     }
 
     async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
-        Ok(Forgets::After(State(self.0.take(forget_after).await?)))
+        Ok(Forgets::After(State(self.pool.take(forget_after).await?)))
     }
 
     fn tells(&self) -> Tells {
@@ -47,7 +58,7 @@ impl Subject for Redis {
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {
-        20_000
+        self.operations
     }
 }
 
@@ -72,7 +83,10 @@ impl Backing for State {
     }
 
     async fn observe(&self) -> Result<Observation> {
-        Ok(self.0.observe().await?.remove(0))
+        let seen = self.0.observe().await?;
+        let (rows, counters): (Vec<_>, Vec<_>) =
+            seen.into_iter().map(|one| (one.rows, one.counters)).unzip();
+        Ok(Observation::new(rows.concat(), counters.into_iter().flatten()))
     }
 
     async fn restart(&self) -> Result<Restarted> {

@@ -8,7 +8,7 @@ mod settled;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clocked::{Clocked, Pool};
+use clocked::{Clocked, Layout, Pool};
 use leasehold_conformance::{
     Backing, Forgets, Observation, Restarted, Result, Subject, Suite, Tells, Time, WallStep,
 };
@@ -17,7 +17,8 @@ use settled::{Clients, Settled};
 
 fn main() -> ExitCode {
     // What is durable may grant at once after a start.
-    let (three, five) = (Pool::new(3, server::DURABLE), Pool::new(5, server::DURABLE));
+    let pool = |count| Pool::new(Layout::Apart(count), server::DURABLE);
+    let (three, five) = (pool(3), pool(5));
     let quorum =
         |name, pool: &Pool, count, fenced| Quorum { name, pool: pool.clone(), count, fenced };
     Suite::new()

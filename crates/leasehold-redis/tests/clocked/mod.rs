@@ -2,6 +2,7 @@
 
 mod observe;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,11 +12,24 @@ use leasehold_redis::{RedisConfig, RedisStore};
 use tempfile::TempDir;
 
 use crate::server::Server;
+use crate::server::cluster::{Cluster, Plan};
+use crate::server::sentinel::Sentinels;
 
-/// Sets of so many servers, used again and again. Clones are one pool.
+/// What the servers of a set are to each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Layout {
+    /// So many, which know nothing of each other.
+    Apart(usize),
+    /// The masters of a cluster.
+    Cluster,
+    /// One, which sentinels watch.
+    Watched,
+}
+
+/// Sets of servers, used again and again. Clones are one pool.
 #[derive(Clone)]
 pub(crate) struct Pool {
-    count: usize,
+    layout: Layout,
     settings: &'static [&'static str],
     /// Those that no case uses now.
     idle: Arc<Mutex<Vec<Set>>>,
@@ -24,6 +38,8 @@ pub(crate) struct Pool {
 /// Servers and the clock that they read.
 struct Set {
     servers: Vec<Server>,
+    sentinels: Option<Sentinels>,
+    layout: Layout,
     clock: ManualClock,
     /// Where the clock's file is.
     _directory: TempDir,
@@ -34,11 +50,13 @@ pub(crate) struct Clocked {
     set: Option<Set>,
     idle: Arc<Mutex<Vec<Set>>>,
     forget_after: Duration,
+    /// Stands before its keys.
+    prefix: String,
 }
 
 impl Pool {
-    pub(crate) fn new(count: usize, settings: &'static [&'static str]) -> Self {
-        Self { count, settings, idle: Arc::default() }
+    pub(crate) fn new(layout: Layout, settings: &'static [&'static str]) -> Self {
+        Self { layout, settings, idle: Arc::default() }
     }
 
     pub(crate) async fn take(&self, forget_after: Duration) -> Result<Clocked> {
@@ -50,17 +68,38 @@ impl Pool {
         for server in &set.servers {
             server.ask(&["FLUSHALL"]).await?;
         }
-        Ok(Clocked { set: Some(set), idle: Arc::clone(&self.idle), forget_after })
+        // The suite's leases have many keys, which in a cluster must share a slot; each case has another, so that they
+        // are at all masters.
+        static CASE: AtomicU64 = AtomicU64::new(0);
+        let prefix = match self.layout {
+            Layout::Cluster => format!("{{case:{}}}:", CASE.fetch_add(1, Ordering::Relaxed)),
+            Layout::Apart(_) | Layout::Watched => String::new(),
+        };
+        Ok(Clocked { set: Some(set), idle: Arc::clone(&self.idle), forget_after, prefix })
     }
 
     async fn start(&self) -> Result<Set> {
         let directory = tempfile::tempdir()?;
         let clock = ServerClock::new(directory.path().join("time"))?;
-        let mut servers = Vec::new();
-        for _ in 0..self.count {
-            servers.push(Server::start_on(Some(clock.clone()), self.settings).await?);
-        }
-        Ok(Set { servers, clock: clock.manual(), _directory: directory })
+        let one = || Server::start_on(Some(clock.clone()), self.settings);
+        let mut sentinels = None;
+        let servers = match self.layout {
+            Layout::Apart(count) => {
+                let mut servers = Vec::new();
+                for _ in 0..count {
+                    servers.push(one().await?);
+                }
+                servers
+            }
+            Layout::Cluster => Cluster::start(Plan::stopped(&clock, self.settings)).await?.nodes,
+            Layout::Watched => {
+                let server = one().await?;
+                sentinels = Some(Sentinels::watch(&server, 0, 600_000).await?);
+                vec![server]
+            }
+        };
+        let (layout, clock) = (self.layout, clock.manual());
+        Ok(Set { servers, sentinels, layout, clock, _directory: directory })
     }
 }
 
@@ -73,12 +112,23 @@ impl Clocked {
         &self.set().clock
     }
 
-    /// A store on each of them.
+    /// A store on each of them, or on all together.
     pub(crate) async fn open(&self) -> Result<Vec<RedisStore>> {
+        let set = self.set();
+        let urls: Vec<_> = match (set.layout, &set.sentinels) {
+            (Layout::Cluster, _) => {
+                let hosts: Vec<_> =
+                    set.servers.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+                vec![format!("redis+cluster://{}/", hosts.join(","))]
+            }
+            (_, Some(sentinels)) => vec![sentinels.url()],
+            (_, None) => set.servers.iter().map(Server::url).collect(),
+        };
         let mut stores = Vec::new();
-        for server in &self.set().servers {
-            let config = RedisConfig::from_url(&server.url())?
+        for url in urls {
+            let config = RedisConfig::from_url(&url)?
                 .timeout(Duration::from_secs(30))
+                .prefix(&self.prefix)
                 .forget_after(Some(self.forget_after));
             stores.push(config.open().await?);
         }
@@ -98,7 +148,7 @@ impl Clocked {
         let now = self.clock().wall_micros() / 1_000;
         let mut seen = Vec::new();
         for server in &self.set().servers {
-            seen.push(observe::observe(server, now).await?);
+            seen.push(observe::observe(server, &self.prefix, now).await?);
         }
         Ok(seen)
     }
@@ -108,6 +158,9 @@ impl Clocked {
         self.servers().iter().for_each(|server| server.kill());
         for server in self.servers() {
             server.restart().await?;
+        }
+        if matches!(self.set().layout, Layout::Cluster) {
+            Cluster::until_well(&self.servers(), true).await?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use leasehold_redis::redis::{self, Value};
 
 use crate::server::{Server, connect};
 
-/// What stands in the server at `now`, milliseconds since 1970.
-pub(super) async fn observe(server: &Server, now: u64) -> Result<Observation> {
+/// What stands in the server behind this prefix at `now`, milliseconds since 1970.
+pub(super) async fn observe(server: &Server, prefix: &str, now: u64) -> Result<Observation> {
     let mut link = connect(&server.url()).await?;
     let text = |value: Value| redis::from_redis_value::<Vec<u8>>(value).map_err(Failure::from);
     let mut ask = async |words: &[&[u8]]| -> Result<Value> {
@@ -28,7 +28,8 @@ pub(super) async fn observe(server: &Server, now: u64) -> Result<Observation> {
             continue;
         };
         let plain = &name[b"lh:lock:{".len() + at + 2..];
-        let key = Key::try_from(plain)?;
+        let key = plain.strip_prefix(prefix.as_bytes()).expect("nothing else stands there");
+        let key = Key::try_from(key)?;
         let value: Option<Vec<u8>> = redis::from_redis_value(ask(&[b"GET", plain]).await?)?;
         let ends: i64 = redis::from_redis_value(ask(&[b"PEXPIRETIME", plain]).await?)?;
         // The server itself has it until a millisecond later.

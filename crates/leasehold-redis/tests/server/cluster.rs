@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Proxy, Result, ServerClock};
-use leasehold_redis::redis::{self, Value};
+use leasehold_redis::redis;
 
 use super::{Server, free_port};
 
@@ -30,6 +30,15 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// On a clock that stands still unless it is moved, over longer times than a node may be silent otherwise.
+    pub fn stopped(clock: &ServerClock, settings: &[&str]) -> Self {
+        let mut settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        settings.extend(["--cluster-node-timeout", "1000000000000"].map(str::to_owned));
+        Self { clock: Some(clock.clone()), replicas: 0, settings }
+    }
+}
+
 impl Cluster {
     pub async fn start(plan: Plan) -> Result<Self> {
         let count = MASTERS * (1 + plan.replicas);
@@ -52,11 +61,10 @@ impl Cluster {
             let port = node.port().to_string();
             this.nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await?;
         }
-        this.until("all know each other", plan.clock.as_ref(), async |node| {
-            let known = node.ask(&["CLUSTER", "NODES"]).await?;
-            let known: String = redis::from_redis_value(known)?;
-            let met = known.lines().filter(|line| !line.contains("handshake")).count();
-            Ok(met == count)
+        let servers = this.servers();
+        let has_clock = plan.clock.is_some();
+        until(&servers, has_clock, &["CLUSTER", "NODES"], |told| {
+            told.lines().filter(|line| !line.contains("handshake")).count() == count
         })
         .await?;
         for (at, replica) in this.nodes[MASTERS..].iter().enumerate() {
@@ -64,44 +72,21 @@ impl Cluster {
             let id: String = redis::from_redis_value(id)?;
             replica.ask(&["CLUSTER", "REPLICATE", &id]).await?;
         }
-        this.until("all say that all is well", plan.clock.as_ref(), is_well).await?;
-        if plan.replicas > 0 {
-            let synced = async |node: &Server| {
-                let told: String =
-                    redis::from_redis_value(node.ask(&["INFO", "replication"]).await?)?;
-                Ok(told.contains("role:master") || told.contains("master_link_status:up"))
-            };
-            this.until("replicas follow", plan.clock.as_ref(), synced).await?;
-        }
+        Self::until_well(&servers, has_clock).await?;
+        until(&servers, has_clock, &["INFO", "replication"], |told| {
+            told.contains("role:master") || told.contains("master_link_status:up")
+        })
+        .await?;
         Ok(this)
     }
 
-    /// Waits for what all nodes must come to, which none of them tells. A node waits on its own clock for some of it.
-    async fn until(
-        &self,
-        what: &str,
-        clock: Option<&ServerClock>,
-        holds: impl AsyncFn(&Server) -> Result<bool>,
-    ) -> Result {
-        for _ in 0..3_000 {
-            let mut all = true;
-            for node in &self.nodes {
-                all &= holds(node).await.unwrap_or(false);
-            }
-            if all {
-                return Ok(());
-            }
-            if clock.is_some() {
-                Server::advance(&self.servers(), Duration::from_millis(100))?;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Err(Failure::new(format!("it never was so that {what}")))
-    }
-
     /// Waits until all say that the cluster serves all slots.
-    pub async fn until_well(&self, clock: Option<&ServerClock>) -> Result {
-        self.until("all say that all is well", clock, is_well).await
+    pub async fn until_well(nodes: &[&Server], has_clock: bool) -> Result {
+        let well = ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"];
+        until(nodes, has_clock, &["CLUSTER", "INFO"], |told| {
+            well.iter().all(|part| told.contains(part))
+        })
+        .await
     }
 
     /// Lets every node say that it is where its proxy is.
@@ -114,12 +99,11 @@ impl Cluster {
             proxies.push(proxy);
         }
         let ports: Vec<_> = proxies.iter().map(|proxy| proxy.address().port()).collect();
-        let told = self.until("all are known by their proxies", None, async |node| {
-            let told = node.ask(&["CLUSTER", "NODES"]).await?;
-            let told: String = redis::from_redis_value(told)?;
-            Ok(ports.iter().all(|port| told.contains(&format!(":{port}@"))))
-        });
-        told.await.unwrap();
+        until(&self.servers(), false, &["CLUSTER", "NODES"], |told| {
+            ports.iter().all(|port| told.contains(&format!(":{port}@")))
+        })
+        .await
+        .unwrap();
         proxies
     }
 
@@ -168,15 +152,32 @@ impl Server {
     }
 }
 
+/// Waits for what all nodes must come to say, each on its own clock.
+async fn until(
+    nodes: &[&Server],
+    has_clock: bool,
+    words: &[&str],
+    holds: impl Fn(&str) -> bool,
+) -> Result {
+    for _ in 0..3_000 {
+        let mut all = true;
+        for node in nodes {
+            let told = node.ask(words).await.and_then(|told| Ok(redis::from_redis_value(told)?));
+            all &= told.is_ok_and(|told: String| holds(&told));
+        }
+        if all {
+            return Ok(());
+        }
+        if has_clock {
+            Server::advance(nodes, Duration::from_millis(100))?;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Err(Failure::new(format!("no node came to say what was waited for: {words:?}")))
+}
+
 /// The slots of a master.
 fn range(at: usize) -> (u16, u16) {
     let bound = |at: usize| u16::try_from(usize::from(SLOTS) * at / MASTERS).expect("a slot");
     (bound(at), bound(at + 1) - 1)
-}
-
-async fn is_well(node: &Server) -> Result<bool> {
-    let told: String = redis::from_redis_value(node.ask(&["CLUSTER", "INFO"]).await?)?;
-    let slots: Value = node.ask(&["CLUSTER", "SLOTS"]).await?;
-    let Value::Array(ranges) = slots else { return Ok(false) };
-    Ok(told.contains("cluster_state:ok") && ranges.len() == MASTERS)
 }

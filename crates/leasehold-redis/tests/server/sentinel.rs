@@ -1,10 +1,12 @@
 //! Real sentinels for tests.
 
-use leasehold_conformance::{Process, Result};
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Process, Result};
 use leasehold_redis::redis;
 use tempfile::TempDir;
 
-use super::{Server, ask, free_port, until};
+use super::{Server, ask, free_port};
 
 /// Three sentinels that watch one master; two of them decide.
 pub struct Sentinels {
@@ -36,17 +38,18 @@ impl Sentinels {
             directories.push(directory);
         }
         let this = Self { ports, processes, _directories: directories };
-        until(async || {
+        for _ in 0..3_000 {
+            let mut all = true;
             for port in &this.ports {
-                let known = this.number_of(*port, "num-other-sentinels").await;
-                if known != Some(2) || this.number_of(*port, "num-slaves").await != Some(replicas) {
-                    return false;
-                }
+                all &= this.number_of(*port, "num-other-sentinels").await == Some(2)
+                    && this.number_of(*port, "num-slaves").await == Some(replicas);
             }
-            true
-        })
-        .await;
-        Ok(this)
+            if all {
+                return Ok(this);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Failure::new("the sentinels never came to know each other"))
     }
 
     /// What one says of the master.
