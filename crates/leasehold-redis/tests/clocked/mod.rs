@@ -1,4 +1,5 @@
 //! Sets of servers that share a clock which the test moves.
+#![allow(dead_code, reason = "each test file uses a part")]
 
 mod observe;
 
