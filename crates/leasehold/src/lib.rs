@@ -75,6 +75,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../../../GUIDE.md")]
     struct Guide;
+    #[doc = include_str!("../../../docs/migrating/redlock.md")]
+    struct Redlock;
     #[doc = include_str!("../../../docs/migrating/spindle.md")]
     struct Spindle;
 }
