@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::report::{Required, Tally};
-use crate::shell::{Outcome, cargo, run, section, target};
+use crate::shell::{Outcome, cargo, root, run, section, target};
 use crate::stores;
 
 /// What of the tests is run.
@@ -35,12 +35,23 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     }
     tests.args(&arguments.arguments).env("LEASEHOLD_REPORT", &reports);
     let tests = run(tests);
+    let apart = if arguments.packages.is_empty() { test_apart() } else { Ok(()) };
 
     section("stores");
     let tally = Tally::of(&reports, &provided)?;
     tally.print();
     tests?;
+    apart?;
     required.judge(&tally)
+}
+
+/// The tests that need other dependencies than all else has, in a workspace of their own.
+fn test_apart() -> Outcome {
+    section("tests with two providers of cryptography");
+    let manifest = root().join("apart/two-providers/Cargo.toml");
+    let mut tests = cargo(&["test", "--locked", "--manifest-path"]);
+    tests.arg(manifest).arg("--target-dir").arg(target().join("apart"));
+    run(tests)
 }
 
 fn make_empty(folder: &Path) -> Outcome {

@@ -1,50 +1,17 @@
 //! The ways to a server: TLS with a private authority, and a socket of this machine.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod authority;
 mod requests;
 mod server;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use authority::Authority;
 use leasehold_core::{ErrorKind, Mode, Store as _};
 use leasehold_redis::RedisStore;
-use rcgen::{CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use requests::{acquire, granted, key, release};
 use server::Server;
-use tempfile::TempDir;
-
-/// A private authority, and what it has signed.
-struct Authority {
-    directory: TempDir,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut params = CertificateParams::new([]).unwrap();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
-        Self { directory, issuer: Issuer::new(params, key) }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Leaves `NAME.pem` and `NAME.key`.
-    fn sign(&self, name: &str) {
-        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        std::fs::write(self.file(&format!("{name}.pem")), certificate.pem()).unwrap();
-        std::fs::write(self.file(&format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-}
 
 #[tokio::test]
 async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
@@ -53,19 +20,7 @@ async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
         authority.sign(name);
     }
     let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let port = server::free_port().unwrap();
-    let server = Server::start(&[
-        "--tls-port",
-        &port.to_string(),
-        "--tls-cert-file",
-        &text(&ours.file("server.pem")),
-        "--tls-key-file",
-        &text(&ours.file("server.key")),
-        "--tls-ca-cert-file",
-        &text(&ours.file("ca.pem")),
-    ])
-    .await
-    .unwrap();
+    let (_server, port) = ours.server().await;
     let url = |authority: Option<&Authority>, client: Option<(&Authority, &str)>| {
         let mut options = Vec::new();
         if let Some(authority) = authority {
