@@ -2,44 +2,43 @@
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
 use leasehold_core::{FencingToken, Key, LeaseId, Mode, Owner};
-use leasehold_redis::redis::{self, Value};
+use leasehold_redis::redis;
 
 use crate::server::{Server, connect};
 
 /// What stands in the server behind this prefix at `now`, milliseconds since 1970.
 pub(super) async fn observe(server: &Server, prefix: &str, now: u64) -> Result<Observation> {
     let mut link = connect(&server.url()).await?;
-    let text = |value: Value| redis::from_redis_value::<Vec<u8>>(value).map_err(Failure::from);
-    let mut ask = async |words: &[&[u8]]| -> Result<Value> {
-        let mut command = redis::Cmd::new();
-        command.arg(words);
-        Ok(link.send_packed_command(&command).await?)
+    let names: Vec<Vec<u8>> = redis::cmd("KEYS").arg("lh:lock:*").query_async(&mut link).await?;
+    let plain = |name: &[u8]| {
+        let rest = &name[b"lh:lock:{".len()..];
+        let at = rest.windows(2).position(|two| two == b"}:").expect("a tag ends");
+        rest[at + 2..].to_vec()
     };
-    let Value::Array(names) = ask(&[b"KEYS", b"*"]).await? else {
-        return Err(Failure::new("no names"));
-    };
+    let keys: Vec<_> = names.iter().map(|name| plain(name)).collect();
+    if keys.is_empty() {
+        return Ok(Observation::default());
+    }
+    let mut ask = redis::pipe();
+    for (name, plain) in names.iter().zip(&keys) {
+        ask.cmd("GET").arg(plain).cmd("PEXPIRETIME").arg(plain).cmd("HGETALL").arg(name);
+    }
+    let said = link.send_packed_commands(&ask, 0, 3 * keys.len()).await?;
     let (mut rows, mut counters) = (Vec::new(), Vec::new());
-    for name in names {
-        let name = text(name)?;
-        let Some(at) = name
-            .strip_prefix(b"lh:lock:{")
-            .map(|rest| rest.windows(2).position(|two| two == b"}:").expect("a tag ends"))
-        else {
-            continue;
-        };
-        let plain = &name[b"lh:lock:{".len() + at + 2..];
+    let mut said = said.into_iter();
+    let mut next = || said.next().ok_or_else(|| Failure::new("an answer is missing"));
+    for plain in &keys {
         let key = plain.strip_prefix(prefix.as_bytes()).expect("nothing else stands there");
         let key = Key::try_from(key)?;
-        let value: Option<Vec<u8>> = redis::from_redis_value(ask(&[b"GET", plain]).await?)?;
-        let ends: i64 = redis::from_redis_value(ask(&[b"PEXPIRETIME", plain]).await?)?;
+        let value: Option<Vec<u8>> = redis::from_redis_value(next()?)?;
+        let ends: i64 = redis::from_redis_value(next()?)?;
+        let fields: Vec<(Vec<u8>, Vec<u8>)> = redis::from_redis_value(next()?)?;
         // The server itself has it until a millisecond later.
         let value = value.filter(|_| u64::try_from(ends).map_or(true, |ends| ends > now));
-        let fields: Vec<Vec<u8>> = redis::from_redis_value(ask(&[b"HGETALL", &name]).await?)?;
-        let fields: Vec<_> = fields.chunks(2).map(|pair| (&pair[0], &pair[1])).collect();
-        let mark = fields.iter().find(|(name, _)| *name == b"mark").map(|(_, mark)| *mark);
+        let mark = fields.iter().find(|(name, _)| name == b"mark").map(|(_, mark)| mark);
         for (name, field) in &fields {
-            if *name == b"token" {
-                counters.push((key.clone(), String::from_utf8((*field).clone())?.parse()?));
+            if name == b"token" {
+                counters.push((key.clone(), String::from_utf8(field.clone())?.parse()?));
             }
             let Some(id) = name.strip_prefix(b"=") else { continue };
             rows.push(row(&key, id, field, value.as_ref(), mark, now)?);
