@@ -166,6 +166,9 @@ impl RedisStore {
         act: impl Fn(&'a [I]) -> F,
         failed: impl Fn(Error) -> O,
     ) -> Result<Vec<O>> {
+        if (1..=CHUNK).contains(&entries.len()) {
+            return act(entries).await;
+        }
         let outcomes = join_all(entries.chunks(CHUNK).map(act)).await;
         if outcomes.iter().all(Result::is_err) {
             return outcomes.into_iter().next().unwrap_or_else(|| Ok(Vec::new()));
