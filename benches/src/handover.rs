@@ -38,13 +38,29 @@ pub(crate) async fn run() -> Result<()> {
     Ok(())
 }
 
-/// `waiters` wait while one holds. Whoever releases lets another have its turn before it waits again.
 async fn row(
     store: &str,
     line: &str,
     waiters: usize,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
+    let mut handovers = measure(waiters, HANDOVERS, 0, locker).await?;
+    println!(
+        "| {store} | {waiters} | {line} | {} | {} |",
+        micros(percentile(&mut handovers, 50)),
+        micros(percentile(&mut handovers, 99))
+    );
+    Ok(())
+}
+
+/// `waiters` wait while one holds. Whoever releases lets another have its turn before it waits again. The first `warm`
+/// hand-overs do not count.
+pub(crate) async fn measure(
+    waiters: usize,
+    count: usize,
+    warm: usize,
+    locker: impl Fn(usize) -> Locker,
+) -> Result<Vec<Duration>> {
     let key = Arc::new(Key::new("hand-over")?);
     let (sender, mut latencies) = mpsc::unbounded_channel();
     let (turns, _) = watch::channel(Turn { number: 0, released: now() });
@@ -75,20 +91,17 @@ async fn row(
         });
     }
     drop(sender);
-    let mut handovers = Vec::with_capacity(HANDOVERS);
+    let mut handovers = Vec::with_capacity(count);
     // The first grant follows no release.
-    latencies.recv().await;
-    while handovers.len() < HANDOVERS {
+    for _ in 0..=warm {
+        latencies.recv().await;
+    }
+    while handovers.len() < count {
         let Some(latency) = latencies.recv().await else { break };
         handovers.push(latency);
     }
-    set.abort_all();
-    println!(
-        "| {store} | {waiters} | {line} | {} | {} |",
-        micros(percentile(&mut handovers, 50)),
-        micros(percentile(&mut handovers, 99))
-    );
-    Ok(())
+    set.shutdown().await;
+    Ok(handovers)
 }
 
 /// How often the lock was handed over, and when its last holder began to release it.

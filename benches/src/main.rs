@@ -1,18 +1,36 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`. Figures are comparable within one run only: quote them as ratios.
+//! Run it with `cargo xtask bench`, `cargo xtask bench redis` or `cargo xtask bench redlock`. Figures are comparable
+//! within one run only: quote them as ratios.
 
 mod handover;
 mod measure;
+mod redis;
+mod redlock;
+mod sides;
 mod subjects;
 mod uncontended;
 
-use leasehold::Result;
+#[path = "../../crates/leasehold-redis/tests/server/mod.rs"]
+mod server;
+
+use leasehold::{Error, Result};
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    println!("# Leasehold benchmarks\n");
-    measure::print_machine();
-    uncontended::run().await?;
-    handover::run().await
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            println!("# Leasehold benchmarks\n");
+            measure::print_machine(&[("SQLite", leasehold_sqlite::rusqlite::version())]);
+            uncontended::run().await?;
+            handover::run().await
+        }
+        ["redis", ref parts @ ..] => redis::run(parts).await,
+        ["redlock"] => redlock::run().await,
+        _ => Err(Error::invalid_input(
+            "known are: nothing, for the embedded stores; redis, with pairs, handover, waiting or renewal for a part; \
+             redlock",
+        )),
+    }
 }

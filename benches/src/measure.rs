@@ -22,14 +22,40 @@ pub(crate) fn micros(duration: Duration) -> String {
     if micros < 100.0 { format!("{micros:.2}") } else { format!("{micros:.0}") }
 }
 
-/// Names processor, cores, kernel and compiler, as far as the system tells.
-pub(crate) fn print_machine() {
+/// One duration as a multiple of another.
+pub(crate) fn ratio(one: Duration, other: Duration) -> f64 {
+    one.as_secs_f64() / other.as_secs_f64()
+}
+
+/// The middle one of several numbers.
+pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+/// A count as a number to calculate with.
+pub(crate) fn float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// The version of a dependency, as the lock file has it.
+pub(crate) fn version(package: &str) -> &'static str {
+    let lock = include_str!("../../Cargo.lock");
+    let of = format!("name = \"{package}\"\nversion = \"");
+    let version = lock.split_once(&of).and_then(|(_, rest)| rest.split_once('"'));
+    version.map_or("unknown", |(version, _)| version)
+}
+
+/// Names processor, cores, kernel and compiler, as far as the system tells, and what is measured against.
+pub(crate) fn print_machine(peers: &[(&str, &str)]) {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     println!("- processor: {} ({cores} cores)", cpu.trim_start_matches([' ', '\t', ':']));
     println!("- kernel: {}", kernel.trim());
-    println!("- SQLite: {} (bundled)", leasehold_sqlite::rusqlite::version());
+    for (name, version) in peers {
+        println!("- {name}: {version}");
+    }
     println!("- profile: {}\n", if cfg!(debug_assertions) { "debug" } else { "release" });
 }

@@ -54,8 +54,8 @@ enum Command {
     Mutants(mutants::Arguments),
     /// Runs the measurements of benches/, in release mode
     Bench {
-        /// Passed on to the program
-        #[arg(last = true)]
+        /// Nothing for the embedded stores, or `redis`, or `redlock`
+        #[arg(value_name = "WHAT")]
         arguments: Vec<String>,
     },
     /// Everything that CI runs, by the same script: .ci/run

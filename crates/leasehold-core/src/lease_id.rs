@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -135,7 +135,9 @@ fn uuid_text(uuid: &[u8; 16]) -> String {
         if matches!(i, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        write!(text, "{byte:02x}").expect("writing to a String does not fail");
+        for digit in [byte >> 4, byte & 0xf] {
+            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
+        }
     }
     text
 }

@@ -191,9 +191,11 @@ impl Connections {
         let patience = u64::try_from(self.0.manner.timeout.as_millis() / 2).unwrap_or(u64::MAX);
         let ran = self.exchange(async |connected| {
             let quarantine = connected.quarantine;
+            let bytes = keys.iter().map(|key| key.len()).chain(arguments.iter().map(Argument::len));
+            let bytes = bytes.sum::<usize>() + Script::CALL;
             let command = |name: &str, which: &str| {
-                let mut command = redis::cmd(name);
-                command.arg(which).arg(keys.len()).arg(keys);
+                let mut command = Cmd::with_capacity(keys.len() + arguments.len() + 3, bytes);
+                command.arg(name).arg(which).arg(keys.len()).arg(keys);
                 for argument in arguments {
                     match argument {
                         Argument::Bytes(bytes) => command.arg(&**bytes),
@@ -438,6 +440,16 @@ pub(crate) enum Argument<'a> {
     Number(u64),
     /// That of the connection which the script goes through.
     Quarantine,
+}
+
+impl Argument<'_> {
+    /// How many bytes it has at most.
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Number(_) | Self::Quarantine => 20,
+        }
+    }
 }
 
 impl<'a> From<&'a str> for Argument<'a> {

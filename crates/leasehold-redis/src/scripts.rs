@@ -14,6 +14,9 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// The bytes of a call but for keys and arguments: the command, the hash and the number of keys.
+    pub(crate) const CALL: usize = 64;
+
     /// The first line makes the server refuse the whole script where it could not write, as on a replica.
     fn new(flags: &str, own: &str, makes_leases: bool) -> Self {
         let text = format!("#!lua{flags}\n{}{own}", include_str!("scripts/common.lua"));

@@ -169,6 +169,9 @@ impl RedisStore {
         act: impl Fn(Vec<&'a I>) -> F,
         failed: impl Fn(Error) -> O,
     ) -> Result<Vec<O>> {
+        if let [entry] = entries {
+            return act(vec![entry]).await;
+        }
         let (mut together, mut apart) = (BTreeMap::new(), Vec::new());
         for (at, entry) in entries.iter().enumerate() {
             match names(entry).and_then(|names| self.0.servers.slot(&names)) {

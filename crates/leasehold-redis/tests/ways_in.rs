@@ -20,7 +20,7 @@ async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
         authority.sign(name);
     }
     let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let (_server, port) = ours.server().await;
+    let (server, port) = ours.server().await;
     let url = |authority: Option<&Authority>, client: Option<(&Authority, &str)>| {
         let mut options = Vec::new();
         if let Some(authority) = authority {

@@ -30,13 +30,15 @@ use crate::release_report::ReleaseReport;
 pub struct Guard {
     held: Arc<Held>,
     pub(crate) locks: Locker,
+    /// Nothing is left to be done when it is dropped, which follows at once.
+    is_over: bool,
 }
 
 impl Guard {
     pub(crate) fn new(held: Held, locks: Locker) -> Self {
         let held = Arc::new(held);
         locks.0.keeper.keep(&held);
-        Self { held, locks }
+        Self { held, locks, is_over: false }
     }
 
     /// The fencing token, where the store has them: larger than every earlier token of each of its keys (C7).
@@ -183,8 +185,10 @@ impl Guard {
     ///
     /// # Cancel safety
     /// A release that was begun is finished in the background.
-    pub async fn release(self) -> Result<ReleaseReport> {
-        self.end().await
+    pub async fn release(mut self) -> Result<ReleaseReport> {
+        let ended = self.end().await;
+        self.is_over = true;
+        ended
     }
 
     /// As [`release`](Guard::release), for a guard that others hold too.
@@ -210,9 +214,10 @@ impl Guard {
 
     /// Hands the lease over: it is no longer renewed here, and nothing releases it. Whoever
     /// [adopts](Locker::adopt) it within its term goes on holding it; else it ends with its term.
-    pub fn detach(self) -> Lease {
+    pub fn detach(mut self) -> Lease {
         let lease = self.held.lease.clone();
         self.keeper().finish(&self.held);
+        self.is_over = true;
         lease
     }
 
@@ -236,6 +241,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
         let keeper = self.keeper();
         if keeper.runs_in_another_process() {
             // What is shared stays as the fork found it, which may be locked.

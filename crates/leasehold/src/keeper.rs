@@ -266,8 +266,8 @@ async fn run(running: Running) {
         for work in keeper.take_work() {
             flights.push(work);
         }
-        let next = keeper.book.plan();
-        let idle = flights.is_empty() && next.is_none();
+        let next = keeper.book.plan(keeper.clock.now());
+        let idle = flights.is_empty() && keeper.book.is_idle();
         if idle && keeper.orphaned.load(Ordering::Acquire) && keeper.inbox.is_empty() {
             return;
         }

@@ -377,6 +377,12 @@ impl Inner {
         if self.health.initialized() {
             return Ok(());
         }
+        // Boxed: large, and needed once only.
+        Box::pin(self.checked(limit)).await
+    }
+
+    /// Checks the store by `limit`, unless that was done.
+    async fn checked(&self, limit: Duration) -> Result<()> {
         let started = self.keeper.clock.now();
         tokio::select! {
             biased;

@@ -171,10 +171,11 @@ impl<'a> Waiting<'a> {
             if last || self.is_over() {
                 return Err(self.failure(miss));
             }
-            if self.subscribe(&miss).await {
+            // Boxed, as is all that an uncontended acquire does not need: its future stays small.
+            if Box::pin(self.subscribe(&miss)).await {
                 continue;
             }
-            match self.pause(&miss, place.as_ref()).await {
+            match Box::pin(self.pause(&miss, place.as_ref())).await {
                 Pause::Over => {}
                 Pause::TimeOut => last = true,
                 Pause::Exhausted => {
@@ -223,7 +224,7 @@ impl<'a> Waiting<'a> {
             return self.ask(last, limit).await;
         };
         let named = self.name(&lease.id, last).await?;
-        match resume(self.inner, lease, &self.order, named, limit).await? {
+        match Box::pin(resume(self.inner, lease, &self.order, named, limit)).await? {
             Ok(guard) => Ok(Ok(guard)),
             Err(_) => {
                 self.order.resuming = None;
@@ -273,7 +274,7 @@ impl<'a> Waiting<'a> {
         }
         let guard = Guard::new(held, Locker(Arc::clone(self.inner)));
         if self.order.plan.term.is_never() {
-            make_endless(&guard, &*keeper.clock, limit).await?;
+            Box::pin(make_endless(&guard, &*keeper.clock, limit)).await?;
             if !guard.is_held() {
                 return Ok(Err(self.miss(WaitCause::ValiditySpent)));
             }
@@ -284,15 +285,17 @@ impl<'a> Waiting<'a> {
     /// Takes an id once nothing else names it.
     async fn name(&mut self, id: &LeaseId, last: bool) -> Result<Arc<Named>> {
         let ids = &self.inner.keeper.ids;
-        let named = if last || self.order.wait == Wait::No {
-            ids.try_name(id)
-        } else {
-            tokio::select! {
-                biased;
-                named = ids.name(id) => Some(named),
-                () = self.time_out.over() => None,
-            }
-        };
+        let mut named = ids.try_name(id);
+        if named.is_none() && !last && self.order.wait != Wait::No {
+            let freed = async {
+                tokio::select! {
+                    biased;
+                    named = ids.name(id) => Some(named),
+                    () = self.time_out.over() => None,
+                }
+            };
+            named = Box::pin(freed).await;
+        }
         named.ok_or_else(id_in_use)
     }
 

@@ -11,6 +11,9 @@ use crate::held::Held;
 #[derive(Debug, Default)]
 pub(super) struct Book(Mutex<Pages>);
 
+/// So many times in vain are often.
+const OFTEN: u32 = 32;
+
 #[derive(Debug, Default)]
 struct Pages {
     /// In the order of arrival.
@@ -18,6 +21,8 @@ struct Pages {
     queue: BTreeSet<(Duration, u64)>,
     /// When the Keeper wakes by itself.
     planned: Option<Duration>,
+    /// How often it was woken since the last promise that it kept, and nothing was left to be done.
+    in_vain: u32,
     longest_slack: Duration,
 }
 
@@ -62,11 +67,25 @@ impl Book {
             .collect()
     }
 
-    /// When the Keeper must wake, which it now promises to do.
-    pub(super) fn plan(&self) -> Option<Duration> {
+    /// When the Keeper will wake, which it now promises to do. Once it has been woken in vain often, because leases
+    /// were released before it looked, the promise stands also without a lease: else each short hold would wake it.
+    pub(super) fn plan(&self, now: Duration) -> Option<Duration> {
         let mut pages = self.pages();
-        pages.planned = pages.queue.first().map(|(wake, _)| *wake);
+        let due = pages.queue.first().map(|(wake, _)| *wake);
+        let promised = pages.planned.filter(|planned| *planned > now);
+        pages.in_vain = match (promised, due) {
+            (None, _) => 0,
+            (Some(_), None) => pages.in_vain.saturating_add(1),
+            (Some(_), Some(_)) => pages.in_vain,
+        };
+        let stands = promised.filter(|_| pages.in_vain >= OFTEN);
+        pages.planned = stands.into_iter().chain(due).min();
         pages.planned
+    }
+
+    /// True if no lease will need the Keeper.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pages().queue.is_empty()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Held>> {
@@ -93,5 +112,27 @@ impl Pages {
         if let Some(wake) = wake {
             self.queue.remove(&(wake, number));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_stands_without_a_lease_once_many_were_given_in_vain() {
+        const S: Duration = Duration::from_secs(1);
+        let book = Book::default();
+        let plan = |promised: Option<Duration>, now| {
+            book.pages().planned = promised;
+            book.plan(now)
+        };
+        for _ in 1..OFTEN {
+            assert_eq!(plan(Some(10 * S), S), None);
+        }
+        assert_eq!(plan(Some(10 * S), S), Some(10 * S));
+        assert_eq!(plan(Some(10 * S), 9 * S), Some(10 * S));
+        assert_eq!(plan(Some(10 * S), 10 * S), None, "it was kept");
+        assert_eq!(plan(Some(20 * S), 11 * S), None, "it is counted anew");
     }
 }

@@ -213,21 +213,24 @@ impl Keeper {
     ) -> impl Future<Output = Vec<ReleaseReport>> + Send + use<> {
         let keeper = Arc::clone(self);
         let count = leases.len();
-        let retry = leases.clone();
-        let left = move |answer: Result<Released>| -> Vec<Releasing> {
-            let mut outcomes = answer.map(|reply| reply.leases).unwrap_or_default().into_iter();
-            let mut failed = retry;
-            failed.retain(|_| outcomes.next().is_none_or(|outcome| is_failure(&outcome)));
-            failed
+        let retry: Arc<[Releasing]> = leases.as_slice().into();
+        let left = move |answer: &Result<Released>| -> Vec<Releasing> {
+            let outcomes = answer.as_ref().map(|reply| reply.leases.as_slice()).unwrap_or_default();
+            let mut outcomes = outcomes.iter();
+            retry.iter().filter(|_| outcomes.next().is_none_or(is_failure)).cloned().collect()
+        };
+        let orphan = {
+            let left = left.clone();
+            move |answer| left(&answer)
         };
         let sending = Arc::clone(self).release_now(leases.clone());
-        let mut call = Call::new(self, Abandoned::default(), sending, left.clone(), leases);
+        let mut call = Call::new(self, Abandoned::default(), sending, orphan, leases);
         async move {
             let until = keeper.clock.now().saturating_add(keeper.limit);
             let answer = tokio::select! {
                 biased;
                 answer = &mut call => {
-                    let failed = left(answer.clone());
+                    let failed = left(&answer);
                     if !failed.is_empty() {
                         keeper.release(failed);
                     }
@@ -238,13 +241,16 @@ impl Keeper {
                 }
             };
             let (released, error) = match answer {
-                Ok(released) => (released, keeper.unanswered("release", keeper.limit)),
-                Err(error) => (Released::new(Vec::new()), error),
+                Ok(released) => (released, None),
+                Err(error) => (Released::new(Vec::new()), Some(error)),
             };
             let Released { leases, nodes, .. } = released;
             let report = |(at, outcome)| ReleaseReport::new(outcome, of_lease(&nodes, at));
             let mut reports: Vec<_> = leases.into_iter().enumerate().map(report).collect();
-            reports.resize(count, ReleaseReport::failed(error));
+            if reports.len() != count {
+                let error = error.unwrap_or_else(|| keeper.unanswered("release", keeper.limit));
+                reports.resize(count, ReleaseReport::failed(error));
+            }
             reports
         }
     }

@@ -80,11 +80,15 @@ impl Keeper {
     ) -> Vec<Answer> {
         let request = Renew::new(leases.iter().map(|held| held.renewal(sent)).collect());
         let (mut answers, error) = match self.send_renew(&request, until).await {
-            Ok(answers) => (answers, self.unanswered("renew", until.saturating_sub(sent))),
-            Err(error) => (Vec::new(), error),
+            Ok(answers) => (answers, None),
+            Err(error) => (Vec::new(), Some(error)),
         };
-        let nodes = error.nodes().to_vec();
-        answers.resize(leases.len(), (LeaseRenewed::Failed(error), nodes));
+        if answers.len() != leases.len() {
+            let unanswered = || self.unanswered("renew", until.saturating_sub(sent));
+            let error = error.unwrap_or_else(unanswered);
+            let nodes = error.nodes().to_vec();
+            answers.resize(leases.len(), (LeaseRenewed::Failed(error), nodes));
+        }
         answers
     }
 

@@ -1,0 +1,56 @@
+//! Redis: the front end against raw calls of the driver and against other crates.
+
+pub(crate) mod peers;
+pub(crate) mod raw;
+
+mod handover;
+mod pairs;
+mod renewal;
+mod waiting;
+
+use leasehold::{Error, Result};
+
+use crate::measure;
+use crate::server::Server;
+
+/// Measures these parts, or all.
+pub(crate) async fn run(parts: &[&str]) -> Result<()> {
+    println!("# Redis\n");
+    let server = start().await?;
+    measure::print_machine(&[
+        ("Redis", &version(&server).await?),
+        ("redis (the driver)", measure::version("redis")),
+        ("rslock", measure::version("rslock")),
+        ("distributed-lock-redis", measure::version("distributed-lock-redis")),
+        ("fred (its driver)", measure::version("fred")),
+    ]);
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if wanted("pairs") {
+        pairs::run(&server).await?;
+    }
+    if wanted("handover") {
+        handover::run().await?;
+    }
+    if wanted("waiting") {
+        waiting::run().await?;
+    }
+    if wanted("renewal") {
+        renewal::run().await?;
+    }
+    Ok(())
+}
+
+/// A server that writes nothing to disk, on a free port and in a directory of its own.
+pub(crate) async fn start() -> Result<Server> {
+    Server::start(&["--maxclients", "5000"]).await.map_err(failed)
+}
+
+pub(crate) async fn version(server: &Server) -> Result<String> {
+    let info = raw::info(&mut raw::connect(server).await?, "server").await?;
+    Ok(raw::field(&info, "redis_version").unwrap_or("unknown").to_owned())
+}
+
+/// What a tool of the tests says.
+pub(crate) fn failed(failure: leasehold_conformance::Failure) -> Error {
+    Error::unexpected(format!("a server of the benchmark failed ({failure})"))
+}

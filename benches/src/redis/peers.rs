@@ -1,0 +1,64 @@
+//! Other crates that lock in Redis.
+
+use std::sync::Arc;
+
+use distributed_lock_core::error::LockError;
+use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockProvider as _};
+use distributed_lock_redis::RedisLockProvider;
+use leasehold::{Error, Result};
+use rslock::LockManager;
+
+use crate::server::Server;
+use crate::sides::Side;
+use crate::subjects::TTL;
+
+/// What they lack, for the reader of the figures.
+pub(crate) const LACKS: &str = "\
+`rslock` has no fencing tokens, no shared mode, no record of who holds and no wake-ups (it polls every 0 to 200 ms); a \
+guard that is dropped releases nothing, and a lease is extended only around a closure. `distributed-lock-redis` has no \
+fencing tokens, no record of who holds and no wake-ups (with one server its `acquire` fails at once if the lock is \
+held); it extends each lease in a task of its own, first right after the grant, so that a pair is three commands, and a \
+handle that is dropped releases nothing. Of `distributed-lock` itself no part can be had alone: it names all its \
+stores whatever features are chosen, so its Redis crate is used directly.\n";
+
+/// One pair after another by `rslock`.
+pub(crate) fn rslock(servers: &[&Server]) -> Side {
+    let locks = LockManager::new(servers.iter().map(|server| server.url()).collect());
+    Side::new("`rslock`", move |task, pairs| {
+        let locks = locks.clone();
+        async move {
+            let key = format!("rslock-{task}");
+            for _ in 0..pairs {
+                let lock = locks.lock(key.as_str(), TTL).await;
+                lock.map_err(|e| Error::unexpected("rslock failed").with_source(e))?
+                    .release()
+                    .await;
+            }
+            Ok(())
+        }
+    })
+}
+
+/// One pair after another by `distributed-lock-redis`.
+pub(crate) async fn distributed_lock(servers: &[&Server]) -> Result<Side> {
+    let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
+    let provider = RedisLockProvider::builder().urls(&urls).expiry(TTL).build().await;
+    let provider = Arc::new(provider.map_err(failed)?);
+    Ok(Side::new("`distributed-lock-redis`", move |task, pairs| {
+        let provider = Arc::clone(&provider);
+        async move {
+            for _ in 0..pairs {
+                // A lock has one id for all its grants, which a late answer could confuse.
+                let lock = provider.create_lock(&format!("dl-{task}"));
+                let handle = lock.try_acquire().await.map_err(failed)?;
+                let handle = handle.ok_or_else(|| Error::unexpected("the lock is held"))?;
+                handle.release().await.map_err(failed)?;
+            }
+            Ok(())
+        }
+    }))
+}
+
+fn failed(error: LockError) -> Error {
+    Error::unexpected("distributed-lock-redis failed").with_source(error)
+}

@@ -1,0 +1,147 @@
+//! What a careful user would write by hand: scripts on one multiplexed connection of the driver.
+
+use std::time::Duration;
+
+use leasehold::{Error, LeaseId, Result};
+use leasehold_redis::redis::aio::MultiplexedConnection;
+use leasehold_redis::redis::{self, AsyncConnectionConfig, Cmd, Value};
+
+use crate::server::Server;
+use crate::subjects::TTL;
+
+/// A connection without a time limit.
+pub(crate) async fn connect(server: &Server) -> Result<MultiplexedConnection> {
+    connected(server, None).await
+}
+
+/// A connection whose every answer is waited for so long.
+pub(crate) async fn connected(
+    server: &Server,
+    limit: Option<Duration>,
+) -> Result<MultiplexedConnection> {
+    let client = redis::Client::open(format!("{}?protocol=resp3", server.url())).map_err(failed)?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(limit);
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
+}
+
+pub(crate) async fn send(link: &mut MultiplexedConnection, command: &Cmd) -> Result<Value> {
+    link.send_packed_command(command).await.and_then(Value::extract_error).map_err(failed)
+}
+
+/// A section of what the server says of itself.
+pub(crate) async fn info(link: &mut MultiplexedConnection, section: &str) -> Result<String> {
+    let said = send(link, redis::cmd("INFO").arg(section)).await?;
+    redis::from_redis_value(said).map_err(|e| failed(e.into()))
+}
+
+/// The value of a field in such a section.
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// How often clients have called these commands, scripts counted as one.
+pub(crate) async fn calls(link: &mut MultiplexedConnection, commands: &[&str]) -> Result<u64> {
+    let info = info(link, "commandstats").await?;
+    let calls = commands.iter().filter_map(|command| {
+        let stats = field(&info, &format!("cmdstat_{command}"))?.strip_prefix("calls=")?;
+        stats.split(',').next()?.parse::<u64>().ok()
+    });
+    Ok(calls.sum())
+}
+
+/// The scripts of an acquire and a release, as the server knows them.
+#[derive(Clone)]
+pub(crate) struct Scripts {
+    acquire: String,
+    release: String,
+    forms: Forms,
+}
+
+/// Which scripts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forms {
+    /// Those of the store.
+    Same,
+    /// `SET NX PX`, which is a command, and compare and delete.
+    Least,
+}
+
+const COMMON: &str = include_str!("../../../crates/leasehold-redis/src/scripts/common.lua");
+const ACQUIRE: &str = include_str!("../../../crates/leasehold-redis/src/scripts/acquire.lua");
+const RELEASE: &str = include_str!("../../../crates/leasehold-redis/src/scripts/release.lua");
+const DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+impl Scripts {
+    pub(crate) async fn load(link: &mut MultiplexedConnection, forms: Forms) -> Result<Self> {
+        let mut load = async |text: &str| {
+            let hash = send(link, redis::cmd("SCRIPT").arg("LOAD").arg(text)).await?;
+            redis::from_redis_value::<String>(hash).map_err(|e| failed(e.into()))
+        };
+        Ok(match forms {
+            Forms::Same => Self {
+                acquire: load(&format!("#!lua\n{COMMON}{ACQUIRE}")).await?,
+                release: load(&format!("#!lua flags=allow-oom\n{COMMON}{RELEASE}")).await?,
+                forms,
+            },
+            Forms::Least => Self { acquire: String::new(), release: load(DELETE).await?, forms },
+        })
+    }
+
+    pub(crate) fn acquire(&self, key: &str, id: &str) -> Cmd {
+        let mut command = Cmd::new();
+        match self.forms {
+            Forms::Same => command
+                .arg("EVALSHA")
+                .arg(&self.acquire)
+                .arg(2)
+                .arg(key)
+                .arg(format!("lh:lock:{{{key}}}:{key}"))
+                .arg(id)
+                .arg(TTL.as_micros())
+                .arg(NOTE)
+                .arg(FORGET_AFTER)
+                .arg(0)
+                .arg("x")
+                .arg(0),
+            Forms::Least => {
+                command.arg("SET").arg(key).arg(id).arg("NX").arg("PX").arg(TTL.as_millis())
+            }
+        };
+        command
+    }
+
+    pub(crate) fn release(&self, key: &str, id: &str) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.release);
+        match self.forms {
+            Forms::Same => command
+                .arg(2)
+                .arg(key)
+                .arg(format!("lh:lock:{{{key}}}:{key}"))
+                .arg(FORGET_AFTER)
+                .arg(id)
+                .arg(0)
+                .arg(1),
+            Forms::Least => command.arg(1).arg(key).arg(id),
+        };
+        command
+    }
+
+    /// Acquires and releases.
+    pub(crate) async fn pair(&self, link: &mut MultiplexedConnection, key: &str) -> Result<()> {
+        let id = LeaseId::mint()?.to_string();
+        send(link, &self.acquire(key, &id)).await?;
+        send(link, &self.release(key, &id)).await?;
+        Ok(())
+    }
+}
+
+/// As long as what the front end writes.
+const NOTE: &str = r#"{"host":"some-host","pid":12345,"program":"leasehold-benches"}"#;
+/// 30 days in milliseconds.
+const FORGET_AFTER: &str = "2592000000";
+
+pub(crate) fn failed(error: redis::RedisError) -> Error {
+    Error::unexpected("a raw call failed").with_source(error)
+}

@@ -1,0 +1,86 @@
+//! Measures several ways to do the same work in turns, so that what the machine does besides meets them alike.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::Result;
+use leasehold_core::BoxFuture;
+use tokio::task::JoinSet;
+
+use crate::measure::{float, median, micros, now, percentile, ratio};
+
+/// One way to do the work.
+pub(crate) struct Side {
+    name: String,
+    work: Work,
+}
+
+/// Runs so many pairs of acquire and release as the task of this number, one after the other.
+type Work = Arc<dyn Fn(usize, usize) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
+impl Side {
+    pub(crate) fn new<F: Future<Output = Result<()>> + Send + 'static>(
+        name: impl Into<String>,
+        work: impl Fn(usize, usize) -> F + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), work: Arc::new(move |task, pairs| Box::pin(work(task, pairs))) }
+    }
+
+    /// How long so many tasks take for so many pairs each.
+    async fn time(&self, tasks: usize, pairs: usize) -> Result<Duration> {
+        let mut set = JoinSet::new();
+        let start = now();
+        for task in 0..tasks {
+            set.spawn((self.work)(task, pairs));
+        }
+        while let Some(done) = set.join_next().await {
+            done.expect("a task of the benchmark does not panic")?;
+        }
+        Ok(now() - start)
+    }
+}
+
+/// How much of it is done.
+#[derive(Clone, Copy)]
+pub(crate) struct Amount {
+    pub(crate) tasks: usize,
+    /// Of each task in one round.
+    pub(crate) pairs: usize,
+    pub(crate) rounds: usize,
+}
+
+/// The head of a table of [`rows`].
+pub(crate) fn head() {
+    println!(
+        "| tasks | | µs per pair | pairs/s | time as a multiple of the first | throughput as a share of the first |"
+    );
+    println!("|---|---|---|---|---|---|");
+}
+
+/// Measures the sides in turns and prints a row for each. Multiples are taken round by round, and their median given.
+pub(crate) async fn rows(sides: &[Side], amount: Amount) -> Result<()> {
+    let Amount { tasks, pairs, rounds } = amount;
+    for side in sides {
+        side.time(tasks, pairs.min(16)).await?;
+    }
+    let mut times = vec![Vec::with_capacity(rounds); sides.len()];
+    for round in 0..rounds {
+        for turn in 0..sides.len() {
+            let at = (round + turn) % sides.len();
+            times[at].push(sides[at].time(tasks, pairs).await?);
+        }
+    }
+    for (side, of_side) in sides.iter().zip(&times) {
+        let multiples = of_side.iter().zip(&times[0]).map(|(one, first)| ratio(*one, *first));
+        let multiple = median(multiples.collect());
+        let wall = percentile(&mut of_side.clone(), 50);
+        println!(
+            "| {tasks} | {} | {} | {:.0} | {multiple:.2} | {:.2} |",
+            side.name,
+            micros(wall / u32::try_from(pairs).unwrap_or(u32::MAX)),
+            float(pairs * tasks) / wall.as_secs_f64(),
+            1.0 / multiple
+        );
+    }
+    Ok(())
+}
