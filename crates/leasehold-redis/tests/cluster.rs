@@ -109,12 +109,15 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
     let from = Cluster::first_owner(slot.try_into().unwrap());
     let to = (from + 1) % 3;
     cluster
-        .move_slot(slot, from, to, &["job", "lh:lock:{job}:job"], async |moving| {
-            // Half of it is here, half there: nobody can say, and nobody guesses.
-            if moving {
-                let error = store.acquire(&acquire("job", "b", Mode::Exclusive)).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-                assert_eq!(error.effect(), Effect::None, "{error}");
+        .move_slot(slot, from, to, &["job", "lh:lock:{job}:job"], async |moved| {
+            let acquired = store.acquire(&acquire("job", "b", Mode::Exclusive)).await;
+            if moved == 1 {
+                // Half of it is here, half there: nobody can say, and nobody guesses.
+                let error = acquired.unwrap_err();
+                let said = (error.kind(), error.effect());
+                assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+            } else {
+                refused(acquired);
             }
         })
         .await;

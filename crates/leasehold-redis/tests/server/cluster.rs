@@ -107,14 +107,14 @@ impl Cluster {
         proxies
     }
 
-    /// Moves a slot with these keys, and shows the state between: before any, between each two, and after.
+    /// Moves a slot with these keys, and shows each state between, after so many of them.
     pub async fn move_slot(
         &self,
         slot: i64,
         from: usize,
         to: usize,
         keys: &[&str],
-        between: impl AsyncFn(bool),
+        between: impl AsyncFn(usize),
     ) {
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         let slot = slot.to_string();
@@ -122,10 +122,11 @@ impl Cluster {
         to.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]).await.unwrap();
         from.ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]).await.unwrap();
         for (at, key) in keys.iter().enumerate() {
-            between(at > 0).await;
+            between(at).await;
             let port = to.port().to_string();
             from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await.unwrap();
         }
+        between(keys.len()).await;
         for node in [to, from] {
             node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]).await.unwrap();
         }
