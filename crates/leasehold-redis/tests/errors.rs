@@ -248,6 +248,42 @@ async fn a_server_that_is_busy_with_a_script_of_somebody() {
 }
 
 #[tokio::test]
+async fn a_script_of_ours_that_somebody_kills_has_changed_nothing() {
+    let server = Server::start(&["--busy-reply-threshold", "5"]).await.unwrap();
+    let store = server.store().await;
+    // A lock of so many readers that a look at it takes a while.
+    let fill = "redis.call('SET', KEYS[1], 'lh:0') redis.call('HSET', KEYS[2], 'mark', 'lh:0') \
+                for i = 1, 30000 do redis.call('HSET', KEYS[2], '=' .. i, 'sh 0 1 1 0 {}') end";
+    server.ask(&["EVAL", fill, "2", "k", "lh:lock:{k}:k"]).await.unwrap();
+    let before = server.number(&["HLEN", "lh:lock:{k}:k"]).await;
+    let mut link = server::connect(&server.url()).await.unwrap();
+    let mut kill = async || {
+        let mut command = redis::cmd("SCRIPT");
+        drop(link.send_packed_command(command.arg("KILL")).await);
+    };
+    until(async || {
+        let request = acquire("k", "a", Mode::SHARED);
+        let mut acquired = std::pin::pin!(store.acquire(&request));
+        let acquired = loop {
+            tokio::select! {
+                acquired = &mut acquired => break acquired,
+                () = kill() => {}
+            }
+        };
+        let Err(error) = acquired else {
+            // It was quicker.
+            store.release(&release("k", "a")).await.unwrap();
+            return false;
+        };
+        failed::<()>(Err(error), ErrorKind::Unavailable, Effect::None, "killed the script");
+        true
+    })
+    .await;
+    assert_eq!(server.number(&["HLEN", "lh:lock:{k}:k"]).await, before);
+    granted(store.acquire(&acquire("k", "a", Mode::SHARED)).await);
+}
+
+#[tokio::test]
 async fn eviction_is_refused_unless_it_is_allowed() {
     let settings = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     let server = Server::start(&settings).await.unwrap();
