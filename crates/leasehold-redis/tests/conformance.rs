@@ -1,4 +1,5 @@
-//! The conformance suite on a real Redis server, on a cluster and behind sentinels, each case with some for itself.
+//! The conformance suite on a real Redis server, on a cluster and behind sentinels, each case with some for itself; or on
+//! the one server that `LEASEHOLD_TEST_REDIS_URL` names, in real time.
 
 mod clocked;
 mod server;
@@ -10,10 +11,13 @@ use clocked::{Clocked, Layout, Pool};
 use leasehold_conformance::{
     Backing, Forgets, Observation, Restarted, Result, Subject, Suite, Tells, Time, WallStep,
 };
-use leasehold_core::table;
-use leasehold_redis::RedisStore;
+use leasehold_core::{LeaseId, table};
+use leasehold_redis::{RedisConfig, RedisStore};
 
 fn main() -> ExitCode {
+    if let Ok(url) = std::env::var("LEASEHOLD_TEST_REDIS_URL") {
+        return leasehold_conformance::main(Given { url });
+    }
     // So a killed process loses nothing that it has answered; with `everysec` it would what it did not write because its
     // disk was busy. A power cut is not tried here.
     let redis = |name, layout| {
@@ -92,5 +96,68 @@ impl Backing for State {
     async fn restart(&self) -> Result<Restarted> {
         self.0.restart().await?;
         Ok(Restarted::Persisted)
+    }
+}
+
+/// A server of whoever runs the test, which others may use.
+struct Given {
+    url: String,
+}
+
+/// What stands there behind a prefix of its own, and is forgotten soon.
+struct Part {
+    url: String,
+    prefix: String,
+    forget_after: Duration,
+}
+
+impl Given {
+    fn part(&self, forget_after: Duration) -> Result<Part> {
+        let prefix = format!("leasehold-test:{}:", LeaseId::mint()?);
+        Ok(Part { url: self.url.clone(), prefix, forget_after })
+    }
+}
+
+impl Subject for Given {
+    type Backing = Part;
+
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    async fn open(&self) -> Result<Part> {
+        // Longer than a case takes.
+        self.part(Duration::from_secs(600))
+    }
+
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<Part>> {
+        Ok(Forgets::After(self.part(forget_after)?))
+    }
+
+    fn tells(&self) -> Tells {
+        clocked::tells()
+    }
+}
+
+impl Backing for Part {
+    type Store = RedisStore;
+
+    async fn client(&self) -> Result<RedisStore> {
+        let config = RedisConfig::from_url(&self.url)?.prefix(&self.prefix);
+        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+    }
+
+    fn time(&self) -> Time {
+        // Long against an operation, short against a test.
+        Time::Real { tick: Duration::from_millis(200) }
+    }
+
+    /// A term is rounded up to whole milliseconds, and is not over before.
+    async fn advance(&self, by: Duration) {
+        tokio::time::sleep(by + Duration::from_millis(2)).await;
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        clocked::observe(&self.url, &self.prefix).await
     }
 }

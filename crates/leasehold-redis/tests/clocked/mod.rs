@@ -3,12 +3,14 @@
 
 mod observe;
 
+pub(crate) use observe::observe;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_conformance::{Observation, Result, ServerClock, Tells, WallStep};
-use leasehold_core::{Clock as _, ManualClock};
+use leasehold_core::ManualClock;
 use leasehold_redis::{RedisConfig, RedisStore};
 use tempfile::TempDir;
 
@@ -146,10 +148,9 @@ impl Clocked {
 
     /// What stands in each.
     pub(crate) async fn observe(&self) -> Result<Vec<Observation>> {
-        let now = self.clock().wall_micros() / 1_000;
         let mut seen = Vec::new();
         for server in &self.set().servers {
-            seen.push(observe::observe(server, &self.prefix, now).await?);
+            seen.push(observe(&server.url(), &self.prefix).await?);
         }
         Ok(seen)
     }

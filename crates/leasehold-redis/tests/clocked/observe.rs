@@ -4,12 +4,15 @@ use leasehold_conformance::{Failure, Observation, Result, Row};
 use leasehold_core::{FencingToken, Key, LeaseId, Mode, Owner};
 use leasehold_redis::redis;
 
-use crate::server::{Server, connect};
+use crate::server::connect;
 
-/// What stands in the server behind this prefix at `now`, milliseconds since 1970.
-pub(super) async fn observe(server: &Server, prefix: &str, now: u64) -> Result<Observation> {
-    let mut link = connect(&server.url()).await?;
-    let names: Vec<Vec<u8>> = redis::cmd("KEYS").arg("lh:lock:*").query_async(&mut link).await?;
+/// What stands in the server behind this prefix, by its own clock.
+pub(crate) async fn observe(url: &str, prefix: &str) -> Result<Observation> {
+    let mut link = connect(url).await?;
+    let time: [u64; 2] = redis::cmd("TIME").query_async(&mut link).await?;
+    let now = time[0] * 1_000 + time[1] / 1_000;
+    let pattern = format!("lh:lock:*:{prefix}*");
+    let names: Vec<Vec<u8>> = redis::cmd("KEYS").arg(pattern).query_async(&mut link).await?;
     let plain = |name: &[u8]| {
         let rest = &name[b"lh:lock:{".len()..];
         let at = rest.windows(2).position(|two| two == b"}:").expect("a tag ends");
