@@ -71,25 +71,8 @@ impl Cluster {
         if told == 0 { self.0.refresh(told).await } else { Ok(()) }
     }
 
-    /// Runs a script where its slot is, and goes where it is sent.
+    /// Runs a script where its slot is, and goes where it is sent. Each exchange has the whole time limit.
     pub(crate) async fn run(
-        &self,
-        script: &Script,
-        slot: u16,
-        keys: &[&str],
-        arguments: &[Argument<'_>],
-    ) -> Result<Value> {
-        let limit = self.0.manner.timeout;
-        match tokio::time::timeout(limit, self.route(script, slot, keys, arguments)).await {
-            Ok(ran) => ran,
-            Err(_) => Err(Error::unavailable(
-                Effect::Unknown,
-                format!("{} did not answer within {limit:?}", self.name()),
-            )),
-        }
-    }
-
-    async fn route(
         &self,
         script: &Script,
         slot: u16,
@@ -209,16 +192,27 @@ impl Cluster {
         let told = self.0.state().told;
         let heard =
             join_all(at_node.values().map(|(node, channels)| node.ear.listen(channels))).await;
-        match heard.into_iter().find_map(Result::err) {
-            None => Ok(()),
-            // What is elsewhere by now is heard of there.
-            Some(error) => self.0.refresh(told).await.map_err(|_| error),
+        let Some(error) = heard.into_iter().find_map(Result::err) else { return Ok(()) };
+        self.0.refresh(told).await.map_err(|_| error)?;
+        // What is elsewhere by now is heard of there.
+        for (node, channels) in at_node.into_values() {
+            let gone = node.ear.listeners().unheard(channels.clone());
+            let here: Vec<_> =
+                channels.into_iter().filter(|channel| !gone.contains(channel)).collect();
+            if !here.is_empty() {
+                node.ear.listen(&here).await?;
+            }
         }
+        Ok(())
     }
 
-    /// Where listeners may be.
-    pub(crate) fn ears(&self) -> Vec<Connections> {
-        self.0.state().nodes.values().map(|node| node.ear.clone()).collect()
+    /// The listener of this number hears of these channels no more.
+    pub(crate) fn leave(&self, number: u64, channels: &[String]) {
+        // Nobody moves meanwhile from a node that was looked at to one that was.
+        let state = self.0.state();
+        for node in state.nodes.values() {
+            node.ear.leave(number, channels);
+        }
     }
 }
 
@@ -357,7 +351,10 @@ impl Inner {
                 let owner = self.state().topology.owner(slot(&channel)).map(Arc::clone);
                 let Some(owner) = owner.filter(|owner| *owner != address) else { continue };
                 let Ok(new) = self.node(&owner) else { continue };
-                new.ear.listeners().add(&channel, node.ear.listeners().take(&channel));
+                {
+                    let _whole = self.state();
+                    new.ear.listeners().add(&channel, node.ear.listeners().take(&channel));
+                }
                 moved.entry(owner).or_default().push(channel);
             }
         }

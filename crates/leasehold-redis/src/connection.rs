@@ -295,9 +295,16 @@ impl Connections {
         .await
     }
 
-    /// Tells the server to stop telling us of those of these channels that nobody listens to any more, in the
-    /// background.
-    pub(crate) fn stop_listening(&self, channels: Vec<String>) {
+    /// The listener of this number hears of these channels no more. Of those that nobody listens to any more the server
+    /// is told in the background.
+    pub(crate) fn leave(&self, number: u64, channels: &[String]) {
+        let unheard = self.0.listeners.leave(number, channels);
+        if !unheard.is_empty() {
+            self.stop_listening(unheard);
+        }
+    }
+
+    fn stop_listening(&self, channels: Vec<String>) {
         // Without a runtime the connection has ended too.
         let Ok(runtime) = Handle::try_current() else { return };
         let this = self.clone();

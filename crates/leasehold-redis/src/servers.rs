@@ -120,15 +120,9 @@ impl Servers {
 
     /// The listener of this number hears of these channels no more.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
-        let leave = |server: &Connections| {
-            let unheard = server.listeners().leave(number, channels);
-            if !unheard.is_empty() {
-                server.stop_listening(unheard);
-            }
-        };
         match self {
-            Self::One(server) => leave(server),
-            Self::Cluster(cluster) => cluster.ears().iter().for_each(leave),
+            Self::One(server) => server.leave(number, channels),
+            Self::Cluster(cluster) => cluster.leave(number, channels),
         }
     }
 }

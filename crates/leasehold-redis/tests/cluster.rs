@@ -6,7 +6,7 @@ mod server;
 
 use std::time::Duration;
 
-use leasehold_conformance::Proxy;
+use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     Acquire, Claims, Effect, Ending, ErrorKind, Evict, Filter, LeaseReleased, LeaseRenewed, Level,
     List, Mode, Release, Renew, Renewal, Store, Ttl,
@@ -174,6 +174,40 @@ async fn each_operation_is_one_exchange_with_one_node() {
     for name in names(12) {
         assert_eq!(round(&name).await, [1, 1, 1, 1, 1, 3, 3], "{name}");
     }
+}
+
+#[tokio::test]
+async fn a_node_that_says_nothing_costs_its_own_keys_one_limit_and_no_others() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let proxies = cluster.behind_proxies().await;
+    let url = format!("redis+cluster://{}/", proxies[0].address());
+    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(3));
+    let store = config.open().await.unwrap();
+    let all = names(60);
+    for name in &all {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    let mut at_nodes = [const { Vec::new() }; MASTERS];
+    for name in &all {
+        let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", name]).await;
+        at_nodes[Cluster::first_owner(slot.try_into().unwrap())].push(name);
+    }
+    // What is sent on the connections that there are is lost, and they stay open.
+    proxies[0].set(Fault::HalfOpen);
+    let request = acquire(at_nodes[0][0], "b", Mode::Exclusive);
+    let lost = store.acquire(&request);
+    let others = async {
+        for name in at_nodes[1].iter().chain(&at_nodes[2]) {
+            refused(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
+        }
+    };
+    let (lost, ()) = tokio::join!(lost, others);
+    let error = lost.unwrap_err();
+    let said = (error.kind(), error.effect());
+    assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
+    proxies[0].set(Fault::None);
+    // The connection was given up, and the next is another.
+    refused(store.acquire(&request).await);
 }
 
 #[tokio::test]
