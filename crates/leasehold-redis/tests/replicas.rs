@@ -151,3 +151,26 @@ async fn what_too_few_replicas_have_does_not_count() {
     let renewed = store.renew(&renew("j", "a", Mode::Exclusive, ttl)).await.unwrap();
     assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
 }
+
+#[tokio::test]
+async fn the_least_privileges_of_the_page_are_enough_behind_sentinels() {
+    let (master, replica) = pair().await;
+    let sentinels = Sentinels::watch(&master, 1, 600_000).await.unwrap();
+    for server in [&master, &replica] {
+        server.add_locker("+role +wait").await;
+    }
+    for port in &sentinels.ports {
+        let rule = "ACL SETUSER asker on >SECRET +hello +sentinel|get-master-addr-by-name";
+        let words: Vec<_> = rule.split(' ').collect();
+        server::ask(&format!("redis://127.0.0.1:{port}/"), &words).await.unwrap();
+    }
+    let url = sentinels.url().replace("://", "://locker:PASSWORD@");
+    let url = format!("{url}?replicas=1&sentinel_user=asker&sentinel_pass=SECRET");
+    let store = open(&url).await;
+    store.check().await.unwrap();
+    granted(store.acquire(&acquire("app:k", "a", Mode::Exclusive)).await);
+    assert!(matches!(
+        only(store.release(&release("app:k", "a")).await.unwrap().leases),
+        LeaseReleased::Released
+    ));
+}
