@@ -39,8 +39,9 @@ struct State {
     topology: Topology,
     /// By address.
     nodes: HashMap<Arc<str>, Node>,
-    /// How often the topology was told.
-    told: u64,
+    /// How often the nodes were asked who serves what, and what came of the last time.
+    rounds: u64,
+    last: Option<Error>,
 }
 
 /// One node. What is told without being asked goes another way than answers, so that no answer is taken for another
@@ -67,8 +68,8 @@ impl Cluster {
 
     /// Asks who serves what, if that is not known yet.
     pub(crate) async fn connect(&self) -> Result<()> {
-        let told = self.0.state().told;
-        if told == 0 { self.0.refresh(told).await } else { Ok(()) }
+        let rounds = self.0.state().rounds;
+        if self.0.state().topology.is_known() { Ok(()) } else { self.0.refresh(rounds).await }
     }
 
     /// Runs a script where its slot is, and goes where it is sent. Each exchange has the whole time limit.
@@ -79,35 +80,18 @@ impl Cluster {
         keys: &[&str],
         arguments: &[Argument<'_>],
     ) -> Result<Value> {
-        let mut node = self.owner(slot).await?;
+        let mut node = self.reachable(slot).await?;
         let mut once = false;
-        let mut reconnected = false;
         for _ in 0..=REDIRECTS {
-            let told = self.0.state().told;
-            match node.server.run(script, keys, arguments, once).await {
-                Ok(Ran::Answered(value, _)) => return Ok(value),
-                Ok(Ran::Elsewhere(redirect)) => {
-                    node = self.0.follow(&redirect, &node)?;
+            match node.server.run(script, keys, arguments, once).await? {
+                Ran::Answered(value) => return Ok(value),
+                Ran::Elsewhere(redirect) => {
+                    node = self.0.follow(slot, &redirect, &node)?;
                     once = redirect.once;
                     if !once {
                         self.0.ask_in_background();
                     }
                 }
-                // It was not even sent: perhaps another has the slot by now.
-                Err(error)
-                    if error.kind() == ErrorKind::Unavailable
-                        && error.effect() == Effect::None
-                        && !reconnected =>
-                {
-                    reconnected = true;
-                    self.0.refresh(told).await.map_err(|_| error.clone())?;
-                    let owner = self.owner(slot).await?;
-                    if owner.server.server() == node.server.server() {
-                        return Err(error);
-                    }
-                    (node, once) = (owner, false);
-                }
-                Err(error) => return Err(error),
             }
         }
         Err(Error::unavailable(
@@ -121,52 +105,67 @@ impl Cluster {
         ))
     }
 
+    /// The node that has this slot. If it cannot be connected to, perhaps another has it by now.
+    async fn reachable(&self, slot: u16) -> Result<Node> {
+        let node = self.owner(slot).await?;
+        let rounds = self.0.state().rounds;
+        let Err(error) = node.server.connect().await else { return Ok(node) };
+        self.0.refresh(rounds).await.map_err(|_| error.clone())?;
+        let owner = self.owner(slot).await?;
+        if owner.server.server() == node.server.server() { Err(error) } else { Ok(owner) }
+    }
+
     async fn owner(&self, slot: u16) -> Result<Node> {
         for _ in 0..2 {
-            let told = self.0.state().told;
+            let rounds = self.0.state().rounds;
             if let Some(node) = self.0.owner(slot)? {
                 return Ok(node);
             }
-            self.0.refresh(told).await?;
+            self.0.refresh(rounds).await?;
         }
         Err(Error::unavailable(Effect::None, format!("no node of {} has slot {slot}", self.name())))
     }
 
-    /// The node at which a scan goes on, and where there: from its beginning, if another did so until now.
+    /// The node at which a scan goes on, and where there. A scan begins with asking which nodes there are. One that was a
+    /// master until now is begun again at whoever is in its place.
     pub(crate) async fn node_at(&self, at: Position) -> Result<(Connections, Position)> {
-        self.connect().await?;
-        let found = self.0.state().topology.owned_from(at.slot);
-        let (slot, address) = found.ok_or_else(|| {
+        let rounds = self.0.state().rounds;
+        if at.node.is_empty() && at.done.is_empty() {
+            self.0.refresh(rounds).await?;
+        } else {
+            self.connect().await?;
+        }
+        let masters = self.0.state().topology.masters();
+        if let Some(address) = masters.get(at.node.as_str()) {
+            return Ok((self.0.node(address)?.server, at));
+        }
+        let next = masters.iter().find(|master| !at.done.iter().any(|done| **done == ***master));
+        let address = next.ok_or_else(|| {
             Error::unavailable(Effect::None, format!("no node of {} has any slot", self.name()))
         })?;
-        let node = self.0.node(&address)?;
-        let at = if *address == *at.node {
-            Position { slot, ..at }
-        } else {
-            Position { slot, node: address.as_ref().to_owned(), scan: 0, shown: None }
-        };
-        Ok((node.server, at))
+        let node = address.as_ref().to_owned();
+        Ok((self.0.node(address)?.server, Position { node, scan: 0, shown: None, ..at }))
     }
 
-    /// Where a scan goes on after the node that has this slot.
-    pub(crate) fn node_after(&self, slot: u16) -> Option<Position> {
+    /// Where a scan goes on after the end of this node.
+    pub(crate) fn node_after(&self, at: Position) -> Option<Position> {
+        let mut done = at.done;
+        done.push(at.node);
         let masters = self.0.state().topology.masters();
-        let (slot, node) = masters.range(slot + 1..).next()?;
-        Some(Position { slot: *slot, node: node.as_ref().to_owned(), scan: 0, shown: None })
+        let is_left = masters.iter().any(|master| !done.iter().any(|done| **done == **master));
+        is_left.then(|| Position { done, ..Position::default() })
     }
 
     /// As the least of all its masters is.
     pub(crate) async fn check(&self, allow_eviction: bool) -> Result<Health> {
-        let told = self.0.state().told;
-        self.0.refresh(told).await?;
-        let (masters, identity) = {
-            let state = self.0.state();
-            (state.topology.masters(), state.topology.identity.clone())
-        };
-        let nodes = masters.values().map(|address| self.0.node(address));
+        let rounds = self.0.state().rounds;
+        self.0.refresh(rounds).await?;
+        let topology = self.0.state().topology.clone();
+        let masters = topology.masters();
+        let nodes = masters.iter().map(|address| self.0.node(address));
         let nodes: Vec<_> = nodes.collect::<Result<_>>()?;
         let checked =
-            join_all(nodes.iter().map(|node| health::check(&node.server, allow_eviction, true)));
+            join_all(nodes.iter().map(|node| health::check(&node.server, allow_eviction)));
         let mut all: Option<Health> = None;
         for health in checked.await {
             let health = health?;
@@ -176,7 +175,10 @@ impl Cluster {
             });
         }
         let mut health = all.ok_or_else(|| error::odd(self.name(), "no master"))?;
-        health.identity = Some(format!("redis cluster {identity}"));
+        if topology.has_replicas && !health.fails_over {
+            health::fails_over(&mut health, self.name());
+        }
+        health.identity = Some(format!("redis cluster {}", topology.identity));
         Ok(health)
     }
 
@@ -185,22 +187,19 @@ impl Cluster {
         let mut at_node: HashMap<String, (Node, Vec<String>)> = HashMap::new();
         for (channel, listener) in listeners {
             let node = self.owner(slot(&channel)).await?;
-            node.ear.listeners().add(&channel, [listener]);
+            node.ear.listeners().add(&channel, vec![listener]);
             let name = node.ear.server().to_owned();
             at_node.entry(name).or_insert_with(|| (node, Vec::new())).1.push(channel);
         }
-        let told = self.0.state().told;
+        let rounds = self.0.state().rounds;
         let heard =
             join_all(at_node.values().map(|(node, channels)| node.ear.listen(channels))).await;
         let Some(error) = heard.into_iter().find_map(Result::err) else { return Ok(()) };
-        self.0.refresh(told).await.map_err(|_| error)?;
+        self.0.refresh(rounds).await.map_err(|_| error)?;
         // What is elsewhere by now is heard of there.
-        for (node, channels) in at_node.into_values() {
-            let gone = node.ear.listeners().unheard(channels.clone());
-            let here: Vec<_> =
-                channels.into_iter().filter(|channel| !gone.contains(channel)).collect();
-            if !here.is_empty() {
-                node.ear.listen(&here).await?;
+        for (node, channels) in at_node.values() {
+            if !node.ear.listeners().heard(channels).is_empty() {
+                node.ear.listen(channels).await?;
             }
         }
         Ok(())
@@ -267,8 +266,8 @@ impl Inner {
         })
     }
 
-    /// Where a node sent us on to.
-    fn follow(self: &Arc<Self>, redirect: &Redirect, from: &Node) -> Result<Node> {
+    /// Where a node sent us on to with this slot.
+    fn follow(self: &Arc<Self>, slot: u16, redirect: &Redirect, from: &Node) -> Result<Node> {
         let address = match redirect.address.strip_prefix(':') {
             None => redirect.address.clone(),
             Some(port) => {
@@ -277,7 +276,7 @@ impl Inner {
             }
         };
         if !redirect.once {
-            self.state().topology.set_owner(redirect.slot, &address);
+            self.state().topology.set_owner(slot, &address);
         }
         self.node(&address.into())
     }
@@ -291,52 +290,57 @@ impl Inner {
             let this = Arc::downgrade(self);
             runtime.spawn(async move {
                 let Some(this): Option<Arc<Self>> = Weak::upgrade(&this) else { return };
-                let told = this.state().told;
-                if let Err(error) = this.refresh(told).await {
+                let rounds = this.state().rounds;
+                if let Err(error) = this.refresh(rounds).await {
                     tracing::debug!(%error, "who serves which slots is not known");
                 }
             });
         }
     }
 
-    /// Asks all nodes that are known who serves what, and takes the first answer; `told` is the last that was known.
-    async fn refresh(self: &Arc<Self>, told: u64) -> Result<()> {
+    /// Asks who serves what, unless somebody has since this round.
+    async fn refresh(self: &Arc<Self>, rounds: u64) -> Result<()> {
         let _turn = self.asking.lock().await;
-        if self.state().told > told {
-            return Ok(());
+        {
+            let state = self.state();
+            if state.rounds > rounds {
+                return state.last.clone().map_or(Ok(()), Err);
+            }
         }
-        let mut known: Vec<Connections> =
+        let asked = self.ask().await;
+        {
+            let mut state = self.state();
+            state.rounds += 1;
+            state.last = asked.as_ref().err().cloned();
+        }
+        self.take(asked?);
+        self.move_listeners();
+        Ok(())
+    }
+
+    /// Asks all nodes that are known, and takes the first answer; only if none has one those that were named at first,
+    /// whose addresses may be others' by now.
+    async fn ask(&self) -> Result<Topology> {
+        let known: Vec<Connections> =
             self.state().nodes.values().map(|node| node.server.clone()).collect();
-        for seed in &self.seeds {
-            let address = way::name(seed.get_connection_info().addr());
-            if !known.iter().any(|server| server.server() == address) {
-                known.push(Connections::new(Way::Server(seed.clone()), self.manner, None));
-            }
+        match first_topology(&known).await {
+            Ok(Some(topology)) => return Ok(topology),
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "no known node says who serves what"),
         }
-        let mut answers: FuturesUnordered<_> = known.iter().map(topology_of).collect();
-        let mut failure = None;
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok(topology) => {
-                    self.take(topology);
-                    self.move_listeners();
-                    return Ok(());
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        Err(failure.unwrap_or_else(|| error::odd(&self.name, "no seeds")))
+        let seeds = self.seeds.iter().map(|seed| Way::Server(seed.clone()));
+        let seeds: Vec<_> = seeds.map(|way| Connections::new(way, self.manner, None)).collect();
+        first_topology(&seeds).await?.ok_or_else(|| error::odd(&self.name, "no seeds"))
     }
 
     /// Goes by this topology from now on; nodes without slots are left.
     fn take(&self, topology: Topology) {
         let mut state = self.state();
         let masters = topology.masters();
-        state.nodes.retain(|address, node| {
-            masters.values().any(|master| master == address) || !node.ear.listeners().is_empty()
-        });
+        state
+            .nodes
+            .retain(|address, node| masters.contains(address) || !node.ear.listeners().is_empty());
         state.topology = topology;
-        state.told += 1;
     }
 
     /// Whoever listens where a slot is no more does so where it is now.
@@ -363,11 +367,30 @@ impl Inner {
             let Ok(node) = self.node(&owner) else { continue };
             runtime.spawn(async move {
                 if let Err(error) = node.ear.listen(&channels).await {
-                    tracing::debug!(%error, "no wake-ups come until the next try");
+                    tracing::debug!(%error, "no wake-ups come until it can be connected to");
+                    node.ear.heal();
                 }
                 node.ear.listeners().hint_all();
             });
         }
+    }
+}
+
+/// The first answer to who serves what; the most telling failure if there is none.
+async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
+    let mut answers: FuturesUnordered<_> = nodes.iter().map(topology_of).collect();
+    let mut failures = Vec::new();
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(topology) => return Ok(Some(topology)),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    // A refused login tells more than a node that is away.
+    let telling = failures.iter().position(|failure| failure.kind() != ErrorKind::Unavailable);
+    match failures.into_iter().nth(telling.unwrap_or_default()) {
+        Some(failure) => Err(failure),
+        None => Ok(None),
     }
 }
 

@@ -241,19 +241,20 @@ impl RedisConfig {
     /// May be dropped; nothing stays open.
     pub async fn open(self) -> Result<RedisStore> {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
+        let in_cluster = matches!(self.place, Place::Cluster(_));
         let manner = Manner {
             timeout: self.timeout,
             quarantine: self.quarantine.unwrap_or_default(),
             replicas: self.replicas,
+            in_cluster,
         };
-        let in_slots = matches!(self.place, Place::Cluster(_));
         let servers = match self.place {
             Place::One(way) => Servers::One(Connections::new(way, manner, None)),
             Place::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, manner)),
         };
         RedisStore::start(
             servers,
-            Names::new(&self.prefix, in_slots),
+            Names::new(&self.prefix, in_cluster),
             self.forget_after,
             self.allow_eviction,
         )
@@ -292,6 +293,7 @@ impl fmt::Debug for RedisConfig {
             .field("prefix", &self.prefix)
             .field("forget_after", &self.forget_after)
             .field("quarantine", &self.quarantine)
+            .field("replicas", &self.replicas)
             .field("allow_eviction", &self.allow_eviction)
             .finish()
     }

@@ -30,6 +30,8 @@ pub(crate) struct Manner {
     pub(crate) quarantine: Duration,
     /// How many replicas must have a lease before it counts.
     pub(crate) replicas: u64,
+    /// Whether it is a node of a cluster.
+    pub(crate) in_cluster: bool,
 }
 
 /// Told when something may have changed about who serves what.
@@ -61,44 +63,38 @@ struct Connected {
     quarantine: u64,
 }
 
-/// What is sent around a script, at once with it.
-#[derive(Clone, Copy)]
-struct Around {
-    asking: bool,
-    /// How many replicas are waited for.
-    replicas: u64,
-    /// For how many milliseconds.
-    patience: u64,
-}
+/// How many replicas have what a script wrote, if they were asked.
+type Copies = std::result::Result<u64, String>;
 
 impl Connected {
-    /// Sends a script: its answer, and how many replicas have what it wrote. An answer that is an error is one here too.
-    async fn send(&mut self, script: Cmd, around: Around) -> redis::RedisResult<(Value, u64)> {
-        if !around.asking && around.replicas == 0 {
-            let answer = self.link.send_packed_command(&script).await?.extract_error()?;
-            return Ok((answer, 0));
-        }
-        let mut pipeline = Pipeline::new();
-        if around.asking {
-            pipeline.cmd("ASKING").ignore();
-        }
-        pipeline.add_command(script);
-        if around.replicas > 0 {
-            pipeline.cmd("WAIT").arg(around.replicas).arg(around.patience);
-        }
-        pipeline.ignore_errors();
-        let count = pipeline.len();
-        let answers = self.link.send_packed_commands(&pipeline, 0, count).await?;
-        let mut answers = answers.into_iter().skip(usize::from(around.asking));
-        let answer = answers.next().unwrap_or(Value::Nil).extract_error()?;
-        match answers.next().map(Value::extract_error).transpose()? {
-            Some(copies) => Ok((answer, redis::from_redis_value(copies)?)),
-            None => Ok((answer, 0)),
-        }
+    /// Sends a script. An answer that is an error is one here too.
+    async fn send(&mut self, script: &Cmd) -> redis::RedisResult<Value> {
+        self.link.send_packed_command(script).await?.extract_error()
     }
-}
 
-impl Connected {
+    /// Sends a script whose keys are on their way here.
+    async fn send_asking(&mut self, script: Cmd) -> redis::RedisResult<Value> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(script);
+        let answers = self.link.send_packed_commands(&pipeline, 0, 2).await?;
+        answers.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
+    }
+
+    /// How many of so many replicas have all that was written here until now. That it cannot be told is not the script's
+    /// failure, which has acted.
+    async fn copies(&mut self, wanted: u64, patience: Duration) -> redis::RedisResult<Copies> {
+        // 0 would be for ever.
+        let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(wanted).arg(patience);
+        Ok(match self.link.send_packed_command(&wait).await? {
+            Value::ServerError(refused) => {
+                Err(format!("{} {}", refused.code(), refused.details().unwrap_or("")))
+            }
+            copies => redis::from_redis_value(copies).map_err(|error| error.to_string()),
+        })
+    }
+
     /// Changes which channels the server tells us of.
     async fn subscribe(&mut self, how: &str, channels: &[String]) -> redis::RedisResult<()> {
         if channels.is_empty() {
@@ -108,23 +104,31 @@ impl Connected {
         for channel in channels {
             pipeline.cmd(how).arg(channel);
         }
-        self.link.send_packed_commands(&pipeline, 0, channels.len()).await.map(drop)
+        let answers = self.link.send_packed_commands(&pipeline, 0, channels.len()).await?;
+        answers.into_iter().try_for_each(|answer| answer.extract_error().map(drop))
     }
+}
+
+/// Whether somebody may believe in a lease because of this answer of a script.
+fn makes_a_lease(answer: &Value) -> bool {
+    let says = |parts: &[Value], word: &[u8]| matches!(parts.first(), Some(Value::BulkString(said)) if said == word);
+    let Value::Array(parts) = answer else { return false };
+    says(parts, b"granted")
+        || parts.iter().any(|part| matches!(part, Value::Array(of) if says(of, b"held")))
 }
 
 /// What became of a script.
 #[derive(Debug)]
 pub(crate) enum Ran {
-    /// Its answer, and how many replicas have what it wrote.
-    Answered(Value, u64),
+    /// Its answer.
+    Answered(Value),
     /// It did not run: its keys are elsewhere.
     Elsewhere(Redirect),
 }
 
-/// Where a node of a cluster says that a slot is.
+/// Where a node of a cluster says that the slot of the keys is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Redirect {
-    pub(crate) slot: u16,
     /// `host:port`; without a host, that of the node which says so.
     pub(crate) address: String,
     /// Only this once: the slot is on its way there.
@@ -133,8 +137,8 @@ pub(crate) struct Redirect {
 
 impl Redirect {
     pub(crate) fn of(error: &redis::RedisError) -> Option<Self> {
-        let (address, slot) = error.redirect_node()?;
-        Some(Self { slot, address: address.to_owned(), once: error.code() == Some("ASK") })
+        let (address, _) = error.redirect_node()?;
+        Some(Self { address: address.to_owned(), once: error.code() == Some("ASK") })
     }
 }
 
@@ -186,9 +190,7 @@ impl Connections {
         arguments: &[Argument<'_>],
         asking: bool,
     ) -> Result<Ran> {
-        let replicas = if script.makes_leases { self.0.manner.replicas } else { 0 };
-        // Half of the limit, so that the answer still comes within it.
-        let patience = u64::try_from(self.0.manner.timeout.as_millis() / 2).unwrap_or(u64::MAX);
+        let Manner { replicas, timeout, .. } = self.0.manner;
         let ran = self.exchange(async |connected| {
             let quarantine = connected.quarantine;
             let bytes = keys.iter().map(|key| key.len()).chain(arguments.iter().map(Argument::len));
@@ -205,28 +207,49 @@ impl Connections {
                 }
                 command
             };
-            let around = Around { asking, replicas, patience };
-            let sent = match connected.send(command("EVALSHA", &script.hash), around).await {
+            let sent = if asking {
+                connected.send_asking(command("EVALSHA", &script.hash)).await
+            } else {
+                connected.send(&command("EVALSHA", &script.hash)).await
+            };
+            let sent = match sent {
                 Err(error) if error.code() == Some("NOSCRIPT") => {
-                    connected.send(command("EVAL", &script.text), around).await
+                    let whole = command("EVAL", &script.text);
+                    if asking {
+                        connected.send_asking(whole).await
+                    } else {
+                        connected.send(&whole).await
+                    }
                 }
                 other => other,
             };
-            match sent {
-                Err(error) => Redirect::of(&error).map(Ran::Elsewhere).ok_or(error),
-                Ok((value, copies)) => Ok(Ran::Answered(value, copies)),
-            }
+            let value = match sent {
+                Err(error) => {
+                    let elsewhere = Redirect::of(&error).map(Ran::Elsewhere);
+                    return elsewhere.map(|ran| (ran, Ok(replicas))).ok_or(error);
+                }
+                Ok(value) => value,
+            };
+            // On the connection that wrote, within half of the limit, so that the answer still comes within it.
+            let copies = match replicas {
+                1.. if makes_a_lease(&value) => connected.copies(replicas, timeout / 2).await?,
+                _ => Ok(replicas),
+            };
+            Ok((Ran::Answered(value), copies))
         });
-        match ran.await? {
-            Ran::Answered(_, copies) if copies < replicas => Err(Error::unavailable(
-                Effect::Unknown,
-                format!(
-                    "only {copies} of the {replicas} replicas that `replicas` asks for have what {} wrote",
-                    self.server()
-                ),
-            )),
-            ran => Ok(ran),
-        }
+        let (ran, copies) = ran.await?;
+        let why = match copies {
+            Ok(copies) if copies >= replicas => return Ok(ran),
+            Ok(copies) => format!("only {copies} have"),
+            Err(said) => format!("the server said: {said}"),
+        };
+        Err(Error::unavailable(
+            Effect::Unknown,
+            format!(
+                "not all of the {replicas} replicas that are asked for have what {} wrote; {why}",
+                self.server()
+            ),
+        ))
     }
 
     /// Sends several commands at once; an answer that is an error is among the answers.
@@ -290,7 +313,7 @@ impl Connections {
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
         self.exchange(async |connected| {
             let _turn = self.0.ordering.lock().await;
-            connected.subscribe("SSUBSCRIBE", channels).await
+            connected.subscribe("SSUBSCRIBE", &self.0.listeners.heard(channels)).await
         })
         .await
     }
@@ -379,12 +402,20 @@ impl Inner {
             });
         let client = self.way.client(self.manner.timeout).await?;
         let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
+        // What a node tells unasked when a slot moves would be taken for an answer here: wake-ups come the same way.
+        if !self.manner.in_cluster && health::is_in_cluster(&mut link).await? {
+            return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
+        }
         let mut quarantine = micros_up(self.manner.quarantine).div_ceil(1_000);
         if quarantine > 0 && health::is_durable(&mut link).await? {
             quarantine = 0;
         }
         let mut connected = Connected { link, serial, ended, quarantine };
-        connected.subscribe("SSUBSCRIBE", &self.listeners.channels()).await?;
+        match connected.subscribe("SSUBSCRIBE", &self.listeners.channels()).await {
+            // Who listens is told when it asks; what has moved is elsewhere soon.
+            Err(refused) if is_answer(&refused) => self.alarm(),
+            subscribed => subscribed?,
+        }
         Ok(connected)
     }
 
@@ -398,14 +429,23 @@ impl Inner {
             *slot = None;
         }
         self.alarm();
-        if let (false, Ok(runtime)) = (self.listeners.is_empty(), Handle::try_current()) {
-            runtime.spawn(heal(Arc::downgrade(self)));
+        if !self.listeners.is_empty() {
+            Connections(Arc::clone(self)).heal();
         }
     }
 
     fn alarm(&self) {
         if let Some(alarm) = &self.alarm {
             alarm();
+        }
+    }
+}
+
+impl Connections {
+    /// Connects in the background as long as somebody waits to be woken.
+    pub(crate) fn heal(&self) {
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(heal(Arc::downgrade(&self.0)));
         }
     }
 }

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use leasehold_core::{Effect, Error, ErrorKind};
 use redis::{ErrorKind as Driver, RedisError};
 
+/// The code of what is no answer of a server, but was found out when a connection was made.
+pub(crate) const IN_CLUSTER: &str = "LHINCLUSTER";
+
 /// A request failed; `server` is where it was sent.
 pub(crate) fn of(server: &str, error: RedisError) -> Error {
     let kind = match error.kind() {
@@ -90,6 +93,22 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" => {
             not_now("the server cannot serve this now")
         }
+        IN_CLUSTER => Error::incompatible(format!(
+            "{server} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
+        )),
+        "ERR" if detail.contains("non local key") => {
+            not_now("the slot of a key is on its way to another node")
+        }
+        // Before this command others of the script may have run.
+        "ERR"
+            if detail.contains("user executing the script")
+                || detail.contains("ACL failure in script") =>
+        {
+            Error::denied(format!(
+                "the user may not do all of this; docs/stores/redis.md has the least that it needs; {said}"
+            ))
+            .with_effect(Effect::Unknown)
+        }
         "ERR" if detail.contains("cluster support disabled") => Error::incompatible(format!(
             "{server} is no node of a Redis Cluster; write redis:// instead, with this one server"
         )),
@@ -119,7 +138,7 @@ fn refused_login(server: &str, error: &RedisError) -> Error {
 
 pub(crate) fn too_old(server: &str) -> Error {
     Error::incompatible(format!(
-        "{server} is older than Redis 7.0, or of another kind, and lacks commands that this store needs"
+        "{server} is older than Redis 7.0 (in a Cluster 7.0.7), or of another kind, and lacks what this store needs"
     ))
 }
 

@@ -12,8 +12,9 @@ use crate::error;
 
 /// The version of the format that this store writes: docs/stores/redis.md.
 const SCHEMA: u32 = 1;
-/// The least version of the server.
-const LEAST: (u64, u64) = (7, 0);
+/// The least version of a server, and of a node of a cluster, where scripts must look at many slots.
+const LEAST: [u64; 3] = [7, 0, 0];
+const LEAST_IN_CLUSTER: [u64; 3] = [7, 0, 7];
 /// A clock that differs by more is told.
 const CLOCK_DIFFERENCE: Duration = Duration::from_millis(500);
 
@@ -29,17 +30,23 @@ pub(crate) async fn is_durable(link: &mut MultiplexedConnection) -> redis::Redis
     }
 }
 
+/// Whether the server is a node of a cluster; not if it does not say.
+pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
+    let mut ask = redis::cmd("INFO");
+    ask.arg("cluster");
+    match link.send_packed_command(&ask).await?.extract_error() {
+        Ok(said) => Ok(information(&said).get("cluster_enabled").is_some_and(|set| set == "1")),
+        Err(_) => Ok(false),
+    }
+}
+
 fn writes_durably(settings: &Settings) -> bool {
     let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set == value);
     is("appendonly", "yes") && is("appendfsync", "always")
 }
 
 /// Looks at one server.
-pub(crate) async fn check(
-    server: &Connections,
-    allow_eviction: bool,
-    in_cluster: bool,
-) -> Result<Health> {
+pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<Health> {
     let mut config = redis::cmd("CONFIG");
     config
         .arg("GET")
@@ -62,16 +69,16 @@ pub(crate) async fn check(
         Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
         said => said.as_ref().map(settings),
     };
-    if !in_cluster && info.get("redis_mode").is_some_and(|mode| mode == "cluster") {
-        return Err(is_of_cluster(server.server()));
-    }
     judge(server, &info, config.as_ref(), clock, allow_eviction)
 }
 
-pub(crate) fn is_of_cluster(name: &str) -> Error {
-    Error::incompatible(format!(
-        "{name} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
-    ))
+/// What has replicas promises no more.
+pub(crate) fn fails_over(health: &mut Health, name: &str) {
+    health.fails_over = true;
+    health.level = Level::BestEffort;
+    health.hazards.push(format!(
+        "{name} has replicas, which lag: a fail-over to one of them forgets the newest leases"
+    ));
 }
 
 /// What two masters of a cluster come to.
@@ -95,7 +102,8 @@ fn judge(
     allow_eviction: bool,
 ) -> Result<Health> {
     let name = server.server();
-    if version(info).is_none_or(|version| version < LEAST) {
+    let least = if server.manner().in_cluster { LEAST_IN_CLUSTER } else { LEAST };
+    if version(info).is_none_or(|version| version < least) {
         return Err(error::too_old(name));
     }
     let said = |name: &str| info.get(name).map_or("", String::as_str);
@@ -148,11 +156,7 @@ fn judge(
         }
     }
     if server.is_chosen() || info.get("connected_slaves").is_none_or(|count| count != "0") {
-        health.fails_over = true;
-        health.level = Level::BestEffort;
-        health.hazards.push(format!(
-            "{name} has replicas, which lag: a fail-over to one of them forgets the newest leases"
-        ));
+        fails_over(&mut health, name);
     }
     if let Some(micros) =
         clock.filter(|micros| Duration::from_micros(micros.unsigned_abs()) > CLOCK_DIFFERENCE)
@@ -191,9 +195,9 @@ fn now_micros() -> u64 {
     leasehold_core::term::micros_down(since)
 }
 
-fn version(info: &Settings) -> Option<(u64, u64)> {
+fn version(info: &Settings) -> Option<[u64; 3]> {
     let mut numbers = info.get("redis_version")?.split('.').map(|number| number.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
+    Some([numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)])
 }
 
 /// The lines `name:value` of INFO.

@@ -5,8 +5,8 @@ use leasehold_core::{Cursor, Error, Result};
 /// A step of a scan, and the last record of it that was shown.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Position {
-    /// In a cluster: the first slot that is still to be looked at, and the node that has it.
-    pub(crate) slot: u16,
+    /// In a cluster: the nodes that were looked at to their ends, and the one that is being looked at, if any.
+    pub(crate) done: Vec<String>,
     pub(crate) node: String,
     /// The server's own cursor.
     pub(crate) scan: u64,
@@ -16,7 +16,8 @@ pub(crate) struct Position {
 
 impl Position {
     pub(crate) fn cursor(&self) -> Cursor {
-        let mut bytes = format!("{},{},{}", self.slot, self.node, self.scan).into_bytes();
+        let done = self.done.join(",");
+        let mut bytes = format!("{done};{};{}", self.node, self.scan).into_bytes();
         if let Some(shown) = &self.shown {
             bytes.push(b' ');
             bytes.extend_from_slice(shown);
@@ -30,14 +31,16 @@ impl Position {
         let mut parts = cursor.as_bytes().splitn(2, |byte| *byte == b' ');
         let step = parts.next().and_then(|step| std::str::from_utf8(step).ok());
         let read = |step: &str| {
-            let (slot, rest) = step.split_once(',')?;
-            let (node, scan) = rest.rsplit_once(',')?;
-            Some((slot.parse().ok()?, node.to_owned(), scan.parse().ok()?))
+            let mut parts = step.split(';');
+            let done = parts.next()?.split(',').filter(|node| !node.is_empty());
+            let done = done.map(str::to_owned).collect();
+            let (node, scan) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+            parts.next().is_none().then_some((done, node, scan))
         };
-        let (slot, node, scan) = step.and_then(read).ok_or_else(|| {
+        let (done, node, scan) = step.and_then(read).ok_or_else(|| {
             Error::invalid_input("the cursor is not one that this store gave; begin without one")
         })?;
-        Ok(Self { slot, node, scan, shown: parts.next().map(<[u8]>::to_vec) })
+        Ok(Self { done, node, scan, shown: parts.next().map(<[u8]>::to_vec) })
     }
 }
 
@@ -51,11 +54,16 @@ mod tests {
             Position::default(),
             Position { scan: u64::MAX, ..Position::default() },
             Position { scan: 17, shown: Some(b"a key\0id".to_vec()), ..Position::default() },
-            Position { slot: 16_383, node: "::1:7000".to_owned(), scan: 3, shown: None },
+            Position {
+                done: vec!["h:1".to_owned(), "h:2".to_owned()],
+                node: "::1:7000".to_owned(),
+                scan: 3,
+                shown: None,
+            },
         ] {
             assert_eq!(Position::of(&position.cursor()).unwrap(), position);
         }
-        for odd in [&b""[..], b"x", b"k\0id", b"-1", b"0,0", b"0,,-1", b"99999,,0"] {
+        for odd in [&b""[..], b"x", b"k\0id", b"-1", b";0", b";;-1", b";;0;"] {
             assert!(Position::of(&Cursor::new(odd.to_vec())).is_err());
         }
     }

@@ -9,8 +9,6 @@ pub(crate) struct Script {
     pub(crate) text: String,
     /// Its SHA-1 in hexadecimal digits, under which the server keeps it.
     pub(crate) hash: String,
-    /// Whether somebody may believe in a lease because of its answer.
-    pub(crate) makes_leases: bool,
 }
 
 impl Script {
@@ -18,30 +16,29 @@ impl Script {
     pub(crate) const CALL: usize = 64;
 
     /// The first line makes the server refuse the whole script where it could not write, as on a replica.
-    fn new(flags: &str, own: &str, makes_leases: bool) -> Self {
+    fn new(flags: &str, own: &str) -> Self {
         let text = format!("#!lua{flags}\n{}{own}", include_str!("scripts/common.lua"));
         let hash = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, hash, makes_leases }
+        Self { text, hash }
     }
 }
 
 macro_rules! scripts {
-    ($($name:ident: $file:literal, $flags:expr, $makes_leases:literal;)*) => {$(
-        pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new($flags, include_str!(concat!("scripts/", $file)), $makes_leases)
-        });
+    ($($name:ident: $file:literal, $flags:expr;)*) => {$(
+        pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new($flags, include_str!(concat!("scripts/", $file))));
     )*};
 }
 
 scripts! {
-    ACQUIRE: "acquire.lua", "", true;
-    RENEW: "renew.lua", EVEN_WITHOUT_MEMORY, true;
-    RELEASE: "release.lua", EVEN_WITHOUT_MEMORY, false;
-    LIST: "list.lua", EVEN_WITHOUT_MEMORY, false;
-    SCAN: "scan.lua", EVEN_WITHOUT_MEMORY, false;
-    SCAN_NODE: "scan.lua", OVER_SLOTS, false;
-    EVICT: "evict.lua", EVEN_WITHOUT_MEMORY, false;
-    PURGE: "purge.lua", EVEN_WITHOUT_MEMORY, false;
+    ACQUIRE: "acquire.lua", "";
+    RENEW: "renew.lua", EVEN_WITHOUT_MEMORY;
+    RELEASE: "release.lua", EVEN_WITHOUT_MEMORY;
+    LIST: "list.lua", EVEN_WITHOUT_MEMORY;
+    SCAN: "scan.lua", EVEN_WITHOUT_MEMORY;
+    SCAN_NODE: "scan.lua", OVER_SLOTS;
+    EVICT: "evict.lua", EVEN_WITHOUT_MEMORY;
+    PURGE: "purge.lua", EVEN_WITHOUT_MEMORY;
 }
 
 /// Beyond `maxmemory` nobody is let in, but holders go on and leave.

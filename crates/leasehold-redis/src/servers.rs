@@ -5,11 +5,11 @@ use redis::Value;
 
 use crate::cluster::Cluster;
 use crate::connection::{Argument, Connections, Ran};
-use crate::health;
 use crate::names::Name;
 use crate::page::Position;
 use crate::scripts::{self, Script};
 use crate::wakeups::Listener;
+use crate::{error, health};
 
 /// Where the leases are.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Servers {
 
     pub(crate) async fn check(&self, allow_eviction: bool) -> Result<Health> {
         match self {
-            Self::One(server) => health::check(server, allow_eviction, false).await,
+            Self::One(server) => health::check(server, allow_eviction).await,
             Self::Cluster(cluster) => cluster.check(allow_eviction).await,
         }
     }
@@ -99,7 +99,7 @@ impl Servers {
         match self {
             _ if scan > 0 => Some(Position { scan, shown: None, ..at }),
             Self::One(_) => None,
-            Self::Cluster(cluster) => cluster.node_after(at.slot),
+            Self::Cluster(cluster) => cluster.node_after(at),
         }
     }
 
@@ -110,7 +110,7 @@ impl Servers {
                 let channels: Vec<_> =
                     listeners.iter().map(|(channel, _)| channel.clone()).collect();
                 for (channel, listener) in listeners {
-                    server.listeners().add(&channel, [listener]);
+                    server.listeners().add(&channel, vec![listener]);
                 }
                 server.listen(&channels).await
             }
@@ -130,8 +130,8 @@ impl Servers {
 /// The answer of the only server there is.
 fn here(server: &Connections, ran: Ran) -> Result<Value> {
     match ran {
-        Ran::Answered(value, _) => Ok(value),
-        Ran::Elsewhere(_) => Err(health::is_of_cluster(server.server())),
+        Ran::Answered(value) => Ok(value),
+        Ran::Elsewhere(_) => Err(error::of_text(server.server(), error::IN_CLUSTER, "MOVED")),
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Cursor, Ending, Error, Evict, Evicted, Eviction, Expired,
-    FencingToken, Filter, Health, Key, LeaseReleased, LeaseRenewed, List, Mode, Page, Record,
-    Release, Released, Renew, Renewal, Renewed, Result, Store, Target, Wakeups,
+    Acquire, Acquired, Capabilities, Cursor, Effect, Ending, Error, ErrorKind, Evict, Evicted,
+    Eviction, Expired, FencingToken, Filter, Health, Key, LeaseReleased, LeaseRenewed, List, Mode,
+    Page, Record, Release, Released, Renew, Renewal, Renewed, Result, Store, Target, Wakeups,
 };
 use redis::Value;
 
@@ -18,7 +18,7 @@ use crate::page::Position;
 use crate::replies::Reader;
 use crate::scripts::{self, Script};
 use crate::servers::Servers;
-use crate::{RedisConfig, text, wakeups};
+use crate::{RedisConfig, error, text, wakeups};
 
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "redis";
@@ -188,18 +188,22 @@ impl RedisStore {
         let mut all: Vec<(usize, Result<O>)> = apart;
         for (chunk, outcome) in chunks.iter().zip(outcomes.await) {
             match outcome {
-                Ok(outcome) => all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok))),
+                Ok(outcome) if outcome.len() == chunk.len() => {
+                    all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok)));
+                }
+                Ok(_) => return Err(error::odd(self.0.servers.name(), "the number of outcomes")),
                 Err(error) => all.extend(chunk.iter().map(|at| (*at, Err(error.clone())))),
             }
         }
         all.sort_by_key(|(at, _)| *at);
-        if all.iter().all(|(_, outcome)| outcome.is_err()) {
-            if let Some((_, Err(error))) = all.into_iter().next() {
-                return Err(error);
-            }
-            return Ok(Vec::new());
+        let (mut done, mut failures) = (Vec::new(), Vec::new());
+        for (_, outcome) in all {
+            done.push(outcome.unwrap_or_else(|error| {
+                failures.push(error.clone());
+                failed(error)
+            }));
         }
-        Ok(all.into_iter().map(|(_, outcome)| outcome.unwrap_or_else(&failed)).collect())
+        if failures.len() < done.len() { Ok(done) } else { worst(failures).map_or(Ok(done), Err) }
     }
 
     /// The records of keys that were named, in the order of keys and ids.
@@ -239,6 +243,8 @@ impl RedisStore {
         for (key, of_key) in found {
             match of_key {
                 Ok(of_key) => records.extend(of_key),
+                // It may have been listed neither where it was nor where it will be.
+                Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
                 // One spoilt key hides no other.
                 Err(error) => tracing::warn!(%key, %error, "a lock cannot be listed"),
             }
@@ -373,18 +379,25 @@ impl RedisStore {
 /// Which of `targets` are gone. A failure of one is that of all only if nothing was removed.
 fn removed(targets: &[Target], done: Vec<Result<bool>>) -> Result<Vec<Target>> {
     let mut removed = Vec::new();
-    let mut failure = None;
+    let mut failures = Vec::new();
     for (target, done) in targets.iter().zip(done) {
         match done {
             Ok(true) => removed.push(target.clone()),
             Ok(false) => {}
-            Err(error) => failure = Some(error),
+            Err(error) => failures.push(error),
         }
     }
-    match failure {
+    match worst(failures) {
         Some(error) if removed.is_empty() => Err(error),
         _ => Ok(removed),
     }
+}
+
+/// The failure that stands for many: one that may have acted before one that did not.
+fn worst(failures: Vec<Error>) -> Option<Error> {
+    failures.into_iter().max_by_key(|failure| {
+        (failure.effect() == Effect::Unknown, failure.kind() == ErrorKind::Unavailable)
+    })
 }
 
 fn id_of(target: &Target) -> Argument<'_> {

@@ -1,6 +1,6 @@
 //! Which node of a cluster has which slot.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use redis::Value;
@@ -14,13 +14,14 @@ pub(crate) struct Topology {
     owners: Vec<Option<Arc<str>>>,
     /// The least id among all nodes, replicas too.
     pub(crate) identity: String,
+    pub(crate) has_replicas: bool,
 }
 
 impl Topology {
     /// What CLUSTER SLOTS answered; `host` is that of the node which did, for it may leave it out. `None` if it cannot be
     /// understood.
     pub(crate) fn read(told: &Value, host: &str) -> Option<Self> {
-        let mut this = Self { owners: vec![None; usize::from(SLOTS)], identity: String::new() };
+        let mut this = Self { owners: vec![None; usize::from(SLOTS)], ..Self::default() };
         let Value::Array(ranges) = told else { return None };
         for range in ranges {
             let Value::Array(range) = range else { return None };
@@ -29,6 +30,7 @@ impl Topology {
                 return None;
             };
             let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+            this.has_replicas |= !replicas.is_empty();
             for node in std::iter::once(master).chain(replicas) {
                 let id = text(at(node, 2)?)?;
                 if this.identity.is_empty() || id < this.identity.as_str() {
@@ -47,13 +49,12 @@ impl Topology {
         Some(this)
     }
 
-    pub(crate) fn owner(&self, slot: u16) -> Option<&Arc<str>> {
-        self.owners.get(usize::from(slot))?.as_ref()
+    pub(crate) fn is_known(&self) -> bool {
+        !self.owners.is_empty()
     }
 
-    /// The first slot that somebody has, from this one on, and who has it.
-    pub(crate) fn owned_from(&self, slot: u16) -> Option<(u16, Arc<str>)> {
-        (slot..SLOTS).find_map(|slot| Some((slot, Arc::clone(self.owner(slot)?))))
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Arc<str>> {
+        self.owners.get(usize::from(slot))?.as_ref()
     }
 
     /// A node said that this slot is there.
@@ -64,21 +65,11 @@ impl Topology {
         }
     }
 
-    /// Every master and the lowest of its slots, by slot.
-    pub(crate) fn masters(&self) -> BTreeMap<u16, Arc<str>> {
-        let mut masters = BTreeMap::new();
-        let mut last = None;
-        for (slot, owner) in (0..SLOTS).zip(&self.owners) {
-            let begins = owner.as_ref() != last;
-            if let Some(owner) = owner
-                && begins
-                && !masters.values().any(|known| known == owner)
-            {
-                masters.insert(slot, Arc::clone(owner));
-            }
-            last = owner.as_ref();
-        }
-        masters
+    /// The address of every master.
+    pub(crate) fn masters(&self) -> BTreeSet<Arc<str>> {
+        let mut owners: Vec<_> = self.owners.iter().flatten().collect();
+        owners.dedup();
+        owners.into_iter().map(Arc::clone).collect()
     }
 }
 
@@ -124,8 +115,9 @@ mod tests {
         for (slot, owner) in [(0, Some("h1:7000")), (100, Some("h3:7002")), (151, None)] {
             assert_eq!(topology.owner(slot).map(AsRef::as_ref), owner, "{slot}");
         }
-        let masters: Vec<_> = topology.masters().into_iter().collect();
-        assert_eq!(masters, [(0, "h1:7000".into()), (100, "h3:7002".into())]);
+        let masters: Vec<_> = topology.masters().iter().map(ToString::to_string).collect();
+        assert_eq!(masters, ["h1:7000", "h3:7002"]);
+        assert!(topology.has_replicas);
         topology.set_owner(151, "h4:1");
         assert_eq!(topology.owner(151).map(AsRef::as_ref), Some("h4:1"));
         assert!(Topology::read(&Value::Nil, "h").is_none());

@@ -49,6 +49,12 @@ impl Listeners {
         channels.into_iter().filter(|channel| !now.contains_key(channel)).collect()
     }
 
+    /// Those of `channels` that somebody listens to.
+    pub(crate) fn heard(&self, channels: &[String]) -> Vec<String> {
+        let now = self.channels_now();
+        channels.iter().filter(|channel| now.contains_key(*channel)).cloned().collect()
+    }
+
     /// Whether somebody listens to the channel that the server told of.
     pub(crate) fn is_heard(&self, told: &[Value]) -> bool {
         channel_of(told).is_some_and(|channel| self.channels_now().contains_key(channel))
@@ -68,8 +74,10 @@ impl Listeners {
     }
 
     /// Whoever listens to `channel` does so here from now on.
-    pub(crate) fn add(&self, channel: &str, listeners: impl IntoIterator<Item = Listener>) {
-        self.channels_now().entry(channel.to_owned()).or_default().extend(listeners);
+    pub(crate) fn add(&self, channel: &str, listeners: Vec<Listener>) {
+        if !listeners.is_empty() {
+            self.channels_now().entry(channel.to_owned()).or_default().extend(listeners);
+        }
     }
 
     /// Whoever listens to `channel` does so elsewhere from now on.

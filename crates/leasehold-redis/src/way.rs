@@ -34,7 +34,8 @@ impl Way {
     pub(crate) async fn client(&self, limit: Duration) -> RedisResult<Client> {
         match self {
             Self::Server(client) => Ok(client.clone()),
-            Self::Sentinel(sentinel) => sentinel.master(limit).await,
+            // Half, so that a sentinel that hangs does not hide what others say.
+            Self::Sentinel(sentinel) => sentinel.master(limit / 2).await,
         }
     }
 }
@@ -55,13 +56,16 @@ impl Sentinel {
     async fn master(&self, limit: Duration) -> RedisResult<Client> {
         let mut answers: FuturesUnordered<_> =
             self.sentinels.iter().map(|sentinel| self.ask(sentinel, limit)).collect();
-        let mut failure = None;
+        let mut failures = Vec::new();
         while let Some(answer) = answers.next().await {
             match answer {
                 Ok(client) => return Ok(client),
-                Err(error) => failure = Some(error),
+                Err(error) => failures.push(error),
             }
         }
+        // A refused login tells more than a sentinel that is away.
+        let telling = failures.iter().position(|error| !error.is_io_error());
+        let failure = failures.into_iter().nth(telling.unwrap_or_default());
         Err(failure.unwrap_or_else(|| failed("there is no sentinel to ask")))
     }
 

@@ -111,6 +111,11 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
     cluster
         .move_slot(slot, from, to, &["job", "lh:lock:{job}:job"], async |moved| {
             let acquired = store.acquire(&acquire("job", "b", Mode::Exclusive)).await;
+            // A listing has the lease, or says that it cannot know.
+            match store.list(&List::new(Filter::default())).await {
+                Ok(page) => assert_eq!(page.records.len(), 1, "{moved} keys are there"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
             if moved == 1 {
                 // Half of it is here, half there: nobody can say, and nobody guesses.
                 let error = acquired.unwrap_err();
@@ -160,7 +165,7 @@ async fn each_operation_is_one_exchange_with_one_node() {
         count();
         store.release(&release(name, "a")).await.unwrap();
         count();
-        // Of these one with each master.
+        // Of these one with each master, and before that one, of which the first answer counts, about who they are.
         store.list(&List::new(Filter::default())).await.unwrap();
         count();
         store.evict(&Evict::expired(Filter::default())).await.unwrap();
@@ -172,7 +177,9 @@ async fn each_operation_is_one_exchange_with_one_node() {
         round(&name).await;
     }
     for name in names(12) {
-        assert_eq!(round(&name).await, [1, 1, 1, 1, 1, 3, 3], "{name}");
+        let counts = round(&name).await;
+        assert_eq!(counts[..5], [1; 5], "{name}");
+        assert!(counts[5..].iter().sum::<usize>() <= 12, "{counts:?}");
     }
 }
 
@@ -271,8 +278,7 @@ async fn nodes_that_send_a_request_to_and_fro_are_an_error_and_not_an_endless_lo
 async fn the_wrong_kind_of_server_is_named() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let url = format!("redis://127.0.0.1:{}/", cluster.nodes[0].port());
-    let store = RedisStore::from_url(&url).await.unwrap();
-    let error = store.check().await.unwrap_err();
+    let error = RedisStore::from_url(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Acquired, Clock, LeaseReleased, LeaseRenewed, Mode, Release, Remaining, Store, Why,
+    Acquire, Acquired, Clock, ErrorKind, LeaseReleased, LeaseRenewed, Mode, Release, Remaining,
+    Store, Why,
 };
 use tokio::task::JoinSet;
 
@@ -211,7 +212,11 @@ impl<B: Backing> Contender<B> {
     /// Sends the acquire again while the lease is believed in.
     async fn confirm(&mut self, attempt: &Attempt, deadline: Option<Duration>) -> Result {
         let invoked = self.book.instant();
-        let answer = match self.store.acquire(&attempt.request()).await? {
+        let Some(acquired) = answered(self.store.acquire(&attempt.request()).await)? else {
+            self.write(attempt, invoked, Answer::AcquireUnknown);
+            return Ok(());
+        };
+        let answer = match acquired {
             // It may have ended on the way, and be another lease under the same id; nobody believes in that.
             Acquired::Granted(granted) if granted.fresh && !self.book.is_before(deadline) => {
                 Answer::AcquireUnknown
@@ -245,7 +250,8 @@ impl<B: Backing> Contender<B> {
         polls: usize,
     ) -> Result<Option<(Answer, Option<Duration>)>> {
         let (sent, invoked) = (self.book.now(), self.book.instant());
-        let reply = dropped_after(polls, self.store.acquire(request)).await.transpose()?;
+        let acquired = dropped_after(polls, self.store.acquire(request)).await;
+        let reply = acquired.map(answered).transpose()?.flatten();
         let mut deadline = None;
         let answer = match &reply {
             None if polls == 0 => return Ok(None),
@@ -291,6 +297,14 @@ impl<B: Backing> Contender<B> {
         let (id, claims) = (attempt.id.clone(), attempt.claims.clone());
         let call = Call::new(id, claims, invoked, self.book.instant(), answer);
         self.book.write(|history| history.calls.push(call));
+    }
+}
+
+/// A quorum that sees a term end while it still asks its nodes takes the grant back, and serves nobody.
+fn answered(acquired: leasehold_core::Result<Acquired>) -> Result<Option<Acquired>> {
+    match acquired {
+        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
+        acquired => Ok(Some(acquired?)),
     }
 }
 

@@ -213,6 +213,7 @@ local function alone(act)
   if fine then return outcome end
   local said = type(outcome) == 'table' and outcome.err or tostring(outcome)
   local code = string.match(said, '^%-?(%u+)')
-  if code == 'WRONGTYPE' or code == 'LHCORRUPT' then return {'failed', said} end
+  local moving = string.find(said, 'non local key', 1, true)
+  if code == 'WRONGTYPE' or code == 'LHCORRUPT' or moving then return {'failed', said} end
   error(outcome)
 end
