@@ -11,7 +11,8 @@ use leasehold_core::{Effect, Error, ErrorKind, Health, Result};
 use redis::{Client, Value};
 use tokio::runtime::Handle;
 
-use crate::connection::{Argument, Connections, Manner, Ran, Redirect};
+use crate::argument::Argument;
+use crate::connection::{Connections, Manner, Ran, Redirect};
 use crate::names::slot;
 use crate::page::Position;
 use crate::scripts::Script;

@@ -12,6 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
+use crate::argument::Argument;
 use crate::scripts::Script;
 use crate::wakeups::Listeners;
 use crate::way::Way;
@@ -478,47 +479,4 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// True if the server said so, and the connection is as good as before.
 fn is_answer(failure: &redis::RedisError) -> bool {
     matches!(failure.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
-}
-
-/// What a script is given.
-#[derive(Debug)]
-pub(crate) enum Argument<'a> {
-    Bytes(std::borrow::Cow<'a, [u8]>),
-    Number(u64),
-    /// That of the connection which the script goes through.
-    Quarantine,
-}
-
-impl Argument<'_> {
-    /// How many bytes it has at most.
-    fn len(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Number(_) | Self::Quarantine => 20,
-        }
-    }
-}
-
-impl<'a> From<&'a str> for Argument<'a> {
-    fn from(text: &'a str) -> Self {
-        Self::Bytes(text.as_bytes().into())
-    }
-}
-
-impl From<String> for Argument<'_> {
-    fn from(text: String) -> Self {
-        Self::Bytes(text.into_bytes().into())
-    }
-}
-
-impl From<u64> for Argument<'_> {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl<'a> From<&'a leasehold_core::LeaseId> for Argument<'a> {
-    fn from(id: &'a leasehold_core::LeaseId) -> Self {
-        Self::Bytes(id.to_bytes())
-    }
 }

@@ -24,6 +24,7 @@
 //! # Ok(()) }
 //! ```
 
+mod argument;
 mod cluster;
 mod config;
 mod connection;
@@ -31,6 +32,7 @@ mod error;
 mod health;
 mod names;
 mod page;
+mod place;
 mod replies;
 mod scripts;
 mod servers;

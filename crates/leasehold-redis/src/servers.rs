@@ -3,8 +3,9 @@
 use leasehold_core::{Error, Health, Result};
 use redis::Value;
 
+use crate::argument::Argument;
 use crate::cluster::Cluster;
-use crate::connection::{Argument, Connections, Ran};
+use crate::connection::{Connections, Ran};
 use crate::names::Name;
 use crate::page::Position;
 use crate::scripts::{self, Script};

@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 use redis::Value;
 
-use crate::connection::Argument;
+use crate::argument::Argument;
 use crate::names::{Name, Names};
 use crate::page::Position;
 use crate::replies::Reader;

@@ -12,7 +12,7 @@ use leasehold_core::{
     List, Mode, Release, Renew, Renewal, Store, Ttl,
 };
 use leasehold_redis::{RedisConfig, RedisStore};
-use requests::{LONG, acquire, granted, id, key, only, refused, release, renew};
+use requests::{LONG, acquire, granted, id, key, only, refused, release, renew, until_refused};
 use server::Server;
 use server::cluster::{Cluster, MASTERS, Plan};
 
@@ -237,18 +237,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
     server::until(async || replica.number(&["DBSIZE"]).await == 2).await;
     master.kill();
 
-    // Nobody but the refusals tells when it is over; none of them may be a grant.
-    server::until(async || match store.acquire(&acquire(name, "b", Mode::Exclusive)).await {
-        Ok(acquired) => {
-            refused(Ok(acquired));
-            true
-        }
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            false
-        }
-    })
-    .await;
+    until_refused(&store, name).await;
     // That all may have changed is a hint; then they are told of again.
     server::in_time(wakeups.next()).await;
     let woken = async || replica.number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
@@ -264,14 +253,20 @@ async fn nodes_that_send_a_request_to_and_fro_are_an_error_and_not_an_endless_lo
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
     let (a, b) = (&cluster.nodes[0], &cluster.nodes[1]);
-    // They would tell each other better.
     let ids = [a.id().await, b.id().await];
-    for (node, other) in [(a, &ids[1]), (b, &ids[0])] {
-        node.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", other]).await.unwrap();
-    }
-    let error = store.acquire(&acquire("job", "a", Mode::Exclusive)).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None), "{error}");
-    assert!(error.to_string().contains("disagree"), "{error}");
+    server::until(async || {
+        for (node, other) in [(a, &ids[1]), (b, &ids[0])] {
+            node.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", other]).await.unwrap();
+        }
+        // They tell each other better now and then, and then this is granted.
+        let Err(error) = store.acquire(&acquire("job", "a", Mode::Exclusive)).await else {
+            return false;
+        };
+        let said = (error.kind(), error.effect());
+        assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+        error.to_string().contains("disagree")
+    })
+    .await;
 }
 
 #[tokio::test]

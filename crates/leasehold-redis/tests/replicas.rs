@@ -11,7 +11,7 @@ use leasehold_core::{
 };
 use leasehold_redis::redis;
 use leasehold_redis::{RedisConfig, RedisStore};
-use requests::{LONG, acquire, granted, key, only, refused, release, renew};
+use requests::{LONG, acquire, granted, key, only, refused, release, renew, until_refused};
 use server::sentinel::{SERVICE, Sentinels};
 use server::{DURABLE, Server, in_time, until};
 
@@ -52,17 +52,7 @@ async fn sentinels_lead_to_the_master_and_after_a_fail_over_to_the_next() {
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
     until(async || replica.number(&["DBSIZE"]).await == 2).await;
     master.kill();
-    until(async || match store.acquire(&acquire("k", "b", Mode::Exclusive)).await {
-        Ok(acquired) => {
-            refused(Ok(acquired));
-            true
-        }
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            false
-        }
-    })
-    .await;
+    until_refused(&store, "k").await;
     in_time(wakeups.next()).await;
     until(async || replica.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await == 1).await;
     let released = store.release(&release("k", "a")).await.unwrap();
@@ -100,17 +90,7 @@ async fn a_master_that_became_a_replica_is_left() {
     };
     until(failed_over).await;
     until(async || says(&master, "role:slave").await).await;
-    until(async || match store.acquire(&acquire("k", "b", Mode::Exclusive)).await {
-        Ok(acquired) => {
-            refused(Ok(acquired));
-            true
-        }
-        Err(error) => {
-            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            false
-        }
-    })
-    .await;
+    until_refused(&store, "k").await;
     assert!(says(&replica, "role:master").await);
 }
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Acquired, Claims, Ending, Granted, Key, LeaseId, Mode, Refused, Release, Renew,
-    Renewal, Ttl,
+    Acquire, Acquired, Claims, Ending, ErrorKind, Granted, Key, LeaseId, Mode, Refused, Release,
+    Renew, Renewal, Store, Ttl,
 };
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -55,4 +55,19 @@ pub fn refused(acquired: leasehold_core::Result<Acquired>) -> Refused {
 pub fn only<T>(outcomes: Vec<T>) -> T {
     let [only] = <[T; 1]>::try_from(outcomes).ok().unwrap();
     only
+}
+
+/// Asks for a key that somebody holds until that is told again. Before there are failures only; none may be a grant.
+pub async fn until_refused(store: &impl Store, name: &str) {
+    let refusal = async {
+        loop {
+            match store.acquire(&acquire(name, "until-refused", Mode::Exclusive)).await {
+                Ok(acquired) => return refused(Ok(acquired)),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+            // Nobody tells when a fail-over is over.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, refusal).await.expect("it comes in time");
 }

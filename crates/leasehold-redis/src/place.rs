@@ -1,0 +1,183 @@
+//! Where a URL leads.
+
+use std::fmt;
+use std::path::Path;
+
+use leasehold_core::{Error, Result};
+use leasehold_driver::StoreUrl;
+use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+
+use crate::way::{self, Sentinel, Way};
+
+/// Where the leases are.
+#[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "one is made for each store")]
+pub(crate) enum Place {
+    /// On one server.
+    One(Way),
+    /// In the cluster of these nodes.
+    Cluster(Vec<Client>),
+}
+
+/// Without user and password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(way) => write!(f, "{way}"),
+            Self::Cluster(nodes) => write!(f, "the cluster of {}", way::names(nodes)),
+        }
+    }
+}
+
+/// Where a URL leads.
+pub(crate) fn place(scheme: &str, address: &str, options: &mut StoreUrl) -> Result<Place> {
+    let tls = tls(scheme, options)?;
+    let (transport, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+    let open = |address: &str| {
+        let info = address.into_connection_info().map_err(|_| no_server(scheme))?;
+        opened(info, tls.clone())
+    };
+    Ok(match kind {
+        "cluster" => {
+            let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
+            if !matches!(path, "" | "0") {
+                return Err(Error::invalid_input(format!(
+                    "the {scheme} URL names a database; a Redis Cluster has no other than 0"
+                )));
+            }
+            let nodes = hosts.map(|host| open(&format!("{transport}://{login}{host}")));
+            Place::Cluster(nodes.collect::<Result<_>>()?)
+        }
+        "sentinel" => {
+            let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
+            let (service, db) = path.split_once('/').unwrap_or((path, ""));
+            let service = percent_encoding::percent_decode_str(service).decode_utf8_lossy();
+            if service.is_empty() {
+                return Err(Error::invalid_input(format!(
+                    "the {scheme} URL does not say which master; write {scheme}://HOST:PORT/SERVICE"
+                )));
+            }
+            let server = open(&format!("{transport}://{login}localhost/{db}"))?;
+            let [user, pass] = ["sentinel_user", "sentinel_pass"]
+                .map(|name| options.take(name).map(|text| masked(&text)));
+            let login = match (user, pass) {
+                (None, None) => String::new(),
+                (user, Some(pass)) => format!("{}:{pass}@", user.unwrap_or_default()),
+                (Some(_), None) => {
+                    return Err(Error::invalid_input(format!(
+                        "the {scheme} URL has sentinel_user without sentinel_pass"
+                    )));
+                }
+            };
+            let sentinels = hosts.map(|host| {
+                let port = if has_port(host) { "" } else { ":26379" };
+                open(&format!("{transport}://{login}{host}{port}"))
+            });
+            Place::One(Way::Sentinel(Sentinel {
+                sentinels: sentinels.collect::<Result<_>>()?,
+                service: service.into_owned(),
+                server: server.get_connection_info().clone(),
+            }))
+        }
+        "unix" => Place::One(Way::Server(open(&unix(address, options)?)?)),
+        _ => Place::One(Way::Server(open(address)?)),
+    })
+}
+
+fn no_server(scheme: &str) -> Error {
+    let (example, rest) = match scheme.split_once('+') {
+        Some((_, "cluster")) => ("HOST:PORT,HOST:PORT", "password"),
+        Some((_, "sentinel")) => ("HOST:PORT,HOST:PORT/SERVICE/DB", "password and database"),
+        _ => ("HOST:PORT/DB", "password, port and database"),
+    };
+    Error::invalid_input(format!(
+        "the {scheme} URL names no server; write {scheme}://USER:PASSWORD@{example}, where user, {rest} may be left \
+         out, and mask special characters of the password with %"
+    ))
+}
+
+/// `LOGIN@`, the hosts, and the path of an address of many servers.
+fn parts(address: &str) -> Option<(&str, impl Iterator<Item = &str> + Clone, &str)> {
+    let (_, rest) = address.split_once("://")?;
+    let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) = servers.split_at(servers.rfind('@').map_or(0, |at| at + 1));
+    let hosts = hosts.split(',');
+    if hosts.clone().any(str::is_empty) { None } else { Some((login, hosts, path)) }
+}
+
+fn has_port(host: &str) -> bool {
+    // An address of IPv6 has its colons in brackets.
+    host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':')
+}
+
+fn masked(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+}
+
+/// A client that speaks RESP3.
+pub(crate) fn opened(info: ConnectionInfo, tls: Option<TlsCertificates>) -> Result<Client> {
+    let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
+    let info = info.set_redis_settings(settings);
+    let client = match tls {
+        Some(tls) => Client::build_with_tls(info, tls),
+        None => Client::open(info),
+    };
+    client.map_err(|e| {
+        Error::invalid_input(format!("these settings make no client of Redis ({e})")).with_source(e)
+    })
+}
+
+/// The driver writes this scheme otherwise, and takes options of its own.
+fn unix(address: &str, options: &mut StoreUrl) -> Result<String> {
+    let path = address.split_once("://").map_or("", |(_, path)| path);
+    if !path.starts_with('/') {
+        return Err(Error::invalid_input(
+            "the redis+unix URL has no path; write redis+unix:///PATH, for example redis+unix:///run/redis.sock",
+        ));
+    }
+    let own = ["db", "user", "pass"].into_iter().filter_map(|name| {
+        let value = options.take(name)?;
+        Some(format!("{name}={}", masked(&value)))
+    });
+    let own: Vec<_> = own.collect();
+    Ok(format!("redis+unix://{path}?{}", own.join("&")))
+}
+
+/// Certificates, and the one provider of cryptography that we bring, where the program has chosen none.
+fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> {
+    let mut file = |name: &str| -> Result<Option<Vec<u8>>> {
+        let Some(path) = options.take(name) else { return Ok(None) };
+        let read = std::fs::read(Path::new(&path)).map_err(|e| {
+            Error::invalid_input(format!(
+                "the file {path} of the option {name} cannot be read ({e})"
+            ))
+            .with_source(e)
+        })?;
+        Ok(Some(read))
+    };
+    let (ca, cert, key) = (file("ca")?, file("cert")?, file("key")?);
+    if !scheme.starts_with("rediss") {
+        return if ca.is_some() || cert.is_some() || key.is_some() {
+            Err(Error::invalid_input(format!(
+                "the {scheme} URL has certificates, but no TLS; write rediss://"
+            )))
+        } else {
+            Ok(None)
+        };
+    }
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Somebody else may have been quicker, which is as good.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+    let client_tls = match (cert, key) {
+        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig { client_cert, client_key }),
+        (None, None) => None,
+        _ => {
+            return Err(Error::invalid_input(
+                "the rediss URL has only one of cert and key; a certificate of the client needs both",
+            ));
+        }
+    };
+    Ok((ca.is_some() || client_tls.is_some())
+        .then_some(TlsCertificates { client_tls, root_cert: ca }))
+}
