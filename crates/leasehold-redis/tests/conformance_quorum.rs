@@ -24,8 +24,8 @@ fn main() -> ExitCode {
     Suite::new()
         .on(quorum("quorum-redis", &three, 3, false))
         .on(quorum("quorum-redis-fenced", &three, 3, true))
-        .cases_on(quorum("quorum-redis-of-5", &five, 5, false))
-        .cases_on(quorum("quorum-redis-of-5-fenced", &five, 5, true))
+        .on(quorum("quorum-redis-of-5", &five, 5, false))
+        .on(quorum("quorum-redis-of-5-fenced", &five, 5, true))
         .main()
 }
 
