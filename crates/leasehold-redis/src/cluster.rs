@@ -188,7 +188,7 @@ impl Cluster {
         let mut at_node: HashMap<String, (Node, Vec<String>)> = HashMap::new();
         for (channel, listener) in listeners {
             let node = self.owner(slot(&channel)).await?;
-            node.ear.listeners().add(&channel, vec![listener]);
+            let node = self.0.hear(node, &channel, listener);
             let name = node.ear.server().to_owned();
             at_node.entry(name).or_insert_with(|| (node, Vec::new())).1.push(channel);
         }
@@ -265,6 +265,15 @@ impl Inner {
             server: Connections::new(way(), self.manner, alarm(self)),
             ear: Connections::new(way(), self.manner, alarm(self)),
         })
+    }
+
+    /// Lets a listener hear of its channel at this node; one that was left meanwhile is known again, for else nobody would
+    /// move the listener, or let it leave.
+    fn hear(&self, node: Node, channel: &str, listener: Listener) -> Node {
+        let mut state = self.state();
+        let node = state.nodes.entry(node.ear.server().into()).or_insert(node).clone();
+        node.ear.listeners().add(channel, vec![listener]);
+        node
     }
 
     /// Where a node sent us on to with this slot.
@@ -418,4 +427,39 @@ async fn topology_of(server: &Connections) -> Result<Topology> {
     let host = server.server().rsplit_once(':').map_or("", |(host, _)| host);
     let topology = slots.as_ref().and_then(|slots| Topology::read(slots, host));
     topology.ok_or_else(|| error::odd(server.server(), "CLUSTER SLOTS"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_begins_to_listen_at_a_node_that_is_left_is_moved_and_may_leave() {
+        let manner = Manner {
+            timeout: Duration::from_secs(1),
+            quarantine: Duration::ZERO,
+            replicas: 0,
+            in_cluster: true,
+        };
+        let cluster = Cluster::new(vec![Client::open("redis://h:1").unwrap()], manner);
+        let owned_by = |owner| {
+            let mut topology = Topology::default();
+            topology.set_owner(slot("channel"), owner);
+            topology
+        };
+        let inner = &cluster.0;
+        inner.take(owned_by("h:1"));
+        let node = inner.owner(slot("channel")).unwrap().unwrap();
+        // Between finding the node and listening there.
+        inner.take(owned_by("h:2"));
+        inner.hear(node, "channel", Listener::unread(7));
+        inner.move_listeners();
+        let heard_at =
+            |address: &str| inner.node(&address.into()).unwrap().ear.listeners().channels();
+        assert_eq!((heard_at("h:1"), heard_at("h:2")), (vec![], vec!["channel".to_owned()]));
+        cluster.leave(7, &["channel".to_owned()]);
+        assert!(heard_at("h:2").is_empty());
+    }
 }

@@ -117,6 +117,15 @@ impl Listener {
     }
 }
 
+#[cfg(test)]
+impl Listener {
+    /// One whose hints nobody reads.
+    pub(crate) fn unread(number: u64) -> Self {
+        let key = Key::new("unread").unwrap();
+        Self { number, key, hints: mpsc::channel(1).0 }
+    }
+}
+
 /// Hints for `keys`, each with its channel, from the moment that this ends.
 pub(crate) async fn subscribe(servers: &Servers, keys: Vec<(Key, String)>) -> Result<Wakeups> {
     static LAST: AtomicU64 = AtomicU64::new(0);
