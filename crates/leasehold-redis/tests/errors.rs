@@ -190,6 +190,27 @@ async fn the_least_privileges_of_the_documentation_are_enough() {
 }
 
 #[tokio::test]
+async fn a_refused_subscription_is_told_and_leaves_nothing() {
+    let server = Server::start(&[]).await.unwrap();
+    server.add_locker("resetchannels &lh:wake:{app:a}:*").await;
+    let store = connect(&server.url().replace("//", "//locker:PASSWORD@")).await.unwrap();
+    for names in [&["app:a", "app:b"][..], &["app:b", "app:a"], &["app:b"]] {
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let subscribed = store.subscribe(&keys).await.map(drop);
+        failed(subscribed, ErrorKind::Denied, Effect::None, "channels");
+    }
+    until(async || server.number(&["SPUBLISH", "lh:wake:{app:a}:app:a", ""]).await == 0).await;
+    let mut wakeups = store.subscribe(&[key("app:a")]).await.unwrap();
+    assert_eq!(server.number(&["SPUBLISH", "lh:wake:{app:a}:app:a", ""]).await, 1);
+    assert_eq!(in_time(wakeups.next()).await, key("app:a"));
+
+    // The server cuts off who listens to what it may no more. All else goes on.
+    server.ask(&["ACL", "SETUSER", "locker", "resetchannels"]).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("app:a"), "that it was connected again");
+    granted(store.acquire(&acquire("app:a", "a", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
 async fn a_replica_is_refused_and_a_master_that_becomes_one_is_unavailable() {
     let master = Server::start(&[]).await.unwrap();
     let port = master.port().to_string();

@@ -135,6 +135,28 @@ async fn what_too_few_replicas_have_does_not_count() {
 }
 
 #[tokio::test]
+async fn what_replicas_have_that_may_not_be_asked_is_unknown() {
+    let master = Server::start(&[]).await.unwrap();
+    master.add_locker("-wait").await;
+    let url = master.url().replace("://", "://locker:PASSWORD@");
+    let store = open(&format!("{url}?replicas=1")).await;
+    let ttl = Ttl::new(LONG).unwrap();
+    let request = acquire("app:k", "a", Mode::Exclusive);
+    let acquired = store.acquire(&request).await.map(drop);
+    let renewed = store.renew(&renew("app:k", "a", Mode::Exclusive, ttl)).await.map(drop);
+    for outcome in [acquired, renewed] {
+        let error = outcome.unwrap_err();
+        let said = (error.kind(), error.effect());
+        assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
+        assert!(error.to_string().contains("NOPERM"), "{error}");
+    }
+    assert_eq!(master.text(&["GET", "app:k"]).await.as_deref(), Some("a"), "it has acted");
+    // Nobody asks after a release.
+    let released = store.release(&release("app:k", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+}
+
+#[tokio::test]
 async fn the_least_privileges_of_the_page_are_enough_behind_sentinels() {
     let (master, replica) = pair().await;
     let sentinels = Sentinels::watch(&master, 1, 600_000).await.unwrap();

@@ -127,7 +127,10 @@ impl Cluster {
             from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await.unwrap();
         }
         between(keys.len()).await;
-        for node in [to, from] {
+        // Who had it tells its clients, and then all must know.
+        let mut masters: Vec<_> = self.nodes[..MASTERS].iter().collect();
+        masters.sort_by_key(|node| (node.port() != to.port(), node.port() == from.port()));
+        for node in masters {
             node.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]).await.unwrap();
         }
     }
