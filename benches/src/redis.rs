@@ -46,7 +46,7 @@ pub(crate) async fn start() -> Result<Server> {
 }
 
 pub(crate) async fn version(server: &Server) -> Result<String> {
-    let info = raw::info(&mut raw::connect(server).await?, "server").await?;
+    let info = raw::info(&mut raw::connect(&server.url()).await?, "server").await?;
     Ok(raw::field(&info, "redis_version").unwrap_or("unknown").to_owned())
 }
 

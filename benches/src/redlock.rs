@@ -84,7 +84,7 @@ async fn sides(servers: &[&Server]) -> Result<Vec<Side>> {
 async fn majority(servers: &[&Server]) -> Result<Side> {
     let mut nodes: Vec<(MultiplexedConnection, Scripts)> = Vec::new();
     for server in servers {
-        let mut link = raw::connect(server).await?;
+        let mut link = raw::connect(&server.url()).await?;
         let scripts = Scripts::load(&mut link, Forms::Same).await?;
         nodes.push((link, scripts));
     }

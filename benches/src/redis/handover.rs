@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{Locker, Result};
+use leasehold_conformance::{Fault, Proxy};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis;
 use tokio::task::JoinSet;
@@ -10,50 +11,66 @@ use tokio::task::JoinSet;
 use super::raw::{self, Forms, Scripts};
 use crate::handover;
 use crate::measure::{micros, now, percentile, ratio};
-use crate::server::Server;
 
-/// Measures with 1, 10, 100 and 1,000 waiters.
+/// Measures with 1, 10, 100 and 1,000 waiters on this machine, and then with 1, 10 and 100 behind a network.
 pub(crate) async fn run() -> Result<()> {
     println!("## Hand-over\n");
     println!(
         "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters in line in one process; \"a \
-         `Locker` each\": with a connection each, as if in processes of their own, woken by the server, all at once. A \
-         round trip is half of a raw release and acquire with the same scripts, one after the other on one \
-         connection; measured before and after each row.\n"
+         `Locker` each\": with a connection each, as if in processes of their own, woken by the server. A round trip is \
+         half of a raw release and acquire with the same scripts, one after the other on one connection; measured \
+         before and after each row. Behind a network each message to the server and from it takes {} ms longer, in a \
+         proxy.\n",
+        LATENCY.as_millis()
     );
     println!(
-        "| waiters | line | round trip p50, µs | `PING` p50, µs | p50, µs | p99, µs | p50 in round trips |"
+        "| waiters | line | network | round trip p50, µs | `PING` p50, µs | p50, µs | p99, µs | p50 in round trips |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|");
     for waiters in [1, 10, 100, 1_000] {
         let server = super::start().await?;
-        let one = Locker::new(RedisStore::from_url(&server.url()).await?);
-        row(&server, waiters, "one `Locker`", |_| one.clone()).await?;
-        let mut many = Vec::with_capacity(waiters + 1);
-        for _ in 0..=waiters {
-            many.push(Locker::new(RedisStore::from_url(&server.url()).await?));
-        }
-        row(&server, waiters, "a `Locker` each", |n| many[n].clone()).await?;
+        rows(&server.url(), waiters, "none").await?;
+    }
+    for waiters in [1, 10, 100] {
+        let server = super::start().await?;
+        let address = ([127, 0, 0, 1], server.port()).into();
+        let proxy = Proxy::before(address).await.map_err(super::failed)?;
+        proxy.set(Fault::Delay(LATENCY));
+        rows(&format!("redis://{}/", proxy.address()), waiters, "slow").await?;
     }
     println!();
     Ok(())
 }
 
+/// One way.
+const LATENCY: Duration = Duration::from_millis(5);
+
+async fn rows(url: &str, waiters: usize, network: &str) -> Result<()> {
+    let one = Locker::new(RedisStore::from_url(url).await?);
+    row(url, waiters, "one `Locker`", network, |_| one.clone()).await?;
+    let mut many = Vec::with_capacity(waiters + 1);
+    for _ in 0..=waiters {
+        many.push(Locker::new(RedisStore::from_url(url).await?));
+    }
+    row(url, waiters, "a `Locker` each", network, |n| many[n].clone()).await
+}
+
 async fn row(
-    server: &Server,
+    url: &str,
     waiters: usize,
     line: &str,
+    network: &str,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
-    let count = if waiters > 100 { 300 } else { 1_000 };
+    let count = if waiters > 100 || network == "slow" { 300 } else { 1_000 };
     let mut trips = Trips::default();
-    trips.measure(server).await?;
+    trips.measure(url).await?;
     let mut handovers = handover::measure(waiters, count, waiters.min(100), locker).await?;
-    trips.measure(server).await?;
+    trips.measure(url).await?;
     let trip = percentile(&mut trips.scripts, 50);
     let p50 = percentile(&mut handovers, 50);
     println!(
-        "| {waiters} | {line} | {} | {} | {} | {} | {:.2} |",
+        "| {waiters} | {line} | {network} | {} | {} | {} | {} | {:.2} |",
         micros(trip),
         micros(percentile(&mut trips.pings, 50)),
         micros(p50),
@@ -71,8 +88,8 @@ struct Trips {
 }
 
 impl Trips {
-    async fn measure(&mut self, server: &Server) -> Result<()> {
-        let mut link = raw::connect(server).await?;
+    async fn measure(&mut self, url: &str) -> Result<()> {
+        let mut link = raw::connect(url).await?;
         let scripts = Scripts::load(&mut link, Forms::Same).await?;
         let mut task = JoinSet::new();
         // On a worker, as what it is compared with.

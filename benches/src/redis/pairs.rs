@@ -28,11 +28,12 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
 }
 
 async fn sides(server: &Server) -> Result<Vec<Side>> {
-    let mut link = raw::connect(server).await?;
+    let mut link = raw::connect(&server.url()).await?;
     let same = Scripts::load(&mut link, Forms::Same).await?;
     let least = Scripts::load(&mut link, Forms::Least).await?;
     // The driver's usual limit.
-    let limited = raw::connected(server, Some(std::time::Duration::from_millis(500))).await?;
+    let limited =
+        raw::connected(&server.url(), Some(std::time::Duration::from_millis(500))).await?;
     let locks = Locker::new(RedisStore::from_url(&server.url()).await?);
     let store = RedisStore::from_url(&server.url()).await?;
     Ok(vec![

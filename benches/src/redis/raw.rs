@@ -6,20 +6,16 @@ use leasehold::{Error, LeaseId, Result};
 use leasehold_redis::redis::aio::MultiplexedConnection;
 use leasehold_redis::redis::{self, AsyncConnectionConfig, Cmd, Value};
 
-use crate::server::Server;
 use crate::subjects::TTL;
 
 /// A connection without a time limit.
-pub(crate) async fn connect(server: &Server) -> Result<MultiplexedConnection> {
-    connected(server, None).await
+pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
+    connected(url, None).await
 }
 
 /// A connection whose every answer is waited for so long.
-pub(crate) async fn connected(
-    server: &Server,
-    limit: Option<Duration>,
-) -> Result<MultiplexedConnection> {
-    let client = redis::Client::open(format!("{}?protocol=resp3", server.url())).map_err(failed)?;
+pub(crate) async fn connected(url: &str, limit: Option<Duration>) -> Result<MultiplexedConnection> {
+    let client = redis::Client::open(format!("{url}?protocol=resp3")).map_err(failed)?;
     let config = AsyncConnectionConfig::new().set_response_timeout(limit);
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
 }

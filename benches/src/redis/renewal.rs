@@ -37,7 +37,7 @@ pub(crate) async fn run() -> Result<()> {
     let locks = Locker::new(RedisStore::from_url(&url).await?);
     let guards = hold(&locks).await?;
     let mut events: Vec<_> = guards.iter().map(Guard::events).collect();
-    let mut link = raw::connect(&server).await?;
+    let mut link = raw::connect(&server.url()).await?;
     for round in 1..=ROUNDS {
         let exchanges = proxy.exchanges();
         let scripts = raw::calls(&mut link, &["evalsha"]).await?;

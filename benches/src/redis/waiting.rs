@@ -86,7 +86,7 @@ struct Counts {
 
 impl Counts {
     async fn start(server: &Server) -> Result<Self> {
-        let mut link = raw::connect(server).await?;
+        let mut link = raw::connect(&server.url()).await?;
         let before = raw::calls(&mut link, COMMANDS).await?;
         Ok(Self { link, before, start: now() })
     }

@@ -1,6 +1,7 @@
 #![expect(clippy::disallowed_methods, reason = "for tests, whose tasks are their own")]
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,8 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 
 use crate::Result;
 
@@ -37,7 +40,7 @@ struct Shared {
 pub enum Fault {
     /// Everything passes.
     None,
-    /// Requests and answers take so much longer, each.
+    /// Requests and answers take so much longer, each, and hold up nothing behind them.
     Delay(Duration),
     /// Whoever sends a request is cut off, and the server never sees it.
     CutBefore,
@@ -139,19 +142,43 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let (from_server, to_server) = server.into_split();
     // What happens to answers now, and whether the client spoke last.
     let link = Arc::new(Mutex::new((Fault::None, false)));
+    let (asks, asked) = mpsc::unbounded_channel();
+    let (answers, answered) = mpsc::unbounded_channel();
+    let there = async {
+        tokio::try_join!(
+            take_requests(from_client, asks, &shared, &link),
+            deliver(asked, to_server)
+        )
+    };
+    let back = async {
+        tokio::try_join!(
+            take_answers(from_server, answers, &shared, &link),
+            deliver(answered, to_client)
+        )
+    };
     tokio::select! {
-        () = requests(from_client, to_server, &shared, &link) => {}
-        () = answers(from_server, to_client, &shared, &link) => {}
+        _ = there => {}
+        _ = back => {}
         _ = cuts.changed() => {}
     }
 }
 
 type Link = Arc<Mutex<(Fault, bool)>>;
 
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, link: &Link) {
+/// What was said, and until when it takes.
+type Said = (Option<Pin<Box<Sleep>>>, Vec<u8>);
+
+/// The connection is cut, whatever is on its way.
+struct Cut;
+
+async fn take_requests(
+    mut from: OwnedReadHalf,
+    to: UnboundedSender<Said>,
+    shared: &Shared,
+    link: &Link,
+) -> std::result::Result<(), Cut> {
     let mut bytes = vec![0; 64 * 1024];
-    loop {
-        let Ok(length @ 1..) = from.read(&mut bytes).await else { return };
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
         let fault = shared.next();
         {
             let mut link = lock(link);
@@ -161,32 +188,30 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shar
             *link = (fault, true);
         }
         match fault {
-            Fault::CutBefore | Fault::Refuse => return,
-            Fault::BlackHole => continue,
+            Fault::CutBefore | Fault::Refuse => return Err(Cut),
+            Fault::BlackHole => {}
             Fault::HalfOpen => {
                 drop(to);
                 // The client may say what it likes.
                 while let Ok(1..) = from.read(&mut bytes).await {}
-                return;
+                return Ok(());
             }
-            Fault::Delay(pause) => tokio::time::sleep(pause).await,
-            Fault::None | Fault::CutAfter | Fault::SwallowAnswers => {}
-        }
-        if to.write_all(&bytes[..length]).await.is_err() {
-            return;
+            Fault::None | Fault::Delay(_) | Fault::CutAfter | Fault::SwallowAnswers => {
+                pass_on(&to, fault, &bytes[..length])?;
+            }
         }
     }
+    Ok(())
 }
 
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, link: &Link) {
+async fn take_answers(
+    mut from: OwnedReadHalf,
+    to: UnboundedSender<Said>,
+    shared: &Shared,
+    link: &Link,
+) -> std::result::Result<(), Cut> {
     let mut bytes = vec![0; 64 * 1024];
-    loop {
-        let Ok(length @ 1..) = from.read(&mut bytes).await else {
-            if lock(link).0 == Fault::HalfOpen {
-                std::future::pending::<()>().await;
-            }
-            return;
-        };
+    while let Ok(length @ 1..) = from.read(&mut bytes).await {
         let fault = {
             let mut link = lock(link);
             link.1 = false;
@@ -194,13 +219,37 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Share
             if link.0 == Fault::None { shared.fault() } else { link.0 }
         };
         match fault {
-            Fault::CutAfter | Fault::Refuse => return,
-            Fault::SwallowAnswers | Fault::BlackHole | Fault::HalfOpen => continue,
-            Fault::Delay(pause) => tokio::time::sleep(pause).await,
-            Fault::None | Fault::CutBefore => {}
-        }
-        if to.write_all(&bytes[..length]).await.is_err() {
-            return;
+            Fault::CutAfter | Fault::Refuse => return Err(Cut),
+            Fault::SwallowAnswers | Fault::BlackHole | Fault::HalfOpen => {}
+            Fault::None | Fault::Delay(_) | Fault::CutBefore => {
+                pass_on(&to, fault, &bytes[..length])?;
+            }
         }
     }
+    if lock(link).0 == Fault::HalfOpen {
+        std::future::pending::<()>().await;
+    }
+    Ok(())
+}
+
+fn pass_on(to: &UnboundedSender<Said>, fault: Fault, bytes: &[u8]) -> std::result::Result<(), Cut> {
+    let pause = match fault {
+        Fault::Delay(pause) => Some(Box::pin(tokio::time::sleep(pause))),
+        _ => None,
+    };
+    to.send((pause, bytes.to_owned())).map_err(|_| Cut)
+}
+
+/// Delivers in order, each when its time has come.
+async fn deliver(
+    mut said: UnboundedReceiver<Said>,
+    mut to: OwnedWriteHalf,
+) -> std::result::Result<(), Cut> {
+    while let Some((pause, bytes)) = said.recv().await {
+        if let Some(pause) = pause {
+            pause.await;
+        }
+        to.write_all(&bytes).await.map_err(|_| Cut)?;
+    }
+    Ok(())
 }

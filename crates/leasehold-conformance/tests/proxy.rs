@@ -78,6 +78,24 @@ async fn each_fault_is_what_it_says() {
     assert!(connect().await.read_u8().await.is_err());
 }
 
+#[tokio::test]
+async fn a_delay_holds_up_nothing_behind_it() {
+    let (address, _seen) = server().await;
+    let proxy = Proxy::before(address).await.unwrap();
+    let late = Duration::from_secs(2);
+    proxy.set(Fault::Delay(late));
+    let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+    client.set_nodelay(true).unwrap();
+    client.write_u8(1).await.unwrap();
+    while proxy.exchanges() == 0 {
+        tokio::task::yield_now().await;
+    }
+    client.write_u8(3).await.unwrap();
+    assert_eq!(client.read_u8().await.unwrap(), 2);
+    let second = tokio::time::timeout(late / 2, client.read_u8());
+    assert_eq!(second.await.expect("both were under way together").unwrap(), 4);
+}
+
 #[test]
 fn a_server_ends_with_the_value_that_stands_for_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -38,6 +38,9 @@ pub struct Capabilities {
     pub push: bool,
     /// Grants in the order of arrival.
     pub fair: bool,
+    /// Requests of one store take effect in the order in which they were first polled, but for failures: a try sent
+    /// right behind a release finds what that freed.
+    pub in_order: bool,
     /// A release can tell `Expired` from `NotHeld`.
     pub tells_expired: bool,
     /// The shortest term.
@@ -67,6 +70,7 @@ impl Capabilities {
             tokens: false,
             push: false,
             fair: false,
+            in_order: false,
             tells_expired: false,
             min_term: Ttl::MIN,
             max_term: Ttl::MAX,

@@ -74,7 +74,7 @@ impl LeaseId {
     /// The bytes a store keeps.
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         match &self.0 {
-            Repr::Uuid(uuid) => Cow::Owned(uuid_text(uuid).into_bytes()),
+            Repr::Uuid(uuid) => Cow::Owned(uuid_text(uuid).into()),
             Repr::Foreign(bytes) => Cow::Borrowed(bytes),
         }
     }
@@ -82,11 +82,8 @@ impl LeaseId {
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = match &self.0 {
-            Repr::Uuid(uuid) => return f.write_str(&uuid_text(uuid)),
-            Repr::Foreign(bytes) => bytes,
-        };
-        match std::str::from_utf8(bytes) {
+        let bytes = self.to_bytes();
+        match std::str::from_utf8(&bytes) {
             Ok(text) if !text.starts_with("hex:") && !text.chars().any(char::is_control) => {
                 f.write_str(text)
             }
@@ -129,15 +126,17 @@ impl TryFrom<&str> for LeaseId {
     }
 }
 
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
+fn uuid_text(uuid: &[u8; 16]) -> [u8; 36] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'-'; 36];
+    let mut at = 0;
     for (i, byte) in uuid.iter().enumerate() {
         if matches!(i, 4 | 6 | 8 | 10) {
-            text.push('-');
+            at += 1;
         }
-        for digit in [byte >> 4, byte & 0xf] {
-            text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));
-        }
+        text[at] = DIGITS[usize::from(byte >> 4)];
+        text[at + 1] = DIGITS[usize::from(byte & 0xf)];
+        at += 2;
     }
     text
 }

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::argument::Argument;
 use crate::connection::{Connections, Manner, Ran, Redirect};
+use crate::names::Name;
 use crate::names::slot;
 use crate::page::Position;
 use crate::scripts::Script;
@@ -78,13 +79,13 @@ impl Cluster {
         &self,
         script: &Script,
         slot: u16,
-        keys: &[&str],
+        names: &[Name],
         arguments: &[Argument<'_>],
     ) -> Result<Value> {
         let mut node = self.reachable(slot).await?;
         let mut once = false;
         for _ in 0..=REDIRECTS {
-            match node.server.run(script, keys, arguments, once).await? {
+            match node.server.run(script, names, arguments, once).await? {
                 Ran::Answered(value) => return Ok(value),
                 Ran::Elsewhere(redirect) => {
                     node = self.0.follow(slot, &redirect, &node)?;

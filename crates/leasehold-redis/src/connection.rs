@@ -13,6 +13,7 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
 use crate::argument::Argument;
+use crate::names::Name;
 use crate::scripts::Script;
 use crate::wakeups::Listeners;
 use crate::way::Way;
@@ -187,18 +188,21 @@ impl Connections {
     pub(crate) async fn run(
         &self,
         script: &Script,
-        keys: &[&str],
+        names: &[Name],
         arguments: &[Argument<'_>],
         asking: bool,
     ) -> Result<Ran> {
         let Manner { replicas, timeout, .. } = self.0.manner;
         let ran = self.exchange(async |connected| {
             let quarantine = connected.quarantine;
-            let bytes = keys.iter().map(|key| key.len()).chain(arguments.iter().map(Argument::len));
+            let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
             let bytes = bytes.sum::<usize>() + Script::CALL;
             let command = |name: &str, which: &str| {
-                let mut command = Cmd::with_capacity(keys.len() + arguments.len() + 3, bytes);
-                command.arg(name).arg(which).arg(keys.len()).arg(keys);
+                let mut command = Cmd::with_capacity(2 * names.len() + arguments.len() + 3, bytes);
+                command.arg(name).arg(which).arg(2 * names.len());
+                for name in names {
+                    command.arg(name.plain()).arg(name.book());
+                }
                 for argument in arguments {
                     match argument {
                         Argument::Bytes(bytes) => command.arg(&**bytes),

@@ -21,10 +21,9 @@ pub(crate) struct Names {
 /// The names of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
-    /// The plain key.
-    pub(crate) plain: String,
-    /// Its companion.
-    pub(crate) book: String,
+    book: String,
+    /// Where in the book's name the plain key begins, with which it ends.
+    plain: usize,
 }
 
 impl Names {
@@ -41,21 +40,27 @@ impl Names {
     /// # Errors
     /// `InvalidInput` if it begins as only companions do, or if in a cluster no companion could share its slot.
     pub(crate) fn of(&self, key: &Key) -> Result<Name> {
-        let plain = format!("{}{key}", self.prefix);
+        let prefixed;
+        let plain = if self.prefix.is_empty() {
+            key.as_str()
+        } else {
+            prefixed = [self.prefix.as_str(), key.as_str()].concat();
+            &prefixed
+        };
         if plain.starts_with(OURS) {
             return Err(Error::invalid_input(format!(
                 "the key {plain:?} begins with {OURS:?}, as what Leasehold keeps beside its keys does; give it another \
                  name, or the store a prefix"
             )));
         }
-        if self.in_slots && plain.contains('}') && hash_tag(&plain).is_none() {
+        if self.in_slots && plain.contains('}') && hash_tag(plain).is_none() {
             return Err(Error::invalid_input(format!(
                 "the key {plain:?} has a }} but no hash tag, so in a Redis Cluster nothing can be kept beside it in its \
                  slot; leave the }} out, or write a tag before it, as in {{tag}}:name"
             )));
         }
-        let book = format!("{BOOK}{}", tagged(&plain));
-        Ok(Name { plain, book })
+        let book = tagged(BOOK, plain);
+        Ok(Name { plain: book.len() - plain.len(), book })
     }
 
     /// The key that has this plain name.
@@ -79,26 +84,41 @@ impl Names {
 }
 
 impl Name {
+    /// The plain key.
+    pub(crate) fn plain(&self) -> &str {
+        &self.book[self.plain..]
+    }
+
+    /// Its companion.
+    pub(crate) fn book(&self) -> &str {
+        &self.book
+    }
+
+    /// How many bytes both have.
+    pub(crate) fn len(&self) -> usize {
+        self.plain().len() + self.book.len()
+    }
+
     /// Where it is in a cluster.
     pub(crate) fn slot(&self) -> u16 {
-        slot(&self.plain)
+        slot(self.plain())
     }
 
     /// Where it is told that the key may be free.
     pub(crate) fn channel(&self) -> String {
-        format!("{CHANNEL}{}", tagged(&self.plain))
+        tagged(CHANNEL, self.plain())
     }
 }
 
-/// The plain key behind a hash tag that puts it into the same slot.
-fn tagged(plain: &str) -> String {
+/// The plain key behind `ours` and a hash tag that puts it into the same slot.
+fn tagged(ours: &str, plain: &str) -> String {
     let tag = match hash_tag(plain) {
         Some(tag) => tag,
         // Then no tag gives the same slot, and a cluster does not take the key.
         None if plain.contains('}') => "",
         None => plain,
     };
-    format!("{{{tag}}}:{plain}")
+    [ours, "{", tag, "}:", plain].concat()
 }
 
 /// How many slots a cluster has.
@@ -135,7 +155,7 @@ mod tests {
             ("a{b", "lh:lock:{a{b}:a{b"),
             ("{b}{c}", "lh:lock:{b}:{b}{c}"),
         ] {
-            assert_eq!(name(key).book, book);
+            assert_eq!(name(key).book(), book);
         }
         assert_eq!(name("a{b}c").channel(), "lh:wake:{b}:a{b}c");
     }
@@ -147,7 +167,7 @@ mod tests {
             assert_eq!(slot(name), expected, "{name}");
         }
         let name = name("a{b}c");
-        assert_eq!((slot(&name.book), slot(&name.channel())), (3300, 3_300));
+        assert_eq!((slot(name.book()), slot(&name.channel())), (3300, 3_300));
         let names = Names::new("", true);
         let error = names.of(&Key::new("a}b").unwrap()).unwrap_err();
         assert!(error.to_string().contains("no hash tag"), "{error}");
@@ -161,14 +181,14 @@ mod tests {
         assert!(error.to_string().contains("begins with \"lh:\""), "{error}");
         assert!(Names::new("l", false).of(&Key::new("h:x").unwrap()).is_err());
         let name = Names::new("app:", false).of(&Key::new("lh:x").unwrap()).unwrap();
-        assert_eq!(name.plain, "app:lh:x");
+        assert_eq!(name.plain(), "app:lh:x");
     }
 
     #[test]
     fn names_lead_back_to_keys() {
         let names = Names::new("app:", false);
         let key = Key::new("a{b}c").unwrap();
-        assert_eq!(names.key(names.of(&key).unwrap().plain.as_bytes()), Some(key));
+        assert_eq!(names.key(names.of(&key).unwrap().plain().as_bytes()), Some(key));
         assert_eq!(names.key(b"other:x"), None);
         assert_eq!(names.key(b"app:\xff"), None);
         assert_eq!(names.pattern("a*"), "lh:lock:{*}:app:a\\**");

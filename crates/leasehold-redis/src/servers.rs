@@ -52,13 +52,11 @@ impl Servers {
         names: &[Name],
         arguments: &[Argument<'_>],
     ) -> Result<Value> {
-        let keys: Vec<&str> =
-            names.iter().flat_map(|name| [name.plain.as_str(), name.book.as_str()]).collect();
         match self {
-            Self::One(server) => here(server, server.run(script, &keys, arguments, false).await?),
+            Self::One(server) => here(server, server.run(script, names, arguments, false).await?),
             Self::Cluster(cluster) => {
                 let slot = self.slot(names)?;
-                cluster.run(script, slot, &keys, arguments).await
+                cluster.run(script, slot, names, arguments).await
             }
         }
     }
@@ -137,7 +135,7 @@ fn here(server: &Connections, ran: Ran) -> Result<Value> {
 }
 
 fn apart(names: &[Name]) -> Error {
-    let named: Vec<_> = names.iter().map(|name| format!("{:?}", name.plain)).collect();
+    let named: Vec<_> = names.iter().map(|name| format!("{:?}", name.plain())).collect();
     Error::unsupported(format!(
         "the keys {} are in different slots of the Redis Cluster, so no lease can have them together; give them one \
          hash tag, such as {{job}}:a and {{job}}:b",

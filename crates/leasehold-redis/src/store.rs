@@ -103,13 +103,14 @@ impl RedisStore {
         let names = self.names(claims.keys())?;
         let note = text::of_holder(request.owner(), request.note());
         let term = request.term().duration().unwrap_or_default();
-        let mut arguments = vec![
+        let mut arguments = Vec::with_capacity(5 + 2 * claims.len());
+        arguments.extend([
             request.id().into(),
             micros_up(term).into(),
             note.into(),
             self.forget_after(),
             Argument::Quarantine,
-        ];
+        ]);
         for claim in claims {
             let (mode, max) = match claim.mode {
                 Mode::Exclusive => ("x", 0),
@@ -146,7 +147,8 @@ impl RedisStore {
 
     async fn release_some(&self, leases: &[&Ending]) -> Result<Vec<LeaseReleased>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
-        let mut arguments = vec![self.forget_after()];
+        let mut arguments = Vec::with_capacity(1 + 3 * leases.len());
+        arguments.push(self.forget_after());
         for lease in leases {
             let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
             arguments.extend([
@@ -420,6 +422,7 @@ impl Store for RedisStore {
         can.keep = true;
         can.tokens = true;
         can.push = true;
+        can.in_order = true;
         can.tells_expired = true;
         can
     }

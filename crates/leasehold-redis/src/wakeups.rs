@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::Stream;
-use leasehold_core::{Key, Result, Wakeups};
+use leasehold_core::{Key, Random, Result, Wakeups};
 use redis::Value;
 use tokio::sync::mpsc;
+use tokio::time::Sleep;
 
 use crate::servers::Servers;
 
@@ -23,8 +25,23 @@ type Channels = HashMap<String, Vec<Listener>>;
 pub(crate) struct Listener {
     number: u64,
     key: Key,
-    hints: mpsc::Sender<Key>,
+    hints: mpsc::Sender<Hint>,
 }
+
+/// A key that may be free.
+#[derive(Debug)]
+struct Hint {
+    key: Key,
+    /// How many connections were told.
+    hearers: u32,
+}
+
+/// Of many who are told that a key is free one can have it: they try one after the other, so far apart on average.
+const EACH: Duration = Duration::from_micros(250);
+/// Too short to be waited for: timers count milliseconds.
+const AT_ONCE: Duration = Duration::from_millis(1);
+/// No hint is put off for longer, whatever was told.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// More hints than these are one: whoever is told tries for all its keys.
 const PENDING: usize = 64;
@@ -63,14 +80,15 @@ impl Listeners {
     /// The server told this: a channel and what was published there.
     pub(crate) fn hint(&self, told: &[Value]) {
         let Some(channel) = channel_of(told) else { return };
+        let hearers = told.get(1).and_then(text_of).and_then(|text| text.parse().ok()).unwrap_or(1);
         for listener in self.channels_now().get(channel).into_iter().flatten() {
-            listener.hint();
+            listener.hint(hearers);
         }
     }
 
     /// Anything may have happened.
     pub(crate) fn hint_all(&self) {
-        self.channels_now().values().flatten().for_each(Listener::hint);
+        self.channels_now().values().flatten().for_each(|listener| listener.hint(1));
     }
 
     /// Whoever listens to `channel` does so here from now on.
@@ -104,16 +122,20 @@ impl Listeners {
 
 /// The channel that the server told of.
 fn channel_of(told: &[Value]) -> Option<&str> {
-    match told.first() {
-        Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok(),
+    told.first().and_then(text_of)
+}
+
+fn text_of(told: &Value) -> Option<&str> {
+    match told {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         _ => None,
     }
 }
 
 impl Listener {
-    fn hint(&self) {
+    fn hint(&self, hearers: u32) {
         // It has hints that it has not looked at, or is about to go.
-        drop(self.hints.try_send(self.key.clone()));
+        drop(self.hints.try_send(Hint { key: self.key.clone(), hearers }));
     }
 }
 
@@ -132,7 +154,14 @@ pub(crate) async fn subscribe(servers: &Servers, keys: Vec<(Key, String)>) -> Re
     let number = LAST.fetch_add(1, Ordering::Relaxed);
     let (sender, hints) = mpsc::channel(PENDING);
     let channels: Vec<String> = keys.iter().map(|(_, channel)| channel.clone()).collect();
-    let heard = Hints { hints, number, channels, servers: servers.clone() };
+    let heard = Hints {
+        hints,
+        later: None,
+        random: Random::seeded(),
+        number,
+        channels,
+        servers: servers.clone(),
+    };
     let listeners = keys
         .into_iter()
         .map(|(key, channel)| (channel, Listener { number, key, hints: sender.clone() }));
@@ -142,7 +171,10 @@ pub(crate) async fn subscribe(servers: &Servers, keys: Vec<(Key, String)>) -> Re
 
 /// The hints of one subscription.
 struct Hints {
-    hints: mpsc::Receiver<Key>,
+    hints: mpsc::Receiver<Hint>,
+    /// One that was put off so that not all who heard it try at once.
+    later: Option<(Pin<Box<Sleep>>, Key)>,
+    random: Random,
     number: u64,
     channels: Vec<String>,
     servers: Servers,
@@ -152,12 +184,55 @@ impl Stream for Hints {
     type Item = Key;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Key>> {
-        self.hints.poll_recv(context)
+        while let Poll::Ready(heard) = self.hints.poll_recv(context) {
+            let Some(Hint { key, hearers }) = heard else { return Poll::Ready(None) };
+            match put_off(&mut self.random, hearers) {
+                // Whoever waits already does not wait longer for being told again.
+                Some(pause) => {
+                    self.later.get_or_insert_with(|| (Box::pin(tokio::time::sleep(pause)), key));
+                }
+                None => {
+                    self.later = None;
+                    return Poll::Ready(Some(key));
+                }
+            }
+        }
+        let Some((pause, key)) = &mut self.later else { return Poll::Pending };
+        ready!(pause.as_mut().poll(context));
+        let key = key.clone();
+        self.later = None;
+        Poll::Ready(Some(key))
     }
+}
+
+/// How long to put off a hint that so many have heard; `None` is not at all.
+fn put_off(random: &mut Random, hearers: u32) -> Option<Duration> {
+    let pause = random.up_to(EACH.saturating_mul(hearers).min(LONGEST));
+    (pause > AT_ONCE).then_some(pause)
 }
 
 impl Drop for Hints {
     fn drop(&mut self) {
         self.servers.leave(self.number, &self.channels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_who_hear_a_hint_few_act_at_once() {
+        let mut random = Random::from_seed(1);
+        let mut draws =
+            |hearers| -> Vec<_> { (0..10_000).map(|_| put_off(&mut random, hearers)).collect() };
+        for few in [0, 1, 4] {
+            assert!(draws(few).iter().all(Option::is_none), "{few}");
+        }
+        let of_hundred = draws(100);
+        let at_once = of_hundred.iter().filter(|pause| pause.is_none()).count();
+        assert!((300..500).contains(&at_once), "{at_once} of 10,000");
+        assert!(of_hundred.iter().flatten().all(|pause| *pause <= 100 * EACH));
+        assert!(draws(u32::MAX).iter().flatten().all(|pause| *pause <= LONGEST));
     }
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use leasehold_core::{Ending, Mode, Note, Owner, Release, Store as _, Ttl};
 use leasehold_redis::RedisConfig;
-use leasehold_redis::redis;
+use leasehold_redis::redis::{self, AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind};
+use redis::IntoConnectionInfo as _;
 use requests::{LONG, SECOND, acquire, acquire_for, granted, id, key, release, renew};
-use server::{Server, until};
+use server::{Server, in_time, until};
+use tokio::sync::mpsc;
 
 async fn book(server: &Server, name: &str) -> BTreeMap<String, String> {
     redis::from_redis_value(server.ask(&["HGETALL", name]).await.unwrap()).unwrap()
@@ -89,4 +91,38 @@ async fn after_the_last_release_and_a_while_nothing_is_left() {
         assert!((-2..=1_100).contains(&left) && left != -1, "{left}");
     }
     until(async || server.number(&["DBSIZE"]).await == 0).await;
+}
+
+#[tokio::test]
+async fn whoever_listens_is_told_how_many_do() {
+    let server = Server::start(&[]).await.unwrap();
+    let (holder, waiter) = (server.store().await, server.store().await);
+    let (sender, mut told) = mpsc::unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_push_sender(sender);
+    let info = server.url().into_connection_info().unwrap();
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let client = redis::Client::open(info.set_redis_settings(settings)).unwrap();
+    let mut raw = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    redis::cmd("SSUBSCRIBE").arg("lh:wake:{k}:k").exec_async(&mut raw).await.unwrap();
+    for (waits, hearers) in [(0, 1), (2, 2), (0, 1)] {
+        let mut waiting = Vec::new();
+        for _ in 0..waits {
+            waiting.push(waiter.subscribe(&[key("k")]).await.unwrap());
+        }
+        // A listener leaves in the background.
+        until(async || server.hearers("lh:wake:{k}:k").await == hearers).await;
+        granted(holder.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+        holder.release(&release("k", "a")).await.unwrap();
+        let published = async {
+            loop {
+                let PushInfo { kind, data } = told.recv().await.unwrap();
+                if kind == PushKind::SMessage {
+                    let data = redis::Value::Array(data);
+                    let (_, message): (String, String) = redis::from_redis_value(data).unwrap();
+                    break message;
+                }
+            }
+        };
+        assert_eq!(in_time(published).await, hearers.to_string());
+    }
 }

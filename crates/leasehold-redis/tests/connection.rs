@@ -11,6 +11,7 @@ use leasehold_core::{
     Effect, ErrorKind, Evict, Filter, LeaseReleased, LeaseRenewed, List, Mode, Store as _, Ttl,
 };
 use leasehold_quorum::QuorumConfig;
+use leasehold_redis::redis;
 use leasehold_redis::{RedisConfig, RedisStore};
 use requests::{LONG, acquire, granted, key, only, refused, release, renew};
 use server::{DURABLE, Server, in_time, until};
@@ -253,7 +254,37 @@ async fn a_release_wakes_who_waits_and_nobody_else() {
     other.evict(&Evict::exactly(targets, None)).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k"));
     drop(wakeups);
-    until(async || server.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await == 0).await;
+    until(async || server.hearers("lh:wake:{k}:k").await == 0).await;
+}
+
+#[tokio::test]
+async fn a_hint_that_many_heard_is_put_off() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let mut wakeups = store.subscribe(&[key("many"), key("one")]).await.unwrap();
+    let mut raw = server::connect(&server.url()).await.unwrap();
+    let mut publish = async |hints: &[[&str; 2]]| {
+        let mut hints_at_once = redis::pipe();
+        for hint in hints {
+            hints_at_once.cmd("SPUBLISH").arg(hint);
+        }
+        hints_at_once.exec_async(&mut raw).await.unwrap();
+    };
+    let (many, one) = (["lh:wake:{many}:many", "4000"], ["lh:wake:{one}:one", "1"]);
+    let mut overtaken = 0;
+    // For how long it is put off is chance.
+    for _ in 0..10 {
+        publish(&[many]).await;
+        assert_eq!(in_time(wakeups.next()).await, key("many"));
+        publish(&[many, one]).await;
+        // Who hears of one key tries for all, and need not be told of the other.
+        if in_time(wakeups.next()).await == key("one") {
+            overtaken += 1;
+        } else {
+            assert_eq!(in_time(wakeups.next()).await, key("one"));
+        }
+    }
+    assert!(overtaken > 0);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use leasehold_core::{Acquire, Acquired, Effect, Error, Granted, Random, Refused, Store, Why};
 
-use crate::call::{Abandoned, Call};
+use crate::call::{Abandoned, Call, Leaves};
 use crate::ids::Taking;
 use crate::keeper::{Keeper, Releasing, caught};
 
@@ -33,17 +33,11 @@ pub(crate) async fn attempt(
     limit: Duration,
 ) -> Tried {
     let abandoned = Abandoned::default();
-    let releasing = Releasing::of_request(&request, taking, keeper.clock.now());
-    let orphan = {
-        let (keeper, releasing) = (Arc::clone(keeper), releasing.clone());
-        move |reply: Reply| {
-            let left = reply.unsettled || matches!(reply.tried, Tried::Granted { .. });
-            left.then(|| releasing.acted_by(keeper.clock.now())).into_iter().collect()
-        }
-    };
     let started = keeper.clock.now();
+    let request = Arc::new(request);
+    let left = Left { keeper: Arc::clone(keeper), request: Arc::clone(&request), taking, started };
     let sending = send(Arc::clone(keeper), request, abandoned.clone(), limit);
-    let mut call = Call::new(keeper, abandoned, sending, orphan, vec![releasing.clone()]);
+    let mut call = Call::new(keeper, abandoned, sending, left.clone());
     let reply = tokio::select! {
         biased;
         reply = &mut call => reply,
@@ -53,9 +47,42 @@ pub(crate) async fn attempt(
     };
     if reply.unsettled && !matches!(reply.tried, Tried::Granted { .. }) {
         // C3: an id abandoned after an unknown effect is released in the background, and never used again.
-        keeper.release(vec![releasing.acted_by(keeper.clock.now())]);
+        keeper.release(left.acted());
     }
     reply.tried
+}
+
+/// What a try may leave at the store: what it asked for.
+#[derive(Clone)]
+struct Left {
+    keeper: Arc<Keeper>,
+    request: Arc<Acquire>,
+    taking: Arc<Taking>,
+    started: Duration,
+}
+
+impl Left {
+    fn releasing(&self) -> Releasing {
+        Releasing::of_request(&self.request, Arc::clone(&self.taking), self.started)
+    }
+
+    /// What a request left that may have acted until now.
+    fn acted(&self) -> Vec<Releasing> {
+        vec![self.releasing().acted_by(self.keeper.clock.now())]
+    }
+}
+
+impl Leaves for Left {
+    type Reply = Reply;
+
+    fn after(self, reply: Reply) -> Vec<Releasing> {
+        let wanted = reply.unsettled || matches!(reply.tried, Tried::Granted { .. });
+        if wanted { self.acted() } else { Vec::new() }
+    }
+
+    fn without(&self) -> Vec<Releasing> {
+        vec![self.releasing()]
+    }
 }
 
 /// The last answer, and whether an earlier request of the same try may still act.
@@ -67,7 +94,7 @@ struct Reply {
 /// Sends the request, and sends the same one again while its effect is unknown or the key is busy.
 async fn send(
     keeper: Arc<Keeper>,
-    request: Acquire,
+    request: Arc<Acquire>,
     abandoned: Abandoned,
     limit: Duration,
 ) -> Reply {

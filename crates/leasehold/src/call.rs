@@ -10,13 +10,12 @@ use crate::keeper::{Keeper, Releasing};
 
 /// A request that is never dropped once it was polled (F6): if its caller goes away, the Keeper learns the
 /// reply and releases what nobody wants. Never polled, it sends nothing.
-pub(crate) struct Call<T: Send + 'static> {
-    future: Option<BoxFuture<'static, T>>,
+pub(crate) struct Call<L: Leaves> {
+    future: Option<BoxFuture<'static, L::Reply>>,
     state: State,
     abandoned: Abandoned,
     keeper: Arc<Keeper>,
-    orphan: Option<Orphan<T>>,
-    fallback: Vec<Releasing>,
+    leaves: Option<L>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -26,8 +25,16 @@ enum State {
     Answered,
 }
 
-/// What must be released after a reply that nobody waits for.
-type Orphan<T> = Box<dyn FnOnce(T) -> Vec<Releasing> + Send>;
+/// What a request may leave at the store that nobody wants once its caller is gone.
+pub(crate) trait Leaves: Send + Unpin + 'static {
+    type Reply: Send + 'static;
+
+    /// What must be released after this reply.
+    fn after(self, reply: Self::Reply) -> Vec<Releasing>;
+
+    /// What must be released if no reply ever comes.
+    fn without(&self) -> Vec<Releasing>;
+}
 
 /// A request whose caller went away.
 pub(crate) struct Orphaned {
@@ -47,29 +54,27 @@ impl Abandoned {
     }
 }
 
-impl<T: Send + 'static> Call<T> {
+impl<L: Leaves> Call<L> {
     pub(crate) fn new(
         keeper: &Arc<Keeper>,
         abandoned: Abandoned,
-        future: impl Future<Output = T> + Send + 'static,
-        orphan: impl FnOnce(T) -> Vec<Releasing> + Send + 'static,
-        fallback: Vec<Releasing>,
+        future: impl Future<Output = L::Reply> + Send + 'static,
+        leaves: L,
     ) -> Self {
         Self {
             future: Some(Box::pin(future)),
             state: State::Unsent,
             abandoned,
             keeper: Arc::clone(keeper),
-            orphan: Some(Box::new(orphan)),
-            fallback,
+            leaves: Some(leaves),
         }
     }
 }
 
-impl<T: Send + 'static> Future for Call<T> {
-    type Output = T;
+impl<L: Leaves> Future for Call<L> {
+    type Output = L::Reply;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<L::Reply> {
         let this = &mut *self;
         this.state = State::Sent;
         // Taken out while it is polled: one that panics is not polled again.
@@ -83,19 +88,20 @@ impl<T: Send + 'static> Future for Call<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Call<T> {
+impl<L: Leaves> Drop for Call<L> {
     fn drop(&mut self) {
         if self.state != State::Sent {
             return;
         }
         self.abandoned.0.store(true, Ordering::Release);
-        let fallback = std::mem::take(&mut self.fallback);
-        match (self.future.take(), self.orphan.take()) {
-            (Some(future), Some(orphan)) => {
-                let future = Box::pin(async move { orphan(future.await) });
+        let Some(leaves) = self.leaves.take() else { return };
+        let fallback = leaves.without();
+        match self.future.take() {
+            Some(future) => {
+                let future = Box::pin(async move { leaves.after(future.await) });
                 self.keeper.finish_call(Orphaned { future, fallback });
             }
-            _ => self.keeper.release(fallback),
+            None => self.keeper.release(fallback),
         }
     }
 }

@@ -1,8 +1,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use leasehold_core::{Claims, Key};
+use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
+use leasehold_core::{Claims, Key, Wakeups};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 /// Where callers of one `Locker` with equal claims stand in line, so that only the first of each line talks
@@ -15,9 +18,35 @@ pub(crate) struct Lines {
 struct Line {
     claims: Claims,
     /// Fair: grants in the order of arrival.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    turn: Arc<tokio::sync::Mutex<Known>>,
     /// A key of it may be free, as this `Locker` knows.
     freed: Notify,
+}
+
+/// What the first of a line knows, and leaves to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The store's hints for the keys of the line.
+    pub(crate) wakeups: Option<Wakeups>,
+    /// Somebody of the line was granted what the next cannot have beside it.
+    pub(crate) taken: Option<Taken>,
+}
+
+impl Known {
+    /// Ends when the store tells that a key may be free; never, if it tells nothing.
+    pub(crate) async fn hint(&mut self) {
+        match &mut self.wakeups {
+            Some(wakeups) => drop(wakeups.next().await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// A lease that keeps the keys of a line taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// Until when the store counts it, as far as is known; `None` for ever.
+    pub(crate) until: Option<Duration>,
 }
 
 /// A place in a line; leaving is dropping it.
@@ -25,7 +54,7 @@ pub(crate) struct Place {
     lines: Arc<Lines>,
     /// `Some` until it is dropped.
     line: Option<Arc<Line>>,
-    turn: Option<OwnedMutexGuard<()>>,
+    turn: Option<OwnedMutexGuard<Known>>,
 }
 
 impl Lines {
@@ -82,9 +111,29 @@ impl Place {
         }
     }
 
-    /// Ends when a key of the line may have become free since the last call, as this `Locker` knows.
-    pub(crate) async fn freed(&self) {
-        self.line().freed.notified().await;
+    /// Ends when a key of the line may have become free since the last call, as this `Locker` knows, or as the store
+    /// tells the first.
+    pub(crate) async fn woken(&mut self) {
+        let line = Arc::clone(self.line());
+        let hint = OptionFuture::from(self.known().map(Known::hint));
+        tokio::select! {
+            biased;
+            () = line.freed.notified() => {}
+            Some(()) = hint => {}
+        }
+    }
+
+    /// What is known to the first; nobody else knows anything.
+    pub(crate) fn known(&mut self) -> Option<&mut Known> {
+        self.turn.as_deref_mut()
+    }
+
+    /// Leaves to the next that the keys are taken. What was heard until now is older than that.
+    pub(crate) fn leave_taken(&mut self, taken: Taken) {
+        while self.woken().now_or_never().is_some() {}
+        if let Some(known) = self.known() {
+            known.taken = Some(taken);
+        }
     }
 
     fn line(&self) -> &Arc<Line> {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    Backoff, Clock, Effect, Error, ErrorKind, Key, Lease, LeaseId, LeaseRenewed, LostReason,
-    NodeReport, Random, Record, Refused, Result, Store, Wait, WaitCause, WaitReport, Wakeups, Why,
+    Backoff, Claim, Clock, Effect, Error, ErrorKind, Exponential, Key, Lease, LeaseId,
+    LeaseRenewed, LostReason, NodeReport, Random, Record, Refused, Result, Store, Wait, WaitCause,
+    WaitReport, Why,
 };
 
 pub(crate) use self::order::Order;
@@ -20,7 +21,7 @@ use crate::guard::Guard;
 use crate::held::{Held, Verdict, renewal};
 use crate::ids::{Named, Taking};
 use crate::keeper::Releasing;
-use crate::line::Place;
+use crate::line::{Known, Place, Taken};
 use crate::locker::{Inner, Locker};
 use crate::telemetry;
 
@@ -78,12 +79,15 @@ struct Waiting<'a> {
     order: Order,
     started: Duration,
     time_out: TimeOut,
-    own_backoff: bool,
-    backoff: Box<dyn Backoff>,
+    /// Where it stands in line, if it does.
+    place: Option<Place>,
+    /// What is known out of line.
+    known: Known,
+    own_backoff: Option<Pauses>,
+    usual_backoff: Exponential,
     random: Random,
     tries: u32,
     pauses: u32,
-    wakeups: Option<Wakeups>,
     holder: Option<Box<Record>>,
 }
 
@@ -125,38 +129,34 @@ enum Pause {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(inner: &'a Arc<Inner>, order: Order, backoff: Option<Pauses>) -> Self {
+    fn new(inner: &'a Arc<Inner>, order: Order, own_backoff: Option<Pauses>) -> Self {
         let started = inner.keeper.clock.now();
         let at = match order.wait {
             Wait::UpTo(limit) => Some(started.saturating_add(limit)),
             Wait::No | Wait::Attempts(_) | Wait::Forever => None,
         };
         let time_out = TimeOut { clock: Arc::clone(&inner.keeper.clock), at };
-        let own_backoff = backoff.is_some();
-        let backoff: Box<dyn Backoff> = match backoff {
-            Some(own) => Box::new(own),
-            None => Box::new(usual_backoff()),
-        };
         Self {
             inner,
             order,
             started,
             time_out,
+            place: None,
+            known: Known::default(),
             own_backoff,
-            backoff,
+            usual_backoff: usual_backoff(),
             random: Random::seeded(),
             tries: 0,
             pauses: 0,
-            wakeups: None,
             holder: None,
         }
     }
 
     async fn acquire(&mut self) -> Result<Guard> {
         let lines = &self.inner.keeper.lines;
-        let mut place = self.order.stands_in_line().then(|| lines.join(&self.order.claims));
+        self.place = self.order.stands_in_line().then(|| lines.join(&self.order.claims));
         let mut last = self.time_out.is_over();
-        if let Some(place) = &mut place {
+        if let Some(place) = &mut self.place {
             tokio::select! {
                 biased;
                 () = place.first() => {}
@@ -164,8 +164,15 @@ impl<'a> Waiting<'a> {
             }
         }
         loop {
-            let miss = match self.try_once(last).await? {
-                Ok(guard) => return Ok(guard),
+            let tried = match self.taken().filter(|_| !last) {
+                Some(taken) => Err(taken),
+                None => self.try_once(last).await?,
+            };
+            let miss = match tried {
+                Ok(guard) => {
+                    self.leave_to_next(&guard);
+                    return Ok(guard);
+                }
                 Err(miss) => miss,
             };
             if last || self.is_over() {
@@ -175,13 +182,34 @@ impl<'a> Waiting<'a> {
             if Box::pin(self.subscribe(&miss)).await {
                 continue;
             }
-            match Box::pin(self.pause(&miss, place.as_ref())).await {
+            match Box::pin(self.pause(&miss)).await {
                 Pause::Over => {}
                 Pause::TimeOut => last = true,
                 Pause::Exhausted => {
                     return Err(self.failure(Miss { cause: WaitCause::Exhausted, ..miss }));
                 }
             }
+        }
+    }
+
+    fn known(&mut self) -> &mut Known {
+        self.place.as_mut().and_then(Place::known).unwrap_or(&mut self.known)
+    }
+
+    /// What a try would find, where somebody of the same line has just been granted the keys.
+    fn taken(&mut self) -> Option<Miss> {
+        let Taken { until } = self.known().taken.take()?;
+        let now = self.inner.keeper.clock.now();
+        let retry_after = until.map(|until| until.saturating_sub(now));
+        Some(Miss { retry_after, ..self.miss(WaitCause::Held) })
+    }
+
+    /// Spares the next in line a try that can only be refused.
+    fn leave_to_next(&mut self, guard: &Guard) {
+        let excludes = |claim: &Claim| !claim.mode.is_shared();
+        if let Some(place) = self.place.as_mut().filter(|_| self.order.claims.iter().any(excludes))
+        {
+            place.leave_taken(Taken { until: guard.held().store_until() });
         }
     }
 
@@ -306,9 +334,9 @@ impl<'a> Waiting<'a> {
 
     /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).
     async fn subscribe(&mut self, miss: &Miss) -> bool {
-        let keeper = &self.inner.keeper;
+        let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.push
-            && self.wakeups.is_none()
+            && self.known().wakeups.is_none()
             && matches!(miss.cause, WaitCause::Held)
             && !matches!(self.order.wait, Wait::Attempts(_));
         if !wanted {
@@ -322,7 +350,7 @@ impl<'a> Waiting<'a> {
         };
         match subscribed {
             Ok(wakeups) => {
-                self.wakeups = Some(wakeups);
+                self.known().wakeups = Some(wakeups);
                 true
             }
             Err(error) => {
@@ -333,31 +361,45 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits for the earliest of a wake-up, `retry_after`, the poll, and the time-out.
-    async fn pause(&mut self, miss: &Miss, place: Option<&Place>) -> Pause {
-        let clock = Arc::clone(&self.inner.keeper.clock);
-        let pushed =
-            self.wakeups.is_some() && !self.own_backoff && matches!(miss.cause, WaitCause::Held);
-        let poll = if pushed {
-            Some(pushed_poll(&mut self.random))
-        } else {
-            let retry = self.pauses;
-            self.pauses = self.pauses.saturating_add(1);
-            self.backoff.next(retry)
-        };
+    async fn pause(&mut self, miss: &Miss) -> Pause {
+        let time_out = self.time_out.clone();
+        let clock = &time_out.clock;
+        let poll = self.next_poll(miss);
         let Some(poll) = poll else { return Pause::Exhausted };
         let next = clock.now().saturating_add(miss.retry_after.map_or(poll, |at| at.min(poll)));
         let pause = tokio::select! {
             biased;
-            () = hint(self.wakeups.as_mut()) => Pause::Over,
-            () = freed(place) => Pause::Over,
+            () = self.woken() => Pause::Over,
             () = clock.sleep_until(next) => Pause::Over,
-            () = self.time_out.over() => Pause::TimeOut,
+            () = time_out.over() => Pause::TimeOut,
         };
         // One try answers every hint that came so far.
-        while hint(self.wakeups.as_mut()).now_or_never().is_some() {}
+        while self.woken().now_or_never().is_some() {}
         // A pause of no time must not keep other tasks from running.
         tokio::task::yield_now().await;
-        if self.time_out.is_over() { Pause::TimeOut } else { pause }
+        if time_out.is_over() { Pause::TimeOut } else { pause }
+    }
+
+    /// How long it waits at most before it looks by itself.
+    fn next_poll(&mut self, miss: &Miss) -> Option<Duration> {
+        let held = matches!(miss.cause, WaitCause::Held);
+        if held && self.own_backoff.is_none() && self.known().wakeups.is_some() {
+            return Some(pushed_poll(&mut self.random));
+        }
+        let retry = self.pauses;
+        self.pauses = self.pauses.saturating_add(1);
+        match &mut self.own_backoff {
+            Some(own) => own.next(retry),
+            None => self.usual_backoff.next(retry),
+        }
+    }
+
+    /// Ends when a key may have become free, as the store or this `Locker` knows.
+    async fn woken(&mut self) {
+        match &mut self.place {
+            Some(place) => place.woken().await,
+            None => self.known.hint().await,
+        }
     }
 
     fn failure(&mut self, miss: Miss) -> Error {
@@ -400,18 +442,4 @@ pub(crate) fn id_in_use() -> Error {
         "an earlier request or lease with the same lease id is not finished here; \
          release it, wait, or use another id",
     )
-}
-
-async fn hint(wakeups: Option<&mut Wakeups>) {
-    match wakeups {
-        Some(wakeups) => drop(wakeups.next().await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn freed(place: Option<&Place>) {
-    match place {
-        Some(place) => place.freed().await,
-        None => std::future::pending().await,
-    }
 }

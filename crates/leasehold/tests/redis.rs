@@ -7,7 +7,9 @@ mod server;
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use leasehold::{Locker, LostReason, Wait};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use leasehold::{Guard, Locker, LostReason, Result, Wait};
 use leasehold_conformance::{Fault, Proxy};
 use server::{DURABLE, LONG, Server, in_time, until};
 
@@ -67,7 +69,7 @@ async fn a_release_hands_over_to_another_process_at_once() {
     let guard = others.lock("k").ttl(Duration::from_secs(3_600)).await.unwrap();
     let waits = locks.lock("k").wait(Wait::UpTo(LONG)).into_future();
     let releases = async {
-        until(async || server.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await > 0).await;
+        until(async || server.hearers("lh:wake:{k}:k").await > 0).await;
         guard.release().await.unwrap();
         // Before any poll.
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -76,6 +78,71 @@ async fn a_release_hands_over_to_another_process_at_once() {
         guard = waits => guard.unwrap().release().await.unwrap(),
         () = releases => panic!("nobody was woken"),
     };
+}
+
+/// Longer than any test.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Whoever waits for what this one holds.
+async fn wait(locks: &Locker) -> Result<Guard> {
+    locks.lock("k").ttl(HOUR).wait(Wait::Forever).await
+}
+
+/// A holder and a line of this many, the first of whom waits for a wake-up.
+async fn hold_and_wait<'a>(
+    server: &Server,
+    locks: &'a Locker,
+    waiters: usize,
+) -> (Guard, Vec<BoxFuture<'a, Result<Guard>>>) {
+    // So that the scripts are known to the server.
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    let before = server.calls("evalsha").await;
+    let holder = locks.lock("k").ttl(HOUR).await.unwrap();
+    let mut line: Vec<_> = (0..waiters).map(|_| wait(locks).boxed()).collect();
+    assert!(line.iter_mut().all(|waits| waits.now_or_never().is_none()));
+    let tried = async {
+        // The holder, and the first in line before and after it listens.
+        until(async || server.calls("evalsha").await == before + 3).await;
+        // Answers come in order.
+        locks.status("k").await.unwrap();
+    };
+    tokio::select! {
+        _ = &mut line[0] => panic!("it is held"),
+        () = tried => {}
+    }
+    assert!((&mut line[0]).now_or_never().is_none());
+    (holder, line)
+}
+
+#[tokio::test]
+async fn whoever_is_next_in_line_tries_once() {
+    let (server, _proxy, locks) = setup("").await;
+    let (mut holder, line) = hold_and_wait(&server, &locks, 3).await;
+    for waits in line {
+        let before = server.calls("evalsha").await;
+        let (released, granted) = tokio::join!(holder.release(), in_time(waits));
+        released.unwrap();
+        holder = granted.unwrap();
+        assert_eq!(server.calls("evalsha").await, before + 2, "a release and a try");
+    }
+    holder.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_is_next_in_line_tries_before_the_release_is_answered() {
+    let (server, proxy, locks) = setup("").await;
+    let (holder, mut line) = hold_and_wait(&server, &locks, 1).await;
+    let held = server.text(&["GET", "k"]).await;
+    proxy.set(Fault::SwallowAnswers);
+    let granted = async || {
+        let now = server.text(&["GET", "k"]).await;
+        now.is_some() && now != held
+    };
+    tokio::select! {
+        _ = &mut line[0] => panic!("its answer was swallowed"),
+        _ = holder.release() => panic!("its answer was swallowed"),
+        () = until(granted) => {}
+    }
 }
 
 #[tokio::test]

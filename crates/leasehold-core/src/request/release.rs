@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Request, check_entries};
@@ -21,11 +22,11 @@ impl Release {
     }
 }
 
-/// One lease to end.
+/// One lease to end. Cloning is cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     id: LeaseId,
-    keys: Vec<Key>,
+    keys: Arc<[Key]>,
     keep: Option<Duration>,
 }
 
@@ -35,7 +36,7 @@ impl Ending {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        Self { id, keys, keep: None }
+        Self { id, keys: keys.into(), keep: None }
     }
 
     /// Leaves the keys taken for `keep` although the lease has ended.

@@ -197,9 +197,11 @@ local function settle(lock, forget_after)
   end
 end
 
--- Hints that a key may be free.
+-- Hints that a key may be free, and tells to how many connections.
 local function wake(lock)
-  redis.call('SPUBLISH', 'lh:wake:' .. string.sub(lock.book, 9), '')
+  local channel = 'lh:wake:' .. string.sub(lock.book, 9)
+  local hearers = redis.call('PUBSUB', 'SHARDNUMSUB', channel)[2]
+  if hearers > 0 then redis.call('SPUBLISH', channel, hearers) end
 end
 
 -- A holder as it is told to the client.

@@ -220,4 +220,18 @@ impl Server {
     pub async fn number(&self, words: &[&str]) -> i64 {
         redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
     }
+    /// How often a command was carried out.
+    pub async fn calls(&self, command: &str) -> u64 {
+        let stats = self.text(&["INFO", "commandstats"]).await.unwrap();
+        let line = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|stat| stat.strip_prefix(&line)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
+    /// How many connections listen to a sharded channel.
+    pub async fn hearers(&self, channel: &str) -> u64 {
+        let counted = self.ask(&["PUBSUB", "SHARDNUMSUB", channel]).await.unwrap();
+        let (_, hearers): (String, u64) = redis::from_redis_value(counted).unwrap();
+        hearers
+    }
 }

@@ -1,4 +1,6 @@
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +12,9 @@ use leasehold_core::{
 use super::inbox::{Releases, Unfinishing};
 use super::renewing::of_lease;
 use super::{Keeper, caught};
-use crate::call::{Abandoned, Call, Orphaned};
+use crate::call::{Abandoned, Call, Leaves, Orphaned};
 use crate::held::Held;
-use crate::ids::Taking;
+use crate::ids::{Named, Taking};
 use crate::release_report::ReleaseReport;
 
 /// One lease to end.
@@ -81,6 +83,45 @@ impl Releasing {
     }
 }
 
+/// Releases as they are sent. The names live as long as the request.
+struct Sending {
+    request: Release,
+    names: Vec<Arc<Named>>,
+}
+
+impl Sending {
+    fn of<'a>(leases: impl Iterator<Item = &'a Releasing> + Clone, now: Duration) -> Self {
+        Self {
+            request: Release::new(leases.clone().map(|lease| lease.ending(now)).collect()),
+            names: leases.map(|lease| Arc::clone(&lease.taking.named)).collect(),
+        }
+    }
+}
+
+/// The releases of a caller who waits for the answers: what is not answered goes on in the background.
+#[derive(Clone)]
+struct Left(Arc<[Releasing]>);
+
+impl Leaves for Left {
+    type Reply = Result<Released>;
+
+    fn after(self, answer: Self::Reply) -> Vec<Releasing> {
+        self.failed(&answer)
+    }
+
+    fn without(&self) -> Vec<Releasing> {
+        self.0.to_vec()
+    }
+}
+
+impl Left {
+    fn failed(&self, answer: &Result<Released>) -> Vec<Releasing> {
+        let outcomes = answer.as_ref().map(|reply| reply.leases.as_slice()).unwrap_or_default();
+        let mut outcomes = outcomes.iter();
+        self.0.iter().filter(|_| outcomes.next().is_none_or(is_failure)).cloned().collect()
+    }
+}
+
 impl Keeper {
     /// What is to be done, as futures that end when it is.
     pub(super) fn take_work(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
@@ -116,7 +157,7 @@ impl Keeper {
             answered = &mut answer => Some(answered),
             () = self.clock.sleep_until(until) => None,
         };
-        let fallback = std::mem::take(&mut fallback.releases);
+        let fallback = mem::take(&mut fallback.releases);
         match answered {
             Some(Ok(left)) => self.release(left),
             Some(Err(_)) => self.release(fallback),
@@ -144,8 +185,8 @@ impl Keeper {
         let mut random = Random::seeded();
         let mut pause = PAUSE.0;
         loop {
-            let leases: Vec<_> = batch.releases.iter().map(|(_, lease)| lease.clone()).collect();
-            let sent = self.send_release(leases).await;
+            let leases = batch.releases.iter().map(|(_, lease)| lease);
+            let sent = self.send_release(Sending::of(leases, self.clock.now())).await;
             let mut outcomes = sent.map(|reply| reply.leases).unwrap_or_default().into_iter();
             let now = self.clock.now();
             batch.releases.retain(|(_, lease)| {
@@ -163,9 +204,9 @@ impl Keeper {
 
     /// Sends one release. One that is not answered within the limit is listened to for a while longer, so
     /// that its ids stay barred, and may be sent again: a release is idempotent.
-    async fn send_release(self: &Arc<Self>, leases: Vec<Releasing>) -> Result<Released> {
+    async fn send_release(self: &Arc<Self>, sending: Sending) -> Result<Released> {
         let until = self.clock.now().saturating_add(self.limit);
-        let mut answer = Box::pin(Arc::clone(self).release_now(leases));
+        let mut answer = Box::pin(Arc::clone(self).release_now(sending));
         tokio::select! {
             biased;
             answered = &mut answer => answered,
@@ -185,14 +226,21 @@ impl Keeper {
         }
     }
 
-    /// Sends one release and wakes whoever waits in this process for what it freed. The names live as long as
-    /// the request.
-    async fn release_now(self: Arc<Self>, leases: Vec<Releasing>) -> Result<Released> {
-        let now = self.clock.now();
-        let request = Release::new(leases.iter().map(|lease| lease.ending(now)).collect());
-        let names: Vec<_> = leases.iter().map(|lease| Arc::clone(&lease.taking.named)).collect();
-        drop(leases);
-        let released = caught(self.store.release(&request)).await.and_then(|reply| reply);
+    /// Sends one release and wakes whoever waits in this process for what it freed.
+    async fn release_now(self: Arc<Self>, sending: Sending) -> Result<Released> {
+        let Sending { request, names } = sending;
+        let mut answer = pin!(caught(self.store.release(&request)));
+        let mut sent = false;
+        let released = poll_fn(|context| {
+            let polled = answer.as_mut().poll(context);
+            if polled.is_pending() && !mem::replace(&mut sent, true) && self.can.in_order {
+                // The first in line tries right behind it.
+                let ended = request.leases().iter().filter(|lease| lease.keep().is_none());
+                self.lines.released(ended.flat_map(Ending::keys));
+            }
+            polled
+        });
+        let released = released.await.and_then(|reply| reply);
         let released = released.inspect_err(|error| {
             tracing::debug!(%error, "a release failed");
         })?;
@@ -213,24 +261,15 @@ impl Keeper {
     ) -> impl Future<Output = Vec<ReleaseReport>> + Send + use<> {
         let keeper = Arc::clone(self);
         let count = leases.len();
-        let retry: Arc<[Releasing]> = leases.as_slice().into();
-        let left = move |answer: &Result<Released>| -> Vec<Releasing> {
-            let outcomes = answer.as_ref().map(|reply| reply.leases.as_slice()).unwrap_or_default();
-            let mut outcomes = outcomes.iter();
-            retry.iter().filter(|_| outcomes.next().is_none_or(is_failure)).cloned().collect()
-        };
-        let orphan = {
-            let left = left.clone();
-            move |answer| left(&answer)
-        };
-        let sending = Arc::clone(self).release_now(leases.clone());
-        let mut call = Call::new(self, Abandoned::default(), sending, orphan, leases);
+        let sending = Arc::clone(self).release_now(Sending::of(leases.iter(), self.clock.now()));
+        let left = Left(leases.into());
+        let mut call = Call::new(self, Abandoned::default(), sending, left.clone());
         async move {
             let until = keeper.clock.now().saturating_add(keeper.limit);
             let answer = tokio::select! {
                 biased;
                 answer = &mut call => {
-                    let failed = left(&answer);
+                    let failed = left.failed(&answer);
                     if !failed.is_empty() {
                         keeper.release(failed);
                     }
