@@ -118,8 +118,13 @@ async fn hold_and_wait<'a>(
 async fn whoever_is_next_in_line_tries_once() {
     let (server, _proxy, locks) = setup("").await;
     let (mut holder, line) = hold_and_wait(&server, &locks, 3).await;
-    for waits in line {
+    for mut waits in line {
         let before = server.calls("evalsha").await;
+        tokio::select! {
+            biased;
+            _ = &mut waits => panic!("it is held"),
+            _ = server.calls("evalsha") => {}
+        }
         let (released, granted) = tokio::join!(holder.release(), in_time(waits));
         released.unwrap();
         holder = granted.unwrap();
