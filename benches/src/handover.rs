@@ -44,7 +44,7 @@ async fn row(
     waiters: usize,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
-    let mut handovers = measure(waiters, HANDOVERS, 0, locker).await?;
+    let mut handovers = measure(waiters, HANDOVERS, 0, Duration::ZERO, locker).await?;
     println!(
         "| {store} | {waiters} | {line} | {} | {} |",
         micros(percentile(&mut handovers, 50)),
@@ -53,12 +53,13 @@ async fn row(
     Ok(())
 }
 
-/// `waiters` wait while one holds. Whoever releases lets another have its turn before it waits again. The first `warm`
-/// hand-overs do not count.
+/// `waiters` wait while one holds for a while. Whoever releases lets another have its turn before it waits again. The
+/// first `warm` hand-overs do not count.
 pub(crate) async fn measure(
     waiters: usize,
     count: usize,
     warm: usize,
+    hold: Duration,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<Vec<Duration>> {
     let key = Arc::new(Key::new("hand-over")?);
@@ -77,11 +78,12 @@ pub(crate) async fn measure(
                 if sender.send(latency).is_err() {
                     return Result::<()>::Ok(());
                 }
-                turns.send_modify(|turn| {
-                    turn.number += 1;
-                    turn.released = now();
-                });
+                turns.send_modify(|turn| turn.number += 1);
                 let mine = turns.borrow().number;
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
+                turns.send_modify(|turn| turn.released = now());
                 let mut others = turns.subscribe();
                 guard.release().await?;
                 if others.wait_for(|turn| turn.number > mine).await.is_err() {

@@ -12,65 +12,82 @@ use super::raw::{self, Forms, Scripts};
 use crate::handover;
 use crate::measure::{micros, now, percentile, ratio};
 
-/// Measures with 1, 10, 100 and 1,000 waiters on this machine, and then with 1, 10 and 100 behind a network.
+/// Where the waiters are, and for how long each holds.
+#[derive(Clone, Copy)]
+struct Place {
+    network: &'static str,
+    hold: Duration,
+}
+
+const BUSY: Place = Place { network: "none", hold: Duration::ZERO };
+const CALM: Place = Place { network: "none", hold: Duration::from_millis(5) };
+const FAR: Place = Place { network: "slow", hold: Duration::from_millis(60) };
+
+/// What the slow network adds to each message.
+const LATENCY: Duration = Duration::from_millis(5);
+
+/// Measures with 1 to 1,000 waiters.
 pub(crate) async fn run() -> Result<()> {
     println!("## Hand-over\n");
     println!(
         "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters in line in one process; \"a \
-         `Locker` each\": with a connection each, as if in processes of their own, woken by the server. A round trip is \
-         half of a raw release and acquire with the same scripts, one after the other on one connection; measured \
-         before and after each row. Behind a network each message to the server and from it takes {} ms longer, in a \
-         proxy.\n",
+         `Locker` each\": with a connection each, as if in processes of their own, woken by the server. Each holds for \
+         as long as is told, then releases, and waits again; where that is 0, some are not waiting yet when the lock \
+         comes free. A round trip is half of a raw release and acquire with the same scripts, one after the other on \
+         one connection; measured before and after each row. In the slow network each message to the server and from \
+         it takes {} ms longer, in a proxy.\n",
         LATENCY.as_millis()
     );
     println!(
-        "| waiters | line | network | round trip p50, µs | `PING` p50, µs | p50, µs | p99, µs | p50 in round trips |"
+        "| waiters | line | network | hold, ms | round trip p50, µs | `PING` p50, µs | p50, µs | p99, µs | p50 in round trips |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for waiters in [1, 10, 100, 1_000] {
         let server = super::start().await?;
-        rows(&server.url(), waiters, "none").await?;
+        rows(&server.url(), waiters, &[BUSY, CALM]).await?;
     }
     for waiters in [1, 10, 100] {
         let server = super::start().await?;
         let address = ([127, 0, 0, 1], server.port()).into();
         let proxy = Proxy::before(address).await.map_err(super::failed)?;
         proxy.set(Fault::Delay(LATENCY));
-        rows(&format!("redis://{}/", proxy.address()), waiters, "slow").await?;
+        rows(&format!("redis://{}/", proxy.address()), waiters, &[FAR]).await?;
     }
     println!();
     Ok(())
 }
 
-/// One way.
-const LATENCY: Duration = Duration::from_millis(5);
-
-async fn rows(url: &str, waiters: usize, network: &str) -> Result<()> {
+async fn rows(url: &str, waiters: usize, places: &[Place]) -> Result<()> {
     let one = Locker::new(RedisStore::from_url(url).await?);
-    row(url, waiters, "one `Locker`", network, |_| one.clone()).await?;
     let mut many = Vec::with_capacity(waiters + 1);
     for _ in 0..=waiters {
         many.push(Locker::new(RedisStore::from_url(url).await?));
     }
-    row(url, waiters, "a `Locker` each", network, |n| many[n].clone()).await
+    for place in places {
+        row(url, waiters, "one `Locker`", *place, |_| one.clone()).await?;
+        row(url, waiters, "a `Locker` each", *place, |n| many[n].clone()).await?;
+    }
+    Ok(())
 }
 
 async fn row(
     url: &str,
     waiters: usize,
     line: &str,
-    network: &str,
+    place: Place,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
-    let count = if waiters > 100 || network == "slow" { 300 } else { 1_000 };
+    let Place { network, hold } = place;
+    let count = if hold.is_zero() { 1_000 } else { 300 };
     let mut trips = Trips::default();
     trips.measure(url).await?;
-    let mut handovers = handover::measure(waiters, count, waiters.min(100), locker).await?;
+    let mut handovers = handover::measure(waiters, count, waiters.min(100), hold, locker).await?;
     trips.measure(url).await?;
     let trip = percentile(&mut trips.scripts, 50);
     let p50 = percentile(&mut handovers, 50);
     println!(
-        "| {waiters} | {line} | {network} | {} | {} | {} | {} | {:.2} |",
+        "| {waiters} | {line} | {network} | {} | {} | {} | {} | {} | {:.2} |",
+        hold.as_millis(),
         micros(trip),
         micros(percentile(&mut trips.pings, 50)),
         micros(p50),

@@ -125,9 +125,10 @@ async fn whoever_is_next_in_line_tries_once() {
             _ = &mut waits => panic!("it is held"),
             _ = server.calls("evalsha") => {}
         }
-        let (released, granted) = tokio::join!(holder.release(), in_time(waits));
-        released.unwrap();
-        holder = granted.unwrap();
+        let mut release = Box::pin(holder.release());
+        assert!((&mut release).now_or_never().is_none());
+        holder = in_time(waits).await.unwrap();
+        release.await.unwrap();
         assert_eq!(server.calls("evalsha").await, before + 2, "a release and a try");
     }
     holder.release().await.unwrap();

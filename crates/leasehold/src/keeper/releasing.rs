@@ -230,10 +230,10 @@ impl Keeper {
     async fn release_now(self: Arc<Self>, sending: Sending) -> Result<Released> {
         let Sending { request, names } = sending;
         let mut answer = pin!(caught(self.store.release(&request)));
-        let mut sent = false;
+        let mut woken = false;
         let released = poll_fn(|context| {
             let polled = answer.as_mut().poll(context);
-            if polled.is_pending() && !mem::replace(&mut sent, true) && self.can.in_order {
+            if self.can.in_order && polled.is_pending() && !mem::replace(&mut woken, true) {
                 // The first in line tries right behind it.
                 let ended = request.leases().iter().filter(|lease| lease.keep().is_none());
                 self.lines.released(ended.flat_map(Ending::keys));
@@ -245,7 +245,8 @@ impl Keeper {
             tracing::debug!(%error, "a release failed");
         })?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
-            if !matches!(outcome, LeaseReleased::Kept(_) | LeaseReleased::Failed(_)) {
+            // Whoever was woken may have been granted the key already; then the next would try in vain.
+            if !woken && !matches!(outcome, LeaseReleased::Kept(_) | LeaseReleased::Failed(_)) {
                 self.lines.released(lease.keys());
             }
         }
