@@ -41,13 +41,13 @@ pub(crate) async fn run() -> Result<()> {
         println!("## {count} nodes\n");
         let sides = sides(&servers).await?;
         sides::head();
-        for (tasks, pairs, rounds) in [(1, 8, 61), (16, 8, 31)] {
+        for (tasks, pairs, rounds) in [(1, 8, 61), (16, 8, 31), (64, 4, 21)] {
             sides::rows(&sides, Amount { tasks, pairs, rounds }).await?;
         }
         println!("\n## {count} nodes, one of which hangs\n");
         servers[0].pause();
         sides::head();
-        for (tasks, pairs, rounds) in [(1, 4, 7), (16, 2, 7)] {
+        for (tasks, pairs, rounds) in [(1, 4, 7), (16, 2, 7), (64, 2, 7)] {
             sides::rows(&sides, Amount { tasks, pairs, rounds }).await?;
         }
         servers[0].resume();

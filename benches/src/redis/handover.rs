@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Locker, Result};
+use leasehold::{LeaseId, Locker, Result};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis;
@@ -23,6 +23,9 @@ const BUSY: Place = Place { network: "none", hold: Duration::ZERO };
 const CALM: Place = Place { network: "none", hold: Duration::from_millis(5) };
 const FAR: Place = Place { network: "slow", hold: Duration::from_millis(60) };
 
+/// After this one the machine is as idle as after a longer one.
+const PAUSE: Duration = CALM.hold;
+
 /// What the slow network adds to each message.
 const LATENCY: Duration = Duration::from_millis(5);
 
@@ -33,8 +36,8 @@ pub(crate) async fn run() -> Result<()> {
         "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters in line in one process; \"a \
          `Locker` each\": with a connection each, as if in processes of their own, woken by the server. Each holds for \
          as long as is told, then releases, and waits again; where that is 0, some are not waiting yet when the lock \
-         comes free. A round trip is half of a raw release and acquire with the same scripts, one after the other on \
-         one connection; measured before and after each row. In the slow network each message to the server and from \
+         comes free. A round trip is a raw release or acquire with the same scripts, after a pause as long as the hold (5 ms at most), \
+         for a machine that was idle is slower to wake; measured before and after each row. In the slow network each message to the server and from \
          it takes {} ms longer, in a proxy.\n",
         LATENCY.as_millis()
     );
@@ -80,9 +83,9 @@ async fn row(
     let Place { network, hold } = place;
     let count = if hold.is_zero() { 1_000 } else { 300 };
     let mut trips = Trips::default();
-    trips.measure(url).await?;
+    trips.measure(url, hold.min(PAUSE)).await?;
     let mut handovers = handover::measure(waiters, count, waiters.min(100), hold, locker).await?;
-    trips.measure(url).await?;
+    trips.measure(url, hold.min(PAUSE)).await?;
     let trip = percentile(&mut trips.scripts, 50);
     let p50 = percentile(&mut handovers, 50);
     println!(
@@ -105,20 +108,28 @@ struct Trips {
 }
 
 impl Trips {
-    async fn measure(&mut self, url: &str) -> Result<()> {
+    /// With such a pause before each.
+    async fn measure(&mut self, url: &str, pause: Duration) -> Result<()> {
         let mut link = raw::connect(url).await?;
         let scripts = Scripts::load(&mut link, Forms::Same).await?;
         let mut task = JoinSet::new();
         // On a worker, as what it is compared with.
         task.spawn(async move {
             let mut trips = Self::default();
-            for _ in 0..300 {
+            let timed = async |link: &mut _, command| {
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 let start = now();
-                raw::send(&mut link, &redis::cmd("PING")).await?;
-                trips.pings.push(now() - start);
-                let start = now();
-                scripts.pair(&mut link, "round-trip").await?;
-                trips.scripts.push((now() - start) / 2);
+                raw::send(link, &command).await?;
+                Result::<Duration>::Ok(now() - start)
+            };
+            for _ in 0..100 {
+                trips.pings.push(timed(&mut link, redis::cmd("PING")).await?);
+                let id = LeaseId::mint()?.to_string();
+                for command in [scripts.acquire(KEY, &id), scripts.release(KEY, &id)] {
+                    trips.scripts.push(timed(&mut link, command).await?);
+                }
             }
             Result::<Self>::Ok(trips)
         });
@@ -129,3 +140,5 @@ impl Trips {
         Ok(())
     }
 }
+
+const KEY: &str = "round-trip";

@@ -18,8 +18,20 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
          All sides take turns; figures are medians of all rounds, multiples are of the same round.\n"
     );
     println!("{}", peers::LACKS);
-    let sides = sides(server).await?;
+    println!(
+        "First all of a client in one thread, where no work passes from core to core; then a thread for each core.\n"
+    );
     sides::head();
+    tokio::task::block_in_place(|| {
+        let alone = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        alone.map_err(crate::subjects::io)?.block_on(async {
+            let amount = Amount { tasks: 1, pairs: 64, rounds: 101 };
+            sides::rows(&sides(server).await?, amount).await
+        })
+    })?;
+    println!();
+    sides::head();
+    let sides = sides(server).await?;
     for (tasks, pairs, rounds) in [(1, 64, 101), (16, 32, 41), (64, 16, 41), (256, 8, 21)] {
         sides::rows(&sides, Amount { tasks, pairs, rounds }).await?;
     }

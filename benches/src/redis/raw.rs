@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::{Error, LeaseId, Result};
 use leasehold_redis::redis::aio::MultiplexedConnection;
-use leasehold_redis::redis::{self, AsyncConnectionConfig, Cmd, Value};
+use leasehold_redis::redis::{self, AsyncConnectionConfig, Cmd, IntoConnectionInfo as _, Value};
 
 use crate::subjects::TTL;
 
@@ -15,7 +15,9 @@ pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
 
 /// A connection whose every answer is waited for so long.
 pub(crate) async fn connected(url: &str, limit: Option<Duration>) -> Result<MultiplexedConnection> {
-    let client = redis::Client::open(format!("{url}?protocol=resp3")).map_err(failed)?;
+    let info = format!("{url}?protocol=resp3").into_connection_info().map_err(failed)?;
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let client = redis::Client::open(info.set_tcp_settings(tcp)).map_err(failed)?;
     let config = AsyncConnectionConfig::new().set_response_timeout(limit);
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
 }

@@ -114,10 +114,12 @@ fn masked(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// A client that speaks RESP3.
+/// A client that speaks RESP3, and sends each request at once: by default the kernel holds one back until what was sent
+/// before is acknowledged, which on a network costs a round trip.
 pub(crate) fn opened(info: ConnectionInfo, tls: Option<TlsCertificates>) -> Result<Client> {
     let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
-    let info = info.set_redis_settings(settings);
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
     let client = match tls {
         Some(tls) => Client::build_with_tls(info, tls),
         None => Client::open(info),
@@ -180,4 +182,20 @@ fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> 
     };
     Ok((ca.is_some() || client_tls.is_some())
         .then_some(TlsCertificates { client_tls, root_cert: ca }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::way;
+
+    #[test]
+    fn requests_are_sent_at_once_to_every_node() {
+        let info = "redis://h".into_connection_info().unwrap();
+        let client = opened(info, None).unwrap();
+        let seed = client.get_connection_info();
+        for info in [seed, &way::at(seed, "other", 1)] {
+            assert!(info.tcp_settings().nodelay());
+        }
+    }
 }
