@@ -29,7 +29,8 @@ pub(crate) async fn run() -> Result<()> {
         "Uncontended acquire + release, each task with a key of its own. The first is the limit: the store's own scripts \
          by raw calls to all nodes at once, going on as soon as a majority has answered. All sides take turns; figures \
          are medians of all rounds, multiples are of the same round. Every node writes \
-         durably (`appendfsync always`), as the quorum demands of a node without a quarantine.\n"
+         durably (`appendfsync always`), as the quorum demands of a node without a quarantine. Where a node hangs \
+         `distributed-lock-redis` is left out: with 5 nodes it was refused what it had just released, until that expired.\n"
     );
     println!("{}", peers::LACKS);
     for count in [3, 5] {
@@ -47,8 +48,10 @@ pub(crate) async fn run() -> Result<()> {
         println!("\n## {count} nodes, one of which hangs\n");
         servers[0].pause();
         sides::head();
+        // With five nodes the last is refused what it has just released, until its own lock expires.
+        let sides = &sides[..sides.len() - 1];
         for (tasks, pairs, rounds) in [(1, 4, 7), (16, 2, 7), (64, 2, 7)] {
-            sides::rows(&sides, Amount { tasks, pairs, rounds }).await?;
+            sides::rows(sides, Amount { tasks, pairs, rounds }).await?;
         }
         servers[0].resume();
         println!();

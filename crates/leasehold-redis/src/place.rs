@@ -114,8 +114,8 @@ fn masked(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// A client that speaks RESP3, and sends each request at once: by default the kernel holds one back until what was sent
-/// before is acknowledged, which on a network costs a round trip.
+/// A client that speaks RESP3, and sends each request at once: by default the kernel holds it back until the server has
+/// acknowledged the one before, which costs a round trip.
 pub(crate) fn opened(info: ConnectionInfo, tls: Option<TlsCertificates>) -> Result<Client> {
     let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
     let tcp = info.tcp_settings().clone().set_nodelay(true);
