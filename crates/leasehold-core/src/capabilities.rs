@@ -38,8 +38,8 @@ pub struct Capabilities {
     pub push: bool,
     /// Grants in the order of arrival.
     pub fair: bool,
-    /// Requests of one store take effect in the order in which they were first polled, but for failures: a try sent
-    /// right behind a release finds what that freed.
+    /// Requests of one store for one key take effect in the order in which they were first polled, but for failures: a
+    /// try sent right behind a release finds what that freed.
     pub in_order: bool,
     /// A release can tell `Expired` from `NotHeld`.
     pub tells_expired: bool,

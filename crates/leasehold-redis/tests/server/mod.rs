@@ -220,6 +220,7 @@ impl Server {
     pub async fn number(&self, words: &[&str]) -> i64 {
         redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
     }
+
     /// How often a command was carried out.
     pub async fn calls(&self, command: &str) -> u64 {
         let stats = self.text(&["INFO", "commandstats"]).await.unwrap();

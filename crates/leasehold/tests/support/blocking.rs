@@ -9,7 +9,7 @@ use leasehold::blocking::Locker;
 use super::Flaky;
 
 /// Longer than anything takes, also on a busy machine.
-pub const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(30);
 
 /// A store in real time, a blocking `Locker` on it, and one of another process.
 pub fn store() -> (Flaky, Locker, Locker) {
