@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use leasehold_core::{Key, Random, Result, Wakeups};
 use redis::Value;
+use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
@@ -173,35 +174,45 @@ pub(crate) async fn subscribe(servers: &Servers, keys: Vec<(Key, String)>) -> Re
 struct Hints {
     hints: mpsc::Receiver<Hint>,
     /// One that was put off so that not all who heard it try at once.
-    later: Option<(Pin<Box<Sleep>>, Key)>,
+    later: Option<Later>,
     random: Random,
     number: u64,
     channels: Vec<String>,
     servers: Servers,
 }
 
+/// A hint that waits.
+struct Later {
+    key: Key,
+    pause: Pin<Box<Sleep>>,
+    /// Whose timer that is: it is of no use in another, and of none once this one has ended.
+    runtime: runtime::Id,
+}
+
 impl Stream for Hints {
     type Item = Key;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Key>> {
+        let here = Handle::try_current().ok().map(|runtime| runtime.id());
         while let Poll::Ready(heard) = self.hints.poll_recv(context) {
             let Some(Hint { key, hearers }) = heard else { return Poll::Ready(None) };
-            match put_off(&mut self.random, hearers) {
+            match (put_off(&mut self.random, hearers), here) {
                 // Whoever waits already does not wait longer for being told again.
-                Some(pause) => {
-                    self.later.get_or_insert_with(|| (Box::pin(tokio::time::sleep(pause)), key));
+                (Some(pause), Some(runtime)) => {
+                    let pause = || Box::pin(tokio::time::sleep(pause));
+                    self.later.get_or_insert_with(|| Later { key, pause: pause(), runtime });
                 }
-                None => {
+                _ => {
                     self.later = None;
                     return Poll::Ready(Some(key));
                 }
             }
         }
-        let Some((pause, key)) = &mut self.later else { return Poll::Pending };
-        ready!(pause.as_mut().poll(context));
-        let key = key.clone();
-        self.later = None;
-        Poll::Ready(Some(key))
+        let Some(later) = &mut self.later else { return Poll::Pending };
+        if here == Some(later.runtime) {
+            ready!(later.pause.as_mut().poll(context));
+        }
+        Poll::Ready(self.later.take().map(|later| later.key))
     }
 }
 

@@ -8,11 +8,12 @@ use futures_util::future::join_all;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     Claims, Effect, ErrorKind, Evict, Filter, List, Mode, Renew, Renewal, Store as _, Target, Ttl,
+    Wakeups,
 };
 use leasehold_redis::RedisStore;
 use requests::{LONG, acquire, granted, id, key};
 use server::cluster::{Cluster, MASTERS, Plan};
-use server::{in_time, until};
+use server::{Server, in_time, until};
 
 /// A name whose slot this master has, and that slot.
 async fn name_at(cluster: &Cluster, master: usize) -> (String, i64) {
@@ -24,6 +25,13 @@ async fn name_at(cluster: &Cluster, master: usize) -> (String, i64) {
         }
     }
     unreachable!()
+}
+
+/// Whoever waits hears what is told at this node.
+async fn hears(wakeups: &mut Wakeups, name: &str, node: &Server) {
+    let channel = format!("lh:wake:{{{name}}}:{name}");
+    until(async || node.number(&["SPUBLISH", &channel, ""]).await == 1).await;
+    assert_eq!(in_time(wakeups.next()).await, key(name));
 }
 
 fn everything() -> List {
@@ -108,9 +116,7 @@ async fn who_begins_to_wait_where_a_slot_was_hears_where_it_is() {
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     cluster.move_slot(slot, 0, 1, &[], async |_| {}).await;
     let mut wakeups = store.subscribe(&[key(&name)]).await.unwrap();
-    let channel = format!("lh:wake:{{{name}}}:{name}");
-    until(async || cluster.nodes[1].number(&["SPUBLISH", &channel, ""]).await == 1).await;
-    assert_eq!(in_time(wakeups.next()).await, key(&name));
+    hears(&mut wakeups, &name, &cluster.nodes[1]).await;
 }
 
 #[tokio::test]
@@ -127,9 +133,7 @@ async fn who_waits_is_moved_again_and_again_until_the_new_node_can_be_reached() 
     // More than one try and a search for the nodes come to.
     until(async || proxies[1].exchanges() >= before + 8).await;
     proxies[1].set(Fault::None);
-    let channel = format!("lh:wake:{{{name}}}:{name}");
-    until(async || cluster.nodes[1].number(&["SPUBLISH", &channel, ""]).await == 1).await;
-    assert_eq!(in_time(wakeups.next()).await, key(&name));
+    hears(&mut wakeups, &name, &cluster.nodes[1]).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod server;
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     Effect, ErrorKind, Evict, Filter, LeaseReleased, LeaseRenewed, List, Mode, Store as _, Ttl,
@@ -285,6 +286,38 @@ async fn a_hint_that_many_heard_is_put_off() {
         }
     }
     assert!(overtaken > 0);
+}
+
+#[tokio::test]
+async fn a_hint_put_off_in_a_runtime_that_ended_is_heard() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    let mut witness = store.subscribe(&[key("last")]).await.unwrap();
+    let mut raw = server::connect(&server.url()).await.unwrap();
+    loop {
+        redis::pipe()
+            .cmd("SPUBLISH")
+            .arg(&["lh:wake:{k}:k", "4000"])
+            .cmd("SPUBLISH")
+            .arg(&["lh:wake:{last}:last", "1"])
+            .exec_async(&mut raw)
+            .await
+            .unwrap();
+        in_time(witness.next()).await;
+        let listens = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let heard = runtime.unwrap().block_on(async { wakeups.next().now_or_never() });
+            (heard, wakeups)
+        });
+        let heard;
+        (heard, wakeups) = listens.join().unwrap();
+        // By chance it may be put off for no time.
+        if heard.is_none() {
+            break;
+        }
+    }
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
 }
 
 #[tokio::test]

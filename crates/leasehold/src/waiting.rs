@@ -164,7 +164,9 @@ impl<'a> Waiting<'a> {
             }
         }
         loop {
-            let tried = match self.taken().filter(|_| !last) {
+            // Its own back-off counts from a first try.
+            let must_try = last || self.own_backoff.is_some();
+            let tried = match self.taken().filter(|_| !must_try) {
                 Some(taken) => Err(taken),
                 None => self.try_once(last).await?,
             };

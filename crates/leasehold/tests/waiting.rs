@@ -169,6 +169,24 @@ async fn a_back_off_that_stops_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_back_off_that_stops_allows_as_many_tries_in_line() {
+    let store = Flaky::with_push(false);
+    let other = taken(&store, "k", secs(60)).await;
+    let locks = store.locks();
+    let first = support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
+    store.until(|log| !log.is_empty()).await;
+    let twice = |retry: u32| (retry < 2).then_some(ms(5));
+    let second = locks.lock("k").wait(Wait::Forever).backoff(twice).into_future();
+    let second = support::spawn(second);
+    tokio::task::yield_now().await;
+    other.release().await.unwrap();
+    let _guard = first.await.unwrap().unwrap();
+    let report = second.await.unwrap().unwrap_err().wait().unwrap().clone();
+    assert_eq!(report.tries, 3);
+    assert!(matches!(report.cause, WaitCause::Exhausted));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_passing_store_failure_is_waited_out_and_a_lasting_one_ends_the_wait() {
     let store = Flaky::new();
     store.on_acquire([Fault::Refused, Fault::Refused]);

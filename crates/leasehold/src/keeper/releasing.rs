@@ -246,7 +246,8 @@ impl Keeper {
         })?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
             // Whoever was woken may have been granted the key already; then the next would try in vain.
-            if !woken && !matches!(outcome, LeaseReleased::Kept(_) | LeaseReleased::Failed(_)) {
+            let is_told = woken && lease.keep().is_none();
+            if !is_told && !matches!(outcome, LeaseReleased::Kept(_) | LeaseReleased::Failed(_)) {
                 self.lines.released(lease.keys());
             }
         }
