@@ -128,15 +128,12 @@ impl TryFrom<&str> for LeaseId {
 
 fn uuid_text(uuid: &[u8; 16]) -> [u8; 36] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    /// Where each byte stands.
+    const AT: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
     let mut text = [b'-'; 36];
-    let mut at = 0;
-    for (i, byte) in uuid.iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            at += 1;
-        }
+    for (at, byte) in AT.into_iter().zip(uuid) {
         text[at] = DIGITS[usize::from(byte >> 4)];
         text[at + 1] = DIGITS[usize::from(byte & 0xf)];
-        at += 2;
     }
     text
 }

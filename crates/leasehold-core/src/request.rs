@@ -12,9 +12,9 @@ pub use list::{Cursor, List};
 pub use release::{Ending, Release};
 pub use renew::{Renew, Renewal};
 
-use crate::{Capabilities, Claims, Error, Result};
+use crate::{Capabilities, Claims, Error, Mode, Result, Ttl};
 
-/// A request whose admissibility can be judged before any I/O; see
+/// A request, or what it asks for, whose admissibility can be judged before any I/O; see
 /// [`Capabilities::admit`](crate::Capabilities::admit).
 pub trait Request: sealed::Sealed {
     #[doc(hidden)]
@@ -30,6 +30,8 @@ mod sealed {
     impl Sealed for super::Ending {}
     impl Sealed for super::List {}
     impl Sealed for super::Evict {}
+    impl Sealed for crate::Claims {}
+    impl Sealed for crate::Ttl {}
 }
 
 /// The most entries of one `Renew` or `Release`, and the largest page of a `List` or `Evict`.
@@ -51,19 +53,30 @@ fn check_limit(limit: usize) -> Result<()> {
     Err(Error::invalid_input(format!("the limit is {limit}; it must be 1 to {MAX_ENTRIES}")))
 }
 
-fn check_claims(claims: &Claims, can: &Capabilities) -> Result<()> {
-    use crate::Mode;
-    can.check_keys(claims.keys(), claims.len())?;
-    for claim in claims {
-        match claim.mode {
-            Mode::Shared { .. } if !can.shared => {
-                return Err(can.lacks("shared locks"));
+impl Request for Claims {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        can.check_keys(self.keys(), self.len())?;
+        for claim in self {
+            match claim.mode {
+                Mode::Shared { .. } if !can.shared => {
+                    return Err(can.lacks("shared locks"));
+                }
+                Mode::Shared { max: Some(_) } if !can.shared_limit => {
+                    return Err(can.lacks("limit on shared holders"));
+                }
+                _ => {}
             }
-            Mode::Shared { max: Some(_) } if !can.shared_limit => {
-                return Err(can.lacks("limit on shared holders"));
-            }
-            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Request for Ttl {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        match self.duration() {
+            Some(term) => can.check_term(term),
+            None if can.never => Ok(()),
+            None => Err(can.lacks("leases without end")),
         }
     }
-    Ok(())
 }

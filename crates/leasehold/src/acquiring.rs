@@ -45,7 +45,8 @@ use crate::waiting::{self, Order};
 #[must_use = "nothing is locked until it is awaited, or taken where the caller blocks"]
 pub struct Acquiring<T = Guard> {
     pub(crate) inner: Arc<Inner>,
-    options: Result<Options>,
+    /// Boxed: it is large, and moved at each call of the builder.
+    options: Result<Box<Options>>,
     gives: PhantomData<fn() -> T>,
 }
 
@@ -65,6 +66,7 @@ pub enum Keepalive {
 /// What is locked.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
+    Key(Key),
     Keys(Vec<Key>),
     Claims(Claims),
     Resume(Box<Lease>),
@@ -139,7 +141,7 @@ impl Options {
 
 impl<T> Acquiring<T> {
     fn with_wait(locks: &Locker, what: Result<What>, wait: Wait) -> Self {
-        let options = what.map(|what| Options::of(what, wait));
+        let options = what.map(|what| Box::new(Options::of(what, wait)));
         Self { inner: Arc::clone(&locks.0), options, gives: PhantomData }
     }
 

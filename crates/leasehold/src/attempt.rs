@@ -28,16 +28,19 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// A request that was sent is finished by the Keeper, and what it won is released (F6).
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
-    request: Acquire,
+    request: Arc<Acquire>,
     taking: Arc<Taking>,
     limit: Duration,
 ) -> Tried {
     let abandoned = Abandoned::default();
     let started = keeper.clock.now();
-    let request = Arc::new(request);
     let left = Left { keeper: Arc::clone(keeper), request: Arc::clone(&request), taking, started };
-    let sending = send(Arc::clone(keeper), request, abandoned.clone(), limit);
-    let mut call = Call::new(keeper, abandoned, sending, left.clone());
+    let mut call = Call::new(
+        keeper,
+        abandoned.clone(),
+        send(Arc::clone(keeper), request, abandoned, limit),
+        left.clone(),
+    );
     let reply = tokio::select! {
         biased;
         reply = &mut call => reply,

@@ -64,7 +64,7 @@ impl Locker {
     /// Describes a candidate for `name`, which is the key that its leader locks. Nothing is sent.
     pub fn election<K: TryInto<Key, Error: Into<Error>>>(&self, name: K) -> Election {
         let name = name.try_into().map_err(Into::into);
-        let what = name.clone().map(|name| What::Keys(vec![name]));
+        let what = name.clone().map(What::Key);
         let campaign = Acquiring::new(self, what).wait(Wait::Forever);
         let election = Election { locks: self.clone(), name, backoff: None, campaign };
         match LeaseId::mint() {

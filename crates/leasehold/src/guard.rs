@@ -35,8 +35,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(held: Held, locks: Locker) -> Self {
-        let held = Arc::new(held);
+    pub(crate) fn new(held: Arc<Held>, locks: Locker) -> Self {
         locks.0.keeper.keep(&held);
         Self { held, locks, is_over: false }
     }
@@ -204,7 +203,8 @@ impl Guard {
         if let Some(outcome) = unasked {
             return Ok(ReleaseReport::new(outcome, Vec::new()));
         }
-        let mut reports = self.keeper().release_for(vec![Releasing::of_held(&self.held)]).await;
+        let releasing = Arc::new([Releasing::of_held(&self.held)]);
+        let mut reports = self.keeper().release_for(releasing).await;
         let report = reports.pop().expect("one report for each lease");
         match report.outcome {
             LeaseReleased::Failed(error) => Err(error),

@@ -146,7 +146,7 @@ impl Held {
         (sent, now): (Duration, Duration),
         remaining: Remaining,
         nodes: Vec<NodeReport>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let named = Arc::clone(&taking.named);
         let state = State {
             deadline: plan.deadline(sent, remaining),
@@ -159,7 +159,7 @@ impl Held {
             end: None,
         };
         static LAST: AtomicU64 = AtomicU64::new(0);
-        Self {
+        Arc::new(Self {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             lease,
             fresh,
@@ -169,7 +169,7 @@ impl Held {
             state: Mutex::new(state),
             changed: Notify::new(),
             events: OnceLock::new(),
-        }
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -408,7 +408,7 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    fn held(interval: Option<Duration>) -> Held {
+    fn held(interval: Option<Duration>) -> Arc<Held> {
         let ttl = Ttl::new(30 * S).unwrap();
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
         let plan = Plan {

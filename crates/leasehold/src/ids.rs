@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use leasehold_core::LeaseId;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 /// adoption of a lease, start only when every earlier request that names the id has been answered.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
-    named: Mutex<HashSet<LeaseId>>,
+    named: Mutex<BTreeSet<LeaseId>>,
     freed: Notify,
 }
 
@@ -72,7 +72,7 @@ impl Ids {
         }
     }
 
-    fn named(&self) -> MutexGuard<'_, HashSet<LeaseId>> {
+    fn named(&self) -> MutexGuard<'_, BTreeSet<LeaseId>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

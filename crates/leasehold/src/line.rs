@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 /// to the store (F1).
 #[derive(Default)]
 pub(crate) struct Lines {
-    by_key: Mutex<HashMap<Key, Vec<Arc<Line>>>>,
+    by_key: Mutex<BTreeMap<Key, Vec<Arc<Line>>>>,
 }
 
 struct Line {
@@ -30,6 +30,13 @@ pub(crate) struct Known {
     pub(crate) wakeups: Option<Wakeups>,
     /// Somebody of the line was granted what the next cannot have beside it.
     pub(crate) taken: Option<Taken>,
+}
+
+impl Line {
+    /// How many places it has: of the references one per key is the map's.
+    fn places(self: &Arc<Self>) -> usize {
+        Arc::strong_count(self) - self.claims.len()
+    }
 }
 
 impl Known {
@@ -89,7 +96,7 @@ impl Lines {
         }
     }
 
-    fn by_key(&self) -> MutexGuard<'_, HashMap<Key, Vec<Arc<Line>>>> {
+    fn by_key(&self) -> MutexGuard<'_, BTreeMap<Key, Vec<Arc<Line>>>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,8 +135,11 @@ impl Place {
         self.turn.as_deref_mut()
     }
 
-    /// Leaves to the next that the keys are taken. What was heard until now is older than that.
+    /// Leaves to the next, if there is one, that the keys are taken. What was heard until now is older than that.
     pub(crate) fn leave_taken(&mut self, taken: Taken) {
+        if self.line().places() == 1 {
+            return;
+        }
         while self.woken().now_or_never().is_some() {}
         if let Some(known) = self.known() {
             known.taken = Some(taken);
@@ -146,9 +156,8 @@ impl Drop for Place {
         self.turn = None;
         let mut by_key = self.lines.by_key();
         let Some(line) = self.line.take() else { return };
-        // Nobody can join or leave while the map is locked: of the references one is ours and one per key
-        // the map's, and each other is a place.
-        if Arc::strong_count(&line) > 1 + line.claims.len() {
+        // Nobody can join or leave while the map is locked.
+        if line.places() > 1 {
             return;
         }
         for key in line.claims.keys() {

@@ -12,7 +12,7 @@ use leasehold_core::{
 use leasehold_driver::SystemClock;
 #[cfg(feature = "quorum")]
 use leasehold_quorum::QuorumStore;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, SetOnce};
 
 use crate::acquiring::{Acquiring, What};
 use crate::blocking::Thread;
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) note: Note,
     pub(crate) seats: Arc<Seats>,
     health: OnceCell<Health>,
-    closed: watch::Sender<bool>,
+    closed: SetOnce<()>,
     /// Where the calls of blocking callers run; started by the first of them.
     pub(crate) thread: OnceLock<Thread>,
 }
@@ -97,7 +97,7 @@ impl LockerBuilder {
             note: self.note.unwrap_or_else(this_process),
             seats: Arc::default(),
             health: OnceCell::new(),
-            closed: watch::Sender::new(false),
+            closed: SetOnce::new(),
             thread: OnceLock::new(),
         }))
     }
@@ -141,7 +141,7 @@ impl Locker {
 
     /// Locks `key`. Await the builder; see [`Acquiring`].
     pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
-        self.acquiring(key.try_into().map(|key| What::Keys(vec![key])))
+        self.acquiring(key.try_into().map(What::Key))
     }
 
     /// Tries once to lock `key`: `None` if somebody else holds it.
@@ -149,7 +149,7 @@ impl Locker {
         &self,
         key: K,
     ) -> Acquiring<Option<Guard>> {
-        Acquiring::once(self, key.try_into().map(|key| What::Keys(vec![key])).map_err(Into::into))
+        Acquiring::once(self, key.try_into().map(What::Key).map_err(Into::into))
     }
 
     /// Locks all `keys` or none, under one guard and one token (F8).
@@ -324,7 +324,8 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped; new locks stay refused.
     pub async fn close(&self, limit: Duration) -> Result<()> {
-        self.0.closed.send_replace(true);
+        // It may have been closed before.
+        self.0.closed.set(()).unwrap_or_default();
         let keeper = &self.0.keeper;
         let until = keeper.clock.now().saturating_add(limit);
         if !keeper.drained(until).await {
@@ -370,7 +371,7 @@ impl Inner {
 
     /// Must hold before anything is acquired: the Keeper runs, and the store was checked once, by `limit`.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<()> {
-        if *self.closed.borrow() {
+        if self.closed.initialized() {
             return Err(Self::closed_error());
         }
         self.keeper.ensure_running()?;
@@ -405,9 +406,7 @@ impl Inner {
 
     /// Ends when the `Locker` is closed.
     pub(crate) async fn closed(&self) {
-        // The sender lives as long as this does.
-        let closed = self.closed.subscribe().wait_for(|closed| *closed).await.is_ok();
-        debug_assert!(closed, "the sender is ours");
+        self.closed.wait().await;
     }
 
     pub(crate) fn closed_error() -> Error {

@@ -26,7 +26,7 @@ use crate::locker::{Inner, Locker};
 use crate::telemetry;
 
 /// Asks for a lock until it is granted or the wait is over.
-pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Options) -> Result<Guard> {
+pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<Options>) -> Result<Guard> {
     let backoff = options.backoff.take();
     let mut waiting = Waiting::new(inner, Order::new(inner, options)?, backoff);
     let outcome = tokio::select! {
@@ -271,7 +271,7 @@ impl<'a> Waiting<'a> {
         if let Some(witness) = &self.order.witness {
             witness.tries(&id, &taking);
         }
-        let request = self.order.request(id.clone(), keeper.clock.now());
+        let request = Arc::new(self.order.request(id.clone()));
         let tried = attempt(keeper, request, Arc::clone(&taking), limit).await;
         telemetry::tried(keeper.can.name, self.order.label(), &tried);
         if let Some(witness) = &self.order.witness {
@@ -296,7 +296,7 @@ impl<'a> Waiting<'a> {
 
     /// A grant becomes the caller's only while its deadline has not passed, and one without end only when
     /// the store has made it so (F6): until then the guard is ours, and dropping it releases.
-    async fn hand_out(&mut self, held: Held, limit: Duration) -> Result<Result<Guard, Miss>> {
+    async fn hand_out(&mut self, held: Arc<Held>, limit: Duration) -> Result<Result<Guard, Miss>> {
         let keeper = &self.inner.keeper;
         if !matches!(held.verdict(keeper.clock.now()), Verdict::Held(_)) {
             keeper.release(vec![Releasing::of_held(&held)]);

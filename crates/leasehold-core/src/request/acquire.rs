@@ -1,4 +1,4 @@
-use super::{Request, check_claims};
+use super::Request;
 use crate::{Capabilities, Claims, Error, FencingToken, LeaseId, Note, Owner, Result, Ttl};
 
 /// Asks for all claims or none, under a fresh id (C2, C3).
@@ -74,12 +74,12 @@ impl Acquire {
 
 impl Request for Acquire {
     fn check(&self, can: &Capabilities) -> Result<()> {
-        check_claims(&self.claims, can)?;
-        match self.term.duration() {
-            Some(term) => can.check_term(term),
-            None => Err(Error::invalid_input(
+        self.claims.check(can)?;
+        if self.term.is_never() {
+            return Err(Error::invalid_input(
                 "an acquire asks for a finite term; renew the lease to never afterwards",
-            )),
+            ));
         }
+        self.term.check(can)
     }
 }

@@ -1,4 +1,4 @@
-use super::{Request, check_claims, check_entries};
+use super::{Request, check_entries};
 use crate::{Capabilities, Claims, FencingToken, LeaseId, Note, Owner, Result, Ttl};
 
 /// Asks to extend leases, each with a fate of its own (C3b, C6).
@@ -104,15 +104,11 @@ impl Renewal {
 
 impl Request for Renewal {
     fn check(&self, can: &Capabilities) -> Result<()> {
-        check_claims(&self.claims, can)?;
+        self.claims.check(can)?;
         if self.raise.is_some() && !can.tokens {
             return Err(can.lacks("fencing tokens"));
         }
-        match self.to.duration() {
-            Some(to) => can.check_term(to),
-            None if can.never => Ok(()),
-            None => Err(can.lacks("leases without end")),
-        }
+        self.to.check(can)
     }
 }
 

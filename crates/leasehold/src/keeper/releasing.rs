@@ -259,12 +259,12 @@ impl Keeper {
     /// because the caller goes away or the limit is over, goes on in the background.
     pub(crate) fn release_for(
         self: &Arc<Self>,
-        leases: Vec<Releasing>,
+        leases: Arc<[Releasing]>,
     ) -> impl Future<Output = Vec<ReleaseReport>> + Send + use<> {
         let keeper = Arc::clone(self);
         let count = leases.len();
         let sending = Arc::clone(self).release_now(Sending::of(leases.iter(), self.clock.now()));
-        let left = Left(leases.into());
+        let left = Left(leases);
         let mut call = Call::new(self, Abandoned::default(), sending, left.clone());
         async move {
             let until = keeper.clock.now().saturating_add(keeper.limit);

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Capabilities, Claims, Error, Granted, Lease, LeaseId, Mode, Owner, Remaining, Renewal,
-    Result, Ttl, Wait,
+    Acquire, Capabilities, Claims, Error, Granted, Lease, LeaseId, Mode, Owner, Remaining, Result,
+    Ttl, Wait,
 };
 
 use crate::acquiring::{Keepalive, Options, What, Witness};
@@ -36,10 +36,12 @@ pub(crate) struct Order {
 
 impl Order {
     /// Checks everything that can be checked before any I/O (C11).
-    pub(crate) fn new(inner: &Inner, options: Options) -> Result<Self> {
+    pub(crate) fn new(inner: &Inner, options: Box<Options>) -> Result<Self> {
         let keeper = &inner.keeper;
+        let mode = options.mode.unwrap_or(Mode::Exclusive);
         let (claims, resuming) = match options.what {
-            What::Keys(keys) => (Claims::all(keys, options.mode.unwrap_or(Mode::Exclusive))?, None),
+            What::Key(key) => (Claims::one(key, mode), None),
+            What::Keys(keys) => (Claims::all(keys, mode)?, None),
             What::Claims(_) | What::Resume(_) if options.mode.is_some() => {
                 return Err(Error::invalid_input(
                     "shared() or permits() was asked for, but each claim has a mode of its own",
@@ -99,7 +101,8 @@ impl Order {
 
     /// What adopting `lease` asks for.
     pub(crate) fn adopting(inner: &Inner, lease: &Lease) -> Result<Self> {
-        Self::new(inner, Options::of(What::Resume(Box::new(lease.clone())), Wait::No))
+        let what = What::Resume(Box::new(lease.clone()));
+        Self::new(inner, Box::new(Options::of(what, Wait::No)))
     }
 
     /// The user's metrics label.
@@ -108,9 +111,9 @@ impl Order {
     }
 
     fn admit(&self, can: &Capabilities, fenced: bool) -> Result<()> {
-        let id = LeaseId::foreign(b"probe")?;
-        can.admit(&Acquire::new(id.clone(), self.claims.clone(), self.first_term(Duration::ZERO)))?;
-        can.admit(&Renewal::extend(id, self.claims.clone(), self.plan.term))?;
+        can.admit(&self.claims)?;
+        can.admit(&self.first_term())?;
+        can.admit(&self.plan.term)?;
         if fenced && !can.tokens {
             return Err(can.lacks("fencing tokens"));
         }
@@ -126,8 +129,8 @@ impl Order {
     }
 
     /// The request of one try.
-    pub(crate) fn request(&self, id: LeaseId, now: Duration) -> Acquire {
-        let mut request = Acquire::new(id, self.claims.clone(), self.first_term(now))
+    pub(crate) fn request(&self, id: LeaseId) -> Acquire {
+        let mut request = Acquire::new(id, self.claims.clone(), self.first_term())
             .with_note(self.plan.note.clone());
         // Under the caller's own id the lease may be held already: a quorum must then not take it back whole when
         // the request fails.
@@ -140,12 +143,10 @@ impl Order {
         }
     }
 
-    fn first_term(&self, now: Duration) -> Ttl {
-        let mut plan = self.plan_from(now);
-        if plan.term.is_never() {
-            plan.term = Ttl::new(FIRST_TERM).unwrap_or(plan.term);
-        }
-        plan.term_at(now)
+    /// Finite, and as long as the lease is held at least.
+    fn first_term(&self) -> Ttl {
+        let term = self.plan.term.duration().unwrap_or(FIRST_TERM);
+        Ttl::new(term.max(self.min_hold)).unwrap_or(self.plan.term)
     }
 
     /// The plan of a lease whose grant or adoption was asked for at `sent`.
@@ -164,7 +165,7 @@ impl Order {
         granted: Granted,
         (sent, now): (Duration, Duration),
         taking: Arc<Taking>,
-    ) -> Held {
+    ) -> Arc<Held> {
         let mut lease = Lease::new(id, self.claims.clone(), self.ttl);
         lease.token = granted.token;
         lease.owner.clone_from(&self.owner);
