@@ -359,7 +359,6 @@ impl Inner {
             let state = self.state();
             state.nodes.iter().map(|(address, node)| (Arc::clone(address), node.clone())).collect()
         };
-        let mut moved: HashMap<Arc<str>, Vec<String>> = HashMap::new();
         for (address, node) in nodes {
             for channel in node.ear.listeners().channels() {
                 let owner = self.state().topology.owner(slot(&channel)).map(Arc::clone);
@@ -369,19 +368,8 @@ impl Inner {
                     let _whole = self.state();
                     new.ear.listeners().add(&channel, node.ear.listeners().take(&channel));
                 }
-                moved.entry(owner).or_default().push(channel);
+                new.ear.heal(vec![channel]);
             }
-        }
-        let Ok(runtime) = Handle::try_current() else { return };
-        for (owner, channels) in moved {
-            let Ok(node) = self.node(&owner) else { continue };
-            runtime.spawn(async move {
-                if let Err(error) = node.ear.listen(&channels).await {
-                    tracing::debug!(%error, "no wake-ups come until it can be connected to");
-                    node.ear.heal();
-                }
-                node.ear.listeners().hint_all();
-            });
         }
     }
 }

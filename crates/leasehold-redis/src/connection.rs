@@ -1,5 +1,6 @@
 //! One connection to a server: it is shared, pipelined, and made again when it breaks.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,6 +53,10 @@ struct Inner {
     ordering: tokio::sync::Mutex<()>,
     serial: AtomicU64,
     listeners: Arc<Listeners>,
+    /// Channels of which the server may tell us no more, until it is told again to.
+    lost: Mutex<HashSet<String>>,
+    /// Held by whoever heals, so that of many one does, and let go of also by a task that ends with its runtime.
+    healing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// One connection.
@@ -156,6 +161,8 @@ impl Connections {
             ordering: tokio::sync::Mutex::default(),
             serial: AtomicU64::new(0),
             listeners: Arc::default(),
+            lost: Mutex::default(),
+            healing: Arc::default(),
         }))
     }
 
@@ -364,6 +371,10 @@ impl Inner {
         self.slot().clone()
     }
 
+    fn lost(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn connected(self: &Arc<Self>) -> Result<Connected> {
         if let Some(connected) = self.current() {
             return Ok(connected);
@@ -396,7 +407,11 @@ impl Inner {
                 match push.kind {
                     PushKind::SMessage => inner.listeners.hint(&push.data),
                     // Also when nobody asked: the channel's slot has gone elsewhere.
-                    PushKind::SUnsubscribe if inner.listeners.is_heard(&push.data) => inner.alarm(),
+                    PushKind::SUnsubscribe if inner.manner.in_cluster => {
+                        if let Some(channel) = inner.listeners.heard_at(&push.data) {
+                            Connections(inner).heal(vec![channel]);
+                        }
+                    }
                     PushKind::Disconnection => {
                         ends.store(true, Ordering::Release);
                         inner.give_up(serial);
@@ -416,9 +431,10 @@ impl Inner {
             quarantine = 0;
         }
         let mut connected = Connected { link, serial, ended, quarantine };
-        match connected.subscribe("SSUBSCRIBE", &self.listeners.channels()).await {
+        let channels = self.listeners.channels();
+        match connected.subscribe("SSUBSCRIBE", &channels).await {
             // Who listens is told when it asks; what has moved is elsewhere soon.
-            Err(refused) if is_answer(&refused) => self.alarm(),
+            Err(refused) if is_answer(&refused) => Connections(Arc::clone(self)).heal(channels),
             subscribed => subscribed?,
         }
         Ok(connected)
@@ -435,7 +451,7 @@ impl Inner {
         }
         self.alarm();
         if !self.listeners.is_empty() {
-            Connections(Arc::clone(self)).heal();
+            Connections(Arc::clone(self)).heal(Vec::new());
         }
     }
 
@@ -447,31 +463,36 @@ impl Inner {
 }
 
 impl Connections {
-    /// Connects in the background as long as somebody waits to be woken.
-    pub(crate) fn heal(&self) {
+    /// In the background, as long as somebody waits to be woken: connects, and listens again to what is lost.
+    pub(crate) fn heal(&self, lost: Vec<String>) {
+        self.0.lost().extend(lost);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(heal(Arc::downgrade(&self.0)));
         }
     }
 }
 
-/// Connects again as long as somebody waits to be woken.
 async fn heal(inner: Weak<Inner>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        let Some(inner) = inner.upgrade() else { return };
-        if inner.listeners.is_empty() {
+        let Some(this) = inner.upgrade().map(Connections) else { return };
+        let is_well = this.0.current().is_some() && this.0.lost().is_empty();
+        if is_well || this.listeners().is_empty() {
             return;
         }
-        let healed: Result<Result<_>, _> =
-            tokio::time::timeout(inner.manner.timeout, inner.connected()).await;
-        match healed {
-            Ok(Ok(_)) => return,
-            Ok(Err(error)) => tracing::debug!(%error, "no wake-ups come until the server is back"),
-            Err(_) => {}
+        // Whoever has the turn looks again after it.
+        let Ok(_turn) = Arc::clone(&this.0.healing).try_lock_owned() else { return };
+        let lost: Vec<_> = this.0.lost().drain().collect();
+        match this.listen(&lost).await {
+            // Anything may have happened meanwhile.
+            Ok(()) => this.listeners().hint_at(&lost),
+            Err(error) => {
+                tracing::debug!(%error, "no wake-ups come until the server tells us of them again");
+                this.0.lost().extend(lost);
+                this.0.alarm();
+            }
         }
-        inner.alarm();
-        drop(inner);
+        drop(this);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

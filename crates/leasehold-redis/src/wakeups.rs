@@ -73,9 +73,10 @@ impl Listeners {
         channels.iter().filter(|channel| now.contains_key(*channel)).cloned().collect()
     }
 
-    /// Whether somebody listens to the channel that the server told of.
-    pub(crate) fn is_heard(&self, told: &[Value]) -> bool {
-        channel_of(told).is_some_and(|channel| self.channels_now().contains_key(channel))
+    /// The channel that the server told of, if somebody listens to it.
+    pub(crate) fn heard_at(&self, told: &[Value]) -> Option<String> {
+        let channel = channel_of(told)?;
+        self.channels_now().contains_key(channel).then(|| channel.to_owned())
     }
 
     /// The server told this: a channel and what was published there.
@@ -85,6 +86,13 @@ impl Listeners {
         for listener in self.channels_now().get(channel).into_iter().flatten() {
             listener.hint(hearers);
         }
+    }
+
+    /// Anything may have happened at these channels.
+    pub(crate) fn hint_at(&self, channels: &[String]) {
+        let now = self.channels_now();
+        let listeners = channels.iter().filter_map(|channel| now.get(channel)).flatten();
+        listeners.for_each(|listener| listener.hint(1));
     }
 
     /// Anything may have happened.

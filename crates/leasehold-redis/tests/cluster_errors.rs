@@ -4,6 +4,7 @@
 mod requests;
 mod server;
 
+use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
@@ -134,6 +135,46 @@ async fn who_waits_is_moved_again_and_again_until_the_new_node_can_be_reached() 
     until(async || proxies[1].exchanges() >= before + 8).await;
     proxies[1].set(Fault::None);
     hears(&mut wakeups, &name, &cluster.nodes[1]).await;
+}
+
+#[tokio::test]
+async fn who_waits_hears_where_a_slot_went_once_the_nodes_agree() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let proxies = cluster.behind_proxies().await;
+    let (name, slot) = name_at(&cluster, 0).await;
+    let slot = slot.to_string();
+    let url = format!("redis+cluster://{}/", proxies[0].address());
+    let store = RedisStore::from_url(&url).await.unwrap();
+    // Each connection that is made counts as a hint: these are made before.
+    let names = [&name, &name_at(&cluster, 1).await.0, &name_at(&cluster, 2).await.0];
+    let _others = store.subscribe(&names.map(|name| key(name))).await.unwrap();
+    let mut wakeups = store.subscribe(&[key(&name)]).await.unwrap();
+    // Nobody sends a request, which would be sent on and tell of the move.
+    let exchanges = || proxies.iter().map(Proxy::exchanges).sum::<usize>();
+    for (from, is_cut) in [(0, false), (1, true)] {
+        let (old, new) = (&cluster.nodes[from], &cluster.nodes[from + 1]);
+        let ids = [old.id().await, new.id().await];
+        new.ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]).await.unwrap();
+        let here = ["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]];
+        if is_cut {
+            proxies[from].set(Fault::Refuse);
+            proxies[from].cut();
+        }
+        // The only one to know of the move is who had the slot.
+        old.ask(&here).await.unwrap();
+        proxies[from].set(Fault::None);
+        let before = exchanges();
+        // More than one search for the nodes comes to.
+        until(async || exchanges() >= before + 8).await;
+        if is_cut {
+            assert_eq!(in_time(wakeups.next()).await, key(&name), "that it was connected again");
+        } else {
+            assert_eq!(wakeups.next().now_or_never(), None);
+        }
+        new.ask(&here).await.unwrap();
+        assert_eq!(in_time(wakeups.next()).await, key(&name), "that it is heard of again");
+        hears(&mut wakeups, &name, new).await;
+    }
 }
 
 #[tokio::test]
