@@ -8,7 +8,10 @@ mod pairs;
 mod renewal;
 mod waiting;
 
+use std::time::Duration;
+
 use leasehold::{Error, Result};
+use leasehold_conformance::{Fault, Proxy};
 
 use crate::measure;
 use crate::server::Server;
@@ -43,6 +46,16 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
 /// A server that writes nothing to disk, on a free port and in a directory of its own.
 pub(crate) async fn start() -> Result<Server> {
     Server::start(&["--maxclients", "5000"]).await.map_err(failed)
+}
+
+/// What the slow network adds to each message.
+pub(crate) const LATENCY: Duration = Duration::from_millis(5);
+
+/// A slow network before this server.
+pub(crate) async fn slow_network(server: &Server) -> Result<Proxy> {
+    let network = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.map_err(failed)?;
+    network.set(Fault::Delay(LATENCY));
+    Ok(network)
 }
 
 pub(crate) async fn version(server: &Server) -> Result<String> {

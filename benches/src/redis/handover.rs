@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::{LeaseId, Locker, Result};
-use leasehold_conformance::{Fault, Proxy};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis;
 use tokio::task::JoinSet;
 
+use super::LATENCY;
 use super::raw::{self, Forms, Scripts};
 use crate::handover;
 use crate::measure::{micros, now, percentile, ratio};
@@ -25,9 +25,6 @@ const FAR: Place = Place { network: "slow", hold: Duration::from_millis(60) };
 
 /// After this one the machine is as idle as after a longer one.
 const PAUSE: Duration = CALM.hold;
-
-/// What the slow network adds to each message.
-const LATENCY: Duration = Duration::from_millis(5);
 
 /// Measures with 1 to 1,000 waiters.
 pub(crate) async fn run() -> Result<()> {
@@ -51,10 +48,8 @@ pub(crate) async fn run() -> Result<()> {
     }
     for waiters in [1, 10, 100] {
         let server = super::start().await?;
-        let address = ([127, 0, 0, 1], server.port()).into();
-        let proxy = Proxy::before(address).await.map_err(super::failed)?;
-        proxy.set(Fault::Delay(LATENCY));
-        rows(&format!("redis://{}/", proxy.address()), waiters, &[FAR]).await?;
+        let network = super::slow_network(&server).await?;
+        rows(&format!("redis://{}/", network.address()), waiters, &[FAR]).await?;
     }
     println!();
     Ok(())

@@ -1,11 +1,13 @@
 //! Uncontended acquire and release, each task with a key of its own.
 
+use std::time::Duration;
+
 use leasehold::{Key, Locker, Result, Store};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
 
-use super::peers;
 use super::raw::{self, Forms, Scripts};
+use super::{LATENCY, peers};
 use crate::server::Server;
 use crate::sides::{self, Amount, Side};
 use crate::subjects::through_locker;
@@ -19,7 +21,15 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
     );
     println!("{}", peers::LACKS);
     println!(
-        "First all of a client in one thread, where no work passes from core to core; then a thread for each core.\n"
+        "First behind a network: each message to the server and from it takes {} ms longer, in a proxy.\n",
+        LATENCY.as_millis()
+    );
+    sides::head();
+    let network = super::slow_network(server).await?;
+    let far = same_scripts(&format!("redis://{}/", network.address())).await?;
+    sides::rows(&far, Amount { tasks: 1, pairs: 4, rounds: 25 }).await?;
+    println!(
+        "\nThen all of a client in one thread, where no work passes from core to core; then a thread for each core.\n"
     );
     sides::head();
     tokio::task::block_in_place(|| {
@@ -40,16 +50,29 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
 }
 
 async fn sides(server: &Server) -> Result<Vec<Side>> {
-    let mut link = raw::connect(&server.url()).await?;
-    let same = Scripts::load(&mut link, Forms::Same).await?;
-    let least = Scripts::load(&mut link, Forms::Least).await?;
+    let url = server.url();
+    let mut sides = same_scripts(&url).await?;
     // The driver's usual limit.
-    let limited =
-        raw::connected(&server.url(), Some(std::time::Duration::from_millis(500))).await?;
-    let locks = Locker::new(RedisStore::from_url(&server.url()).await?);
-    let store = RedisStore::from_url(&server.url()).await?;
+    let mut limited = raw::connected(&url, Some(Duration::from_millis(500))).await?;
+    let same = Scripts::load(&mut limited, Forms::Same).await?;
+    let mut link = raw::connect(&url).await?;
+    let least = Scripts::load(&mut link, Forms::Least).await?;
+    sides.extend([
+        by_hand("raw, same scripts, the driver's limit of 500 ms", same, limited),
+        by_hand("raw, `SET NX PX` + compare and delete", least, link),
+        peers::rslock(&[server]),
+        peers::distributed_lock(&[server]).await?,
+    ]);
+    Ok(sides)
+}
+
+async fn same_scripts(url: &str) -> Result<Vec<Side>> {
+    let mut link = raw::connect(url).await?;
+    let same = Scripts::load(&mut link, Forms::Same).await?;
+    let locks = Locker::new(RedisStore::from_url(url).await?);
+    let store = RedisStore::from_url(url).await?;
     Ok(vec![
-        by_hand("raw, same scripts", same.clone(), link.clone()),
+        by_hand("raw, same scripts", same, link),
         Side::new("`Locker`", move |task, pairs| {
             let locks = locks.clone();
             async move {
@@ -61,10 +84,6 @@ async fn sides(server: &Server) -> Result<Vec<Side>> {
             }
         }),
         on_store(store),
-        by_hand("raw, same scripts, the driver's limit of 500 ms", same, limited),
-        by_hand("raw, `SET NX PX` + compare and delete", least, link),
-        peers::rslock(&[server]),
-        peers::distributed_lock(&[server]).await?,
     ])
 }
 
