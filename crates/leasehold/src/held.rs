@@ -110,10 +110,7 @@ impl Plan {
     /// The term to ask for now: long enough for the rest of `min_hold` (F3).
     pub(crate) fn term_at(&self, now: Duration) -> Ttl {
         let rest = self.min_hold_until.map(|until| until.saturating_sub(now)).unwrap_or_default();
-        match self.term.duration() {
-            Some(term) if rest > term => Ttl::new(rest).unwrap_or(self.term),
-            _ => self.term,
-        }
+        at_least(self.term, rest)
     }
 
     fn deadline(&self, sent: Duration, remaining: Remaining) -> Option<Duration> {
@@ -378,6 +375,14 @@ impl Held {
             // Nobody listening any more is no failure.
             events.send(event).unwrap_or_default();
         }
+    }
+}
+
+/// A term that is not shorter than `rest`.
+pub(crate) fn at_least(term: Ttl, rest: Duration) -> Ttl {
+    match term.duration() {
+        Some(shorter) if rest > shorter => Ttl::new(rest).unwrap_or(term),
+        _ => term,
     }
 }
 

@@ -55,8 +55,9 @@ pub(crate) async fn resume(
     limit: Duration,
 ) -> Result<Result<Guard, LostReason>> {
     let keeper = &inner.keeper;
-    let ask = renewal(&lease, &order.plan.note, order.plan.term);
     let sent = keeper.clock.now();
+    let plan = order.plan_from(sent);
+    let ask = renewal(&lease, &plan.note, plan.term_at(sent));
     let (remaining, nodes) = match keeper.renew_stranger(ask, limit).await? {
         (LeaseRenewed::Held(remaining), nodes) => (remaining, nodes),
         (LeaseRenewed::Lost(reason), _) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
@@ -64,7 +65,6 @@ pub(crate) async fn resume(
     };
     lease.ttl = order.ttl;
     let now = keeper.clock.now();
-    let plan = order.plan_from(sent);
     let held = Held::new(lease, false, plan, Taking::of(named), (sent, now), remaining, nodes);
     if let Verdict::Lost { reason, .. } = held.verdict(now) {
         keeper.release(vec![Releasing::of_lost(&held)]);

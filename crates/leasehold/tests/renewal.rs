@@ -128,6 +128,19 @@ async fn min_hold_holds_through_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn min_hold_holds_through_a_crash_of_who_went_on_with_a_lease() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let lease = locks.lock("k").ttl(secs(5)).await.unwrap().detach();
+    let guard = locks.acquire_or_renew(lease).min_hold(secs(60)).await.unwrap();
+    let resumed = store.now();
+    assert!(!guard.is_fresh());
+    guard.detach();
+    drop(store.others().lock("k").wait(secs(100)).await.unwrap());
+    assert!(store.now() - resumed >= secs(60));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_release_after_min_hold_frees_at_once() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").min_hold(secs(5)).await.unwrap();

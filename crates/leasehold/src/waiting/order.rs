@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::acquiring::{Keepalive, Options, What, Witness};
-use crate::held::{Held, Plan};
+use crate::held::{Held, Plan, at_least};
 use crate::ids::Taking;
 use crate::locker::Inner;
 
@@ -143,10 +143,10 @@ impl Order {
         }
     }
 
-    /// Finite, and as long as the lease is held at least.
+    /// Finite, and no shorter than the lease is held at least.
     fn first_term(&self) -> Ttl {
-        let term = self.plan.term.duration().unwrap_or(FIRST_TERM);
-        Ttl::new(term.max(self.min_hold)).unwrap_or(self.plan.term)
+        let finite = Ttl::new(self.plan.term.duration().unwrap_or(FIRST_TERM));
+        at_least(finite.unwrap_or(self.plan.term), self.min_hold)
     }
 
     /// The plan of a lease whose grant or adoption was asked for at `sent`.
