@@ -11,9 +11,6 @@ mod sides;
 mod subjects;
 mod uncontended;
 
-#[path = "../../crates/leasehold-redis/tests/server/mod.rs"]
-mod server;
-
 use leasehold::{Error, Result};
 
 #[tokio::main]

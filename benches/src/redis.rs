@@ -14,7 +14,7 @@ use leasehold::{Error, Result};
 use leasehold_conformance::{Fault, Proxy};
 
 use crate::measure;
-use crate::server::Server;
+use leasehold_testkit::redis::Server;
 
 /// Measures these parts, or all.
 pub(crate) async fn run(parts: &[&str]) -> Result<()> {

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use crate::measure;
 use crate::redis::raw::{self, Forms, Scripts};
 use crate::redis::{self, peers};
-use crate::server::{DURABLE, Server};
 use crate::sides::{self, Amount, Side};
 use crate::subjects::through_locker;
+use leasehold_testkit::redis::{DURABLE, Server};
 
 /// Measures 3 and 5 nodes, all well and with one that hangs.
 pub(crate) async fn run() -> Result<()> {

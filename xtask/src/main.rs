@@ -3,6 +3,7 @@
 mod deny;
 mod msrv;
 mod mutants;
+mod programs;
 mod prose;
 mod provision;
 mod report;
@@ -10,6 +11,7 @@ mod shell;
 mod stores;
 mod table;
 mod test;
+mod times;
 
 use std::process::ExitCode;
 

@@ -2,15 +2,18 @@
 
 mod bench;
 mod list;
+mod sample;
 mod tree;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use crate::shell::{Outcome, root, section, target};
 use crate::table;
+use crate::times::Stopwatch;
 use bench::{Bench, Verdict};
 use list::Mutant;
 use tree::Tree;
@@ -24,6 +27,9 @@ pub(crate) struct Arguments {
     /// Only faults whose name contains this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Only those in files that the last commits changed, and some that the newest commit's id chooses; for some minutes
+    #[arg(long)]
+    sample: bool,
     /// Only show what faults there are
     #[arg(long)]
     list: bool,
@@ -32,30 +38,101 @@ pub(crate) struct Arguments {
 /// Plants each fault and sees whether its tests fail.
 pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
     let only = arguments.only.as_deref().unwrap_or_default();
-    let mutants = list::read(&root().join("xtask/mutants.toml"), only)?;
+    let mut mutants = list::read(&root().join("xtask/mutants.toml"), only)?;
+    let all = mutants.len();
+    // A text that is not found once means a list out of date: said before anything is built.
+    for mutant in &mutants {
+        mutant.apply(&fs::read_to_string(root().join(&mutant.file))?)?;
+    }
+    let mut limit = Duration::MAX;
+    if arguments.sample {
+        mutants = sample::choose(mutants)?;
+        limit = sample::LIMIT;
+    }
     if arguments.list {
         let rows: Vec<_> =
             mutants.iter().map(|mutant| [mutant.name.clone(), mutant.file.clone()]).collect();
         table::print(["fault", "file"], &rows);
         return Ok(());
     }
-    let folder = target().join("mutants");
-    section("planted faults");
-    let places = share(&mutants, PLACES);
-    let missed = thread::scope(|scope| {
-        let running: Vec<_> = places
-            .iter()
+    section(&format!("planted faults: {} of {all}", mutants.len()));
+    let (folder, watch) = (target().join("mutants"), Stopwatch::start());
+    let tried = thread::scope(|scope| {
+        let running: Vec<_> = share(&mutants, PLACES)
+            .into_iter()
             .enumerate()
             .map(|(place, mutants)| {
-                let folder = folder.join(format!("place-{}", place + 1));
-                scope.spawn(move || try_all(mutants, &folder).map_err(|error| error.to_string()))
+                let (folder, watch) = (folder.join(format!("place-{}", place + 1)), &watch);
+                scope.spawn(move || {
+                    try_all(mutants, &folder, watch, limit).map_err(|error| error.to_string())
+                })
             })
             .collect();
         let tried = running.into_iter().map(|place| place.join().expect("no place panics"));
         tried.collect::<Result<Vec<_>, _>>()
     })?;
-    let missed = missed.concat();
-    println!("{} of {} planted faults caught", mutants.len() - missed.len(), mutants.len());
+    conclude(&tried.concat(), &mutants)
+}
+
+/// A fault that was planted, and what its tests said.
+type Tried<'a> = (&'a Mutant, Verdict, Duration);
+
+/// Plants each of these faults in turn in a copy of the tree, until the time is up.
+fn try_all<'a>(
+    mutants: &'a [Mutant],
+    folder: &Path,
+    watch: &Stopwatch,
+    limit: Duration,
+) -> Outcome<Vec<Tried<'a>>> {
+    let tree = Tree::copy(&root(), &folder.join("tree"))?;
+    let bench = Bench::new(folder)?;
+    for tests in mutants.iter().map(|mutant| &mutant.tests).collect::<BTreeSet<_>>() {
+        match bench.judge(tests, "sound")? {
+            Verdict::Missed => println!("without a fault: {tests}: passes"),
+            verdict => {
+                let log = bench.log("sound");
+                return Err(
+                    format!("without a fault: {tests}: {verdict}: {}", log.display()).into()
+                );
+            }
+        }
+    }
+    let mut tried = Vec::new();
+    for mutant in mutants {
+        let started = watch.elapsed();
+        if started >= limit {
+            break;
+        }
+        let sound = tree.read(&mutant.file)?;
+        tree.write(&mutant.file, &mutant.apply(&sound)?)?;
+        let verdict = bench.judge(&mutant.tests, &mutant.name);
+        tree.write(&mutant.file, &sound)?;
+        let (verdict, took) = (verdict?, watch.elapsed() - started);
+        println!("{}: its tests {verdict} ({:.0} s)", mutant.name, took.as_secs_f64());
+        if !verdict.is_caught() {
+            println!("{}: its log: {}", mutant.name, bench.log(&mutant.name).display());
+        }
+        tried.push((mutant, verdict, took));
+    }
+    Ok(tried)
+}
+
+/// Says what came of them all.
+fn conclude(tried: &[Tried<'_>], mutants: &[Mutant]) -> Outcome {
+    let caught = tried.iter().filter(|(_, verdict, _)| verdict.is_caught()).count();
+    println!("{caught} of {} planted faults caught", tried.len());
+    let seconds: f64 = tried.iter().map(|(_, _, took)| took.as_secs_f64()).sum();
+    let each = tried.iter().fold(0.0, |count, _| count + 1.0);
+    println!("{:.1} seconds for each, {PLACES} at a time", seconds / f64::max(each, 1.0));
+    let is_tried = |mutant: &Mutant| tried.iter().any(|(other, ..)| other.name == mutant.name);
+    for mutant in mutants.iter().filter(|mutant| !is_tried(mutant)) {
+        println!("not planted, for the time was up: {}", mutant.name);
+    }
+    let missed: Vec<_> = tried
+        .iter()
+        .filter(|(_, verdict, _)| !verdict.is_caught())
+        .map(|(mutant, ..)| mutant.name.as_str())
+        .collect();
     if missed.is_empty() {
         Ok(())
     } else {
@@ -63,73 +140,7 @@ pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// Plants each of these faults in turn in a copy of the tree, and gives the names of those that its tests missed.
-fn try_all<'a>(mutants: &[&'a Mutant], folder: &Path) -> Outcome<Vec<&'a str>> {
-    let tree = Tree::copy(&root(), &folder.join("tree"))?;
-    // A text that is not found once means a list out of date: said before anything is built.
-    for mutant in mutants {
-        mutant.apply(&tree.read(&mutant.file)?)?;
-    }
-    let bench = Bench::new(folder)?;
-    for test in mutants.iter().map(|mutant| mutant.test.as_str()).collect::<BTreeSet<_>>() {
-        let verdict = bench.judge(test, "sound")?;
-        if verdict != Verdict::Missed {
-            let log = bench.log("sound");
-            return Err(format!(
-                "without a fault: cargo test {test}: does not pass: {}",
-                log.display()
-            )
-            .into());
-        }
-        println!("without a fault: cargo test {test}: passes");
-    }
-    let mut missed = Vec::new();
-    for mutant in mutants {
-        let sound = tree.read(&mutant.file)?;
-        tree.write(&mutant.file, &mutant.apply(&sound)?)?;
-        let verdict = bench.judge(&mutant.test, &mutant.name);
-        tree.write(&mutant.file, &sound)?;
-        let verdict = verdict?;
-        println!("{}: its tests {verdict}", mutant.name);
-        if !verdict.is_caught() {
-            println!("{}: its log: {}", mutant.name, bench.log(&mutant.name).display());
-            missed.push(mutant.name.as_str());
-        }
-    }
-    Ok(missed)
-}
-
-/// Shares the faults among at most `places`, so that all that one package's tests must catch are in one: each place
-/// builds what its tests need.
-fn share(mutants: &[Mutant], places: usize) -> Vec<Vec<&Mutant>> {
-    let mut packages: BTreeMap<&str, Vec<&Mutant>> = BTreeMap::new();
-    for mutant in mutants {
-        packages.entry(mutant.package()).or_default().push(mutant);
-    }
-    let mut packages: Vec<_> = packages.into_values().collect();
-    packages.sort_by_key(|mutants| Reverse(mutants.len()));
-    let mut shares: Vec<Vec<&Mutant>> = vec![Vec::new(); places];
-    for package in packages {
-        let least = shares.iter_mut().min_by_key(|share| share.len());
-        least.expect("there is a place").extend(package);
-    }
-    shares.retain(|share| !share.is_empty());
-    shares
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_package_is_tried_in_one_place() {
-        let mutant = |package| Mutant::of(format!("-p {package} --test t"));
-        let mutants = ["b", "a", "c", "a", "b", "a"].map(mutant);
-        let shares: Vec<Vec<_>> = share(&mutants, 2)
-            .iter()
-            .map(|share| share.iter().map(|mutant| mutant.package()).collect())
-            .collect();
-        assert_eq!(shares, [vec!["a", "a", "a"], vec!["b", "b", "c"]]);
-        assert_eq!(share(&mutants[..1], 2).len(), 1);
-    }
+/// Shares the faults among at most `places`. Neighbours stay together: what one rebuilds the next needs too.
+fn share(mutants: &[Mutant], places: usize) -> Vec<&[Mutant]> {
+    mutants.chunks(mutants.len().div_ceil(places).max(1)).collect()
 }

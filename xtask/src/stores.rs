@@ -1,6 +1,6 @@
 //! Which stores have tests, and what those tests need.
 
-use crate::provision::{Machine, Provision, Server};
+use crate::provision::{Machine, Provision, Server, Source};
 use crate::shell::{Outcome, section};
 use crate::table;
 
@@ -31,8 +31,8 @@ pub(crate) const STORES: &[Store] = &[
         needs: Needs::Server(Server {
             // The second brings the library that lets a server read a clock of the tests.
             binaries: &["redis-server", "faketime"],
-            folders: &[],
-            packages: &["redis-server", "faketime"],
+            places: &[],
+            source: Source::Packages(&["redis-server", "faketime"]),
             probe: "--version",
         }),
     },

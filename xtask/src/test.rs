@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use crate::programs;
 use crate::report::{Required, Tally};
 use crate::shell::{Outcome, cargo, root, run, section, target};
 use crate::stores;
+use crate::times::Times;
 
 /// What of the tests is run.
 #[derive(Debug, clap::Args)]
@@ -13,44 +15,82 @@ pub(crate) struct Arguments {
     /// Only this package's tests; may be repeated
     #[arg(short, long = "package", value_name = "NAME")]
     packages: Vec<String>,
-    /// Passed on to `cargo test`
+    /// Also what is otherwise tried in part: quorums of five on every store, elections with 200 leaders
+    #[arg(long)]
+    all: bool,
+    /// Passed on to each test program: parts of names, or options of the harness
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// Runs the tests, doc tests included, and says which stores they were run on.
+/// Runs the tests, doc tests included, and says which stores they were run on and where the time went.
 pub(crate) fn test(arguments: &Arguments) -> Outcome {
     let required = Required::parse(&std::env::var("LEASEHOLD_REQUIRE").unwrap_or_default())?;
-    let provided = stores::provide();
-    let reports = target().join("conformance");
+    let mut times = Times::default();
+    let provided = times.take("servers", stores::provide);
+    let (reports, logs) = (target().join("conformance"), target().join("test-logs"));
     make_empty(&reports)?;
+    make_empty(&logs)?;
+
+    let folders = provided.iter().flat_map(|(_, got)| got.folders()).cloned();
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&usual)))?;
 
     section("tests");
-    let mut tests = cargo(&["test", "--all-features", "--no-fail-fast"]);
-    if arguments.packages.is_empty() {
-        tests.arg("--workspace");
+    let cargo_test = |what: &str| {
+        let mut tests = cargo(&["test", what, "--all-features"]);
+        if arguments.packages.is_empty() {
+            tests.args(WHOLE);
+        }
+        for package in &arguments.packages {
+            tests.args(["--package", package]);
+        }
+        tests
+    };
+    let programs = times.take("build of the tests", || programs::build(cargo_test("--no-run")))?;
+    let ran = times.take("tests", || {
+        programs::run(programs, &arguments.arguments, &logs, |program| {
+            program.env("LEASEHOLD_REPORT", &reports).env("PATH", &path);
+            if arguments.all {
+                program.env("LEASEHOLD_TEST_ALL", "1");
+            }
+        })
+    })?;
+    times.within(ran.iter().map(|ran| (ran.name.clone(), ran.took)));
+    let mut failed: Vec<_> =
+        ran.into_iter().filter(|ran| !ran.passed).map(|ran| ran.name).collect();
+    if arguments.arguments.is_empty() {
+        section("doc tests");
+        if let Err(error) = times.take("doc tests", || run(cargo_test("--doc"))) {
+            failed.push(error.to_string());
+        }
     }
-    for package in &arguments.packages {
-        tests.args(["--package", package]);
+    if arguments.packages.is_empty() && arguments.arguments.is_empty() {
+        section("tests of which provider of cryptography is used");
+        if let Err(error) = times.take("crypto-provider", test_crypto_provider) {
+            failed.push(error.to_string());
+        }
     }
-    tests.args(&arguments.arguments).env("LEASEHOLD_REPORT", &reports);
-    let tests = run(tests);
-    let apart = if arguments.packages.is_empty() { test_apart() } else { Ok(()) };
 
     section("stores");
     let tally = Tally::of(&reports, &provided)?;
     tally.print();
-    tests?;
-    apart?;
+    section("time");
+    times.print();
+    if !failed.is_empty() {
+        return Err(format!("failed: {}", failed.join("; ")).into());
+    }
     required.judge(&tally)
 }
 
-/// The tests that need other dependencies than all else has, in a workspace of their own.
-fn test_apart() -> Outcome {
-    section("tests with two providers of cryptography");
-    let manifest = root().join("apart/two-providers/Cargo.toml");
+/// All packages with tests. The benches have none, and depend on what nothing else does.
+pub(crate) const WHOLE: [&str; 3] = ["--workspace", "--exclude", "leasehold-benches"];
+
+/// They need a feature that nothing else may have, and so a workspace of their own.
+fn test_crypto_provider() -> Outcome {
+    let manifest = root().join("tests/crypto-provider/Cargo.toml");
     let mut tests = cargo(&["test", "--locked", "--manifest-path"]);
-    tests.arg(manifest).arg("--target-dir").arg(target().join("apart"));
+    tests.arg(manifest).arg("--target-dir").arg(target());
     run(tests)
 }
 

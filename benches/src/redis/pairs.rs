@@ -8,9 +8,9 @@ use leasehold_redis::redis::aio::MultiplexedConnection;
 
 use super::raw::{self, Forms, Scripts};
 use super::{LATENCY, peers};
-use crate::server::Server;
 use crate::sides::{self, Amount, Side};
 use crate::subjects::through_locker;
+use leasehold_testkit::redis::Server;
 
 /// Measures all sides at every number of tasks.
 pub(crate) async fn run(server: &Server) -> Result<()> {

@@ -8,9 +8,9 @@ use distributed_lock_redis::RedisLockProvider;
 use leasehold::{Error, Result};
 use rslock::LockManager;
 
-use crate::server::Server;
 use crate::sides::Side;
 use crate::subjects::TTL;
+use leasehold_testkit::redis::Server;
 
 /// What they lack, for the reader of the figures.
 pub(crate) const LACKS: &str = "\

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use super::raw;
 use crate::measure::{float, now};
-use crate::server::Server;
 use crate::subjects::TTL;
+use leasehold_testkit::redis::Server;
 
 /// Waiters of a row.
 const WAITERS: u32 = 100;

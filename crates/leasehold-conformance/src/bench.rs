@@ -5,9 +5,12 @@ use std::time::Duration;
 use leasehold_core::{Capabilities, Claims, Clock, Mode, Remaining, Store, Ttl};
 
 use crate::attempt::{Attempt, all_of, key, ttl};
+use crate::case::Ended;
 use crate::client::Client;
 use crate::failure::{ensure, ensure_eq};
-use crate::{Backing, Failure, Observation, Restarted, Result, Tells, Time, WallStep};
+use crate::{
+    Backing, Failure, Fault, Network, Observation, Proxy, Restarted, Result, Tells, Time, WallStep,
+};
 
 /// One fresh backing state with all that a case needs around it.
 pub(crate) struct Bench<B: Backing> {
@@ -18,6 +21,30 @@ pub(crate) struct Bench<B: Backing> {
     pub(crate) tells: Tells,
     time: Time,
     tick: Duration,
+}
+
+/// A client whose connections go through proxies.
+pub(crate) struct BehindProxies<S> {
+    pub(crate) client: Client<S>,
+    /// One before each server.
+    pub(crate) proxies: Vec<Proxy>,
+}
+
+impl<S> BehindProxies<S> {
+    /// What happens from now on before every server.
+    pub(crate) fn set(&self, fault: Fault) {
+        self.proxies.iter().for_each(|proxy| proxy.set(fault));
+    }
+
+    /// What happens to the next request at every server, or to its answer.
+    pub(crate) fn once(&self, fault: Fault) {
+        self.proxies.iter().for_each(|proxy| proxy.once(fault));
+    }
+
+    /// How many exchanges there were with each server.
+    pub(crate) fn exchanges(&self) -> Vec<usize> {
+        self.proxies.iter().map(Proxy::exchanges).collect()
+    }
 }
 
 impl<B: Backing> Bench<B> {
@@ -31,7 +58,9 @@ impl<B: Backing> Bench<B> {
             Time::Manual(_) => Duration::from_secs(1),
             Time::Real { tick } => tick,
         };
-        Ok(Self { backing, client, can, tells, time, tick: tick.max(can.min_term) })
+        // Many margins fit into a term.
+        let tick = tick.max(can.min_term).max(can.margin * 10);
+        Ok(Self { backing, client, can, tells, time, tick })
     }
 
     /// Opens another client of the same state.
@@ -74,9 +103,9 @@ impl<B: Backing> Bench<B> {
         self.attempt(all_of(keys, Mode::Exclusive))
     }
 
-    /// Lets so many units of time pass at the store.
+    /// Lets so many units of time pass at the store, and the margin: a term of as many is over then for all.
     pub(crate) async fn pass(&self, ticks: u32) {
-        self.backing.advance(self.ticks(ticks)).await;
+        self.backing.advance(self.ticks(ticks) + self.can.margin).await;
     }
 
     /// Lets just less than so many units of time pass at the store.
@@ -109,6 +138,20 @@ impl<B: Backing> Bench<B> {
     /// Cuts every client and opens the state again.
     pub(crate) async fn restart(&self) -> Result<Restarted> {
         self.backing.restart().await
+    }
+
+    /// Opens a client whose connections the case may disturb, or says how the case ends.
+    pub(crate) async fn behind_proxies(&self) -> Result<Result<BehindProxies<B::Store>, Ended>> {
+        Ok(match self.backing.network().await? {
+            Network::Proxied(store, proxies) => {
+                Ok(BehindProxies { client: Client::new(store, &self.tells), proxies })
+            }
+            Network::None => {
+                let why = format!("{} has no network between client and state", self.can.name);
+                Err(Ended::NotApplicable(why))
+            }
+            Network::CannotHere(why) => Err(Ended::CannotHere(why)),
+        })
     }
 
     /// Looks at the state past the seam.
@@ -158,12 +201,13 @@ impl<B: Backing> Bench<B> {
         }
     }
 
-    /// Checks a duration that the store told: to the microsecond on a manual clock, to a tick in real time.
+    /// Checks a duration that the store told: to the microsecond on a manual clock; to a tick in real time, and where it
+    /// has a margin.
     #[track_caller]
     pub(crate) fn about(&self, found: Duration, expected: Duration, what: &str) -> Result {
         match self.time {
-            Time::Manual(_) => ensure_eq!(found, expected, "{what}"),
-            Time::Real { .. } => ensure!(
+            Time::Manual(_) if self.can.margin.is_zero() => ensure_eq!(found, expected, "{what}"),
+            Time::Manual(_) | Time::Real { .. } => ensure!(
                 found <= expected + self.tick && found + self.tick >= expected,
                 "{what}: expected about {expected:?}, found {found:?}"
             ),

@@ -20,12 +20,21 @@ pub enum Ended {
     Passed,
     /// The store says that it cannot do this, and was seen to refuse it; or it does not tell this.
     NotApplicable(String),
-    /// It could not run here.
+    /// It cannot run here, by the nature of the subject, and why.
+    CannotHere(String),
+    /// It could not run here, although it should: something is missing.
     Ignored(String),
 }
 
 /// How a case ended.
 pub(crate) type Verdict = Result<Ended>;
+
+/// How a case ends that steps the wall clock of a store, where that cannot be done.
+pub(crate) fn no_wall_step() -> Ended {
+    Ended::CannotHere(
+        "the wall clock of this store is the machine's, and is not stepped".to_owned(),
+    )
+}
 
 pub(crate) const PASSED: Verdict = Ok(Ended::Passed);
 
@@ -47,6 +56,8 @@ pub(crate) enum Need {
     Tokens,
     Push,
     TellsExpired,
+    /// Records end for others after they have ended for their holders.
+    Margin,
     TellsOwner,
     TellsNote,
     TellsAge,
@@ -67,6 +78,7 @@ impl Need {
             Self::Tokens => can.tokens,
             Self::Push => can.push,
             Self::TellsExpired => can.tells_expired,
+            Self::Margin => !can.margin.is_zero(),
             Self::TellsOwner => tells.owner,
             Self::TellsNote => tells.note,
             Self::TellsAge => tells.age,
@@ -132,6 +144,15 @@ impl Need {
                 bench.pass(11).await;
                 client.not_held(&lease).await?;
                 "memory of expired leases"
+            }
+            Self::Margin => {
+                let lease = bench.exclusive("job");
+                client.grant(&lease).await?;
+                bench.pass(10).await;
+                let next = bench.exclusive("job");
+                client.grant(&next).await?;
+                client.released(&next).await?;
+                "margin"
             }
             Self::TellsOwner => return Ok(format!("{name} does not tell owners")),
             Self::TellsNote => return Ok(format!("{name} does not tell notes")),
@@ -214,4 +235,14 @@ macro_rules! cases {
     };
 }
 
-pub(crate) use cases;
+/// A client behind proxies; a store without a network between its clients and its state has none, and the case ends.
+macro_rules! behind_proxies {
+    ($bench:ident) => {
+        match $bench.behind_proxies().await? {
+            Ok(behind) => behind,
+            Err(ended) => return Ok(ended),
+        }
+    };
+}
+
+pub(crate) use {behind_proxies, cases};

@@ -1,5 +1,6 @@
 //! The named cases, by clause of the contract.
 
+mod c01_exchanges;
 mod c02_whole;
 mod c03_identity;
 mod c03b_broken;
@@ -9,6 +10,7 @@ mod c06_ended;
 mod c07_tokens;
 mod c08_swap;
 mod c09_shared;
+mod c10_lost_replies;
 mod c10_retry_after;
 mod c11_refusal;
 mod c12_wakeups;
@@ -30,6 +32,7 @@ pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(10);
 /// All cases, in the order of the clauses.
 pub(crate) fn all<B: Backing>() -> Vec<Case<B>> {
     [
+        c01_exchanges::cases(),
         c02_whole::cases(),
         c03_identity::cases(),
         c03b_broken::cases(),
@@ -39,6 +42,7 @@ pub(crate) fn all<B: Backing>() -> Vec<Case<B>> {
         c07_tokens::cases(),
         c08_swap::cases(),
         c09_shared::cases(),
+        c10_lost_replies::cases(),
         c10_retry_after::cases(),
         c11_refusal::cases(),
         c12_wakeups::cases(),

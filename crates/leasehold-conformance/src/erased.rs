@@ -3,7 +3,9 @@ use std::time::Duration;
 
 use leasehold_core::AnyStore;
 
-use crate::{Backing, Forgets, Observation, Restarted, Result, Subject, Tells, Time, WallStep};
+use crate::{
+    Backing, Forgets, Network, Observation, Restarted, Result, Subject, Tells, Time, WallStep,
+};
 
 /// The same subject, whose clients go through `AnyStore`.
 pub(crate) struct Erased<S>(Arc<S>);
@@ -29,6 +31,7 @@ impl<S: Subject> Subject for Erased<S> {
         Ok(match self.0.open_forgetting(forget_after).await? {
             Forgets::After(backing) => Forgets::After(ErasedBacking(backing)),
             Forgets::Never => Forgets::Never,
+            Forgets::CannotHere(why) => Forgets::CannotHere(why),
             Forgets::Unknown => Forgets::Unknown,
         })
     }
@@ -39,6 +42,10 @@ impl<S: Subject> Subject for Erased<S> {
 
     fn tells(&self) -> Tells {
         self.0.tells()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.0.time_limit()
     }
 
     fn oracle_operations(&self, time: &Time) -> usize {
@@ -65,6 +72,10 @@ impl<B: Backing> Backing for ErasedBacking<B> {
 
     async fn advance(&self, by: Duration) {
         self.0.advance(by).await;
+    }
+
+    async fn network(&self) -> Result<Network<AnyStore>> {
+        Ok(self.0.network().await?.map(AnyStore::new))
     }
 
     async fn step_wall(&self, step: WallStep) -> Result<bool> {

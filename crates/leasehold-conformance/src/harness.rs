@@ -59,13 +59,14 @@ impl Suite {
     }
 }
 
-/// How the harness shows it: it knows no *not applicable*.
+/// How the harness shows it: it knows no *not applicable* and no *cannot here*.
 fn completion(verdict: Verdict) -> Result<Completion, Failed> {
     match verdict {
         Ok(Ended::Passed) => Ok(Completion::Completed),
         Ok(Ended::NotApplicable(why)) => {
             Ok(Completion::ignored_with(format!("not applicable: {why}")))
         }
+        Ok(Ended::CannotHere(why)) => Ok(Completion::ignored_with(format!("cannot here: {why}"))),
         Ok(Ended::Ignored(why)) => Ok(Completion::ignored_with(why)),
         Err(failure) => Err(Failed::from(failure.to_string())),
     }

@@ -89,12 +89,14 @@
 //! whose clock cannot be moved has [`Time::Real`].
 //!
 //! # Stores behind a network
-//! Their tests start real servers with [`Process`], which end with the test however that ends, let them read a
-//! [`ServerClock`] instead of the machine's, and stand a [`Proxy`] before them, which delays, cuts, swallows and counts.
+//! Their tests start real servers with [`Process`], which end with the test however that ends, and keep them in a [`Pool`]
+//! from one case to the next. They let them read a [`ServerClock`] instead of the machine's, and stand a [`Proxy`] before
+//! them, which delays, cuts, swallows and counts: with [`Backing::network`] the suite tries the faults of a network, and
+//! counts exchanges (C1).
 //!
 //! # How a case ends
-//! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; or
-//! *ignored*, when it could not run here. At the end the counts are printed, and each name that did not pass
+//! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; *cannot here*,
+//! when the subject cannot be put to it by its nature; or *ignored*, when something that it needs is missing. At the end the counts are printed, and each name that did not pass
 //! with its reason.
 //!
 //! # Environment
@@ -118,9 +120,11 @@ mod counter;
 mod dropped;
 mod erased;
 mod failure;
+mod free_port;
 mod harness;
 pub mod history;
 pub mod oracle;
+mod pool;
 mod process;
 mod proxy;
 mod random;
@@ -132,10 +136,14 @@ mod suite;
 
 pub use case::Ended;
 pub use failure::{Failure, Result};
+pub use free_port::free_port;
 pub use harness::main;
-pub use process::Process;
+pub use pool::{Pool, Pooled};
+pub use process::{Process, unprivileged};
 pub use proxy::{Fault, Proxy};
 pub use report::Report;
 pub use server_clock::ServerClock;
-pub use subject::{Backing, Forgets, Observation, Restarted, Row, Subject, Tells, Time, WallStep};
+pub use subject::{
+    Backing, Forgets, Network, Observation, Restarted, Row, Subject, Tells, Time, WallStep,
+};
 pub use suite::Suite;

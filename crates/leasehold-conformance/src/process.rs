@@ -1,15 +1,18 @@
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, User, chown, geteuid};
 
 use crate::{Failure, Result};
 
-/// A server that a test has started. It ends with this value, after a panic too, and if the test's own process is
-/// killed: a shell that waits for that kills it.
+/// A server that a test has started, with all processes that it has started itself, in whatever group or session they
+/// are. It ends with this value, after a panic too, and if the test's own process is killed: a shell that waits for that
+/// kills it.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
@@ -18,9 +21,41 @@ pub struct Process {
     leash: Option<ChildStdin>,
 }
 
-/// Prints the server's process id, waits until its own standard input ends, and kills the server.
-const KEEPER: &str =
-    "\"$@\" </dev/null >>server.log 2>&1 & echo $!; read -r line; kill -KILL $! 2>&-; wait $! 2>&-";
+/// Prints the server's process id, waits until its own standard input ends, and kills the server with its descendants.
+/// They are stopped before, so that none starts another meanwhile.
+const KEEPER: &str = r#"
+tree() {
+    kill -STOP $1 2>&-
+    for child in $(cat /proc/$1/task/*/children 2>&-); do tree $child; done
+    echo $1
+}
+"$@" </dev/null >>server.log 2>&1 &
+echo $!
+read -r line
+kill -KILL $(tree $!) 2>&-
+wait $! 2>&-
+"#;
+
+/// Whom a server runs as that refuses to run as root.
+const NOBODY: &str = "nobody";
+
+/// The words before the command of a server that refuses to run as root. Where the test runs as root, they start it as
+/// the user `nobody`, who is given `directory`; elsewhere there are none. What the server reads beside, such as the file
+/// of a [`ServerClock`](crate::ServerClock), lies in that directory too.
+///
+/// # Errors
+/// If there is no such user, or the directory cannot be given away.
+pub fn unprivileged(directory: &Path) -> Result<Vec<String>> {
+    if !geteuid().is_root() {
+        return Ok(Vec::new());
+    }
+    let missing = || Failure::new(format!("this machine has no user {NOBODY:?}"));
+    let user = User::from_name(NOBODY)?.ok_or_else(missing)?;
+    chown(directory, Some(user.uid), Some(user.gid))?;
+    let ids = [format!("--reuid={}", user.uid), format!("--regid={}", user.gid)];
+    let words = ["setpriv", &ids[0], &ids[1], "--clear-groups"];
+    Ok(words.map(str::to_owned).to_vec())
+}
 
 impl Process {
     /// Starts `program` in `directory`, where its output goes to `server.log`.
@@ -49,34 +84,29 @@ impl Process {
         Ok(Self { pid: Pid::from_raw(pid), shell, leash })
     }
 
-    /// The server's process id.
+    /// The process id of the server itself.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Stops the server, as SIGSTOP does: connections stay open and nothing is answered. When this returns, it does
-    /// nothing any more.
+    /// Stops the server, as SIGSTOP does: connections stay open and nothing is answered. When this returns, none of its
+    /// processes does anything any more.
     ///
     /// # Errors
     /// If it has ended.
     pub fn pause(&self) -> Result<()> {
-        kill(self.pid, Signal::SIGSTOP)?;
-        while !self.is_stopped()? {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-
-    /// Whether every thread stands still; the signal reaches them one by one.
-    fn is_stopped(&self) -> Result<bool> {
-        for thread in Path::new("/proc").join(self.pid.to_string()).join("task").read_dir()? {
-            let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
-            let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-            if state != Some('T') {
-                return Ok(false);
+        let mut stopped = BTreeSet::new();
+        loop {
+            let running: Vec<_> =
+                self.processes().into_iter().filter(|pid| !stopped.contains(pid)).collect();
+            if running.is_empty() {
+                return Ok(());
+            }
+            for pid in running {
+                stop(pid, pid == self.pid)?;
+                stopped.insert(pid);
             }
         }
-        Ok(true)
     }
 
     /// Lets a paused server go on.
@@ -84,7 +114,21 @@ impl Process {
     /// # Errors
     /// If it has ended.
     pub fn resume(&self) -> Result<()> {
-        Ok(kill(self.pid, Signal::SIGCONT)?)
+        for pid in self.processes() {
+            signal(pid, Signal::SIGCONT, pid == self.pid)?;
+        }
+        Ok(())
+    }
+
+    /// The server and its descendants.
+    fn processes(&self) -> Vec<Pid> {
+        let mut all = vec![self.pid];
+        let mut at = 0;
+        while let Some(pid) = all.get(at) {
+            all.extend(children(*pid));
+            at += 1;
+        }
+        all
     }
 
     /// Kills the server, as a crash would, and waits until it is gone.
@@ -103,4 +147,41 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Sends a signal. A descendant may have ended since it was seen; the server must not have.
+fn signal(pid: Pid, signal: Signal, must_live: bool) -> Result<()> {
+    match kill(pid, signal) {
+        Err(Errno::ESRCH) if !must_live => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Stops a process and waits until every thread of it stands still; the signal reaches them one by one.
+fn stop(pid: Pid, must_live: bool) -> Result<()> {
+    signal(pid, Signal::SIGSTOP, must_live)?;
+    let is_still = |state: char| "TZX".contains(state);
+    while !threads(pid).all(|thread| state(&thread).is_none_or(is_still)) {
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// The folders of a process's threads; none if it has ended.
+fn threads(pid: Pid) -> impl Iterator<Item = std::path::PathBuf> {
+    let folder = Path::new("/proc").join(pid.to_string()).join("task");
+    folder.read_dir().into_iter().flatten().flatten().map(|thread| thread.path())
+}
+
+fn state(thread: &Path) -> Option<char> {
+    let stat = std::fs::read_to_string(thread.join("stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn children(pid: Pid) -> Vec<Pid> {
+    let told =
+        threads(pid).filter_map(|thread| std::fs::read_to_string(thread.join("children")).ok());
+    told.flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok().map(Pid::from_raw))
+        .collect()
 }

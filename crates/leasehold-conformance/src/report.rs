@@ -49,6 +49,11 @@ impl Report {
         self.named(|ended| matches!(ended, Ok(Ended::NotApplicable(_))))
     }
 
+    /// Names of the cases that cannot run here, by the nature of the subject, and why.
+    pub fn cannot_here(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.named(|ended| matches!(ended, Ok(Ended::CannotHere(_))))
+    }
+
     /// Names of the cases that could not run, and why.
     pub fn ignored(&self) -> impl Iterator<Item = (&str, &str)> {
         self.named(|ended| matches!(ended, Ok(Ended::Ignored(_))))
@@ -61,7 +66,8 @@ impl Report {
         self.cases.iter().filter(move |(_, ended)| wanted(ended)).map(|(name, ended)| {
             let why = match ended {
                 Ok(Ended::Passed) => "",
-                Ok(Ended::NotApplicable(why) | Ended::Ignored(why)) | Err(why) => why,
+                Ok(Ended::NotApplicable(why) | Ended::CannotHere(why) | Ended::Ignored(why))
+                | Err(why) => why,
             };
             (name.as_str(), why)
         })
@@ -95,12 +101,14 @@ impl Report {
             "passed": self.passed().count(),
             "failed": self.failed().count(),
             "not_applicable": self.not_applicable().count(),
+            "cannot_here": self.cannot_here().count(),
             "ignored": self.ignored().count(),
             "oracle_operations": self.oracle.as_ref().map_or(0, |oracle| oracle.operations),
             "oracle": self.oracle.as_ref().map(oracle::Figures::to_json),
             "history": self.history.as_ref().map(history::Figures::to_json),
             "failures": reasons(&mut self.failed()),
             "reasons_not_applicable": reasons(&mut self.not_applicable()),
+            "reasons_cannot_here": reasons(&mut self.cannot_here()),
             "reasons_ignored": reasons(&mut self.ignored()),
         });
         format!("{report:#}\n")
@@ -118,11 +126,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}: {} passed, {} failed, {} not applicable, {} ignored",
+            "{}: {} passed, {} failed, {} not applicable, {} cannot here, {} ignored",
             self.store,
             self.passed().count(),
             self.failed().count(),
             self.not_applicable().count(),
+            self.cannot_here().count(),
             self.ignored().count(),
         )?;
         if let Some(oracle) = &self.oracle {
@@ -132,6 +141,7 @@ impl fmt::Display for Report {
             writeln!(f, "  history: {history}")?;
         }
         by_reason(f, "not applicable", self.not_applicable())?;
+        by_reason(f, "cannot here", self.cannot_here())?;
         by_reason(f, "ignored", self.ignored())
     }
 }

@@ -6,7 +6,7 @@ use leasehold_core::{
     Clock, FencingToken, Key, LeaseId, ManualClock, Mode, Note, Now, Owner, Store, Table,
 };
 
-use crate::Result;
+use crate::{Proxy, Result};
 
 /// The store under test: it opens fresh, empty backing states.
 ///
@@ -42,6 +42,12 @@ pub trait Subject: Send + Sync + 'static {
     /// What the store tells beyond what the contract demands; by default all of it.
     fn tells(&self) -> Tells {
         Tells::all()
+    }
+
+    /// After how long a case has failed that has not ended: longer than any takes on a busy machine. By default 5
+    /// minutes.
+    fn time_limit(&self) -> Duration {
+        Duration::from_secs(300)
     }
 
     /// How many operations the oracle compares; by default 100,000, and 2,000 in real time.
@@ -89,9 +95,15 @@ pub trait Backing: Send + Sync + 'static {
         }
     }
 
-    /// Closes everything, which cuts every client, and opens the same state again. By default not possible.
+    /// Closes everything, which cuts every client, and opens the same state again. By default not tried.
     fn restart(&self) -> impl Future<Output = Result<Restarted>> + Send {
-        async { Ok(Restarted::Impossible) }
+        async { Ok(Restarted::NotTried) }
+    }
+
+    /// Opens a client whose connections all go through proxies, for the faults of a network. By default the store has
+    /// no network between its clients and its state.
+    fn network(&self) -> impl Future<Output = Result<Network<Self::Store>>> + Send {
+        async { Ok(Network::None) }
     }
 }
 
@@ -118,7 +130,9 @@ pub enum Forgets<B> {
     After(B),
     /// The store never forgets one.
     Never,
-    /// It cannot be set here.
+    /// It cannot be set on this subject, by its nature, and why.
+    CannotHere(String),
+    /// Nothing was done to set it.
     Unknown,
 }
 
@@ -143,15 +157,41 @@ impl WallStep {
 }
 
 /// What a restart did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the suite must handle every outcome")]
 pub enum Restarted {
     /// All was closed and opened again; what was stored must still be there.
     Persisted,
     /// All was closed and opened again; the store keeps nothing beyond that, and must be empty.
     Forgot,
-    /// It cannot be tried.
-    Impossible,
+    /// This subject cannot be restarted, by its nature, and why.
+    CannotHere(String),
+    /// Nothing was done to restart it.
+    NotTried,
+}
+
+/// What is between a client and its state.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "the suite must handle every answer")]
+pub enum Network<S> {
+    /// One that the suite may disturb: all connections of this client go through these proxies, one before each server.
+    /// Its operations must give up within 10 seconds of real time, and not much sooner than a busy machine needs.
+    Proxied(S, Vec<Proxy>),
+    /// None: the state is in the process, or in a file.
+    None,
+    /// One that cannot be disturbed on this subject, by its nature, and why.
+    CannotHere(String),
+}
+
+impl<S> Network<S> {
+    /// The same network for another client.
+    pub fn map<T>(self, client: impl FnOnce(S) -> T) -> Network<T> {
+        match self {
+            Self::Proxied(store, proxies) => Network::Proxied(client(store), proxies),
+            Self::None => Network::None,
+            Self::CannotHere(why) => Network::CannotHere(why),
+        }
+    }
 }
 
 /// What a store tells beyond what the contract demands, so that the suite knows what to ask for.
@@ -180,6 +220,10 @@ pub struct Tells {
     pub own_clock: bool,
     /// What the store counts terms in: it rounds them up to a multiple.
     pub unit: Duration,
+    /// The most exchanges with one server that an acquire takes (C1); other operations take one.
+    pub acquire_exchanges: usize,
+    /// The same of an eviction of certain leases: a quorum goes round again to see that it is done.
+    pub evict_exchanges: usize,
 }
 
 impl Tells {
@@ -196,6 +240,8 @@ impl Tells {
             forgotten: true,
             own_clock: true,
             unit: Duration::from_micros(1),
+            acquire_exchanges: 1,
+            evict_exchanges: 1,
         }
     }
 
@@ -212,6 +258,8 @@ impl Tells {
             forgotten: true,
             own_clock: true,
             unit: Duration::from_micros(1),
+            acquire_exchanges: 1,
+            evict_exchanges: 1,
         }
     }
 }
@@ -269,7 +317,7 @@ impl Observation {
                 id: holder.id.clone(),
                 mode: holder.mode,
                 token: Some(holder.token),
-                live: holder.is_live(now),
+                live: table.excludes(holder, now),
                 owner: holder.owner.clone(),
                 note: holder.note.clone(),
             })

@@ -2,16 +2,12 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use crate::bench::Bench;
 use crate::case::{Case, Ended, Need, Verdict};
 use crate::erased::Erased;
 use crate::report::Report;
 use crate::{Failure, Forgets, Subject, cases, counter, history, oracle};
-
-/// Longer than any case takes that does not hang.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Every case, the oracle, the history and the counter, on one or several stores.
 #[derive(Default)]
@@ -68,12 +64,16 @@ impl Suite {
     }
 
     /// Makes *ignored* a failure for these of its stores: names, separated by commas, as in
-    /// `LEASEHOLD_REQUIRE`.
+    /// `LEASEHOLD_REQUIRE`. A name stands for every subject that begins with it and a hyphen, too: `redis` for
+    /// `redis-cluster`.
     #[must_use]
     pub fn require(self, stores: &str) -> Self {
         for store in &self.stores {
             let mut report = lock(&store.report);
-            report.is_required = stores.split(',').any(|name| name.trim() == report.store);
+            report.is_required = stores.split(',').any(|name| {
+                let rest = report.store.strip_prefix(name.trim());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            });
         }
         self
     }
@@ -161,13 +161,14 @@ async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -
             return case.run(&bench).await;
         }
         Forgets::Never => Some(Need::Forgetting),
+        Forgets::CannotHere(why) => return Ok(Ended::CannotHere(why)),
         Forgets::Unknown => None,
     };
     let bench = Bench::new(subject.open().await?, subject.tells()).await?;
     match case.unmet(&bench).or(never) {
         Some(need) => need.refused(&bench).await.map(Ended::NotApplicable),
         None => {
-            let why = "after how long a counter is forgotten cannot be set here";
+            let why = "nothing was done to set after how long a counter is forgotten";
             Ok(Ended::Ignored(why.to_owned()))
         }
     }
@@ -181,9 +182,10 @@ fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = Verdict>) -> 
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     runtime.block_on(async {
-        match tokio::time::timeout(LIMIT, job).await {
+        let limit = subject.time_limit();
+        match tokio::time::timeout(limit, job).await {
             Ok(verdict) => verdict,
-            Err(_) => Err(Failure::new(format!("it did not end within {LIMIT:?}"))),
+            Err(_) => Err(Failure::new(format!("it did not end within {limit:?}"))),
         }
     })
 }

@@ -47,6 +47,9 @@ pub struct Capabilities {
     pub min_term: Duration,
     /// The longest finite term.
     pub max_term: Duration,
+    /// By how much a lease ends for its holder before it ends for others, at the most: in a format shared with clients
+    /// that judge by their own clocks, a record counts for longer than its holder is told (C5).
+    pub margin: Duration,
     /// The longest key, in bytes.
     pub max_key_bytes: usize,
     /// The most keys of one lease; `None` is no limit.
@@ -74,6 +77,7 @@ impl Capabilities {
             tells_expired: false,
             min_term: Ttl::MIN,
             max_term: Ttl::MAX,
+            margin: Duration::ZERO,
             max_key_bytes: Key::MAX_BYTES,
             max_claims: None,
             max_holders: None,

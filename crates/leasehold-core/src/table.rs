@@ -15,7 +15,7 @@ pub use entry::{Entry, Holder, State};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{Key, LeaseId};
+use crate::{Key, LeaseId, Now};
 
 /// For how long a counter is remembered after its key was last granted, unless said otherwise: 30 days.
 pub const FORGET_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -28,11 +28,12 @@ const TELL_EVICTED_FOR: Duration = Duration::from_secs(60 * 60);
 pub struct Table {
     keys: BTreeMap<Key, Entry>,
     forget_after: Option<Duration>,
+    margin: Duration,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { keys: BTreeMap::new(), forget_after: Some(FORGET_AFTER) }
+        Self { keys: BTreeMap::new(), forget_after: Some(FORGET_AFTER), margin: Duration::ZERO }
     }
 }
 
@@ -41,6 +42,13 @@ impl Table {
     #[must_use]
     pub fn with_forget_after(mut self, forget_after: Option<Duration>) -> Self {
         self.forget_after = forget_after;
+        self
+    }
+
+    /// Sets for how long a record excludes others after its term has ended for its holder (C5).
+    #[must_use]
+    pub fn with_margin(mut self, margin: Duration) -> Self {
+        self.margin = margin;
         self
     }
 
@@ -57,6 +65,11 @@ impl Table {
     /// All keys that have a state, in key order.
     pub fn entries(&self) -> impl Iterator<Item = (&Key, &Entry)> {
         self.keys.iter()
+    }
+
+    /// True if a record of this table excludes others.
+    pub fn excludes(&self, holder: &Holder, now: Now) -> bool {
+        holder.excludes(now, self.margin)
     }
 
     /// The holder record of `id` on each of `keys`, in their order.

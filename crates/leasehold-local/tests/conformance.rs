@@ -77,6 +77,10 @@ impl Subject for InRealTime {
     async fn open(&self) -> Result<State> {
         Ok(State::new(Time::Real { tick: TICK }, table::FORGET_AFTER))
     }
+
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::After(State::new(Time::Real { tick: TICK }, forget_after)))
+    }
 }
 
 impl Backing for State {

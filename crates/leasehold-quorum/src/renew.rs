@@ -121,9 +121,6 @@ impl Renewing {
         absent: Vec<usize>,
         mut held: watch::Receiver<Option<HeldBy>>,
     ) {
-        if absent.is_empty() {
-            return;
-        }
         // Without a majority's answer, because the caller went away, nothing is put back.
         let Ok(held) = held.wait_for(Option::is_some).await.map(|held| held.clone()) else {
             return;

@@ -30,8 +30,7 @@ impl Inner {
             return Err(round.failure(Effect::None, round.reports(|_| Vec::new())));
         }
         // A node that cannot tell is taken to be free.
-        let needed =
-            majority(self.nodes.len()).saturating_sub(self.nodes.len() - round.answered()).max(1);
+        let needed = majority(self.nodes.len()).saturating_sub(self.nodes.len() - round.answered());
         let open = round.answers.into_iter().enumerate().filter_map(|(node, answer)| {
             let wakeups = answer?.ok()?;
             Some(Box::pin(stream::unfold(wakeups, move |mut wakeups| async move {

@@ -1,7 +1,5 @@
 //! The conformance suite on a SQLite file, each client with a connection of its own.
 
-mod file;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,6 +8,7 @@ use std::time::Duration;
 use leasehold_conformance::{Backing, Forgets, Observation, Restarted, Result, Subject, Time};
 use leasehold_core::{Clock, ManualClock, table};
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
+use leasehold_testkit::sqlite;
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
@@ -76,13 +75,13 @@ impl Backing for State {
     }
 
     async fn observe(&self) -> Result<Observation> {
-        file::observe(&self.path(&self.name()), self.clock.now())
+        sqlite::observe(&self.path(&self.name()), self.clock.now())
     }
 
     async fn restart(&self) -> Result<Restarted> {
         let old = self.name();
         let new = format!("after-{old}");
-        file::cut_power(&self.path(&old), &self.path(&new))?;
+        sqlite::cut_power(&self.path(&old), &self.path(&new))?;
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(Restarted::Persisted)
     }

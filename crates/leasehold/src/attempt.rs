@@ -121,7 +121,7 @@ async fn send(
             Tried::Failed(error) => error.effect() == Effect::Unknown && error.is_retryable(),
         };
         let next = keeper.clock.now().saturating_add(pause / 2 + random.up_to(pause / 2));
-        if !again || abandoned.is_set() || next >= limit {
+        if !again || next >= limit {
             return Reply { tried, unsettled };
         }
         keeper.clock.sleep_until(next).await;

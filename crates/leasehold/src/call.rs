@@ -105,3 +105,52 @@ impl<L: Leaves> Drop for Call<L> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use leasehold_core::AnyStore;
+    use leasehold_core::term::Drift;
+    use leasehold_driver::TokioClock;
+    use leasehold_local::LocalStore;
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Leaves for Nothing {
+        type Reply = ();
+
+        fn after(self, (): ()) -> Vec<Releasing> {
+            Vec::new()
+        }
+
+        fn without(&self) -> Vec<Releasing> {
+            Vec::new()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_never_polled_is_not_sent_by_the_keeper_either() {
+        let clock = Arc::new(TokioClock::new());
+        let store = AnyStore::new(LocalStore::new());
+        let keeper = Arc::new(Keeper::new(store, clock, Drift::default(), Duration::MAX));
+        for polls in [0, 1] {
+            let is_sent = Abandoned::default();
+            let sent = is_sent.clone();
+            let request = async move {
+                tokio::task::yield_now().await;
+                sent.0.store(true, Ordering::Release);
+            };
+            let mut call = Call::new(&keeper, Abandoned::default(), request, Nothing);
+            for _ in 0..polls {
+                assert!((&mut call).now_or_never().is_none());
+            }
+            drop(call);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(is_sent.is_set(), polls > 0);
+        }
+    }
+}

@@ -460,6 +460,15 @@ mod tests {
     }
 
     #[test]
+    fn a_smaller_rest_at_a_majority_is_not_the_longest_at_any_node() {
+        let held = held(Some(10 * S));
+        let shorter = (LeaseRenewed::Held(Remaining::For(20 * S)), Vec::new());
+        held.apply(105 * S, extended(), 105 * S);
+        held.apply(110 * S, shorter, 110 * S);
+        assert_eq!(held.store_until(), Some(135 * S));
+    }
+
+    #[test]
     fn loss_says_whether_a_renewal_was_under_way() {
         let idle = held(None);
         assert!(matches!(idle.verdict(130 * S), Verdict::Lost { reason: LostReason::Expired, .. }));

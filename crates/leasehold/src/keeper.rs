@@ -267,8 +267,9 @@ async fn run(running: Running) {
             flights.push(work);
         }
         let next = keeper.book.plan(keeper.clock.now());
-        let idle = flights.is_empty() && keeper.book.is_idle();
-        if idle && keeper.orphaned.load(Ordering::Acquire) && keeper.inbox.is_empty() {
+        // Without a guard there is no lease in care. What the last of them left may have come just now.
+        let orphaned = keeper.orphaned.load(Ordering::Acquire);
+        if orphaned && flights.is_empty() && keeper.inbox.is_empty() {
             return;
         }
         tokio::select! {

@@ -12,10 +12,12 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::shell::{Outcome, cargo};
+use super::list::Tests;
+use crate::shell::{Outcome, capture, cargo, command, run, target};
+use crate::{programs, test};
 
 /// A test that runs for longer than this under a fault is stuck because of it.
-const STUCK: Duration = Duration::from_secs(90);
+const STUCK: Duration = Duration::from_secs(60);
 
 /// What tests say of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,7 @@ pub(super) enum Verdict {
     Stuck,
     Missed,
     NotCompiled,
+    NothingRun,
 }
 
 impl Verdict {
@@ -39,6 +42,7 @@ impl fmt::Display for Verdict {
             Self::Stuck => "get stuck: caught",
             Self::Missed => "pass: MISSED",
             Self::NotCompiled => "do not compile: NOT TRIED",
+            Self::NothingRun => "are not there: NOT TRIED",
         })
     }
 }
@@ -50,9 +54,24 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Keeps the tree, what is built of it, and logs in `folder`.
+    /// Keeps the tree, what is built of it, and logs in `folder`. Begins with what was built of the tree itself.
     pub(super) fn new(folder: &Path) -> Outcome<Self> {
         fs::create_dir_all(folder.join("logs"))?;
+        let built = folder.join("target/debug");
+        if !built.exists() {
+            fs::create_dir_all(&built)?;
+            for part in
+                ["deps", "build", ".fingerprint"].map(|part| target().join("debug").join(part))
+            {
+                if part.exists() {
+                    // By their times cargo knows that nothing changed.
+                    let mut copy =
+                        command(Path::new("cp"), &["--recursive", "--preserve=timestamps,mode"]);
+                    copy.arg(part).arg(&built);
+                    run(copy)?;
+                }
+            }
+        }
         Ok(Self { folder: folder.to_path_buf() })
     }
 
@@ -61,33 +80,36 @@ impl Bench {
         self.folder.join("logs").join(name).with_extension("txt")
     }
 
-    /// Runs `cargo test` with these arguments, separated by spaces.
-    pub(super) fn judge(&self, arguments: &str, name: &str) -> Outcome<Verdict> {
+    /// Builds and runs these tests.
+    pub(super) fn judge(&self, tests: &Tests, name: &str) -> Outcome<Verdict> {
         let log = File::create(self.log(name))?;
-        let mut build = self.cargo_test(&log)?;
-        build.arg("--no-run").args(arguments.split_whitespace());
-        if !build.status()?.success() {
-            return Ok(Verdict::NotCompiled);
-        }
-        let mut tests = self.cargo_test(&log)?;
-        tests.args(arguments.split_whitespace());
-        Ok(match passes_within(tests, STUCK)? {
-            None => Verdict::Stuck,
-            Some(true) => Verdict::Missed,
-            Some(false) => Verdict::Caught,
-        })
-    }
-
-    fn cargo_test(&self, log: &File) -> Outcome<Command> {
-        let mut test = cargo(&["test"]);
-        test.current_dir(self.folder.join("tree"))
+        let mut build = cargo(&["test", "--no-run", "--all-features"]);
+        build
+            .args(test::WHOLE)
+            .args(tests.test.split_whitespace())
+            .current_dir(self.folder.join("tree"))
             .env("CARGO_TARGET_DIR", self.folder.join("target"))
-            // Nobody looks into these programs, and without it they are built sooner.
-            .env("CARGO_PROFILE_DEV_DEBUG", "none")
-            .env_remove("LEASEHOLD_REPORT")
-            .stdout(log.try_clone()?)
             .stderr(log.try_clone()?);
-        Ok(test)
+        let Ok(programs) = programs::build(build) else { return Ok(Verdict::NotCompiled) };
+        let mut verdict = Verdict::NothingRun;
+        for program in programs {
+            let listed =
+                capture(program.command(&[&["--list".to_owned()], &tests.only[..]].concat()))?;
+            if !listed.lines().any(|line| line.ends_with(": test")) {
+                continue;
+            }
+            let mut run = program.command(&tests.only);
+            run.stdout(log.try_clone()?).stderr(log.try_clone()?);
+            verdict = match passes_within(run, STUCK)? {
+                None => Verdict::Stuck,
+                Some(false) => Verdict::Caught,
+                Some(true) => Verdict::Missed,
+            };
+            if verdict.is_caught() {
+                break;
+            }
+        }
+        Ok(verdict)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The committed list of faults.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -20,16 +21,26 @@ pub(super) struct Mutant {
     from: String,
     /// The faulty text in its place.
     to: String,
-    /// Arguments of `cargo test`, separated by spaces.
+    #[serde(flatten)]
+    pub(super) tests: Tests,
+}
+
+/// Some tests of a program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub(super) struct Tests {
+    /// What `cargo test` is told to build, in words separated by spaces.
     pub(super) test: String,
+    /// Parts of the names of the tests that are run.
+    pub(super) only: Vec<String>,
+}
+
+impl fmt::Display for Tests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.test, self.only.join(" "))
+    }
 }
 
 impl Mutant {
-    /// The package whose tests must catch it.
-    pub(super) fn package(&self) -> &str {
-        self.test.split_whitespace().nth(1).unwrap_or_default()
-    }
-
     /// The text with the fault in it.
     pub(super) fn apply(&self, text: &str) -> Outcome<String> {
         match text.matches(&self.from).count() {
@@ -45,10 +56,11 @@ impl Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    /// One that these tests must catch.
-    pub(super) fn of(test: String) -> Self {
-        let text = String::new;
-        Self { name: text(), file: text(), from: text(), to: text(), test }
+    /// One in a file of that name.
+    pub(super) fn named(name: &str) -> Self {
+        let tests = Tests { test: String::new(), only: Vec::new() };
+        let (from, to) = (String::new(), String::new());
+        Self { name: name.to_owned(), file: format!("{name}.rs"), from, to, tests }
     }
 }
 
@@ -78,6 +90,9 @@ fn parse(text: &str) -> Outcome<Vec<Mutant>> {
         if mutant.from == mutant.to {
             return Err(format!("{} changes nothing", mutant.name).into());
         }
+        if mutant.tests.only.is_empty() {
+            return Err(format!("{} names no tests", mutant.name).into());
+        }
     }
     Ok(mutants)
 }
@@ -87,7 +102,9 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, from: &str, to: &str) -> String {
-        format!("[[mutant]]\nname='{name}'\nfile='f'\nfrom='{from}'\nto='{to}'\ntest='-p x'\n")
+        format!(
+            "[[mutant]]\nname='{name}'\nfile='f'\nfrom='{from}'\nto='{to}'\ntest='--test x'\nonly=['a::']\n"
+        )
     }
 
     #[test]
@@ -102,9 +119,12 @@ mod tests {
 
     #[test]
     fn a_list_that_says_nothing_new_is_refused() {
-        let twice = entry("late", "a", "b") + &entry("late", "c", "d");
-        assert_eq!(parse(&twice).unwrap_err().to_string(), "late is there twice");
-        let same = entry("late", "a", "a");
-        assert_eq!(parse(&same).unwrap_err().to_string(), "late changes nothing");
+        let error = |list: &str| parse(list).unwrap_err().to_string();
+        assert_eq!(
+            error(&(entry("late", "a", "b") + &entry("late", "c", "d"))),
+            "late is there twice"
+        );
+        assert_eq!(error(&entry("late", "a", "a")), "late changes nothing");
+        assert_eq!(error(&entry("late", "a", "b").replace("'a::'", "")), "late names no tests");
     }
 }

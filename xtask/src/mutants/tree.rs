@@ -1,7 +1,7 @@
 //! The copy of the tree in which faults are planted.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use crate::shell::{Outcome, capture, command};
@@ -19,10 +19,16 @@ impl Tree {
         list.arg("--exclude-standard").current_dir(from);
         let listed = capture(list)?;
         let tree = Self { root: root.to_path_buf() };
+        let is_new = !root.exists();
         let mut names = BTreeSet::new();
         // A tracked file that was deleted is listed too.
         for name in listed.split_terminator('\0').filter(|name| from.join(name).is_file()) {
-            tree.write_bytes(name, &fs::read(from.join(name))?)?;
+            let sound = from.join(name);
+            if tree.write_bytes(name, &fs::read(&sound)?)? && is_new {
+                // What was built of the tree counts for the copy too.
+                let copy = File::options().append(true).open(root.join(name))?;
+                copy.set_modified(sound.metadata()?.modified()?)?;
+            }
             names.insert(PathBuf::from(name));
         }
         tree.remove_others(root, &names)?;
@@ -36,18 +42,19 @@ impl Tree {
 
     /// Replaces one file's text.
     pub(super) fn write(&self, name: &str, text: &str) -> Outcome {
-        self.write_bytes(name, text.as_bytes())
+        self.write_bytes(name, text.as_bytes()).map(drop)
     }
 
-    /// A file that has this content already keeps its time, by which cargo knows that nothing changed.
-    fn write_bytes(&self, name: &str, content: &[u8]) -> Outcome {
+    /// Says whether it wrote. A file that has this content already keeps its time, by which cargo knows that nothing
+    /// changed.
+    fn write_bytes(&self, name: &str, content: &[u8]) -> Outcome<bool> {
         let file = self.root.join(name);
         if fs::read(&file).is_ok_and(|present| present == content) {
-            return Ok(());
+            return Ok(false);
         }
         fs::create_dir_all(file.parent().unwrap_or(&self.root))?;
         fs::write(&file, content)?;
-        Ok(())
+        Ok(true)
     }
 
     fn remove_others(&self, folder: &Path, names: &BTreeSet<PathBuf>) -> Outcome {

@@ -6,9 +6,10 @@ use crate::Backing;
 use crate::attempt::{all_of, at_most};
 use crate::bench::Bench;
 use crate::case::{PASSED, Verdict, cases};
-use crate::failure::{ensure, ensure_eq};
+use crate::failure::{ensure, ensure_eq, take};
 
 cases! {
+    c05_within_the_margin_a_key_stays_taken [Margin],
     c05_exclusive_over_expired_exclusive,
     c05_shared_over_expired_exclusive [Shared],
     c05_exclusive_over_expired_shared [Shared],
@@ -146,5 +147,22 @@ async fn c05_an_expired_lease_takes_no_place_of_its_successor<B: Backing>(
         bench.client.refuse(&bench.one("job", at_most(1))).await?;
     }
     bench.client.grant(&bench.one("job", Mode::SHARED)).await?;
+    PASSED
+}
+
+/// In a format of others a record counts for longer than its holder was told.
+async fn c05_within_the_margin_a_key_stays_taken<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let lease = bench.exclusive("job");
+    let granted = bench.client.grant(&lease).await?;
+    bench.remains(granted.remaining, 10, "what the holder was told")?;
+    bench.pass_for(bench.ticks(10)).await;
+    let refused = bench.another().await?.refuse(&bench.exclusive("job")).await?;
+    let wait = take!(Some(wait) => wait, refused.retry_after, "for how long the key stays taken");
+    ensure!(wait <= bench.can.margin, "taken for {wait:?}, longer than the margin");
+    bench.client.lost(&lease).await?;
+    bench.client.evict(Evict::expired(Filter::default())).await?;
+    bench.client.refuse(&bench.exclusive("job")).await?;
+    bench.pass_for(wait).await;
+    bench.client.grant(&bench.exclusive("job")).await?;
     PASSED
 }

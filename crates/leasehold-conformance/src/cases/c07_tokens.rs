@@ -4,7 +4,7 @@ use leasehold_core::{Evict, FencingToken, Filter, LeaseRenewed, Mode, Renew};
 
 use crate::attempt::{Attempt, all_of, key};
 use crate::bench::Bench;
-use crate::case::{Ended, PASSED, Verdict, cases};
+use crate::case::{Ended, PASSED, Verdict, cases, no_wall_step};
 use crate::cases::FORGET_AFTER;
 use crate::failure::{ensure, ensure_eq, take};
 use crate::{Backing, Restarted, Result, WallStep};
@@ -88,6 +88,8 @@ async fn c07_tokens_grow_through_eviction<B: Backing>(bench: &Bench<B>) -> Verdi
         let lease = bench.exclusive("job");
         last = above(bench, &lease, last).await?;
         bench.client.evict_these(lease.targets(), Some("broken")).await?;
+        let counter = bench.observe().await?.counter(&key("job"));
+        ensure_eq!(Some(counter), last.map(FencingToken::get), "the counter after the eviction");
         bench.step_wall(WallStep::Back(bench.ticks(100))).await?;
     }
     PASSED
@@ -111,8 +113,9 @@ async fn c07_tokens_grow_through_restart<B: Backing>(bench: &Bench<B>) -> Verdic
     bench.client.released(&released).await?;
     let before = bench.observe().await?;
     match bench.restart().await? {
-        Restarted::Impossible => {
-            return Ok(Ended::Ignored("the store cannot be restarted here".to_owned()));
+        Restarted::CannotHere(why) => return Ok(Ended::CannotHere(why)),
+        Restarted::NotTried => {
+            return Ok(Ended::Ignored("nothing was done to restart the store".to_owned()));
         }
         Restarted::Forgot => {
             let seen = bench.observe().await?;
@@ -147,7 +150,7 @@ async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(bench: &Be
         last = above(bench, &lease, last).await?;
         bench.client.released(&lease).await?;
         if !bench.step_wall(step).await? {
-            return Ok(Ended::Ignored("the wall clock of this store cannot be stepped".to_owned()));
+            return Ok(no_wall_step());
         }
     }
     above(bench, &bench.exclusive("job"), last).await?;
@@ -157,7 +160,8 @@ async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(bench: &Be
 /// So that a store that lost its memory still goes on above what it gave before.
 async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(bench: &Bench<B>) -> Verdict {
     let Some(before) = bench.wall_micros() else {
-        return Ok(Ended::Ignored("the wall clock of this store cannot be read".to_owned()));
+        let why = "the wall clock of this store is the machine's, which goes on meanwhile";
+        return Ok(Ended::CannotHere(why.to_owned()));
     };
     let lease = bench.exclusive("job");
     let first = above(bench, &lease, None).await?;
@@ -323,7 +327,7 @@ async fn c07_counters_ahead_of_the_clock_are_not_forgotten<B: Backing>(
     let token = above(bench, &lease, None).await?;
     bench.client.released(&lease).await?;
     if !bench.step_wall(WallStep::Back(FORGET_AFTER * 10)).await? {
-        return Ok(Ended::Ignored("the wall clock of this store cannot be stepped".to_owned()));
+        return Ok(no_wall_step());
     }
     bench.pass_for(FORGET_AFTER * 2).await;
     let evicted = bench.client.evict(Evict::expired(Filter::default())).await?;

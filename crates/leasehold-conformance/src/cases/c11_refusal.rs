@@ -149,7 +149,7 @@ async fn c11_the_shortest_and_the_longest_term_are_taken<B: Backing>(bench: &Ben
         };
         bench.about(remaining, term, "the term granted")?;
     }
-    bench.pass_for(bench.can.min_term).await;
+    bench.pass_for(bench.can.min_term + bench.can.margin).await;
     bench.holds("short", &[]).await?;
     PASSED
 }

@@ -7,9 +7,9 @@ use leasehold_core::{Filter, Key, Store, Wakeups};
 
 use crate::attempt::key;
 use crate::bench::Bench;
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{PASSED, Verdict, behind_proxies, cases};
 use crate::failure::{ensure, ensure_eq};
-use crate::{Backing, Failure, Result};
+use crate::{Backing, Failure, Proxy, Result};
 
 cases! {
     c12_a_release_wakes [Push],
@@ -19,7 +19,9 @@ cases! {
     c12_one_of_several_keys_wakes [Push],
     c12_a_hint_names_a_key_that_was_asked_for [Push],
     c12_a_dropped_subscription_disturbs_nobody [Push],
-    c12_a_lost_hint_does_no_harm,
+    c12_a_hint_missed_before_the_subscription_does_no_harm [Push],
+    c12_a_cut_connection_wakes_who_waits [Push],
+    c12_a_waiter_that_polls_needs_no_hint,
     c12_subscribing_changes_nothing,
 }
 
@@ -124,16 +126,49 @@ async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(bench: &Bench<B>
     PASSED
 }
 
-/// Subscribed too late or not at all, a waiter that tries again is served.
-async fn c12_a_lost_hint_does_no_harm<B: Backing>(bench: &Bench<B>) -> Verdict {
+/// Subscribed too late, a waiter that tries behind the subscription is served, and hears of the next release.
+async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
+    bench: &Bench<B>,
+) -> Verdict {
+    let other = bench.another().await?;
     let (lease, waiter) = (bench.exclusive("job"), bench.exclusive("job"));
-    bench.client.grant(&lease).await?;
+    other.grant(&lease).await?;
     bench.client.refuse(&waiter).await?;
-    bench.client.released(&lease).await?;
-    let wakeups = bench.client.store().subscribe(&[key("job")]).await?;
+    other.released(&lease).await?;
+    let mut wakeups = bench.client.store().subscribe(&[key("job")]).await?;
     bench.client.grant(&waiter).await?;
-    drop(wakeups);
-    bench.client.released(&waiter).await?;
+    other.released(&waiter).await?;
+    woken(&mut wakeups).await?;
+    PASSED
+}
+
+/// What was released while nobody could be told may be free: whoever waits is told when the connection is back, and hears
+/// of later releases again.
+async fn c12_a_cut_connection_wakes_who_waits<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let behind = behind_proxies!(bench);
+    let lease = bench.exclusive("job");
+    bench.client.grant(&lease).await?;
+    let mut wakeups = behind.client.store().subscribe(&[key("job")]).await?;
+    behind.proxies.iter().for_each(Proxy::cut);
+    woken(&mut wakeups).await?;
+    // Spurious hints are allowed, so only one that comes with a release counts.
+    while wakeups.next().now_or_never().is_some() {}
+    bench.client.released(&lease).await?;
+    woken(&mut wakeups).await?;
+    PASSED
+}
+
+/// Without any subscription a waiter that tries again is served as soon as the key is free, and not before.
+async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let lease = bench.exclusive("job");
+    bench.client.grant(&lease).await?;
+    let waiter = bench.another().await?;
+    for _ in 0..3 {
+        waiter.refuse(&bench.exclusive("job")).await?;
+        bench.pass(3).await;
+    }
+    bench.client.released(&lease).await?;
+    waiter.grant(&bench.exclusive("job")).await?;
     PASSED
 }
 

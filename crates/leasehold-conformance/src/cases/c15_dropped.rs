@@ -1,5 +1,7 @@
 //! C15: a dropped future leaves connections usable and other callers unaffected; its own effect is unknown.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use leasehold_core::{
     Evict, Filter, LeaseReleased, LeaseRenewed, List, Mode, Release, Remaining, Store,
@@ -7,10 +9,10 @@ use leasehold_core::{
 
 use crate::attempt::{Attempt, all_of, key};
 use crate::bench::Bench;
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{PASSED, Verdict, behind_proxies, cases};
 use crate::dropped::dropped_after;
 use crate::failure::{ensure, ensure_eq};
-use crate::{Backing, Failure, Result};
+use crate::{Backing, Failure, Fault, Result};
 
 cases! {
     c15_what_was_never_polled_sends_nothing,
@@ -21,6 +23,7 @@ cases! {
     c15_a_listing_dropped_at_any_poll,
     c15_a_subscription_dropped_at_any_poll,
     c15_many_dropped_at_once_leave_the_store_usable,
+    c15_a_caller_dropped_behind_a_slow_network_harms_no_other,
 }
 
 /// More polls than any operation takes.
@@ -203,5 +206,24 @@ async fn c15_many_dropped_at_once_leave_the_store_usable<B: Backing>(bench: &Ben
         bench.client.acquire(lease).await?;
         bench.holds(lease.key().as_str(), &[lease]).await?;
     }
+    PASSED
+}
+
+async fn c15_a_caller_dropped_behind_a_slow_network_harms_no_other<B: Backing>(
+    bench: &Bench<B>,
+) -> Verdict {
+    let behind = behind_proxies!(bench);
+    let store = behind.client.store();
+    behind.set(Fault::Delay(Duration::from_millis(50)));
+    let (dropped, other) = (bench.exclusive("job"), bench.exclusive("other"));
+    let request = dropped.request();
+    let (answer, granted) =
+        tokio::join!(dropped_after(1, store.acquire(&request)), behind.client.grant(&other));
+    granted?;
+    ensure!(answer.is_none(), "answered at the first poll: {answer:?}");
+    // Sent again, the same request learns what became of it.
+    behind.client.acquire(&dropped).await?;
+    bench.holds("job", &[&dropped]).await?;
+    behind.client.released(&other).await?;
     PASSED
 }

@@ -136,7 +136,7 @@ impl Judge<'_> {
                 let entry = self.table.entry(&expected.key);
                 let mut holders = entry.into_iter().flat_map(|entry| &entry.holders);
                 let stored = holders
-                    .find(|stored| stored.id == named.id && stored.is_live(self.now))
+                    .find(|stored| stored.id == named.id && self.table.excludes(stored, self.now))
                     .and_then(|stored| stored.record(&expected.key, self.now));
                 match stored {
                     Some(stored) => self.record(named, &stored),

@@ -68,7 +68,7 @@ impl<B: Backing> World<B> {
             store,
             can,
             tells,
-            table,
+            table: table.with_margin(can.margin),
             marks: Marks::new(),
             forgetting,
             steps_wall: tells.own_clock && matches!(time, Time::Manual(_)),
@@ -235,11 +235,11 @@ impl<B: Backing> World<B> {
             Restarted::Forgot => {
                 self.marks.clear();
                 let forget_after = self.forgetting.then_some(FORGET_AFTER);
-                let table = Table::default();
+                let table = Table::default().with_margin(self.can.margin);
                 self.table =
                     if self.forgetting { table.with_forget_after(forget_after) } else { table };
             }
-            Restarted::Impossible => {
+            Restarted::CannotHere(_) | Restarted::NotTried => {
                 self.restarts = false;
                 return Ok(());
             }

@@ -63,7 +63,7 @@ impl Table {
         let mut longest = Remaining::For(Duration::ZERO);
         for claim in request.claims() {
             if let Some(holder) = self.blocker(request.id(), claim, now) {
-                longest = longest.max(holder.remaining(now));
+                longest = longest.max(holder.awaited(now, self.margin));
                 first.get_or_insert((claim, holder));
             }
         }
@@ -75,9 +75,14 @@ impl Table {
     /// The live holder whose end the claim awaits.
     fn blocker(&self, id: &LeaseId, claim: &Claim, now: Now) -> Option<&Holder> {
         let entry = self.keys.get(&claim.key)?;
-        let live = || entry.holders.iter().filter(|holder| holder.is_live(now));
+        let end = |holder: &&Holder| holder.awaited(now, self.margin);
+        // Its own record whose term is over stands in nobody's way but others'.
+        let own_and_over =
+            |holder: &&Holder| holder.id.as_ref() == Some(id) && holder.is_expired(now);
+        let excludes = |holder: &&Holder| holder.excludes(now, self.margin);
+        let live = || entry.holders.iter().filter(excludes).filter(|holder| !own_and_over(holder));
         match claim.mode {
-            Mode::Exclusive => live().max_by_key(|holder| holder.remaining(now)),
+            Mode::Exclusive => live().max_by_key(end),
             Mode::Shared { max } => {
                 let exclusive = live().find(|holder| !holder.mode.is_shared());
                 // The id's own live record can only be one that is kept; a grant would cut it short.
@@ -85,18 +90,18 @@ impl Table {
                 let limiting = max.and_then(|max| {
                     let max = usize::try_from(max.get()).unwrap_or(usize::MAX);
                     let mut holders: Vec<_> = live().collect();
-                    holders.sort_by_key(|holder| holder.remaining(now));
+                    holders.sort_by_key(end);
                     holders.len().checked_sub(max).map(|at| holders[at])
                 });
                 let blockers = [exclusive, kept, limiting].into_iter().flatten();
-                blockers.max_by_key(|holder| holder.remaining(now))
+                blockers.max_by_key(end)
             }
         }
     }
 
     /// C7: one token for all keys, advanced now that they are won. C8: only expired records make room.
     fn grant(&mut self, request: &Acquire, term: Duration, now: Now) -> Result<Granted> {
-        let claims = request.claims();
+        let (claims, margin) = (request.claims(), self.margin);
         let highest = claims
             .keys()
             .filter_map(|key| self.keys.get(key))
@@ -112,9 +117,9 @@ impl Table {
         for claim in claims {
             let entry = self.keys.entry(claim.key.clone()).or_default();
             entry.counter = token.get();
-            entry
-                .holders
-                .retain(|holder| !holder.is_over(now) && holder.id.as_ref() != Some(request.id()));
+            entry.holders.retain(|holder| {
+                !holder.is_spent(now, margin) && holder.id.as_ref() != Some(request.id())
+            });
             entry.holders.push(Holder {
                 id: Some(request.id().clone()),
                 mode: match claim.mode {

@@ -62,9 +62,29 @@ impl Entry {
 }
 
 impl Holder {
-    /// True if it excludes others. At exactly its term it is over (C6).
+    /// True if it excludes others, on a store without a margin. At exactly its term it is over (C6).
     pub fn is_live(&self, now: Now) -> bool {
-        !matches!(self.state, State::Evicted(_)) && !self.is_over(now)
+        self.excludes(now, Duration::ZERO)
+    }
+
+    /// True if it excludes others: until its term is over and the margin too (C5).
+    pub(super) fn excludes(&self, now: Now, margin: Duration) -> bool {
+        !matches!(self.state, State::Evicted(_))
+            && self.expires.is_none_or(|expires| now.boot < expires + margin)
+    }
+
+    /// True if nothing depends on it any more: it excludes nobody, and has nothing to tell.
+    pub(super) fn is_spent(&self, now: Now, margin: Duration) -> bool {
+        match self.state {
+            State::Evicted(_) => self.is_over(now),
+            State::Held | State::Kept => !self.excludes(now, margin),
+        }
+    }
+
+    /// For how long it excludes others.
+    pub(super) fn awaited(&self, now: Now, margin: Duration) -> Remaining {
+        let until = |at: Duration| Remaining::For((at + margin).saturating_sub(now.boot));
+        self.expires.map_or(Remaining::Never, until)
     }
 
     /// True if its holder holds it.

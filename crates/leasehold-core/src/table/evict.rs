@@ -20,13 +20,17 @@ impl Table {
     }
 
     fn evict_expired(&mut self, filter: &Filter, limit: usize, now: Now) -> Evicted {
-        let wanted = filter.clone().with_expired(Expired::Only);
-        let forget_after = self.forget_after;
+        let wanted = filter.clone().with_expired(Expired::In);
+        let (forget_after, margin) = (self.forget_after, self.margin);
         let (mut removed, mut forgotten) = (Vec::new(), 0);
         self.keys.retain(|key, entry| {
             entry.holders.retain(|holder| match holder.record(key, now) {
-                None => !holder.is_over(now),
-                Some(record) if wanted.matches(&record) && removed.len() + forgotten < limit => {
+                None => !holder.is_spent(now, margin),
+                Some(record)
+                    if holder.is_spent(now, margin)
+                        && wanted.matches(&record)
+                        && removed.len() + forgotten < limit =>
+                {
                     removed.push(Target::of(&record));
                     false
                 }

@@ -83,11 +83,6 @@ impl Book {
         pages.planned
     }
 
-    /// True if no lease will need the Keeper.
-    pub(super) fn is_idle(&self) -> bool {
-        self.pages().queue.is_empty()
-    }
-
     pub(super) fn all(&self) -> Vec<Arc<Held>> {
         self.pages().leases.values().map(|(held, _)| Arc::clone(held)).collect()
     }

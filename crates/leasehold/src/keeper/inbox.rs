@@ -66,9 +66,8 @@ impl Inbox {
     /// Ends when no work is left, neither here nor in progress.
     pub(super) async fn drained(&self) {
         loop {
+            // It hears of every end from now on.
             let none = self.unfinished.none.notified();
-            tokio::pin!(none);
-            none.as_mut().enable();
             if *self.unfinished.count() == 0 {
                 return;
             }

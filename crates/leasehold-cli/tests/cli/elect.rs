@@ -1,0 +1,275 @@
+//! `leasehold elect` runs its command only while it leads; `leasehold leader` shows who does.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::support::{
+    Running, Store, code, group, now, pause, release, runs, shim_of, text, until,
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// Tells its token, and goes on until its stdin is closed.
+const LEADS: &str = "echo $LEASEHOLD_TOKEN; exec cat";
+
+/// A candidate of the election `e`.
+fn candidate(store: &Store, options: &str, script: &str) -> Running {
+    let mut command = store.command(&format!("elect --json -v {options} e --"));
+    command.args(["sh", "-c", script]);
+    Running::start(command)
+}
+
+/// A candidate that is elected.
+fn leader(store: &Store, options: &str) -> (Running, u64) {
+    let running = candidate(store, options, LEADS);
+    let token = running.line().parse().unwrap();
+    (running, token)
+}
+
+/// Who leads, as `leasehold leader` tells it.
+fn led_by(store: &Store) -> Value {
+    store.json("leader e --json")["leader"].clone()
+}
+
+#[test]
+fn one_leads_and_the_other_follows_when_its_command_ends() {
+    let store = Store::new();
+    let (first, early) = leader(&store, "--id one");
+    let second = candidate(&store, "--id two --comment spare", LEADS);
+    second.event("waiting");
+    assert_eq!(led_by(&store)["owner"], "one");
+    assert_eq!(first.code(), 0);
+    let late: u64 = second.line().parse().unwrap();
+    assert!(late > early);
+    let led = led_by(&store);
+    assert_eq!((&led["owner"], &led["comment"]), (&"two".into(), &"spare".into()));
+    assert_eq!(led["token"], late);
+    assert_eq!(second.code(), 0);
+    assert_eq!(led_by(&store), Value::Null);
+}
+
+#[test]
+fn its_command_finds_the_election_in_its_environment() {
+    let store = Store::new();
+    let mut command = store.command("elect e --");
+    let output =
+        command.args(["sh", "-c", "echo $LEASEHOLD_KEY; cat $LEASEHOLD_LEASE_FILE; exit 7"]);
+    let output = output.output().unwrap();
+    assert_eq!(code(&output), 7, "the command's own");
+    let stdout = text(&output.stdout);
+    let (name, lease) = stdout.split_once('\n').unwrap();
+    assert_eq!(name, "e");
+    assert!(serde_json::from_str::<Value>(lease).unwrap()["token"].is_u64(), "{lease}");
+    assert!(!store.is_held("e"));
+}
+
+#[test]
+fn waiting_follows_the_options_of_run() {
+    let store = Store::new();
+    let (holder, _) = leader(&store, "");
+    assert_eq!(store.code("elect -n e -- true"), 1);
+    assert_eq!(store.code("elect -n -E 75 e -- true"), 75);
+    assert_eq!(store.code("elect -w 100ms e -- true"), 124);
+    let waiting = candidate(&store, "", LEADS);
+    waiting.event("waiting");
+    waiting.signal(Signal::SIGTERM);
+    assert_eq!(waiting.events(), ["interrupted"]);
+    assert_eq!(waiting.code(), 143);
+    assert_eq!(holder.code(), 0);
+    assert!(!store.is_held("e"));
+}
+
+#[test]
+fn a_lost_leadership_ends_the_command_and_the_candidate() {
+    let store = Store::new();
+    let (running, _) = leader(&store, "--ttl 6s");
+    assert_eq!(store.code("break e"), 0);
+    running.event("lost");
+    running.event("exited");
+    assert_eq!(running.code(), 123);
+}
+
+#[test]
+fn asked_to_it_stands_again_after_a_loss_and_starts_the_command_again() {
+    let store = Store::new();
+    let go = store.fifo("go");
+    // It ends by itself only when it runs for the third time.
+    let script = "echo $LEASEHOLD_TOKEN; echo >> runs; [ $(wc -l < runs) -lt 3 ] || { read line < go; exit 9; }
+        sleep 60";
+    let running = candidate(&store, "--ttl 9s --again", script);
+    let mut tokens: Vec<u64> = Vec::new();
+    for _ in 0..2 {
+        let command = group(&running.event("started"));
+        tokens.push(running.line().parse().unwrap());
+        assert_eq!(store.code("break e"), 0);
+        running.event("lost");
+        running.event("exited");
+        assert!(!runs(&command.to_string()));
+    }
+    running.event("started");
+    tokens.push(running.line().parse().unwrap());
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    release(&go);
+    assert_eq!(running.events(), ["exited", "released"]);
+    assert_eq!(running.code(), 9, "a command that ends by itself is not started again");
+}
+
+#[test]
+fn it_stands_again_when_the_store_is_back() {
+    let store = Store::with_options("?timeout=300ms");
+    let running = candidate(&store, "--ttl 2s --again", LEADS);
+    let early: u64 = running.line().parse().unwrap();
+    let others = store.lock_out();
+    running.event("ending");
+    running.event("exited");
+    running.event("waiting");
+    drop(others);
+    let late: u64 = running.line().parse().unwrap();
+    assert!(late > early);
+    assert_eq!(running.code(), 0);
+}
+
+#[test]
+fn while_it_stands_again_another_leads_and_a_signal_ends_it() {
+    let store = Store::new();
+    let running = candidate(&store, "--ttl 6s --again", LEADS);
+    running.line();
+    let other = candidate(&store, "--id other", LEADS);
+    other.event("waiting");
+    assert_eq!(store.code("break e"), 0);
+    other.line();
+    running.event("lost");
+    running.event("waiting");
+    // What concerns a command only, or nobody, ends no wait.
+    for signal in [Signal::SIGUSR1, Signal::SIGWINCH, Signal::SIGCONT] {
+        running.signal(signal);
+    }
+    pause(Duration::from_millis(200));
+    assert_eq!(led_by(&store)["owner"], "other");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.events(), ["interrupted"]);
+    assert_eq!(running.code(), 143);
+    assert_eq!(other.code(), 0);
+}
+
+#[test]
+fn who_was_asked_to_end_does_not_stand_again() {
+    let store = Store::new();
+    let running = candidate(&store, "--ttl 6s --again", "trap '' TERM; echo ready; sleep 60");
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGTERM);
+    running.event("forwarded");
+    assert_eq!(store.code("break e"), 0);
+    assert_eq!(running.code(), 123);
+    assert!(!store.is_held("e"));
+}
+
+#[test]
+fn killed_its_command_ends_and_the_next_leads_when_the_term_is_over() {
+    let store = Store::new();
+    let running =
+        candidate(&store, "--ttl 2s -k 100ms", "trap '' TERM; echo $$; sleep 60; sleep 60");
+    let command = running.line();
+    let shim = shim_of(group(&running.event("started")));
+    let second = candidate(&store, "", LEADS);
+    second.event("waiting");
+    running.signal(Signal::SIGKILL);
+    let from = now();
+    until("dead", || !runs(&command) && !runs(&shim.to_string()));
+    assert!(store.is_held("e") || now() - from > Duration::from_secs(1), "its term goes on");
+    second.line();
+    assert_eq!(second.code(), 0);
+}
+
+#[test]
+fn stopped_past_its_term_its_command_is_dead_before_the_next_leads() {
+    let store = Store::new();
+    let running = candidate(&store, "-v --ttl 1s --again", "echo $$; exec sleep 60");
+    let command = running.line();
+    let second = candidate(&store, "", LEADS);
+    second.event("waiting");
+    running.renewed_now();
+    running.signal(Signal::SIGSTOP);
+    second.event("acquired");
+    assert!(!runs(&command), "the shim has ended it");
+    running.signal(Signal::SIGCONT);
+    running.event("lost");
+    running.event("waiting");
+    assert_eq!(second.code(), 0);
+    running.line();
+}
+
+#[test]
+fn mistakes_are_refused_and_nothing_is_held() {
+    let store = Store::new();
+    let id = "i".repeat(300);
+    for (line, said) in [
+        ("elect -- true", "<NAME>"),
+        ("elect e", "COMMAND"),
+        ("elect --kill-after 10s e -- true", "below a third of the TTL, which is 30s"),
+        ("elect --permits 2 e -- true", "unexpected argument"),
+        ("elect --min-hold 1s e -- true", "unexpected argument"),
+        (&format!("elect --id {id} e -- true"), "at most"),
+        ("elect --ttl 11years e -- true", "at most 10 years"),
+    ] {
+        let output = store.output(line);
+        let stderr = text(&output.stderr);
+        assert_eq!(code(&output), 64, "{line}: {stderr}");
+        assert!(stderr.contains(said), "{line}: {stderr}");
+    }
+    assert!(!store.database().exists(), "the store was not even opened");
+}
+
+#[test]
+fn leader_shows_who_leads() {
+    let store = Store::new();
+    assert_eq!(text(&store.output("leader e").stdout), "nobody leads \"e\"\n");
+    assert_eq!(store.json("leader e --json"), serde_json::json!({"name": "e", "leader": null}));
+    let (running, token) = leader(&store, "--id node-3");
+    let said = text(&store.output("leader e").stdout);
+    assert!(said.starts_with("\"e\" is led by node-3"), "{said}");
+    assert!(said.contains(&format!("pid {}", running.pid())), "{said}");
+    assert!(said.contains(&format!(", token {token}, for ")), "{said}");
+    assert_eq!(led_by(&store)["token"], token);
+    assert_eq!(store.code("leader"), 64);
+    assert_eq!(running.code(), 0);
+}
+
+#[test]
+fn leader_shows_each_change() {
+    let store = Store::new();
+    let watching = Running::start(store.command("leader e --watch --json"));
+    let seen = || -> Value { serde_json::from_str(&watching.line()).unwrap() };
+    assert_eq!(seen()["leader"], Value::Null);
+    let (first, token) = leader(&store, "--id one");
+    let change = seen();
+    assert_eq!((&change["name"], &change["leader"]["owner"]), (&"e".into(), &"one".into()));
+    assert_eq!(change["leader"]["token"], token);
+    assert_eq!(first.code(), 0);
+    assert_eq!(seen()["leader"], Value::Null);
+    let (second, _) = leader(&store, "--id two");
+    assert_eq!(seen()["leader"]["owner"], "two");
+    assert_eq!(second.code(), 0);
+}
+
+#[test]
+fn leader_ends_when_nobody_reads_it_any_more() {
+    let store = Store::new();
+    let mut watch = store.command("leader e --watch");
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(watch.stdout.take().unwrap());
+    let mut first = String::new();
+    stdout.read_line(&mut first).unwrap();
+    assert_eq!(first, "nobody leads \"e\"\n");
+    drop(stdout);
+    // It sees that when it has something to tell.
+    let (running, _) = leader(&store, "");
+    let mut status = None;
+    until("ended", || {
+        status = watch.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(status.unwrap().success());
+    assert_eq!(running.code(), 0);
+}

@@ -1,0 +1,182 @@
+//! list, status, break, purge, init.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::support::{Running, Store, code, hold, leasehold, text};
+use serde_json::Value;
+
+/// The keys that `list` shows with these options, in its order.
+fn listed(store: &Store, options: &str) -> Vec<String> {
+    let output = store.output(&format!("list --json {options}"));
+    assert_eq!(code(&output), 0, "{options}: {}", text(&output.stderr));
+    let stdout = text(&output.stdout);
+    let records = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    records.map(|record| record["key"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_filter_narrows() {
+    let store = Store::new();
+    let forever = hold(&store, "--ttl never report:a --comment monthly");
+    let short = hold(&store, "--ttl 60s --key report:b:2 report:b:1");
+    let shared = hold(&store, "--ttl 60s -s pool");
+    // What has expired, but is not purged.
+    let expired = hold(&store, "--ttl 300ms old");
+    expired.signal(nix::sys::signal::Signal::SIGKILL);
+    while store.is_held("old") {
+        crate::support::pause(Duration::from_millis(20));
+    }
+
+    let all = ["pool", "report:a", "report:b:1", "report:b:2"];
+    assert_eq!(listed(&store, ""), all);
+    for (options, expected) in [
+        ("--key report:a", &all[1..2]),
+        ("--key report:a --key pool", &all[..2]),
+        ("--prefix report:b", &all[2..]),
+        ("--prefix report: --glob *:?", &all[1..]),
+        ("--glob report:?", &all[1..2]),
+        ("--mode shared", &all[..1]),
+        ("--mode exclusive", &all[1..]),
+        ("--host nowhere", &[]),
+        ("--owner nobody", &[]),
+        ("--min-age 1h", &[]),
+        ("--max-age 1h", &all),
+        ("--min-left 1h", &all[1..2]),
+        ("--max-left 1h --mode exclusive", &all[2..]),
+        ("--min-left 1s --max-left 1h --mode shared", &all[..1]),
+        ("--only-expired", &["old"]),
+        ("--expired --key old --key pool", &["old", "pool"]),
+    ] {
+        assert_eq!(listed(&store, options), expected, "{options}");
+    }
+
+    let record = store.records("report:a").remove(0);
+    assert_eq!(record["remaining_us"], Value::Null);
+    assert_eq!((&record["comment"], &record["mode"]), (&"monthly".into(), &"exclusive".into()));
+    assert_eq!(record["pid"], forever.pid().as_raw());
+    let (lease, host) = (record["lease"].as_str().unwrap(), record["host"].as_str().unwrap());
+    assert_eq!(listed(&store, &format!("--lease {lease}")), ["report:a"]);
+    assert_eq!(listed(&store, &format!("--host {host}")), all);
+
+    for running in [forever, short, shared] {
+        assert_eq!(running.code(), 0);
+    }
+}
+
+#[test]
+fn tables_are_for_people() {
+    let store = Store::new();
+    assert_eq!(text(&store.output("list").stdout), "");
+    assert_eq!(text(&store.output("status k").stdout), "\"k\" is free\n");
+    let holder = hold(&store, "k");
+    for line in ["list", "status k"] {
+        let table = text(&store.output(line).stdout);
+        let rows: Vec<_> = table.lines().collect();
+        assert_eq!(rows.len(), 2, "{table}");
+        assert!(rows[0].contains("KEY") && rows[0].contains("LEASE"), "{table}");
+        assert!(rows[1].contains(" exclusive ") && rows[1].contains("29s"), "{table}");
+        assert!(!table.contains('\u{1b}'), "no control sequences");
+    }
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let store = Store::new();
+    let holder = hold(&store, "k");
+    for line in ["list", "list --json", "status k", "purge", "init", "break other", "--help"] {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        drop(reader);
+        let mut command = store.command(line);
+        let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(code(&output), 0, "{line}");
+        assert_eq!(text(&output.stderr), "", "{line}");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = store.command("status k").stdout(full).output().unwrap();
+    assert_eq!(code(&output), 70, "a full disk is one");
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn break_ends_exactly_what_it_finds() {
+    let store = Store::new();
+    let one = hold(&store, "--ttl 1s -s k");
+    let two = hold(&store, "--ttl 1s -s k");
+    let other = hold(&store, "--ttl 1s other");
+
+    let pid = one.pid().as_raw();
+    let records = store.records("k");
+    let record = records.iter().find(|record| record["pid"] == pid).unwrap();
+    let lease = record["lease"].as_str().unwrap();
+    let broken = store.json(&format!("break k --lease {lease} --reason test --json"));
+    assert_eq!(broken["key"], "k");
+    assert_eq!(broken["removed"].as_array().unwrap().len(), 1);
+    assert_eq!(broken["removed"][0]["lease"], lease);
+    assert_eq!(one.code(), 123);
+    assert_eq!(store.records("k").len(), 1);
+
+    let said = text(&store.output("break k").stdout);
+    assert!(said.starts_with("broken: \"k\", held by lease "), "{said}");
+    assert!(said.contains(&format!("pid {}", two.pid())), "{said}");
+    assert_eq!(two.code(), 123);
+    assert!(!store.is_held("k"));
+
+    let said = text(&store.output("break k").stdout);
+    assert!(said.starts_with("nothing was broken"), "{said}");
+    assert_eq!(store.json("break k --json")["removed"], Value::Array(Vec::new()));
+    assert_eq!(other.code(), 0, "its lease was not touched");
+}
+
+#[test]
+fn purge_removes_what_has_expired_batch_by_batch() {
+    let store = Store::new();
+    let live = hold(&store, "a:live");
+    for key in ["a:1", "a:2", "a:3", "b:1"] {
+        let crashed = Running::start(store.script(&format!("--json -v --ttl 200ms {key}"), "cat"));
+        crashed.event("acquired");
+        crashed.signal(nix::sys::signal::Signal::SIGKILL);
+    }
+    while listed(&store, "--only-expired").len() < 4 {
+        crate::support::pause(Duration::from_millis(20));
+    }
+    let purged = store.json("purge --prefix a: --batch 2 --json");
+    assert_eq!(purged["removed"], 3);
+    assert!(purged["batches"].as_u64().unwrap() >= 2, "{purged}");
+    assert_eq!(listed(&store, "--expired"), ["a:live", "b:1"]);
+    let said = text(&store.output("purge").stdout);
+    assert!(said.starts_with("removed 1 expired records"), "{said}");
+    assert_eq!(listed(&store, "--expired"), ["a:live"]);
+    assert_eq!(live.code(), 0);
+}
+
+#[test]
+fn init_prepares_and_may_be_repeated() {
+    let store = Store::new();
+    for _ in 0..2 {
+        let prepared = store.json("init --json");
+        assert_eq!(prepared["store"], "sqlite");
+        assert!(prepared["hazards"].is_array());
+        assert!(prepared["level"].as_str().unwrap().starts_with('L'));
+    }
+    assert!(text(&store.output("init").stdout).starts_with("the store sqlite is ready: L"));
+}
+
+#[test]
+fn the_default_store_is_in_the_state_directory() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let store = Store::new();
+    for (variable, path) in [("XDG_STATE_HOME", "leasehold"), ("HOME", ".local/state/leasehold")] {
+        let home = store.file(variable);
+        std::fs::create_dir(&home).unwrap();
+        let mut command = leasehold("run -n k -- true");
+        // An empty setting counts as none.
+        command.env_remove("XDG_STATE_HOME").env("LEASEHOLD_STORE", "").env(variable, &home);
+        assert_eq!(code(&command.output().unwrap()), 0);
+        let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(home.join(path)), 0o700);
+        assert_eq!(mode(home.join(path).join("locks.db")), 0o600);
+    }
+}

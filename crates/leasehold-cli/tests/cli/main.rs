@@ -1,0 +1,16 @@
+//! The built command, with real processes, terminals and stores.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
+
+mod bad_input;
+mod command;
+mod elect;
+mod exclusion;
+mod exit_codes;
+mod listing;
+mod loss;
+mod quorum;
+mod redis;
+mod shim;
+mod signals;
+mod support;
+mod terminal;

@@ -1,0 +1,267 @@
+//! A quorum of three SQLite files, through the built command.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{Running, Store, code, text, until};
+use nix::sys::signal::Signal;
+use rusqlite::Connection;
+use serde_json::Value;
+
+/// Three files, each in a directory of its own.
+struct Quorum {
+    store: Store,
+    options: &'static str,
+}
+
+impl Quorum {
+    fn new(options: &'static str) -> Self {
+        let store = Store::new();
+        for node in 0..3 {
+            std::fs::create_dir(store.file(&node.to_string())).unwrap();
+        }
+        Self { store, options }
+    }
+
+    fn file(&self, node: usize) -> PathBuf {
+        self.store.file(&node.to_string()).join("locks.db")
+    }
+
+    fn name(&self, node: usize) -> String {
+        format!("sqlite:{}", self.file(node).display())
+    }
+
+    fn url(&self) -> String {
+        let nodes: Vec<_> = (0..3).map(|node| encoded(&self.name(node))).collect();
+        format!("quorum:?node={}{}", nodes.join("&node="), self.options)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = self.store.command(line);
+        command.env("LEASEHOLD_STORE", self.url());
+        command
+    }
+
+    fn output(&self, line: &str) -> Output {
+        self.command(line).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn json(&self, line: &str) -> Value {
+        let output = self.output(line);
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A command that holds `k` until its stdin is closed.
+    fn hold(&self, options: &str) -> Running {
+        let mut command = self.command(&format!("run k --json -v {options} --"));
+        command.args(["sh", "-c", "echo held; cat"]);
+        let running = Running::start(command);
+        assert_eq!(running.line(), "held");
+        running
+    }
+
+    /// Leaves a directory where the node's file was, or should be.
+    fn spoil(&self, node: usize) {
+        let directory = self.store.file(&node.to_string());
+        std::fs::remove_dir_all(&directory).unwrap();
+        std::fs::create_dir_all(self.file(node)).unwrap();
+    }
+
+    /// Keeps everybody else from writing to the node until it is dropped.
+    fn lock_out(&self, node: usize) -> Connection {
+        let connection = Connection::open(self.file(node)).unwrap();
+        connection.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        connection
+    }
+}
+
+fn encoded(url: &str) -> String {
+    url.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// What the event says of each node.
+fn nodes(event: &Value) -> &Vec<Value> {
+    let nodes = event["nodes"].as_array().unwrap_or_else(|| panic!("no nodes in {event}"));
+    assert_eq!(nodes.len(), 3, "{event}");
+    nodes
+}
+
+fn with_outcome(event: &Value, outcome: &str) -> usize {
+    nodes(event).iter().filter(|node| node["outcome"] == outcome).count()
+}
+
+#[test]
+fn of_two_processes_one_holds_and_each_node_is_told() {
+    let quorum = Quorum::new("");
+    let mut holder = Running::start({
+        let mut command = quorum.command("run k --json -v --");
+        command.args(["sh", "-c", "echo held; cat"]);
+        command
+    });
+    let acquired = holder.event("acquired");
+    assert!(with_outcome(&acquired, "granted") >= 2, "{acquired}");
+    assert_eq!(acquired["token"], Value::Null);
+    assert_eq!(nodes(&acquired)[0]["node"], quorum.name(0));
+    assert_eq!(holder.line(), "held");
+    assert_eq!(code(&quorum.output("run -n k -- true")), 1);
+    holder.close_stdin();
+    let released = holder.event("released");
+    assert!(with_outcome(&released, "released") >= 2, "{released}");
+    assert_eq!(holder.code(), 0);
+    let again = quorum.output("run -n -v k -- true");
+    assert_eq!(code(&again), 0, "{}", text(&again.stderr));
+    let told = text(&again.stderr);
+    // A majority is told; the third node may have been a moment later.
+    assert!(told.matches("locks.db: granted").count() >= 2, "{told}");
+    assert!(told.matches("locks.db: released").count() >= 2, "{told}");
+}
+
+#[test]
+fn a_fenced_quorums_tokens_grow_from_run_to_run() {
+    let quorum = Quorum::new("&fenced=1");
+    let token = || {
+        let mut command = quorum.command("run k --");
+        let output = command.args(["sh", "-c", "echo $LEASEHOLD_TOKEN"]).output().unwrap();
+        text(&output.stdout).trim().parse::<u64>().unwrap()
+    };
+    let (first, second, third) = (token(), token(), token());
+    assert!(first < second && second < third, "{first}, {second}, {third}");
+}
+
+#[test]
+fn one_spoilt_node_changes_nothing_but_what_is_told() {
+    let quorum = Quorum::new("");
+    quorum.spoil(1);
+    let holder = quorum.hold("");
+    let acquired = holder.event("acquired");
+    assert_eq!(with_outcome(&acquired, "granted"), 2, "{acquired}");
+    assert_eq!(nodes(&acquired)[1].get("outcome"), None);
+    assert_eq!(code(&quorum.output("run -n k -- true")), 1);
+    assert_eq!(quorum.json("status k --json")["held"], true);
+    let listed = text(&quorum.output("list").stdout);
+    assert!(listed.contains("NODE"), "{listed}");
+    assert_eq!(
+        [0, 1, 2].map(|node| listed.contains(&quorum.name(node))),
+        [true, false, true],
+        "{listed}"
+    );
+    assert_eq!(holder.code(), 0);
+    assert_eq!(quorum.json("status k --json")["held"], false);
+    // Every node must be prepared, or it would be down for good.
+    let init = quorum.output("init");
+    assert_eq!(code(&init), 69);
+    assert!(text(&init.stderr).contains("is a directory"), "{}", text(&init.stderr));
+}
+
+/// The file is kept locked by somebody else: the node neither answers nor fails.
+#[test]
+fn one_hung_node_holds_nobody_up() {
+    let quorum = Quorum::new("");
+    assert_eq!(code(&quorum.output("init")), 0);
+    let locked = quorum.lock_out(2);
+    let output = quorum.output("run k --json -v -w 1s -- true");
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    drop(locked);
+}
+
+#[test]
+fn without_a_majority_the_failure_names_each_node() {
+    let quorum = Quorum::new("");
+    quorum.spoil(0);
+    quorum.spoil(2);
+    let output = quorum.output("run k --json -- true");
+    // What keeps a majority from ever being there is that two paths are directories.
+    assert_eq!(code(&output), 64);
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((&error["event"], &error["kind"]), (&"error".into(), &"invalid_input".into()));
+    for node in [0, 2] {
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(&quorum.name(node)), "{message}");
+        let said = nodes(&error)[node]["error"].as_str().unwrap();
+        assert!(said.contains("is a directory"), "{said}");
+    }
+}
+
+#[test]
+fn a_lost_majority_ends_the_command_and_each_nodes_failure_is_told() {
+    let quorum = Quorum::new("");
+    let holder = quorum.hold("--ttl 2s");
+    let locked = [quorum.lock_out(0), quorum.lock_out(1)];
+    let failed = holder.event("renewal_failed");
+    assert_eq!(nodes(&failed).iter().filter(|node| node.get("error").is_some()).count(), 2);
+    holder.event("ending");
+    drop(locked);
+    assert_eq!(holder.code(), 123);
+}
+
+#[test]
+fn a_broken_lease_is_gone_from_all_nodes_and_named_once() {
+    for options in ["", "&fenced=1"] {
+        let quorum = Quorum::new(options);
+        let mut holder = quorum.hold("--ttl 3s");
+        // The third may have it a moment later than the majority.
+        until("on every node", || text(&quorum.output("list --json").stdout).lines().count() == 3);
+        let broken = quorum.json("break k --reason stuck --json");
+        let removed = broken["removed"].as_array().unwrap();
+        assert_eq!(removed.len(), 1, "{broken}");
+        assert_eq!(removed[0]["node"], Value::Null);
+        assert_eq!(quorum.output("list").stdout, b"");
+        let lost = holder.event("lost");
+        assert_eq!(lost["reason"], "evicted", "{options}");
+        assert_eq!(holder.exit_code(), 123);
+        assert_eq!(code(&quorum.output("run -n k -- true")), 0);
+    }
+}
+
+#[test]
+fn what_expired_is_purged_from_every_node() {
+    let quorum = Quorum::new("");
+    let holder = quorum.hold("--ttl 500ms");
+    holder.signal(Signal::SIGKILL);
+    until("free", || quorum.json("status k --json")["held"] == false);
+    let purged = quorum.json("purge --json");
+    assert_eq!(purged["removed"], 1, "{purged}");
+    for node in 0..3 {
+        let file = Connection::open(quorum.file(node)).unwrap();
+        let count = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+        let left = file.query_row("SELECT count(*) FROM leasehold_holders", [], count).unwrap();
+        assert_eq!(left, 0, "node {node}");
+    }
+    drop(holder);
+}
+
+#[test]
+fn init_says_what_the_quorum_promises() {
+    let quorum = Quorum::new("&fenced=1");
+    let ready = quorum.json("init --json");
+    assert_eq!((&ready["store"], &ready["hazards"]), (&"quorum".into(), &Value::Array(vec![])));
+    assert!(ready["level"].as_str().unwrap().starts_with("L2"), "{ready}");
+}
+
+#[test]
+fn mistakes_are_told_before_any_file_is_made() {
+    let quorum = Quorum::new("");
+    let node = encoded(&quorum.name(0));
+    for (url, says) in [
+        ("quorum:".to_owned(), "names no node"),
+        (format!("quorum:?node={node}&node={node}"), "twice"),
+        (format!("quorum:?node={node}&node=redsi%3A"), "not known here"),
+        (format!("quorum:?node={node}&quorums=2"), "quorums"),
+    ] {
+        let mut command = quorum.command("run k -- true");
+        let output = command.env("LEASEHOLD_STORE", url).output().unwrap();
+        assert_eq!(code(&output), 64, "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+    assert!(!quorum.file(0).exists());
+    for (line, says) in [
+        ("run k --permits 2 -- true", "two of three nodes"),
+        ("run k --ttl 61s -- true", "max_ttl"),
+    ] {
+        let output = quorum.output(line);
+        assert_eq!(code(&output), 64, "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,146 @@
+//! Redis servers, through the built command.
+
+use std::process::{Command, Output, Stdio};
+
+use crate::support::{Running, Store, code, text};
+use leasehold_testkit::redis::{DURABLE, Server};
+use nix::sys::signal::Signal;
+use tokio::runtime::Runtime;
+
+/// The command on `url`, with a directory of its own.
+struct Redis {
+    store: Store,
+    runtime: Runtime,
+    servers: Vec<Server>,
+    url: String,
+}
+
+impl Redis {
+    fn one() -> Self {
+        let mut this = Self::servers(1, &[]);
+        this.url = this.servers[0].url();
+        this
+    }
+
+    fn quorum(options: &str) -> Self {
+        let mut this = Self::servers(3, DURABLE);
+        let nodes: Vec<_> =
+            this.servers.iter().map(|server| format!("node={}", server.url())).collect();
+        this.url = format!("quorum:?{}{options}", nodes.join("&"));
+        this
+    }
+
+    fn servers(count: usize, settings: &[&str]) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let start = || runtime.block_on(Server::start(settings)).unwrap();
+        let servers = (0..count).map(|_| start()).collect();
+        Self { store: Store::new(), runtime, servers, url: String::new() }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = self.store.command(line);
+        command.env("LEASEHOLD_STORE", &self.url);
+        command
+    }
+
+    fn output(&self, line: &str) -> Output {
+        self.command(line).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn code(&self, line: &str) -> i32 {
+        code(&self.output(line))
+    }
+
+    /// A command that holds `k` until its stdin is closed.
+    fn hold(&self, options: &str) -> Running {
+        let mut command = self.command(&format!("run k --json -v {options} --"));
+        command.args(["sh", "-c", "echo held; cat"]);
+        let running = Running::start(command);
+        assert_eq!(running.line(), "held");
+        running
+    }
+
+    fn ask(&self, node: usize, words: &[&str]) -> Option<String> {
+        self.runtime.block_on(self.servers[node].text(words))
+    }
+}
+
+#[test]
+fn of_two_one_holds_and_the_other_waits_or_is_told() {
+    let redis = Redis::one();
+    let first = redis.hold("");
+    let refused = redis.output("run -n k -- true");
+    assert_eq!(code(&refused), 1, "{}", text(&refused.stderr));
+    let waits = Running::start(redis.command("run -w 60s k -- echo in"));
+    drop(first);
+    assert_eq!(waits.line(), "in");
+    assert_eq!(waits.code(), 0);
+    assert_eq!(redis.code("run -n k -- true"), 0);
+    let init = redis.output("init");
+    assert_eq!(code(&init), 0);
+    assert!(text(&init.stdout).contains("appendfsync always"), "{}", text(&init.stdout));
+}
+
+#[test]
+fn a_foreign_clients_lock_is_shown_waited_for_and_broken() {
+    let redis = Redis::one();
+    redis.ask(0, &["SET", "k", "theirs", "PX", "60000", "NX"]);
+    assert_eq!(redis.code("run -n k -- true"), 1);
+    let status = redis.output("status k");
+    assert!(text(&status.stdout).contains("theirs"), "{}", text(&status.stdout));
+    assert_eq!(redis.code("break k"), 0);
+    assert_eq!(redis.code("run -n k -- true"), 0);
+}
+
+#[test]
+fn a_broken_lease_ends_the_command() {
+    let redis = Redis::one();
+    let mut first = redis.hold("--ttl 3s");
+    redis.runtime.block_on(redis.servers[0].number(&["DEL", "k"]));
+    first.event("killed");
+    assert_eq!(first.exit_code(), 123);
+}
+
+#[test]
+fn a_server_that_is_away_is_69_and_ends_the_command_before_the_term() {
+    let redis = Redis::one();
+    let mut first = redis.hold("--ttl 3s");
+    redis.servers[0].kill();
+    first.event("ending");
+    assert_eq!(first.exit_code(), 123);
+    assert_eq!(redis.code("run -n k -- true"), 69);
+}
+
+#[test]
+fn leasehold_killed_frees_the_key_when_the_term_is_over() {
+    let redis = Redis::one();
+    let first = redis.hold("--ttl 6s");
+    first.signal(Signal::SIGKILL);
+    assert_eq!(redis.code("run -n k -- true"), 1);
+    assert_eq!(redis.code("run -w 60s k -- true"), 0);
+}
+
+#[test]
+fn a_quorum_goes_on_without_one_node() {
+    for options in ["", "&fenced=1"] {
+        let redis = Redis::quorum(options);
+        let first = redis.hold("--ttl 6s");
+        redis.servers[0].kill();
+        assert_eq!(redis.code("run -n k -- true"), 1);
+        drop(first);
+        assert_eq!(redis.code("run -w 60s --ttl 10s k -- true"), 0);
+        redis.servers[1].kill();
+        assert_eq!(redis.code("run -n k -- true"), 69);
+    }
+}
+
+#[test]
+fn a_node_that_forgets_is_in_quarantine() {
+    let mut redis = Redis::servers(3, &[]);
+    let nodes: Vec<_> =
+        redis.servers.iter().map(|server| format!("node={}", server.url())).collect();
+    redis.url = format!("quorum:?{}", nodes.join("&"));
+    let refused = redis.output("run -n k -- true");
+    assert_eq!(code(&refused), 69);
+    assert!(text(&refused.stderr).contains("just started"), "{}", text(&refused.stderr));
+}

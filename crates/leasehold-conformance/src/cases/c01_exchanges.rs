@@ -1,0 +1,130 @@
+//! C1: one exchange with each server per operation, once the store is in use.
+
+use leasehold_core::{Evict, Filter, LeaseReleased, LeaseRenewed, List, Release, Renew, Store};
+
+use crate::attempt::Attempt;
+use crate::bench::{BehindProxies, Bench};
+use crate::case::{PASSED, Verdict, behind_proxies, cases};
+use crate::failure::ensure;
+use crate::{Backing, Result};
+
+cases! {
+    c01_each_operation_is_one_exchange,
+    c01_an_operation_on_several_keys_is_one_exchange [ManyKeys],
+    c01_a_thousand_leases_are_renewed_and_released_together,
+}
+
+/// What a thousand leases may take: what is sent at once may be answered in parts.
+const FEW: usize = 8;
+
+/// Counts the exchanges of one operation after the other.
+struct Count<'a, B: Backing> {
+    bench: &'a Bench<B>,
+    behind: &'a BehindProxies<B::Store>,
+    before: Vec<usize>,
+}
+
+impl<'a, B: Backing> Count<'a, B> {
+    fn new(bench: &'a Bench<B>, behind: &'a BehindProxies<B::Store>) -> Self {
+        Self { bench, behind, before: behind.exchanges() }
+    }
+
+    /// With each server, since the last time.
+    async fn since(&mut self) -> Result<Vec<usize>> {
+        // Whoever observes a quorum waits until every node has followed.
+        self.bench.observe().await?;
+        let now = self.behind.exchanges();
+        let since = now.iter().zip(&self.before).map(|(now, before)| now - before).collect();
+        self.before = now;
+        Ok(since)
+    }
+
+    /// Checks what an operation took that asks every server, and each at most so often.
+    async fn at_most(&mut self, most: usize, what: &str) -> Result {
+        let since = self.since().await?;
+        let is_within = since.iter().all(|count| (1..=most).contains(count));
+        ensure!(is_within, "{what} took {since:?} exchanges with the servers, not 1 to {most}");
+        Ok(())
+    }
+
+    /// Checks what one page of a listing took, which need not come from every server.
+    async fn page(&mut self, most: usize) -> Result {
+        let since = self.since().await?;
+        let is_within = since.iter().all(|count| *count <= most) && since.iter().sum::<usize>() > 0;
+        ensure!(is_within, "a page took {since:?} exchanges with the servers, not at most {most}");
+        Ok(())
+    }
+}
+
+async fn each_is_one<B: Backing>(bench: &Bench<B>, keys: &[&str]) -> Verdict {
+    let behind = behind_proxies!(bench);
+    let store = behind.client.store();
+    // In the first round connections are made, and the server may have to learn what is asked.
+    for round in 0..2 {
+        let most = if round == 0 { usize::MAX } else { 1 };
+        let acquires = most.max(bench.tells.acquire_exchanges);
+        let mut count = Count::new(bench, &behind);
+        let (lease, other) = (bench.exclusive_all(keys), bench.exclusive_all(keys));
+        behind.client.grant(&lease).await?;
+        count.at_most(acquires, "a granted acquire").await?;
+        behind.client.refuse(&other).await?;
+        count.at_most(most, "a refused acquire").await?;
+        behind.client.confirm(&lease).await?;
+        count.at_most(acquires, "an acquire that was sent again").await?;
+        behind.client.held(&lease, lease.term).await?;
+        count.at_most(most, "a renewal").await?;
+        store.list(&List::new(Filter::default().with_keys(lease.keys()))).await?;
+        count.at_most(most, "a look-up by key").await?;
+        store.list(&List::new(Filter::default())).await?;
+        count.page(most).await?;
+        behind.client.released(&lease).await?;
+        count.at_most(most, "a release").await?;
+        behind.client.not_held(&lease).await?;
+        count.at_most(most, "a release of what is not held").await?;
+        behind.client.evict(Evict::expired(Filter::default())).await?;
+        count.at_most(most, "a purge").await?;
+        let target = bench.exclusive_all(keys);
+        behind.client.grant(&target).await?;
+        count.at_most(acquires, "a granted acquire").await?;
+        behind.client.evict_these(target.targets(), None).await?;
+        count.at_most(most.max(bench.tells.evict_exchanges), "an eviction").await?;
+        store.check().await?;
+        count.at_most(most, "a check").await?;
+    }
+    PASSED
+}
+
+async fn c01_each_operation_is_one_exchange<B: Backing>(bench: &Bench<B>) -> Verdict {
+    each_is_one(bench, &["job"]).await
+}
+
+async fn c01_an_operation_on_several_keys_is_one_exchange<B: Backing>(bench: &Bench<B>) -> Verdict {
+    each_is_one(bench, &["a", "b", "c"]).await
+}
+
+async fn c01_a_thousand_leases_are_renewed_and_released_together<B: Backing>(
+    bench: &Bench<B>,
+) -> Verdict {
+    let behind = behind_proxies!(bench);
+    let leases: Vec<_> = (0..1_000).map(|n| bench.exclusive(&format!("job:{n}"))).collect();
+    for lease in &leases {
+        bench.client.grant(lease).await?;
+    }
+    // A first round makes the connection, and tells the server what is asked.
+    let warm = bench.exclusive("warm");
+    behind.client.grant(&warm).await?;
+    behind.client.held(&warm, warm.term).await?;
+    behind.client.released(&warm).await?;
+    let mut count = Count::new(bench, &behind);
+    let renewals = leases.iter().map(|lease| lease.renewal(lease.term)).collect();
+    let renewed = behind.client.renew_all(Renew::new(renewals)).await?;
+    count.at_most(FEW, "the renewal of a thousand leases").await?;
+    let held = renewed.iter().all(|renewed| matches!(renewed, LeaseRenewed::Held(_)));
+    ensure!(held, "not all of a thousand leases were held");
+    let endings = Release::new(leases.iter().map(Attempt::ending).collect());
+    let released = behind.client.release_all(endings).await?;
+    count.at_most(FEW, "the release of a thousand leases").await?;
+    let all = released.iter().all(|released| matches!(released, LeaseReleased::Released));
+    ensure!(all, "not all of a thousand leases were released");
+    PASSED
+}

@@ -1,0 +1,161 @@
+//! C10 where the network fails: a request without an answer is an error that says whether it may have acted.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquired, Effect, Error, ErrorKind, Evict, Filter, LeaseRenewed, List, Release, Store,
+};
+
+use crate::attempt::Attempt;
+use crate::bench::{BehindProxies, Bench};
+use crate::case::{PASSED, Verdict, behind_proxies, cases, rejected};
+use crate::failure::{ensure, ensure_eq, take};
+use crate::{Backing, Failure, Fault, Result};
+
+cases! {
+    c10_a_lost_reply_is_learnt_by_asking_again,
+    c10_a_lost_request_may_be_sent_again,
+    c10_a_dead_connection_is_replaced,
+    c10_a_server_that_hangs_is_given_up,
+}
+
+/// Longer than an operation takes that gives up, on a busy machine.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+/// What an operation says before the suite gives it up.
+async fn given_up<T>(operation: impl Future<Output = T>) -> Result<T> {
+    let ended = tokio::time::timeout(GIVEN_UP, operation).await;
+    ended.map_err(|_| Failure::new(format!("an operation did not give up within {GIVEN_UP:?}")))
+}
+
+/// Checks that a failure is told as one of the store.
+fn unavailable(error: &Error) -> Result {
+    ensure_eq!(error.kind(), ErrorKind::Unavailable, "the kind of {error:?}");
+    Ok(())
+}
+
+/// An acquire meets the fault. Its error tells whether the same request may be sent again, which then learns what became
+/// of the first; or it did not act, or was taken back.
+async fn acquire_meets<B: Backing>(
+    bench: &Bench<B>,
+    behind: &BehindProxies<B::Store>,
+    fault: Fault,
+) -> Result {
+    let lease = bench.exclusive(&format!("{fault:?}"));
+    behind.once(fault);
+    let answer = given_up(behind.client.store().acquire(&lease.request())).await?;
+    let error = rejected(answer)?;
+    unavailable(&error)?;
+    let stored = bench.observe().await?.held(&lease.id).next().cloned();
+    if error.effect() == Effect::None {
+        ensure!(stored.is_none(), "{fault:?}: said to have no effect, and left {stored:?}");
+        return fresh(bench, behind, &bench.exclusive(lease.key().as_str())).await;
+    }
+    let Some(stored) = stored else { return fresh(bench, behind, &lease).await };
+    let again = behind.client.confirm(&lease).await?;
+    ensure_eq!(again.token, stored.token, "{fault:?}: the token of a grant whose reply was lost");
+    behind.client.released(&lease).await
+}
+
+/// Checks that the client can be used: this lease is new.
+async fn fresh<B: Backing>(
+    bench: &Bench<B>,
+    behind: &BehindProxies<B::Store>,
+    lease: &Attempt,
+) -> Result {
+    behind.client.grant(lease).await?;
+    bench.holds(lease.key().as_str(), &[lease]).await?;
+    behind.client.released(lease).await
+}
+
+async fn c10_a_lost_reply_is_learnt_by_asking_again<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let behind = behind_proxies!(bench);
+    fresh(bench, &behind, &bench.exclusive("first")).await?;
+    for fault in [Fault::CutAfter, Fault::SwallowAnswers] {
+        acquire_meets(bench, &behind, fault).await?;
+    }
+    PASSED
+}
+
+async fn c10_a_lost_request_may_be_sent_again<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let behind = behind_proxies!(bench);
+    fresh(bench, &behind, &bench.exclusive("first")).await?;
+    acquire_meets(bench, &behind, Fault::CutBefore).await?;
+    PASSED
+}
+
+async fn c10_a_dead_connection_is_replaced<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let behind = behind_proxies!(bench);
+    fresh(bench, &behind, &bench.exclusive("first")).await?;
+    for fault in [Fault::BlackHole, Fault::HalfOpen] {
+        acquire_meets(bench, &behind, fault).await?;
+    }
+    PASSED
+}
+
+/// Every operation gives up, and says nothing of holders; what was held is held when the server answers again.
+async fn c10_a_server_that_hangs_is_given_up<B: Backing>(bench: &Bench<B>) -> Verdict {
+    let behind = behind_proxies!(bench);
+    let (lease, other) = (bench.exclusive("held"), bench.exclusive("other"));
+    behind.client.grant(&lease).await?;
+    let store = behind.client.store();
+    behind.set(Fault::BlackHole);
+    let (acquire, renew) = (other.request(), lease.renew(lease.term));
+    let release = Release::new(vec![other.ending()]);
+    let (list, purge) = (List::new(Filter::default()), Evict::expired(Filter::default()));
+    let (acquired, renewed, released, listed, purged) = given_up(async {
+        tokio::join!(
+            store.acquire(&acquire),
+            store.renew(&renew),
+            store.release(&release),
+            store.list(&list),
+            store.evict(&purge),
+        )
+    })
+    .await?;
+    unavailable(&rejected(acquired)?)?;
+    match renewed {
+        Err(error) => unavailable(&error)?,
+        Ok(renewed) => {
+            let error =
+                take!(LeaseRenewed::Failed(error) => error, &renewed.leases[0], "a renewal");
+            unavailable(error)?;
+        }
+    }
+    match released {
+        Err(error) => unavailable(&error)?,
+        Ok(released) => {
+            let error = take!(
+                leasehold_core::LeaseReleased::Failed(error) => error,
+                &released.leases[0],
+                "a release"
+            );
+            unavailable(error)?;
+        }
+    }
+    match listed {
+        Err(error) => unavailable(&error)?,
+        // A quorum shows what each node failed to.
+        Ok(page) => ensure!(
+            !page.nodes.is_empty() && page.nodes.iter().all(|node| node.error.is_some()),
+            "listed by a server that does not answer: {page:?}"
+        ),
+    }
+    unavailable(&rejected(purged)?)?;
+    behind.set(Fault::None);
+    // The first request may find that the old connection is dead.
+    let mut answer = store.renew(&renew).await;
+    for _ in 0..3 {
+        match &answer {
+            Ok(renewed) if matches!(renewed.leases[0], LeaseRenewed::Held(_)) => break,
+            _ => answer = store.renew(&renew).await,
+        }
+    }
+    let renewed = answer?.leases.remove(0);
+    ensure!(matches!(renewed, LeaseRenewed::Held(_)), "renewed when all is well: {renewed:?}");
+    bench.holds("held", &[&lease]).await?;
+    match behind.client.acquire(&bench.exclusive("held")).await? {
+        Acquired::Refused(_) => PASSED,
+        granted => Err(Failure::new(format!("somebody else's lock was granted: {granted:?}"))),
+    }
+}

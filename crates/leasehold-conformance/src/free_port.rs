@@ -1,0 +1,40 @@
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Failure, Result};
+
+/// Below the ports that the kernel gives to whoever asks for any, so that nobody is given one before its server listens.
+const FIRST: u32 = 10_000;
+const COUNT: u32 = 22_000;
+
+/// A port of this machine on which nobody listens, and which no later call of this process gives.
+///
+/// # Errors
+/// If there is none.
+pub fn free_port() -> Result<u16> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run side by side begin far from each other.
+    let start = std::process::id().wrapping_mul(997);
+    for _ in 0..COUNT {
+        let nth = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + nth)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure::new("no port of this machine is free"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice_or_while_somebody_listens() {
+        let (first, second) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(first, second);
+        let taken = TcpListener::bind(("127.0.0.1", second + 1));
+        let third = free_port().unwrap();
+        assert!(taken.is_err() || third != second + 1);
+    }
+}

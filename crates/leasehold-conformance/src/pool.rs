@@ -1,0 +1,93 @@
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::Result;
+
+/// Servers that are started once and used by one case after the other: a server, or a set of them with the clock that they
+/// share. Who takes one empties it first. Clones are one pool.
+pub struct Pool<S>(Arc<Mutex<Vec<S>>>);
+
+/// What was taken out of a [`Pool`], which has it back when this is dropped.
+pub struct Pooled<S> {
+    server: Option<S>,
+    pool: Pool<S>,
+}
+
+impl<S> Pool<S> {
+    /// A pool in which nothing was started yet.
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// What nobody uses now, else what `start` starts.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub async fn take(&self, start: impl Future<Output = Result<S>>) -> Result<Pooled<S>> {
+        let idle = self.idle().pop();
+        let server = match idle {
+            Some(server) => server,
+            None => start.await?,
+        };
+        Ok(Pooled { server: Some(server), pool: self.clone() })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<S>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Default for Pool<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> Clone for Pool<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> fmt::Debug for Pool<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("idle", &self.idle().len()).finish()
+    }
+}
+
+impl<S> Deref for Pooled<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        self.server.as_ref().expect("it is given back when this is dropped")
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Pooled<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<S> Drop for Pooled<S> {
+    fn drop(&mut self) {
+        let server = self.server.take();
+        self.pool.idle().extend(server);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_given_back_is_taken_again_and_else_another_is_started() {
+        let pool = Pool::new();
+        let first = pool.take(async { Ok(1) }).await.unwrap();
+        let second = pool.take(async { Ok(2) }).await.unwrap();
+        assert_eq!((*first, *second), (1, 2));
+        drop(first);
+        assert_eq!(*pool.take(async { Ok(3) }).await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,122 @@
+//! The nodes of a quorum under test, and what stands in each.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_conformance::{Observation, Restarted, Result};
+use leasehold_core::{AnyStore, Clock, ManualClock, Now};
+use leasehold_local::LocalStore;
+use leasehold_sqlite::SqliteConfig;
+use leasehold_testkit::sqlite;
+use tempfile::TempDir;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Local,
+    Sqlite,
+}
+
+pub(crate) struct Nodes {
+    count: usize,
+    forget_after: Duration,
+    clock: ManualClock,
+    place: Place,
+}
+
+enum Place {
+    /// Replaced by a restart.
+    Memory(Mutex<Vec<LocalStore>>),
+    /// The files' name, another after each restart; each node has a directory of its own.
+    Files(TempDir, Mutex<String>),
+}
+
+impl Nodes {
+    pub(crate) fn new(
+        kind: Kind,
+        count: usize,
+        forget_after: Duration,
+        clock: ManualClock,
+    ) -> Result<Self> {
+        let place = match kind {
+            Kind::Local => Place::Memory(Mutex::new(locals(count, forget_after, &clock))),
+            Kind::Sqlite => {
+                let directory = tempfile::tempdir()?;
+                for node in 0..count {
+                    std::fs::create_dir(directory.path().join(node.to_string()))?;
+                }
+                Place::Files(directory, Mutex::new("locks.db".to_owned()))
+            }
+        };
+        Ok(Self { count, forget_after, clock, place })
+    }
+
+    /// Connects to each node anew.
+    pub(crate) async fn open(&self) -> Result<Vec<AnyStore>> {
+        let mut stores = Vec::new();
+        for node in 0..self.count {
+            stores.push(match &self.place {
+                Place::Memory(nodes) => AnyStore::new(lock(nodes)[node].clone()),
+                Place::Files(..) => {
+                    let config = SqliteConfig::file(self.path(node))
+                        .clock(Arc::new(self.clock.clone()))
+                        .timeout(Duration::from_secs(24 * 60 * 60))
+                        .forget_after(Some(self.forget_after));
+                    AnyStore::new(config.open().await?)
+                }
+            });
+        }
+        Ok(stores)
+    }
+
+    /// What stands in each node.
+    pub(crate) fn observe(&self) -> Result<Vec<Observation>> {
+        match &self.place {
+            Place::Memory(nodes) => {
+                let now = Now::read(&self.clock);
+                let nodes = lock(nodes);
+                Ok(nodes.iter().map(|node| Observation::of_table(&node.snapshot(), now)).collect())
+            }
+            Place::Files(..) => (0..self.count)
+                .map(|node| sqlite::observe(&self.path(node), self.clock.now()))
+                .collect(),
+        }
+    }
+
+    /// All at once; files as a power cut would leave them.
+    pub(crate) fn restart(&self) -> Result<Restarted> {
+        match &self.place {
+            Place::Memory(nodes) => {
+                *lock(nodes) = locals(self.count, self.forget_after, &self.clock);
+                Ok(Restarted::Forgot)
+            }
+            Place::Files(_, name) => {
+                let old: Vec<_> = (0..self.count).map(|node| self.path(node)).collect();
+                let next = format!("after-{}", lock(name));
+                *lock(name) = next;
+                for (node, old) in old.into_iter().enumerate() {
+                    sqlite::cut_power(&old, &self.path(node))?;
+                }
+                Ok(Restarted::Persisted)
+            }
+        }
+    }
+
+    fn path(&self, node: usize) -> PathBuf {
+        match &self.place {
+            Place::Memory(_) => PathBuf::new(),
+            Place::Files(directory, name) => {
+                directory.path().join(node.to_string()).join(&*lock(name))
+            }
+        }
+    }
+}
+
+fn locals(count: usize, forget_after: Duration, clock: &ManualClock) -> Vec<LocalStore> {
+    let one = |_| LocalStore::with_forget_after(Arc::new(clock.clone()), Some(forget_after));
+    (0..count).map(one).collect()
+}
+
+fn lock<T>(what: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}

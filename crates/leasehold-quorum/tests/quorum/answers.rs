@@ -1,0 +1,225 @@
+//! What a quorum answers, and when, while nodes hang, fail, stand aside or mislead.
+
+use std::sync::Arc;
+
+use crate::faulty::{
+    Cluster, LIMIT, Node, TERM, Way, ask, claims, grant, id, key, ms, refused, released, renewed,
+    ttl,
+};
+use leasehold_core::{
+    Acquire, Acquired, Clock, Cursor, Effect, Error, ErrorKind, Filter, LeaseReleased,
+    LeaseRenewed, List, Page, Remaining, Renew, Renewal, Result, Store,
+};
+use leasehold_quorum::QuorumStore;
+
+#[tokio::test(start_paused = true)]
+async fn one_hung_node_costs_no_more_than_its_time_out() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[1].set(Way::Hung);
+    let own = id("own");
+    let began = || cluster.clock.now();
+    let at_once = |since: std::time::Duration| assert_eq!(cluster.clock.now() - since, ms(0));
+    let within = |since| assert!(cluster.clock.now() - since <= LIMIT);
+    let since = began();
+    grant(&cluster.store, &own).await;
+    at_once(since);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    at_once(since);
+    refused(&cluster.store, &id("other")).await;
+    at_once(since);
+    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::Released));
+    at_once(since);
+    let since = began();
+    cluster.store.list(&List::new(Filter::default().with_key(key()))).await.unwrap();
+    within(since);
+    let since = began();
+    cluster.store.check().await.unwrap();
+    within(since);
+    let since = began();
+    cluster.store.subscribe(&[key()]).await.unwrap();
+    within(since);
+    cluster.nodes[2].set(Way::Hung);
+    let since = began();
+    cluster.store.acquire(&ask(&id("second"))).await.unwrap_err();
+    within(since);
+    cluster.mend().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_term_gives_a_node_a_twentieth_of_it() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[0].set(Way::Hung);
+    cluster.nodes[1].set(Way::Hung);
+    for (term, limit) in [(2_000, 100), (100, 10), (30_000, 500)] {
+        let since = cluster.clock.now();
+        let request = Acquire::new(id("own"), claims(), ttl(ms(term)));
+        cluster.store.acquire(&request).await.unwrap_err();
+        assert_eq!(cluster.clock.now() - since, ms(limit), "a term of {term} ms");
+    }
+    cluster.mend().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quarantine_is_no_refusal() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[1].set(Way::Quarantined(ms(40_000)));
+    grant(&cluster.store, &id("one node may be")).await;
+    released(&cluster.store, &id("one node may be")).await;
+    cluster.store.settled().await;
+    cluster.nodes[2].set(Way::Quarantined(ms(50_000)));
+    let error = cluster.store.acquire(&ask(&id("two may not"))).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    // Until the second of three is free: n0 now, n1 after 40 s.
+    assert_eq!(error.retry_after(), Some(ms(40_000)));
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&id("two may not")).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_when_a_majority_is_free_and_whose_end_that_is() {
+    let cluster = Cluster::new(3, false);
+    grant(&cluster.nodes[0].store(), &id("minority")).await;
+    for node in &cluster.nodes[1..] {
+        let request = Acquire::new(id("majority"), claims(), ttl(ms(20_000)));
+        node.store().acquire(&request).await.unwrap();
+    }
+    // n0 would be free after 30 s, which is after a majority is, n1 and n2 after 20 s.
+    cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
+    match cluster.store.acquire(&ask(&id("own"))).await {
+        Ok(Acquired::Refused(refused)) => {
+            let holder = match refused.why {
+                leasehold_core::Why::Held(Some(holder)) => holder,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(refused.retry_after, Some(ms(20_000)));
+            assert_eq!(holder.id, Some(id("majority")));
+            assert!(holder.token.is_none(), "tokens of single nodes mean nothing");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A listing tells nothing from fewer nodes than a majority: none of them may be among the holders (C10).
+#[tokio::test(start_paused = true)]
+async fn a_listing_needs_a_majority() {
+    let cluster = Cluster::new(3, false);
+    grant(&cluster.store, &id("own")).await;
+    cluster.store.settled().await;
+    for filter in [Filter::default(), Filter::default().with_key(key())] {
+        cluster.nodes[1].set(Way::Down);
+        let mut request = List::new(filter.clone());
+        let mut records = 0;
+        let mut errors = 0;
+        loop {
+            let page = cluster.store.list(&request).await.unwrap();
+            records += page.records.len();
+            let shown_by = page.records.iter().map(|record| record.node.as_deref());
+            assert!(shown_by.eq(
+                page.nodes.iter().filter_map(|node| {
+                    node.error.is_none().then_some(Some(node.node.as_str()))
+                })
+            ));
+            errors += page.nodes.iter().filter(|node| node.error.is_some()).count();
+            let Some(next) = page.next else { break };
+            request = request.with_cursor(next);
+        }
+        assert_eq!((records, errors), (2, 1));
+        cluster.nodes[0].set(Way::Down);
+        let mut request = List::new(filter);
+        let error = loop {
+            match cluster.store.list(&request).await {
+                Ok(page) => {
+                    request = request.with_cursor(page.next.expect("no majority was asked"))
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        cluster.mend().await;
+    }
+}
+
+/// What a node must not do to the listing of the others, when its page goes wrong.
+#[derive(Debug, Clone, Copy)]
+enum Misled {
+    /// More records than were asked for.
+    TooMany,
+    /// A page that is followed by itself.
+    Again,
+    /// A failure that does not pass.
+    Denied,
+}
+
+impl Misled {
+    fn page(self, mut page: Page, request: &List) -> Result<Page> {
+        match self {
+            Self::TooMany => {
+                let record = page.records[0].clone();
+                page.records.resize(request.limit() + 1, record);
+            }
+            Self::Again => page.next = Some(Cursor::new(vec![7])),
+            Self::Denied if request.cursor().is_some() => return Err(Error::denied("no more")),
+            Self::Denied => page.next = Some(Cursor::new(vec![7])),
+        }
+        Ok(page)
+    }
+}
+
+/// All pages, of which there must be an end.
+async fn list_all(store: &QuorumStore, filter: &Filter) -> Result<Page> {
+    let mut request = List::new(filter.clone()).with_limit(2);
+    let mut whole = Page::new(Vec::new(), None);
+    for _ in 0..20 {
+        whole.append(store.list(&request).await?);
+        let Some(next) = whole.next.take() else { return Ok(whole) };
+        request = request.with_cursor(next);
+    }
+    panic!("a listing without end: {:?}", whole.nodes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_listing_goes_wrong_has_failed_and_no_other_has() {
+    for misled in [Misled::TooMany, Misled::Again, Misled::Denied] {
+        let cluster = Cluster::new(3, false);
+        grant(&cluster.store, &id("own")).await;
+        cluster.store.settled().await;
+        for filter in [Filter::default(), Filter::default().with_key(key())] {
+            cluster.nodes[1].mislead(Some(Arc::new(move |page, ask| misled.page(page, ask))));
+            cluster.nodes[2].mislead(None);
+            let whole = list_all(&cluster.store, &filter).await.expect("two nodes are fine");
+            let failed: Vec<_> = whole.nodes.iter().map(|node| node.error.is_some()).collect();
+            assert_eq!(failed, [false, true, false], "{misled:?}");
+            assert_eq!(whole.holders().unwrap().len(), 1);
+            cluster.nodes[2].mislead(Some(Arc::new(move |page, ask| misled.page(page, ask))));
+            let error = list_all(&cluster.store, &filter).await.expect_err("one node is fine");
+            let kind = match misled {
+                Misled::Denied => ErrorKind::Denied,
+                _ => ErrorKind::Unexpected,
+            };
+            assert_eq!(error.kind(), kind, "{misled:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_leases_are_renewed_in_one_exchange_with_each_node() {
+    let cluster = Cluster::new(3, false);
+    let mut leases = Vec::new();
+    for n in 0..50 {
+        let name = leasehold_core::Key::new(&format!("job:{n}")).unwrap();
+        let one = leasehold_core::Claims::one(name, leasehold_core::Mode::Exclusive);
+        let request = Acquire::new(id(&format!("own {n}")), one.clone(), ttl(TERM));
+        assert!(matches!(cluster.store.acquire(&request).await, Ok(Acquired::Granted(_))));
+        leases.push(Renewal::extend(id(&format!("own {n}")), one, ttl(TERM)));
+    }
+    cluster.store.settled().await;
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes[1].forget();
+    let renewed = cluster.store.renew(&Renew::new(leases)).await.unwrap();
+    assert_eq!(renewed.leases.len(), 50);
+    let is_held = |lease: &LeaseRenewed| matches!(lease, LeaseRenewed::Held(Remaining::For(_)));
+    assert!(renewed.leases.iter().all(is_held));
+    cluster.mend().await;
+    assert_eq!((cluster.nodes[0].asked().len(), cluster.nodes[2].asked().len()), (1, 1));
+    assert_eq!(cluster.nodes[1].records().await.len(), 50);
+}

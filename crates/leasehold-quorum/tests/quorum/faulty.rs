@@ -1,0 +1,412 @@
+//! Real local stores as nodes, each behind a way that can fail. All of it runs on tokio's paused time: no sleep here,
+//! or in the tests that use this, waits for anything but the events before it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquire, Acquired, BoxFuture, Capabilities, Claims, Clock, Effect, Ending, Error, Evict,
+    Evicted, FencingToken, Filter, Health, Key, LeaseId, LeaseReleased, LeaseRenewed, List, Mode,
+    Page, Record, Release, Released, Renew, Renewal, Renewed, Result, Store, Ttl, Wakeups,
+};
+use leasehold_driver::TokioClock;
+use leasehold_local::LocalStore;
+use leasehold_quorum::{QuorumConfig, QuorumStore};
+use tokio::sync::watch;
+
+pub(crate) const TERM: Duration = Duration::from_secs(30);
+
+/// How long a node is waited for at that term.
+pub(crate) const LIMIT: Duration = Duration::from_millis(500);
+
+pub(crate) fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// What a request to the node meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Nothing.
+    Up,
+    /// It fails at once and does not act.
+    Down,
+    /// It gets there when the node is mended, and not before; no way of a [`next`](Node::next) request.
+    Hung,
+    /// It gets there after so long.
+    SlowRequest(Duration),
+    /// It acts at once, and its reply takes so long.
+    SlowReply(Duration),
+    /// The node grants nothing for so long after its start.
+    Quarantined(Duration),
+}
+
+/// What a node was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Acquire(LeaseId),
+    Renew(Vec<LeaseId>),
+    Release(Vec<LeaseId>),
+    Other,
+}
+
+/// One node.
+#[derive(Clone)]
+pub(crate) struct Node(Arc<Inner>);
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a node of the test")
+    }
+}
+
+struct Inner {
+    /// Replaced by a restart that forgets.
+    store: Mutex<LocalStore>,
+    clock: Arc<Skewed>,
+    way: watch::Sender<Way>,
+    /// The way of the next requests, before that of all.
+    next: Mutex<Vec<Way>>,
+    /// Draws the way of each request that has none of its own.
+    draw: Mutex<Option<Draw>>,
+    asked: Mutex<Vec<Asked>>,
+    acquires: Mutex<Vec<Acquire>>,
+    health: Mutex<Option<Health>>,
+    /// What it makes of the pages that it shows.
+    mislead: Mutex<Option<Mislead>>,
+    /// Until when it grants nothing.
+    quarantine: Mutex<Duration>,
+}
+
+pub(crate) type Mislead = Arc<dyn Fn(Page, &List) -> Result<Page> + Send + Sync>;
+
+pub(crate) type Draw = Box<dyn FnMut() -> Way + Send>;
+
+/// A clock whose wall time is ahead.
+#[derive(Debug)]
+pub(crate) struct Skewed {
+    clock: TokioClock,
+    ahead: u64,
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.clock.wall_micros() + self.ahead
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep_until(at)
+    }
+}
+
+impl Node {
+    pub(crate) fn new(clock: TokioClock, ahead: u64) -> Self {
+        let clock = Arc::new(Skewed { clock, ahead });
+        let store = LocalStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        Self(Arc::new(Inner {
+            store: Mutex::new(store),
+            clock,
+            way: watch::Sender::new(Way::Up),
+            next: Mutex::default(),
+            draw: Mutex::default(),
+            asked: Mutex::default(),
+            acquires: Mutex::default(),
+            health: Mutex::default(),
+            mislead: Mutex::default(),
+            quarantine: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn set(&self, way: Way) {
+        self.0.way.send_replace(way);
+    }
+
+    /// The next requests meet these, in their order.
+    pub(crate) fn next(&self, ways: &[Way]) {
+        assert!(!ways.contains(&Way::Hung), "a node that is up lets it through at once");
+        self.0.next.lock().unwrap().extend(ways);
+    }
+
+    /// Every request that [`next`](Self::next) says nothing of meets what is drawn.
+    pub(crate) fn draw(&self, draw: Option<Draw>) {
+        *self.0.draw.lock().unwrap() = draw;
+    }
+
+    /// Its pages are changed on their way. A request with a cursor is served as the first.
+    pub(crate) fn mislead(&self, mislead: Option<Mislead>) {
+        *self.0.mislead.lock().unwrap() = mislead;
+    }
+
+    /// Starts again without any memory.
+    pub(crate) fn forget(&self) {
+        let store = LocalStore::with_clock(Arc::clone(&self.0.clock) as Arc<dyn Clock>);
+        *self.0.store.lock().unwrap() = store;
+    }
+
+    /// As [`forget`](Self::forget), and grants nothing for so long.
+    pub(crate) fn restart(&self, quarantine: Duration) {
+        self.forget();
+        *self.0.quarantine.lock().unwrap() = self.0.clock.now() + quarantine;
+    }
+
+    /// What `check` finds.
+    pub(crate) fn set_health(&self, change: impl FnOnce(&mut Health)) {
+        let mut health = Health::new(leasehold_core::Level::Fenced);
+        health.durable = true;
+        health.identity = Some(format!("{:p}", Arc::as_ptr(&self.0)));
+        change(&mut health);
+        *self.0.health.lock().unwrap() = Some(health);
+    }
+
+    /// The store itself, past the way to it.
+    pub(crate) fn store(&self) -> LocalStore {
+        self.0.store.lock().unwrap().clone()
+    }
+
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.0.asked.lock().unwrap().clone()
+    }
+
+    /// Every acquire that it was asked for.
+    pub(crate) fn acquires(&self) -> Vec<Acquire> {
+        self.0.acquires.lock().unwrap().clone()
+    }
+
+    pub(crate) fn forget_asked(&self) {
+        self.0.asked.lock().unwrap().clear();
+        self.0.acquires.lock().unwrap().clear();
+    }
+
+    /// The live records, past the way.
+    pub(crate) async fn records(&self) -> Vec<Record> {
+        self.store().list(&List::new(Filter::default())).await.unwrap().records
+    }
+
+    pub(crate) async fn has(&self, id: &LeaseId) -> bool {
+        self.records().await.iter().any(|record| record.id.as_ref() == Some(id))
+    }
+
+    async fn through<T, F: Future<Output = Result<T>>>(
+        &self,
+        asked: Asked,
+        act: impl FnOnce(LocalStore) -> F,
+    ) -> Result<T> {
+        let is_acquire = matches!(asked, Asked::Acquire(_));
+        self.0.asked.lock().unwrap().push(asked);
+        let next = {
+            let mut next = self.0.next.lock().unwrap();
+            if next.is_empty() { None } else { Some(next.remove(0)) }
+        };
+        let drawn = || self.0.draw.lock().unwrap().as_mut().map(|draw| draw());
+        let way = next.or_else(drawn).unwrap_or_else(|| *self.0.way.borrow());
+        match way {
+            Way::Up | Way::SlowReply(_) => {}
+            Way::Down => return Err(Error::unavailable(Effect::None, "the node is down")),
+            Way::Hung => {
+                let mut way = self.0.way.subscribe();
+                way.wait_for(|way| *way == Way::Up).await.unwrap();
+            }
+            Way::SlowRequest(time) => tokio::time::sleep(time).await,
+            Way::Quarantined(rest) if is_acquire => return Err(quarantined(rest)),
+            Way::Quarantined(_) => {}
+        }
+        let rest = self.0.quarantine.lock().unwrap().saturating_sub(self.0.clock.now());
+        if is_acquire && !rest.is_zero() {
+            return Err(quarantined(rest));
+        }
+        let reply = act(self.store()).await;
+        if let Way::SlowReply(time) = way {
+            tokio::time::sleep(time).await;
+        }
+        reply
+    }
+}
+
+fn quarantined(rest: Duration) -> Error {
+    Error::unavailable(Effect::None, "the node is in quarantine").with_retry_after(rest)
+}
+
+impl Store for Node {
+    fn capabilities(&self) -> Capabilities {
+        self.store().capabilities()
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let health = self.0.health.lock().unwrap().clone();
+        self.through(Asked::Other, |store| async move {
+            match health {
+                Some(health) => Ok(health),
+                None => store.check().await,
+            }
+        })
+        .await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.through(Asked::Other, |store| async move { store.prepare().await }).await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+        let asked = Asked::Acquire(request.id().clone());
+        self.0.acquires.lock().unwrap().push(request.clone());
+        self.through(asked, |store| async move { store.acquire(request).await }).await
+    }
+
+    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+        let ids = request.leases().iter().map(|lease| lease.id().clone()).collect();
+        self.through(Asked::Renew(ids), |store| async move { store.renew(request).await }).await
+    }
+
+    async fn release(&self, request: &Release) -> Result<Released> {
+        let ids = request.leases().iter().map(|lease| lease.id().clone()).collect();
+        self.through(Asked::Release(ids), |store| async move { store.release(request).await }).await
+    }
+
+    async fn list(&self, request: &List) -> Result<Page> {
+        let mislead = self.0.mislead.lock().unwrap().clone();
+        self.through(Asked::Other, |store| async move {
+            match mislead {
+                None => store.list(request).await,
+                Some(mislead) => {
+                    let first = List::new(request.filter().clone()).with_limit(request.limit());
+                    mislead(store.list(&first).await?, request)
+                }
+            }
+        })
+        .await
+    }
+
+    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+        self.through(Asked::Other, |store| async move { store.evict(request).await }).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        self.through(Asked::Other, |store| async move { store.subscribe(keys).await }).await
+    }
+}
+
+/// A quorum of such nodes, whose wall clocks are some seconds apart.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) store: QuorumStore,
+    pub(crate) clock: TokioClock,
+}
+
+impl Cluster {
+    pub(crate) fn new(count: usize, fenced: bool) -> Self {
+        Self::with(count, |config| config.fenced(fenced))
+    }
+
+    pub(crate) fn with(count: usize, change: impl FnOnce(QuorumConfig) -> QuorumConfig) -> Self {
+        let clock = TokioClock::new();
+        let ahead = |at: usize| u64::try_from(at).unwrap() * 3_000_000;
+        let nodes: Vec<_> = (0..count).map(|at| Node::new(clock, ahead(at))).collect();
+        let store = open(&nodes, clock, change);
+        Self { nodes, store, clock }
+    }
+
+    /// Another process's view of the same nodes.
+    pub(crate) fn another(&self, change: impl FnOnce(QuorumConfig) -> QuorumConfig) -> QuorumStore {
+        open(&self.nodes, self.clock, change)
+    }
+
+    /// Lets every hung request through, and every straggler end.
+    pub(crate) async fn mend(&self) {
+        self.nodes.iter().for_each(|node| node.set(Way::Up));
+        self.store.settled().await;
+        assert_eq!(self.store.remembered(), 0, "what is answered is forgotten");
+    }
+
+    /// On how many nodes the lease is.
+    pub(crate) async fn copies(&self, id: &LeaseId) -> usize {
+        let mut copies = 0;
+        for node in &self.nodes {
+            copies += usize::from(node.has(id).await);
+        }
+        copies
+    }
+}
+
+fn open(
+    nodes: &[Node],
+    clock: TokioClock,
+    change: impl FnOnce(QuorumConfig) -> QuorumConfig,
+) -> QuorumStore {
+    let mut config = QuorumConfig::new().clock(Arc::new(clock));
+    for (at, node) in nodes.iter().enumerate() {
+        config = config.node(format!("n{at}"), node.clone());
+    }
+    change(config).open().unwrap()
+}
+
+pub(crate) fn key() -> Key {
+    Key::new("job").unwrap()
+}
+
+pub(crate) fn id(name: &str) -> LeaseId {
+    LeaseId::foreign(name.as_bytes()).unwrap()
+}
+
+pub(crate) fn claims() -> Claims {
+    Claims::one(key(), Mode::Exclusive)
+}
+
+pub(crate) fn ttl(term: Duration) -> Ttl {
+    Ttl::new(term).unwrap()
+}
+
+pub(crate) fn ask(id: &LeaseId) -> Acquire {
+    Acquire::new(id.clone(), claims(), ttl(TERM))
+}
+
+pub(crate) fn renewal(id: &LeaseId) -> Renewal {
+    Renewal::extend(id.clone(), claims(), ttl(TERM))
+}
+
+pub(crate) fn renew(id: &LeaseId) -> Renew {
+    Renew::new(vec![renewal(id)])
+}
+
+pub(crate) fn release(id: &LeaseId) -> Release {
+    Release::new(vec![Ending::new(id.clone(), [key()])])
+}
+
+/// The token of a grant that must come.
+pub(crate) async fn grant(store: &impl Store, id: &LeaseId) -> Option<FencingToken> {
+    match store.acquire(&ask(id)).await {
+        Ok(Acquired::Granted(granted)) => granted.token,
+        other => panic!("{id} was not granted: {other:?}"),
+    }
+}
+
+/// Three nodes, all of which have the lease.
+pub(crate) async fn held() -> (Cluster, LeaseId) {
+    let (cluster, own) = (Cluster::new(3, false), id("own"));
+    grant(&cluster.store, &own).await;
+    cluster.store.settled().await;
+    (cluster, own)
+}
+
+pub(crate) async fn refused(store: &impl Store, id: &LeaseId) {
+    let answer = store.acquire(&ask(id)).await;
+    assert!(matches!(answer, Ok(Acquired::Refused(_))), "{answer:?}");
+}
+
+pub(crate) async fn renewed(store: &impl Store, id: &LeaseId) -> LeaseRenewed {
+    match store.renew(&renew(id)).await {
+        Ok(mut renewed) => renewed.leases.remove(0),
+        Err(error) => LeaseRenewed::Failed(error),
+    }
+}
+
+pub(crate) async fn released(store: &impl Store, id: &LeaseId) -> LeaseReleased {
+    match store.release(&release(id)).await {
+        Ok(mut released) => released.leases.remove(0),
+        Err(error) => LeaseReleased::Failed(error),
+    }
+}

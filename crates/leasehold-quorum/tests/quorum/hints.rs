@@ -1,0 +1,111 @@
+//! C12: who waits is woken when a majority of the nodes may be free, and not by fewer.
+
+use std::slice::from_ref;
+
+use crate::faulty::{Cluster, Node, Way, id, key, ms};
+use futures_util::FutureExt;
+use leasehold_core::{Clock, Effect, Ending, ErrorKind, Key, Release, Store, Wakeups};
+use leasehold_driver::TokioClock;
+use leasehold_quorum::QuorumConfig;
+use leasehold_sqlite::SqliteStore;
+
+/// Tells those who listen at the node that `key` may be free there.
+async fn tell(node: &Node, key: &Key) {
+    let ending = Ending::new(id("whoever it was"), [key.clone()]);
+    node.store().release(&Release::new(vec![ending])).await.unwrap();
+}
+
+/// What has been heard so far.
+fn heard(wakeups: &mut Wakeups) -> Option<Key> {
+    wakeups.next().now_or_never()
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_of_a_majority_wake_and_those_of_one_node_do_not() {
+    let cluster = Cluster::new(3, false);
+    let (nodes, key) = (&cluster.nodes, key());
+    let mut wakeups = cluster.store.subscribe(from_ref(&key)).await.unwrap();
+    assert_eq!(heard(&mut wakeups), None);
+    for _ in 0..3 {
+        // As when it takes its own part back there, again and again.
+        tell(&nodes[0], &key).await;
+        assert_eq!(heard(&mut wakeups), None);
+    }
+    tell(&nodes[1], &key).await;
+    assert_eq!(heard(&mut wakeups), Some(key.clone()));
+    assert_eq!(heard(&mut wakeups), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_wake_up_takes_a_majority_of_its_own() {
+    let cluster = Cluster::new(5, false);
+    let (nodes, key) = (&cluster.nodes, key());
+    let mut wakeups = cluster.store.subscribe(from_ref(&key)).await.unwrap();
+    for told in [[0, 1, 2], [2, 3, 4], [0, 2, 4]] {
+        for (node, is_last) in told.into_iter().zip([false, false, true]) {
+            tell(&nodes[node], &key).await;
+            assert_eq!(heard(&mut wakeups).is_some(), is_last, "n{node} of {told:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_of_different_keys_make_no_majority() {
+    let cluster = Cluster::new(3, false);
+    let (nodes, keys) = (&cluster.nodes, ["a", "b"].map(|key| Key::new(key).unwrap()));
+    let mut wakeups = cluster.store.subscribe(&keys).await.unwrap();
+    tell(&nodes[0], &keys[0]).await;
+    tell(&nodes[1], &keys[1]).await;
+    assert_eq!(heard(&mut wakeups), None);
+    tell(&nodes[2], &keys[1]).await;
+    assert_eq!(heard(&mut wakeups), Some(keys[1].clone()));
+    tell(&nodes[2], &keys[0]).await;
+    assert_eq!(heard(&mut wakeups), Some(keys[0].clone()), "n0 has told of it before");
+}
+
+/// Else who waits would hear nothing of a key that is free on a majority.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_cannot_tell_is_taken_to_be_free() {
+    for (count, silent, needed) in [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1)] {
+        let cluster = Cluster::new(count, false);
+        let (silenced, telling) = cluster.nodes.split_at(silent);
+        for node in silenced {
+            node.next(&[Way::Down]);
+        }
+        let mut wakeups = cluster.store.subscribe(&[key()]).await.unwrap();
+        for (at, node) in telling.iter().take(needed).enumerate() {
+            assert_eq!(heard(&mut wakeups), None, "{at} of {count}, {silent} silent");
+            tell(node, &key()).await;
+        }
+        assert_eq!(heard(&mut wakeups), Some(key()), "{needed} of {count}, {silent} silent");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_node_to_listen_to_there_is_an_error_and_not_silence() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes.iter().for_each(|node| node.set(Way::Down));
+    let since = cluster.clock.now();
+    let error = cluster.store.subscribe(&[key()]).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.nodes().len(), cluster.clock.now() - since), (3, ms(0)));
+}
+
+/// What it says of itself holds: it never pushes.
+#[tokio::test]
+async fn where_one_node_cannot_push_nobody_listens_to_the_others() {
+    let nodes = [(); 2].map(|()| Node::new(TokioClock::new(), 0));
+    let silent = SqliteStore::in_memory().await.unwrap();
+    let mut config = QuorumConfig::new().node("silent", silent);
+    for (at, node) in nodes.iter().enumerate() {
+        config = config.node(format!("n{at}"), node.clone());
+    }
+    let store = config.open().unwrap();
+    assert!(!store.capabilities().push);
+    let mut wakeups = store.subscribe(&[key()]).await.unwrap();
+    for node in &nodes {
+        assert_eq!(node.asked(), []);
+        tell(node, &key()).await;
+    }
+    assert_eq!(heard(&mut wakeups), None);
+}

@@ -1,0 +1,160 @@
+//! Clients that contend for one key while every request meets a fault of its own, judged by the checker of
+//! histories: one holder by its own clock, tokens that grow, no lease that comes back.
+//!
+//! On paused time, from seeds: what fails, fails again with its seed alone.
+
+#![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use crate::faulty::{Cluster, Way, claims, key, ms};
+use leasehold_conformance::history::{Answer, History, Violation, check};
+use leasehold_core::{Evict, Filter, Store as _};
+use leasehold_testkit::contender::{Contender, Habit, Random};
+
+const TERM: Duration = Duration::from_secs(2);
+const CLIENTS: u64 = 4;
+const ATTEMPTS: u64 = 25;
+
+/// Most requests get through; the others fail, or act late, or answer late, up to far beyond the term.
+fn draw(random: &mut Random, faults: u64) -> Way {
+    if random.below(100) >= faults {
+        return Way::SlowReply(ms(random.below(4)));
+    }
+    match random.below(6) {
+        0 | 1 => Way::Down,
+        2 => Way::SlowRequest(ms(random.below(150))),
+        3 => Way::SlowRequest(ms(random.below(6_000))),
+        4 => Way::SlowReply(ms(random.below(150))),
+        _ => Way::SlowReply(ms(random.below(6_000))),
+    }
+}
+
+/// What is done to the nodes.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    nodes: usize,
+    fenced: bool,
+    /// One after the other is started again without its memory, and then grants nothing for so long.
+    restarts: Option<Duration>,
+}
+
+/// What the clients saw, of whose requests so many of a hundred met a fault.
+async fn history(trial: Trial, seed: u64, faults: u64) -> History {
+    let Trial { nodes, fenced, restarts } = trial;
+    let cluster = Cluster::new(nodes, fenced);
+    let mut random = Random(seed);
+    for node in &cluster.nodes {
+        let mut random = Random(random.draw());
+        node.draw(Some(Box::new(move || draw(&mut random, faults))));
+    }
+    let instant = Arc::new(AtomicU64::new(1));
+    let mut running = Vec::new();
+    for _ in 0..CLIENTS {
+        let store = cluster.another(|config| config.fenced(fenced));
+        let habit = Habit { claims: claims(), term: TERM, hold: 900, rest: 600 };
+        let random = Random(random.draw());
+        let mut client = Contender::new(store, habit, cluster.clock, random, &instant);
+        running.push(tokio::spawn(async move {
+            for _ in 0..ATTEMPTS {
+                client.attempt().await;
+            }
+            client
+        }));
+    }
+    let restarting = tokio::spawn({
+        let nodes = cluster.nodes.clone();
+        async move {
+            let Some(quarantine) = restarts else { return };
+            for node in nodes.iter().cycle() {
+                tokio::time::sleep(ms(500 + random.below(3_000))).await;
+                node.restart(quarantine);
+            }
+        }
+    });
+    let mut history = History::new(Vec::new(), Vec::new());
+    let mut stores = Vec::new();
+    for client in running {
+        stores.push(client.await.unwrap().tell(&mut history));
+    }
+    restarting.abort();
+    for store in stores {
+        store.settled().await;
+        assert_eq!(store.remembered(), 0, "what is answered is forgotten");
+    }
+    // Nothing but what was never released is left, and that only until its term.
+    cluster.nodes.iter().for_each(|node| node.draw(None));
+    tokio::time::sleep(TERM).await;
+    cluster.store.evict(&Evict::expired(Filter::default().with_key(key()))).await.unwrap();
+    crate::faulty::grant(&cluster.store, &crate::faulty::id("last")).await;
+    history
+}
+
+fn faults(seed: u64) -> u64 {
+    [10, 25, 45][usize::try_from(seed % 3).unwrap()]
+}
+
+async fn judge(trial: Trial, seeds: u64) {
+    let (mut grants, mut beliefs, mut kept, mut unanswered) = (0, 0, 0, 0);
+    for seed in 0..seeds {
+        let history = history(trial, seed, faults(seed)).await;
+        let found = check(&history);
+        assert!(found.is_empty(), "{trial:?}, seed {seed}: {found:?}");
+        let count =
+            |is: fn(&Answer) -> bool| history.calls.iter().filter(|c| is(&c.answer)).count();
+        grants += count(|answer| matches!(answer, Answer::Granted { fresh: true, .. }));
+        kept +=
+            count(|answer| matches!(answer, Answer::Held | Answer::Granted { fresh: false, .. }));
+        unanswered += count(|answer| matches!(answer, Answer::AcquireUnknown | Answer::Unknown));
+        beliefs += history.beliefs.len();
+    }
+    println!(
+        "{trial:?}: {seeds} histories, {grants} grants, {beliefs} beliefs, {kept} kept, \
+         {unanswered} unanswered"
+    );
+    // A run without contention or without faults shows nothing.
+    let least = 5 * usize::try_from(seeds).unwrap();
+    assert!(grants > least && kept > least && unanswered > least);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes() {
+    judge(Trial { nodes: 3, fenced: false, restarts: None }, 40).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_with_tokens() {
+    judge(Trial { nodes: 3, fenced: true, restarts: None }, 60).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_nodes() {
+    judge(Trial { nodes: 5, fenced: false, restarts: None }, 20).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_nodes_with_tokens() {
+    judge(Trial { nodes: 5, fenced: true, restarts: None }, 30).await;
+}
+
+/// A quarantine as long as the longest term stands in for durable writes.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_forget_and_keep_a_quarantine() {
+    judge(Trial { nodes: 3, fenced: false, restarts: Some(TERM) }, 40).await;
+}
+
+/// What the others would miss if they could not see it.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_forget_and_keep_none_let_a_second_holder_in() {
+    let trial = Trial { nodes: 3, fenced: false, restarts: Some(Duration::ZERO) };
+    let mut overlaps = 0;
+    for seed in 0..20 {
+        let found = check(&history(trial, seed, faults(seed)).await);
+        let is_overlap = |fault: &Violation| matches!(fault, Violation::Overlap(..));
+        overlaps += usize::from(found.iter().any(is_overlap));
+    }
+    println!("{overlaps} of 20 histories with two holders");
+    assert!(overlaps > 0);
+}

@@ -1,0 +1,365 @@
+//! Interleavings that were shown unsafe for other quorums: what comes late does no harm.
+
+#![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
+
+use crate::faulty::{
+    Asked, Cluster, LIMIT, Node, TERM, Way, ask, grant, held, id, key, ms, refused, released,
+    renewal, renewed,
+};
+use leasehold_core::{
+    Acquired, Clock, Effect, ErrorKind, Evict, LeaseReleased, LeaseRenewed, LostReason, Renew,
+    Store, Target,
+};
+use leasehold_quorum::QuorumConfig;
+
+fn acquires(node: &Node) -> usize {
+    node.asked().iter().filter(|asked| matches!(asked, Asked::Acquire(_))).count()
+}
+
+fn releases(node: &Node) -> usize {
+    node.asked().iter().filter(|asked| matches!(asked, Asked::Release(_))).count()
+}
+
+/// C3: with one id for two tries, the late roll-back of the first deletes the win of the second.
+#[tokio::test(start_paused = true)]
+async fn a_late_roll_back_does_not_delete_the_win_of_a_later_try_with_the_same_id() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[0].next(&[Way::Down]);
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    // The first try's request is still on its way to n1.
+    grant(&cluster.store, &own).await;
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 2);
+    assert!(cluster.nodes[0].has(&own).await && cluster.nodes[2].has(&own).await);
+    refused(&cluster.store, &id("other")).await;
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+}
+
+/// C3: what an earlier try of the id left on its way to a node will be taken back there, and is no vote.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_an_earlier_try_of_the_id_may_still_reach_does_not_count() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[0].next(&[Way::Down]);
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
+    cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[1].error.is_some(), "n1 may yet take it back: {error}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// C3: … nor for the try after that one, which gave up before its turn on the node had come.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_never_had_its_turn_lets_nobody_past_the_one_before() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[1].next(&[Way::SlowReply(ms(20_000))]);
+    cluster.nodes[2].set(Way::Down);
+    for _ in 0..3 {
+        let again = ask(&own).again(None);
+        let error = cluster.store.acquire(&again).await.unwrap_err();
+        assert!(error.nodes()[1].error.is_some(), "n1 is still to take back the first: {error}");
+    }
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// C3: a release that was sent again because it was not answered may still arrive: until it has, the node does not
+/// count for a later try of the id.
+#[tokio::test(start_paused = true)]
+async fn a_late_attempt_at_a_release_does_not_end_a_later_try_with_the_same_id() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[0].next(&[Way::Down]);
+    // Of the try, and of the first attempt to take it back; the second is answered.
+    cluster.nodes[1].next(&[Way::Up, Way::SlowRequest(ms(20_000))]);
+    cluster.nodes[2].next(&[Way::Down]);
+    cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    tokio::time::sleep(ms(5_000)).await;
+    assert!(releases(&cluster.nodes[1]) >= 1);
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[1].error.is_some(), "a release may yet arrive at n1: {error}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// A renewal of an earlier life of the id that arrives late ends what does not match it (C3b).
+#[tokio::test(start_paused = true)]
+async fn a_node_that_an_earlier_renewal_may_still_reach_does_not_count() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    grant(&cluster.store, &own).await;
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    released(&cluster.store, &own).await;
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[1].error.is_some(), "a renewal may yet arrive at n1: {error}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_follows_the_acquires_answer_on_each_node() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[2].next(&[Way::SlowReply(ms(200))]);
+    grant(&cluster.store, &own).await;
+    let released = released(&cluster.store, &own).await;
+    assert!(matches!(released, LeaseReleased::Released), "{released:?}");
+    // Not before n2 has answered.
+    tokio::time::sleep(ms(199)).await;
+    assert_eq!(releases(&cluster.nodes[2]), 0);
+    cluster.mend().await;
+    assert_eq!(releases(&cluster.nodes[2]), 1);
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_was_sent_before_the_acquires_answer_is_sent_again() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[2].next(&[Way::SlowRequest(ms(10_000))]);
+    grant(&cluster.store, &own).await;
+    released(&cluster.store, &own).await;
+    tokio::time::sleep(ms(5_000)).await;
+    assert_eq!(releases(&cluster.nodes[2]), 1, "a hung acquire does not keep the release back");
+    cluster.mend().await;
+    assert_eq!(releases(&cluster.nodes[2]), 2);
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// The roll-back of a failed first acquire reaches nodes that did not answer, in time or at all.
+#[tokio::test(start_paused = true)]
+async fn what_acts_after_the_release_limit_is_still_taken_back() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes[0].next(&[Way::SlowRequest(ms(12_000))]);
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(12_000))]);
+    cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    tokio::time::sleep(ms(11_999)).await;
+    assert_eq!(cluster.copies(&own).await, 0);
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+    grant(&cluster.store, &id("next")).await;
+}
+
+/// A node that cannot be reached for a while is released again until the limit.
+#[tokio::test(start_paused = true)]
+async fn a_roll_back_that_fails_is_tried_again_until_its_limit() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    for node in &cluster.nodes[1..] {
+        node.set(Way::Down);
+    }
+    cluster.nodes[0].next(&[Way::Up, Way::Down, Way::Down, Way::Down]);
+    cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    let began = cluster.clock.now();
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+    assert!(cluster.clock.now() - began < QuorumConfig::DEFAULT_RELEASE_LIMIT);
+    // Down for good, it is given up, and the lease ends with its term.
+    cluster.nodes[0].next(&[Way::Up]);
+    cluster.nodes.iter().for_each(|node| node.set(Way::Down));
+    let began = cluster.clock.now();
+    cluster.store.acquire(&ask(&id("second"))).await.unwrap_err();
+    cluster.store.settled().await;
+    let took = cluster.clock.now() - began;
+    assert!(took <= QuorumConfig::DEFAULT_RELEASE_LIMIT + LIMIT, "{took:?}");
+    assert_eq!(cluster.copies(&id("second")).await, 1);
+}
+
+/// A put-back of old terms, delayed, breaks exclusion: there is none.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_misses_its_majority_sends_nothing_more() {
+    let (cluster, own) = held().await;
+    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[2].set(Way::Down);
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Failed(_)));
+    cluster.mend().await;
+    for node in &cluster.nodes {
+        assert_eq!(node.asked(), [Asked::Renew(vec![own.clone()])]);
+    }
+    // It is tried again, and the lease is as it was.
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_node_heals_and_does_not_count_before() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes[1].set(Way::Down);
+    // Only n0 still holds it: n2 is free, and is not filled.
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Failed(_)));
+    cluster.store.settled().await;
+    assert!(!cluster.nodes[2].has(&own).await);
+    cluster.nodes[1].set(Way::Up);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    cluster.store.settled().await;
+    assert!(cluster.nodes[2].has(&own).await);
+    // Now it counts.
+    cluster.nodes[1].set(Way::Down);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_put_back_is_as_it_was_written() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    let note = leasehold_core::Note::default().with_comment("nightly").unwrap();
+    let owner = leasehold_core::Owner::new("worker").unwrap();
+    let full = renewal(&own).with_owner(owner.clone()).with_note(note.clone());
+    cluster.store.renew(&Renew::new(vec![full])).await.unwrap();
+    cluster.store.settled().await;
+    let record = cluster.nodes[2].records().await.remove(0);
+    assert_eq!((record.owner, record.note), (Some(owner), note));
+    assert_eq!(record.mode, leasehold_core::Mode::Exclusive);
+}
+
+/// An expired lease does not revive by being put back where it is absent.
+#[tokio::test(start_paused = true)]
+async fn an_expired_lease_is_not_put_back() {
+    let (cluster, own) = held().await;
+    tokio::time::sleep(TERM).await;
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Lost(_)));
+    cluster.store.settled().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+    grant(&cluster.store, &id("next")).await;
+}
+
+/// Put back on one node by a renewal that was answered before, put back on the next by one that found a majority
+/// again: one round of an eviction does not end the lease.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_goes_round_until_fewer_than_a_majority_have_the_lease() {
+    let cluster = Cluster::new(3, false);
+    let admin = cluster.another(|config| config);
+    let own = id("own");
+    grant(&cluster.store, &own).await;
+    cluster.store.settled().await;
+    cluster.nodes[2].forget();
+    // The renewal, then the re-addition.
+    cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(5))]);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(acquires(&cluster.nodes[2]), 2, "the re-addition is on its way");
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(300))]);
+    let evicting = tokio::spawn(async move {
+        let target = Target::new(key(), Some(id("own")));
+        admin.evict(&Evict::exactly(vec![target], None)).await
+    });
+    tokio::time::sleep(ms(10)).await;
+    assert!(!cluster.nodes[0].has(&own).await && cluster.nodes[2].has(&own).await);
+    // n1 was not reached yet, and n2 has it again: a majority, so that n0 gets it too.
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    cluster.store.settled().await;
+    assert_eq!(cluster.copies(&own).await, 3);
+    let evicted = evicting.await.unwrap().unwrap();
+    assert_eq!(evicted.removed.len(), 1);
+    assert_eq!(cluster.copies(&own).await, 0);
+    let lost = renewed(&cluster.store, &own).await;
+    assert!(matches!(lost, LeaseRenewed::Lost(Some(LostReason::Evicted(_)))), "{lost:?}");
+    cluster.mend().await;
+    grant(&cluster.store, &id("next")).await;
+}
+
+/// A break that came while a re-addition was on its way is one all the same.
+#[tokio::test(start_paused = true)]
+async fn re_adding_after_a_break_does_not_revive_the_lease() {
+    let cluster = Cluster::new(3, false);
+    let admin = cluster.another(|config| config);
+    let own = id("own");
+    grant(&cluster.store, &own).await;
+    cluster.store.settled().await;
+    cluster.nodes[2].forget();
+    cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(100))]);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    let target = Target::new(key(), Some(own.clone()));
+    let evicted = admin.evict(&Evict::exactly(vec![target], None)).await.unwrap();
+    assert_eq!(evicted.removed.len(), 1);
+    cluster.store.settled().await;
+    assert!(cluster.nodes[2].has(&own).await, "the re-addition came after the break");
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Lost(_)));
+    released(&cluster.store, &own).await;
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_addition_on_its_way_is_followed_by_the_release() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(5_000))]);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    tokio::time::sleep(ms(1)).await;
+    let ended = released(&cluster.store, &own).await;
+    assert!(matches!(ended, LeaseReleased::Released), "{ended:?}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_released_meanwhile_is_not_put_back() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    // n2 says late that it does not have the lease.
+    cluster.nodes[2].next(&[Way::SlowReply(ms(100))]);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    released(&cluster.store, &own).await;
+    cluster.mend().await;
+    assert_eq!(acquires(&cluster.nodes[2]), 0);
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_at_once_after_the_renewal_leaves_nothing_to_put_back() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    // The re-addition was decided, and is not on its way yet.
+    released(&cluster.store, &own).await;
+    cluster.mend().await;
+    assert_eq!(acquires(&cluster.nodes[2]), 0);
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// What a failed re-acquire put on a node, and will take back, is no part of a majority.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_count_what_may_yet_be_rolled_back() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[2].next(&[Way::SlowReply(ms(2_000))]);
+    let error = cluster.store.acquire(&ask(&own).again(None)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(cluster.nodes[2].has(&own).await, "it acted there");
+    // n0 has it, n1 is down, and n2 will lose it again.
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Failed(_)));
+    cluster.mend().await;
+    assert!(!cluster.nodes[2].has(&own).await);
+    assert_eq!(cluster.copies(&own).await, 2);
+}
+
+/// A caller that goes away leaves the requests, which may be sent again to learn the outcome.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_acquire_runs_on_and_may_be_sent_again() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    cluster.nodes.iter().for_each(|node| node.next(&[Way::SlowRequest(ms(100))]));
+    let dropped = tokio::time::timeout(ms(50), cluster.store.acquire(&ask(&own))).await;
+    assert!(dropped.is_err());
+    match cluster.store.acquire(&ask(&own)).await {
+        Ok(Acquired::Granted(granted)) => assert!(!granted.fresh),
+        other => panic!("{other:?}"),
+    }
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 3);
+}

@@ -1,0 +1,163 @@
+//! What a quorum demands of its nodes, and what it refuses before it asks any of them.
+
+use std::time::Duration;
+
+use crate::faulty::{Cluster, Way, ask, claims, id, key, ms, renewal, ttl};
+use leasehold_core::{
+    Acquire, Claims, Effect, Ending, Error, ErrorKind, Health, Level, Mode, Release, Renew, Result,
+    Store, Ttl,
+};
+use leasehold_local::LocalStore;
+use leasehold_quorum::QuorumConfig;
+
+fn kind_and_text(answer: Result<Health>) -> (ErrorKind, String) {
+    let error = answer.unwrap_err();
+    (error.kind(), error.to_string())
+}
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T>) -> Error {
+    let error = answer.unwrap_err();
+    assert_eq!(error.effect(), Effect::None, "{error:?}");
+    error
+}
+
+#[test]
+fn bad_input_is_refused_without_a_request() {
+    let nodes = || {
+        let config = QuorumConfig::new().node("a", LocalStore::new());
+        config.node("b", LocalStore::new()).node("c", LocalStore::new())
+    };
+    for (config, says) in [
+        (QuorumConfig::new(), "without a node"),
+        (nodes().node("a", LocalStore::new()), "\"a\" is named twice"),
+        (nodes().max_ttl(ms(9)), "max_ttl"),
+        (nodes().node_timeout(ms(9)), "node_timeout"),
+        (nodes().release_limit(Duration::ZERO), "release_limit"),
+    ] {
+        let error = refusal(config.open());
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_quorum_cannot_do_is_refused_without_a_request_and_said_why() {
+    let cluster = Cluster::with(3, |config| config.max_ttl(Duration::from_secs(20)));
+    let store = &cluster.store;
+    let limited = Mode::Shared { max: std::num::NonZeroU32::new(2) };
+    let limited = Acquire::new(id("own"), Claims::one(key(), limited), ttl(ms(1_000)));
+    let longer = Acquire::new(id("own"), claims(), ttl(ms(20_001)));
+    let never = Renew::new(vec![leasehold_core::Renewal::extend(id("own"), claims(), Ttl::NEVER)]);
+    let longest = Renew::new(vec![renewal(&id("own"))]);
+    let keep = Ending::new(id("own"), [key()]).with_keep(ms(20_001));
+    for (error, says) in [
+        (refusal(store.acquire(&limited).await), "two of three nodes"),
+        (refusal(store.acquire(&longer).await), "max_ttl"),
+        (refusal(store.renew(&never).await), "without end"),
+        (refusal(store.renew(&longest).await), "max_ttl"),
+        (refusal(store.release(&Release::new(vec![keep])).await), "max_ttl"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert!(cluster.nodes.iter().all(|node| node.asked().is_empty()), "a node was asked");
+    let longest = Acquire::new(id("own"), claims(), ttl(ms(20_000)));
+    assert!(store.acquire(&longest).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_may_forget_is_refused_by_name() {
+    let max_ttl = QuorumConfig::DEFAULT_MAX_TTL;
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[1].set_health(|health| health.durable = false);
+    let (kind, text) = kind_and_text(cluster.store.check().await);
+    assert_eq!(kind, ErrorKind::Incompatible);
+    assert!(text.contains("\"n1\"") && text.contains("quarantine"), "{text}");
+    for (quarantine, is_fit) in [(max_ttl - ms(1), false), (max_ttl, true), (max_ttl + ms(1), true)]
+    {
+        cluster.nodes[1].set_health(|health| {
+            health.durable = false;
+            health.quarantine = quarantine;
+        });
+        assert_eq!(cluster.store.check().await.is_ok(), is_fit, "{quarantine:?}");
+    }
+    // Leases may be forgotten in a quarantine, tokens may not.
+    let fenced = cluster.another(|config| config.fenced(true));
+    let (kind, text) = kind_and_text(fenced.check().await);
+    assert_eq!(kind, ErrorKind::Incompatible);
+    assert!(text.contains("\"n1\"") && text.contains("fenced"), "{text}");
+    cluster.nodes[1].set_health(|health| health.fails_over = true);
+    let (kind, text) = kind_and_text(cluster.store.check().await);
+    assert_eq!(kind, ErrorKind::Incompatible);
+    assert!(text.contains("\"n1\"") && text.contains("fail over"), "{text}");
+}
+
+#[tokio::test]
+async fn one_server_under_two_names_is_refused() {
+    let one = LocalStore::new();
+    let config = QuorumConfig::new().node("a", one.clone()).node("b", LocalStore::new());
+    let store = config.node("c", one).open().unwrap();
+    let (kind, text) = kind_and_text(store.check().await);
+    assert_eq!(kind, ErrorKind::Incompatible);
+    assert!(
+        text.contains("\"a\"") && text.contains("\"c\"") && text.contains("one server"),
+        "{text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_works_while_a_minority_is_down_and_names_it() {
+    for way in [Way::Down, Way::Hung] {
+        let cluster = Cluster::new(3, false);
+        assert_eq!(cluster.store.check().await.unwrap().hazards, [""; 0]);
+        cluster.nodes[1].set(way);
+        let health = cluster.store.check().await.unwrap();
+        assert!(health.hazards.len() == 1 && health.hazards[0].contains("\"n1\""), "{health:?}");
+        cluster.nodes[2].set(way);
+        let error = cluster.store.check().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.nodes().len(), 3);
+        cluster.mend().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_level_is_the_least_and_that_of_tokens_only_if_fenced() {
+    let cluster = Cluster::new(3, false);
+    let fenced = cluster.another(|config| config.fenced(true));
+    assert_eq!(cluster.store.check().await.unwrap().level, Level::Lease);
+    assert_eq!(fenced.check().await.unwrap().level, Level::Fenced);
+    cluster.nodes[1].set_health(|health| {
+        health.level = Level::BestEffort;
+        health.hazards.push("it swaps".to_owned());
+        health.clock_difference_us = Some(-7);
+    });
+    let health = fenced.check().await.unwrap();
+    assert_eq!((health.level, health.clock_difference_us), (Level::BestEffort, Some(-7)));
+    assert_eq!(health.hazards, ["\"n1\": it swaps"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_node_is_prepared_or_it_is_said_which_is_not() {
+    let cluster = Cluster::new(3, false);
+    cluster.store.prepare().await.unwrap();
+    cluster.nodes[1].set(Way::Down);
+    let error = cluster.store.prepare().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let text = error.to_string();
+    for says in ["not every node is ready", "n0: ready", "n1: the node is down"] {
+        assert!(text.contains(says), "{says:?} is not in {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_without_a_majority_of_nodes_name_them_and_their_failures() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[0].set(Way::Hung);
+    cluster.nodes[1].set(Way::Down);
+    let text = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err().to_string();
+    for says in ["of 3 nodes no majority agreed", "n1: the node is down", "n2: granted"] {
+        assert!(text.contains(says), "{says:?} is not in {text}");
+    }
+    cluster.mend().await;
+}

@@ -1,0 +1,184 @@
+//! A renewal puts a lease back on a node that does not have it, for as long as that is of use to its holder.
+
+use crate::faulty::{
+    Asked, Cluster, Node, TERM, Way, ask, grant, held, id, ms, released, renew, renewal, renewed,
+    ttl,
+};
+use leasehold_core::{
+    Acquire, Acquired, Claims, FencingToken, Key, LeaseId, LeaseRenewed, Mode, Renew, Renewal,
+    Renewed, Store,
+};
+
+/// So many leases are put back on one node at a time.
+const AT_ONCE: usize = 16;
+
+fn acquires(node: &Node) -> usize {
+    node.asked().iter().filter(|asked| matches!(asked, Asked::Acquire(_))).count()
+}
+
+fn all_held(renewed: &Renewed) -> bool {
+    renewed.leases.iter().all(|lease| matches!(lease, LeaseRenewed::Held(_)))
+}
+
+/// Leases that all nodes had and n2 has forgotten, and the requests for them.
+async fn forgotten(count: usize) -> (Cluster, Vec<Acquire>, Renew) {
+    let cluster = Cluster::new(3, false);
+    let mut acquires = Vec::new();
+    let mut renewals = Vec::new();
+    for at in 0..count {
+        let own = id(&format!("own {at}"));
+        let claims = Claims::one(Key::new(&format!("job:{at}")).unwrap(), Mode::Exclusive);
+        let request = Acquire::new(own.clone(), claims.clone(), ttl(TERM));
+        assert!(matches!(cluster.store.acquire(&request).await, Ok(Acquired::Granted(_))));
+        acquires.push(request);
+        renewals.push(Renewal::extend(own, claims, ttl(TERM)));
+    }
+    cluster.store.settled().await;
+    cluster.nodes[2].forget();
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    (cluster, acquires, Renew::new(renewals))
+}
+
+/// What comes to the last of many leases while it waits its turn to be put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meanwhile {
+    Released,
+    /// An acquire under its id fails, and takes back whatever is there.
+    TakenBack,
+    /// One under the id of a lease that may be held fails, and takes back what it added.
+    AskedAgain,
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_before_its_turn_to_be_put_back_came_is_not_put_back() {
+    for meanwhile in [Meanwhile::Released, Meanwhile::TakenBack, Meanwhile::AskedAgain] {
+        let (cluster, leases, all) = forgotten(AT_ONCE + 4).await;
+        let (node, last) = (&cluster.nodes[2], leases.last().unwrap());
+        // Of the renewal, and of those that are put back first.
+        node.next(&[vec![Way::Up], vec![Way::SlowRequest(ms(100)); AT_ONCE]].concat());
+        assert!(all_held(&cluster.store.renew(&all).await.unwrap()));
+        tokio::time::sleep(ms(1)).await;
+        assert_eq!(acquires(node), AT_ONCE);
+        if meanwhile == Meanwhile::Released {
+            let ending =
+                leasehold_core::Ending::new(last.id().clone(), last.claims().keys().cloned());
+            cluster.store.release(&leasehold_core::Release::new(vec![ending])).await.unwrap();
+        } else {
+            cluster.nodes[..2].iter().for_each(|node| node.set(Way::Down));
+            let mut request = last.clone();
+            if meanwhile == Meanwhile::AskedAgain {
+                request = request.again(None);
+            }
+            cluster.store.acquire(&request).await.unwrap_err();
+        }
+        tokio::time::sleep(ms(50)).await;
+        assert!(!node.has(last.id()).await, "{meanwhile:?}");
+        cluster.mend().await;
+        assert_eq!(node.has(last.id()).await, meanwhile == Meanwhile::AskedAgain, "{meanwhile:?}");
+        for other in &leases[..leases.len() - 1] {
+            assert!(node.has(other.id()).await, "{meanwhile:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_tells_when_the_term_is_over_puts_nothing_back() {
+    for (late, put_back) in [(TERM - ms(1), 1), (TERM, 0)] {
+        let (cluster, own) = held().await;
+        cluster.nodes[2].forget();
+        cluster.nodes[2].forget_asked();
+        cluster.nodes[2].next(&[Way::SlowReply(late)]);
+        assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+        cluster.mend().await;
+        assert_eq!(acquires(&cluster.nodes[2]), put_back, "after {late:?}");
+    }
+}
+
+/// Nobody has seen a majority that holds it.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_whose_caller_went_away_puts_nothing_back() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    for node in &cluster.nodes[..2] {
+        node.next(&[Way::SlowReply(ms(100))]);
+    }
+    let dropped = tokio::time::timeout(ms(50), cluster.store.renew(&renew(&own))).await;
+    assert!(dropped.is_err());
+    cluster.mend().await;
+    assert_eq!(acquires(&cluster.nodes[2]), 0);
+}
+
+/// It found there what was not there throughout.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_count_what_another_put_back_meanwhile() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    // The other's, then this one's.
+    cluster.nodes[1].next(&[Way::Up, Way::Down]);
+    cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(10))]);
+    let (other, this) = tokio::join!(renewed(&cluster.store, &own), renewed(&cluster.store, &own));
+    assert!(matches!(other, LeaseRenewed::Held(_)), "{other:?}");
+    assert!(cluster.nodes[2].has(&own).await);
+    assert!(matches!(this, LeaseRenewed::Failed(_)), "{this:?}");
+    cluster.mend().await;
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+}
+
+/// A fenced quorum, a lease of which n0 knows nothing more, and its token.
+async fn fenced() -> (Cluster, LeaseId, FencingToken) {
+    let (cluster, own) = (Cluster::new(3, true), id("own"));
+    let token = grant(&cluster.store, &own).await.unwrap();
+    cluster.store.settled().await;
+    cluster.nodes[0].forget();
+    cluster.nodes[0].forget_asked();
+    (cluster, own, token)
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_put_back_as_what_may_be_held_with_the_larger_of_its_tokens() {
+    let (cluster, own, token) = fenced().await;
+    let larger = FencingToken::new(token.get() + 7).unwrap();
+    let raised = renewal(&own).with_token(token).with_token_raised_to(larger);
+    assert!(all_held(&cluster.store.renew(&Renew::new(vec![raised])).await.unwrap()));
+    cluster.mend().await;
+    let asked = cluster.nodes[0].acquires();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].is_again(), Some(Some(token)));
+    assert!(cluster.nodes[0].records().await[0].token >= Some(larger));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_gets_no_token_for_what_it_refused_or_where_there_are_none() {
+    let (cluster, own, token) = fenced().await;
+    grant(&cluster.nodes[0].store(), &id("other")).await;
+    let named = Renew::new(vec![renewal(&own).with_token(token)]);
+    assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
+    cluster.mend().await;
+    let twice = [Asked::Renew(vec![own.clone()]), Asked::Acquire(own.clone())];
+    assert_eq!(cluster.nodes[0].asked(), twice);
+    let (unfenced, own) = held().await;
+    unfenced.nodes[0].forget();
+    unfenced.nodes[0].forget_asked();
+    assert!(all_held(&unfenced.store.renew(&named).await.unwrap()));
+    unfenced.mend().await;
+    assert!(unfenced.nodes[0].has(&own).await);
+    assert_eq!(unfenced.nodes[0].asked(), twice);
+}
+
+/// The token is given by a renewal, which would end what does not match it (C3b).
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_token_is_not_given_yet_does_not_count_for_a_later_try() {
+    let (cluster, own, token) = fenced().await;
+    // Of the renewal, of the acquire that puts it back, and of the token.
+    cluster.nodes[0].next(&[Way::Up, Way::Up, Way::SlowRequest(ms(20_000))]);
+    let named = Renew::new(vec![renewal(&own).with_token(token)]);
+    assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
+    tokio::time::sleep(ms(1)).await;
+    released(&cluster.store, &own).await;
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[0].error.is_some(), "a token may yet arrive at n0: {error}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}

@@ -1,0 +1,167 @@
+//! The defects of a Redlock client that a quorum must not have, by number.
+
+use crate::faulty::{
+    Cluster, TERM, Way, ask, claims, grant, held, id, ms, refused, release, released, renew,
+    renewed, ttl,
+};
+use leasehold_core::{
+    Acquire, Acquired, Clock, Effect, ErrorKind, LeaseReleased, LeaseRenewed, NodeOutcome,
+    Remaining, Store,
+};
+use leasehold_quorum::QuorumConfig;
+
+/// redlock: the roll-back of a failed re-acquire deleted the lock that was held.
+#[tokio::test(start_paused = true)]
+async fn redlock_01_a_failed_re_acquire_keeps_what_was_held() {
+    let (cluster, own) = held().await;
+    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[2].set(Way::Down);
+    cluster.store.acquire(&ask(&own).again(None)).await.unwrap_err();
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 3);
+    refused(&cluster.store, &id("other")).await;
+}
+
+/// redlock: a renewal that reached a minority was left there, and a restarted node was never filled again.
+#[tokio::test(start_paused = true)]
+async fn redlock_02_quorum_does_not_erode_over_restarts_of_its_nodes() {
+    let (cluster, own) = held().await;
+    for restarted in &cluster.nodes {
+        restarted.forget();
+        assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+        cluster.store.settled().await;
+        assert_eq!(cluster.copies(&own).await, 3);
+    }
+}
+
+/// redlock: extending a lost lock never returned.
+#[tokio::test(start_paused = true)]
+async fn redlock_03_extending_a_lost_lock_returns_at_once() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    let since = cluster.clock.now();
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Lost(_)));
+    assert_eq!(cluster.clock.now(), since);
+}
+
+/// redlock: one node held by somebody else blocked acquire-or-extend for ever.
+#[tokio::test(start_paused = true)]
+async fn redlock_04_one_foreign_minority_node_does_not_block() {
+    let cluster = Cluster::new(3, false);
+    let own = id("own");
+    grant(&cluster.nodes[0].store(), &id("foreign")).await;
+    let since = cluster.clock.now();
+    for _ in 0..2 {
+        assert!(matches!(
+            cluster.store.acquire(&ask(&own).again(None)).await,
+            Ok(Acquired::Granted(_))
+        ));
+    }
+    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert_eq!(cluster.clock.now(), since);
+    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::Released));
+    cluster.mend().await;
+    assert!(cluster.nodes[0].has(&id("foreign")).await);
+}
+
+/// redlock: one hung or refusing node spent the term of every lock.
+#[tokio::test(start_paused = true)]
+async fn redlock_05_a_minority_that_hangs_or_fails_does_not_cost_a_short_term() {
+    for way in [Way::Hung, Way::Down, Way::SlowReply(ms(2_000))] {
+        let cluster = Cluster::new(3, false);
+        cluster.nodes[0].set(way);
+        let request = Acquire::new(id("own"), claims(), ttl(ms(100)));
+        let since = cluster.clock.now();
+        match cluster.store.acquire(&request).await {
+            Ok(Acquired::Granted(granted)) => {
+                assert_eq!(granted.remaining, Remaining::For(ms(100)), "{way:?}");
+            }
+            other => panic!("{way:?}: {other:?}"),
+        }
+        assert_eq!(cluster.clock.now(), since, "{way:?}");
+        cluster.mend().await;
+    }
+}
+
+/// redlock: failures of nodes were reported as "already held".
+#[tokio::test(start_paused = true)]
+async fn redlock_06_node_failures_are_shown_and_are_not_held() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes.iter().for_each(|node| node.set(Way::Down));
+    let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("acquire")));
+    // Two of three decide.
+    assert!(error.nodes()[..2].iter().all(|node| node.error.is_some()));
+    assert!(error.to_string().contains("n1: the node is down"), "{error}");
+    // One of three holds, two fail: neither held nor free.
+    grant(&cluster.nodes[0].store(), &id("other")).await;
+    cluster.nodes[0].set(Way::Up);
+    let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let of_n0 = &error.nodes()[0];
+    assert!(of_n0.error.is_none() && matches!(of_n0.leases[..], [NodeOutcome::Refused]));
+    for answer in [
+        cluster.store.renew(&renew(&id("own"))).await.map(drop),
+        cluster.store.release(&release(&id("own"))).await.map(drop),
+    ] {
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+        assert_eq!(error.nodes().len(), 3);
+    }
+    cluster.mend().await;
+}
+
+/// redlock: a lost reply was taken for somebody else's lock.
+#[tokio::test(start_paused = true)]
+async fn redlock_09_a_lost_reply_leaves_no_orphan() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes.iter().for_each(|node| node.next(&[Way::SlowReply(ms(3_000))]));
+    cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&id("own")).await, 0);
+    grant(&cluster.store, &id("next")).await;
+}
+
+/// redlock: no node at all was an endless retry, and even numbers passed without a word.
+#[tokio::test(start_paused = true)]
+async fn redlock_15_no_node_is_refused_and_an_even_number_is_a_hazard() {
+    let error = QuorumConfig::new().open().unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::None));
+    for (count, hazards) in [(1, 1), (2, 2), (3, 0), (4, 1), (5, 0)] {
+        let cluster = Cluster::new(count, false);
+        let health = cluster.store.check().await.unwrap();
+        assert_eq!(health.hazards.len(), hazards, "{count} nodes: {:?}", health.hazards);
+        // Two nodes need both.
+        cluster.nodes[0].set(Way::Down);
+        let survives = count >= 3;
+        let answer = cluster.store.acquire(&ask(&id("own"))).await;
+        assert_eq!(matches!(answer, Ok(Acquired::Granted(_))), survives, "{count}: {answer:?}");
+        cluster.mend().await;
+    }
+}
+
+/// redlock: a release never told whether the lock was still ours, nor where.
+#[tokio::test(start_paused = true)]
+async fn redlock_16_a_release_tells_what_happened_node_by_node() {
+    let (cluster, own) = held().await;
+    cluster.nodes[0].forget();
+    cluster.nodes[1].next(&[Way::SlowReply(ms(10))]);
+    cluster.nodes[2].next(&[Way::SlowReply(ms(20))]);
+    let answer = cluster.store.release(&release(&own)).await.unwrap();
+    assert!(matches!(answer.leases[..], [LeaseReleased::Released]));
+    let said: Vec<_> = answer.nodes().iter().map(|node| format!("{:?}", node.leases)).collect();
+    assert_eq!(said, ["[NotHeld]", "[Released]", "[Released]"]);
+    cluster.store.settled().await;
+    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::NotHeld));
+    grant(&cluster.store, &own).await;
+    cluster.store.settled().await;
+    tokio::time::sleep(TERM).await;
+    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::Expired));
+    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[2].set(Way::Down);
+    let error = cluster.store.release(&release(&own)).await.unwrap_err();
+    let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
+    assert_eq!(failed, 2);
+    cluster.mend().await;
+}

@@ -1,0 +1,182 @@
+//! The conformance suite on a real Redis server, on a cluster, behind sentinels and on quorums of servers, each case with
+//! some for itself; or on the one server that `LEASEHOLD_TEST_REDIS_URL` names, in real time.
+
+mod clocked;
+mod observe;
+mod quorum;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clocked::{Clocked, Layout, Sets};
+use leasehold_conformance::{
+    Backing, Forgets, Network, Observation, Restarted, Result, Subject, Suite, Tells, Time,
+    WallStep,
+};
+use leasehold_core::{LeaseId, table};
+use leasehold_redis::{RedisConfig, RedisStore};
+
+fn main() -> ExitCode {
+    if let Ok(url) = std::env::var("LEASEHOLD_TEST_REDIS_URL") {
+        return leasehold_conformance::main(Given { url });
+    }
+    // So a killed process loses nothing that it has answered; with `everysec` it would what it did not write because its
+    // disk was busy. A power cut is not tried here.
+    let redis = |name, layout| {
+        let sets = Sets::new(layout, &["--appendonly", "yes", "--appendfsync", "no"]);
+        let operations = if leasehold_testkit::all() { 20_000 } else { 10_000 };
+        Redis { name, sets, operations }
+    };
+    let few = |redis| Redis { operations: 3_000, ..redis };
+    let alone = Suite::new()
+        .on(redis("redis", Layout::Apart(1)))
+        .on(few(redis("redis-cluster", Layout::Cluster)))
+        .on(few(redis("redis-sentinel", Layout::Watched)));
+    quorum::add(alone).main()
+}
+
+struct Redis {
+    name: &'static str,
+    sets: Sets,
+    /// How many the oracle compares.
+    operations: usize,
+}
+
+/// Servers that one case has for itself.
+struct State(Clocked);
+
+impl Subject for Redis {
+    type Backing = State;
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    async fn open(&self) -> Result<State> {
+        Ok(State(self.sets.take(table::FORGET_AFTER).await?))
+    }
+
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State>> {
+        Ok(Forgets::After(State(self.sets.take(forget_after).await?)))
+    }
+
+    fn tells(&self) -> Tells {
+        clocked::tells()
+    }
+
+    fn time_limit(&self) -> Duration {
+        clocked::TIME_LIMIT
+    }
+
+    fn oracle_operations(&self, _: &Time) -> usize {
+        self.operations
+    }
+}
+
+impl Backing for State {
+    type Store = RedisStore;
+
+    async fn client(&self) -> Result<RedisStore> {
+        Ok(self.0.open().await?.remove(0))
+    }
+
+    fn time(&self) -> Time {
+        Time::Manual(self.0.clock().clone())
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.advance(by).expect("the server runs");
+    }
+
+    async fn step_wall(&self, step: WallStep) -> Result<bool> {
+        self.0.step_wall(step)?;
+        Ok(true)
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        let seen = self.0.observe().await?;
+        let (rows, counters): (Vec<_>, Vec<_>) =
+            seen.into_iter().map(|one| (one.rows, one.counters)).unzip();
+        Ok(Observation::new(rows.concat(), counters.into_iter().flatten()))
+    }
+
+    async fn restart(&self) -> Result<Restarted> {
+        self.0.restart().await?;
+        Ok(Restarted::Persisted)
+    }
+
+    async fn network(&self) -> Result<Network<RedisStore>> {
+        Ok(self.0.open_behind_proxies().await?.map(|mut stores| stores.remove(0)))
+    }
+}
+
+/// A server of whoever runs the test, which others may use.
+struct Given {
+    url: String,
+}
+
+/// What stands there behind a prefix of its own, and is forgotten soon.
+struct Part {
+    url: String,
+    prefix: String,
+    forget_after: Duration,
+}
+
+impl Given {
+    fn part(&self, forget_after: Duration) -> Result<Part> {
+        let prefix = format!("leasehold-test:{}:", LeaseId::mint()?);
+        Ok(Part { url: self.url.clone(), prefix, forget_after })
+    }
+}
+
+impl Subject for Given {
+    type Backing = Part;
+
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    async fn open(&self) -> Result<Part> {
+        // Longer than a case takes.
+        self.part(Duration::from_secs(600))
+    }
+
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<Part>> {
+        Ok(Forgets::After(self.part(forget_after)?))
+    }
+
+    fn tells(&self) -> Tells {
+        clocked::tells()
+    }
+}
+
+impl Backing for Part {
+    type Store = RedisStore;
+
+    async fn client(&self) -> Result<RedisStore> {
+        let config = RedisConfig::from_url(&self.url)?.prefix(&self.prefix);
+        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+    }
+
+    fn time(&self) -> Time {
+        // Long against an operation, short against a test.
+        Time::Real { tick: Duration::from_millis(200) }
+    }
+
+    /// A term is rounded up to whole milliseconds, and is not over before.
+    async fn advance(&self, by: Duration) {
+        tokio::time::sleep(by + Duration::from_millis(2)).await;
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        observe::observe(&self.url, &self.prefix).await
+    }
+
+    async fn network(&self) -> Result<Network<RedisStore>> {
+        Ok(Network::CannotHere("the server is somebody's, and so is the way to it".to_owned()))
+    }
+
+    async fn restart(&self) -> Result<Restarted> {
+        Ok(Restarted::CannotHere("the server is somebody's, and not restarted".to_owned()))
+    }
+}

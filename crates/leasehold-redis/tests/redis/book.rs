@@ -1,0 +1,125 @@
+//! What stands in the server: docs/stores/redis.md, byte by byte.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::{Ending, Mode, Note, Owner, Release, Store as _, Ttl};
+use leasehold_redis::RedisConfig;
+use leasehold_redis::redis::{self, AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind};
+use leasehold_testkit::redis::Server;
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, release, renew};
+use leasehold_testkit::{LONG, SECOND, in_time, until};
+use redis::IntoConnectionInfo as _;
+use tokio::sync::mpsc;
+
+async fn book(server: &Server, name: &str) -> BTreeMap<String, String> {
+    redis::from_redis_value(server.ask(&["HGETALL", name]).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn an_exclusive_holder() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let note = Note::default().with_host("h").unwrap().with_pid(7);
+    let request =
+        acquire("k", "a", Mode::Exclusive).with_owner(Owner::new("o").unwrap()).with_note(note);
+    let token = granted(store.acquire(&request).await).token.unwrap();
+    assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"));
+    let ends = server.number(&["PEXPIRETIME", "k"]).await;
+    let book = book(&server, "lh:lock:{k}:k").await;
+    let record = format!(r#"xh {ends} {token} {token} 0 {{"owner":"o","host":"h","pid":7}}"#);
+    let expected = [("=a".to_owned(), record), ("token".to_owned(), token.to_string())];
+    assert_eq!(book, expected.into(), "granted at its token's time");
+    let forgotten = server.number(&["PEXPIRETIME", "lh:lock:{k}:k"]).await;
+    assert_eq!(forgotten - ends, 30 * 24 * 60 * 60 * 1_000);
+}
+
+#[tokio::test]
+async fn shared_and_kept_and_endless_holders() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    granted(store.acquire(&acquire_for("s", "b", Mode::SHARED, 2 * LONG)).await);
+    let value = server.text(&["GET", "s"]).await.unwrap();
+    assert!(value.starts_with("lh:") && value.len() == 43, "{value}");
+    let fields = book(&server, "lh:lock:{s}:s").await;
+    assert_eq!(fields["mark"], value);
+    assert!(fields["=a"].starts_with("sh ") && fields["=b"].starts_with("sh "), "{fields:?}");
+    let ends = server.number(&["PEXPIRETIME", "s"]).await.to_string();
+    assert_eq!(fields["=b"].split(' ').nth(1), Some(ends.as_str()));
+
+    let never = renew("s", "a", Mode::SHARED, Ttl::NEVER);
+    store.renew(&never).await.unwrap();
+    assert_eq!(server.number(&["PTTL", "s"]).await, -1);
+    assert_eq!(
+        server.number(&["PTTL", "lh:lock:{s}:s"]).await,
+        -1,
+        "nothing forgets what is held for ever"
+    );
+    assert!(book(&server, "lh:lock:{s}:s").await["=a"].starts_with("sh 0 "));
+
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let keep = Ending::new(id("a"), [key("k")]).with_keep(LONG);
+    store.release(&Release::new(vec![keep])).await.unwrap();
+    let fields = book(&server, "lh:lock:{k}:k").await;
+    assert!(fields["=a"].starts_with("xk "), "{fields:?}");
+    assert_eq!(
+        server.text(&["GET", "k"]).await,
+        Some(fields["mark"].clone()),
+        "no id's release ends it"
+    );
+}
+
+#[tokio::test]
+async fn after_the_last_release_and_a_while_nothing_is_left() {
+    let server = Server::start(&[]).await.unwrap();
+    let config = RedisConfig::from_url(&server.url()).unwrap();
+    let store = config.forget_after(Some(SECOND)).open().await.unwrap();
+    for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
+        granted(store.acquire(&acquire(name, "a", mode)).await);
+        granted(
+            store
+                .acquire(&acquire_for("expires", name, Mode::SHARED, Duration::from_millis(10)))
+                .await,
+        );
+        store.release(&release(name, "a")).await.unwrap();
+        let left = server.number(&["PTTL", &format!("lh:lock:{{{name}}}:{name}")]).await;
+        // −2: it is gone already.
+        assert!((-2..=1_100).contains(&left) && left != -1, "{left}");
+    }
+    until(async || server.number(&["DBSIZE"]).await == 0).await;
+}
+
+#[tokio::test]
+async fn whoever_listens_is_told_how_many_do() {
+    let server = Server::start(&[]).await.unwrap();
+    let (holder, waiter) = (server.store().await, server.store().await);
+    let (sender, mut told) = mpsc::unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_push_sender(sender);
+    let info = server.url().into_connection_info().unwrap();
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let client = redis::Client::open(info.set_redis_settings(settings)).unwrap();
+    let mut raw = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    redis::cmd("SSUBSCRIBE").arg("lh:wake:{k}:k").exec_async(&mut raw).await.unwrap();
+    for (waits, hearers) in [(0, 1), (2, 2), (0, 1)] {
+        let mut waiting = Vec::new();
+        for _ in 0..waits {
+            waiting.push(waiter.subscribe(&[key("k")]).await.unwrap());
+        }
+        // A listener leaves in the background.
+        until(async || server.hearers("lh:wake:{k}:k").await == hearers).await;
+        granted(holder.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+        holder.release(&release("k", "a")).await.unwrap();
+        let published = async {
+            loop {
+                let PushInfo { kind, data } = told.recv().await.unwrap();
+                if kind == PushKind::SMessage {
+                    let data = redis::Value::Array(data);
+                    let (_, message): (String, String) = redis::from_redis_value(data).unwrap();
+                    break message;
+                }
+            }
+        };
+        assert_eq!(in_time(published).await, hearers.to_string());
+    }
+}

@@ -1,0 +1,301 @@
+//! A Redis Cluster of three masters.
+
+use std::time::Duration;
+
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_core::{
+    Acquire, Claims, Effect, Ending, ErrorKind, Evict, Filter, LeaseReleased, LeaseRenewed, Level,
+    List, Mode, Release, Renew, Renewal, Store, Ttl,
+};
+use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_testkit::redis::Server;
+use leasehold_testkit::redis::cluster::{Cluster, MASTERS, Plan};
+use leasehold_testkit::requests::{
+    acquire, granted, id, key, only, refused, release, renew, until_refused,
+};
+use leasehold_testkit::{LONG, in_time, until};
+
+/// Enough of them are in the slots of all masters.
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("job:{n}")).collect()
+}
+
+#[tokio::test]
+async fn leases_are_where_their_slots_are() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    for name in names(60) {
+        granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
+        refused(store.acquire(&acquire(&name, "b", Mode::Exclusive)).await);
+    }
+    for node in &cluster.nodes {
+        assert!(node.number(&["DBSIZE"]).await > 10, "each master has some");
+    }
+    let listed = store.list(&List::new(Filter::default()).with_limit(1_000)).await.unwrap();
+    assert_eq!((listed.records.len(), listed.next), (60, None));
+
+    let lease = |name: &String| Claims::one(key(name), Mode::Exclusive);
+    let all = names(60);
+    let renewals =
+        all.iter().map(|name| Renewal::extend(id("a"), lease(name), Ttl::new(LONG).unwrap()));
+    let renewed = store.renew(&Renew::new(renewals.collect())).await.unwrap();
+    assert!(renewed.leases.iter().all(|one| matches!(one, LeaseRenewed::Held(_))), "{renewed:?}");
+    let endings = all.iter().enumerate().map(|(at, name)| {
+        // The answers come in the order of the request.
+        Ending::new(id(if at % 2 == 0 { "a" } else { "b" }), [key(name)])
+    });
+    let released = store.release(&Release::new(endings.collect())).await.unwrap();
+    for (at, one) in released.leases.iter().enumerate() {
+        match one {
+            LeaseReleased::Released => assert_eq!(at % 2, 0),
+            LeaseReleased::NotHeld => assert_eq!(at % 2, 1),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_of_one_lease_share_a_slot_or_are_refused() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let claims =
+        |names: &[&str]| Claims::all(names.iter().map(|name| key(name)), Mode::Exclusive).unwrap();
+    let request = |names: &[&str]| Acquire::new(id("a"), claims(names), Ttl::new(LONG).unwrap());
+    granted(store.acquire(&request(&["{t}:a", "{t}:b"])).await);
+    let error = store.acquire(&request(&["a", "b"])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.to_string().contains("hash tag"), "{error}");
+    let error = store.acquire(&acquire("a}b", "a", Mode::Exclusive)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+
+    // One lease of many that cannot be is no harm to the others.
+    let renewal = |names: &[&str]| Renewal::extend(id("a"), claims(names), Ttl::new(LONG).unwrap());
+    let renewed = store
+        .renew(&Renew::new(vec![renewal(&["a", "b"]), renewal(&["{t}:a", "{t}:b"])]))
+        .await
+        .unwrap();
+    assert!(
+        matches!(&renewed.leases[..], [LeaseRenewed::Failed(error), LeaseRenewed::Held(_)]
+            if error.kind() == ErrorKind::Unsupported),
+        "{renewed:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_waits_at_every_master() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let other = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let all: Vec<_> = names(12).iter().map(|name| key(name)).collect();
+    let mut wakeups = store.subscribe(&all).await.unwrap();
+    for name in names(12) {
+        granted(other.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
+        let released = other.release(&release(&name, "a")).await.unwrap();
+        assert!(matches!(only(released.leases), LeaseReleased::Released));
+        // Each connection that is made counts as a hint for all.
+        in_time(async { while wakeups.next().await != key(&name) {} }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let first = granted(store.acquire(&acquire("job", "a", Mode::Exclusive)).await);
+    let mut wakeups = store.subscribe(&[key("job")]).await.unwrap();
+
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
+    let from = Cluster::first_owner(slot.try_into().unwrap());
+    let to = (from + 1) % 3;
+    cluster
+        .move_slot(slot, from, to, &["job", "lh:lock:{job}:job"], async |moved| {
+            let acquired = store.acquire(&acquire("job", "b", Mode::Exclusive)).await;
+            // A listing has the lease, or says that it cannot know.
+            match store.list(&List::new(Filter::default())).await {
+                Ok(page) => assert_eq!(page.records.len(), 1, "{moved} keys are there"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+            if moved == 1 {
+                // Half of it is here, half there: nobody can say, and nobody guesses.
+                let error = acquired.unwrap_err();
+                let said = (error.kind(), error.effect());
+                assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+            } else {
+                refused(acquired);
+            }
+        })
+        .await;
+
+    // The hint that all may have changed.
+    assert_eq!(in_time(wakeups.next()).await, key("job"));
+    let again = store.acquire(&acquire("job", "a", Mode::Exclusive)).await;
+    assert_eq!(granted(again).token, first.token);
+    let released = store.release(&release("job", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    let subscribed =
+        async || cluster.nodes[to].number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
+    until(subscribed).await;
+    let next = granted(store.acquire(&acquire("job", "b", Mode::Exclusive)).await);
+    assert!(next.token > first.token);
+}
+
+#[tokio::test]
+async fn each_operation_is_one_exchange_with_one_node() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let proxies = cluster.behind_proxies().await;
+    let url = format!("redis+cluster://{}/", proxies[1].address());
+    let store = RedisStore::from_url(&url).await.unwrap();
+    let ttl = Ttl::new(LONG).unwrap();
+    let round = async |name: &str| {
+        let exchanges = || proxies.iter().map(Proxy::exchanges).sum::<usize>();
+        let mut counts = Vec::new();
+        let mut before = exchanges();
+        let mut count = || {
+            counts.push(exchanges() - before);
+            before = exchanges();
+        };
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+        count();
+        refused(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
+        count();
+        store.renew(&renew(name, "a", Mode::Exclusive, ttl)).await.unwrap();
+        count();
+        store.list(&List::new(Filter::default().with_key(key(name)))).await.unwrap();
+        count();
+        store.release(&release(name, "a")).await.unwrap();
+        count();
+        // Of these one with each master, and before that one, of which the first answer counts, about who they are.
+        store.list(&List::new(Filter::default())).await.unwrap();
+        count();
+        store.evict(&Evict::expired(Filter::default())).await.unwrap();
+        count();
+        counts
+    };
+    for name in names(12) {
+        // The scripts become known to its master.
+        round(&name).await;
+    }
+    for name in names(12) {
+        let counts = round(&name).await;
+        assert_eq!(counts[..5], [1; 5], "{name}");
+        assert!(counts[5..].iter().sum::<usize>() <= 12, "{counts:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_says_nothing_costs_its_own_keys_one_limit_and_no_others() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let proxies = cluster.behind_proxies().await;
+    let url = format!("redis+cluster://{}/", proxies[0].address());
+    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(3));
+    let store = config.open().await.unwrap();
+    let all = names(60);
+    for name in &all {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    let mut at_nodes = [const { Vec::new() }; MASTERS];
+    for name in &all {
+        let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", name]).await;
+        at_nodes[Cluster::first_owner(slot.try_into().unwrap())].push(name);
+    }
+    // What is sent on the connections that there are is lost, and they stay open.
+    proxies[0].set(Fault::HalfOpen);
+    let request = acquire(at_nodes[0][0], "b", Mode::Exclusive);
+    let lost = store.acquire(&request);
+    let others = async {
+        for name in at_nodes[1].iter().chain(&at_nodes[2]) {
+            refused(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
+        }
+    };
+    let (lost, ()) = tokio::join!(lost, others);
+    let error = lost.unwrap_err();
+    let said = (error.kind(), error.effect());
+    assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
+    proxies[0].set(Fault::None);
+    // The connection was given up, and the next is another.
+    refused(store.acquire(&request).await);
+}
+
+#[tokio::test]
+async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
+    let plan = Plan { replicas: 1, ..Plan::default() };
+    let cluster = Cluster::start(plan).await.unwrap();
+    let config = RedisConfig::from_url(&cluster.url()).unwrap();
+    let store = config.timeout(Duration::from_secs(3)).open().await.unwrap();
+    let name = "job";
+    granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    let mut wakeups = store.subscribe(&[key(name)]).await.unwrap();
+    let health = store.check().await.unwrap();
+    assert!(health.fails_over && health.level == Level::BestEffort, "{health:?}");
+    // Else the fail-over may lose the lease, which is not what is tried here.
+    let slot = cluster.nodes[1].number(&["CLUSTER", "KEYSLOT", name]).await;
+    let (master, replica) = {
+        let at = Cluster::first_owner(slot.try_into().unwrap());
+        (&cluster.nodes[at], &cluster.nodes[at + MASTERS])
+    };
+    until(async || replica.number(&["DBSIZE"]).await == 2).await;
+    master.kill();
+
+    until_refused(&store, name).await;
+    // That all may have changed is a hint; then they are told of again.
+    in_time(wakeups.next()).await;
+    let woken = async || replica.number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
+    until(woken).await;
+    let released = store.release(&release(name, "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    granted(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn nodes_that_send_a_request_to_and_fro_are_an_error_and_not_an_endless_loop() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
+    let (a, b) = (&cluster.nodes[0], &cluster.nodes[1]);
+    let ids = [a.id().await, b.id().await];
+    until(async || {
+        for (node, other) in [(a, &ids[1]), (b, &ids[0])] {
+            node.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", other]).await.unwrap();
+        }
+        // They tell each other better now and then, and then this is granted.
+        let Err(error) = store.acquire(&acquire("job", "a", Mode::Exclusive)).await else {
+            return false;
+        };
+        let said = (error.kind(), error.effect());
+        assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+        error.to_string().contains("disagree")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_wrong_kind_of_server_is_named() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let url = format!("redis://127.0.0.1:{}/", cluster.nodes[0].port());
+    let error = RedisStore::from_url(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("redis+cluster://"), "{error}");
+
+    let single = Server::start(&[]).await.unwrap();
+    let url = format!("redis+cluster://127.0.0.1:{}/", single.port());
+    let error = RedisStore::from_url(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("redis://"), "{error}");
+}
+
+#[tokio::test]
+async fn the_least_privileges_of_the_page_are_enough_in_a_cluster() {
+    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    for node in &cluster.nodes {
+        node.add_locker("+cluster|info +cluster|slots +asking").await;
+    }
+    let url = cluster.url().replace("://", "://locker:PASSWORD@");
+    let store = RedisStore::from_url(&url).await.unwrap();
+    store.check().await.unwrap();
+    let mut wakeups = store.subscribe(&[key("app:job")]).await.unwrap();
+    granted(store.acquire(&acquire("app:job", "a", Mode::Exclusive)).await);
+    store.release(&release("app:job", "a")).await.unwrap();
+    in_time(wakeups.next()).await;
+    let listed = store.list(&List::new(Filter::default())).await.unwrap();
+    assert!(listed.records.is_empty());
+}

@@ -1,0 +1,183 @@
+//! What becomes of requests and of wake-ups when the connection, or the server, goes away.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use leasehold_conformance::Proxy;
+use leasehold_core::{Effect, ErrorKind, Evict, Filter, LeaseRenewed, List, Mode, Store as _, Ttl};
+use leasehold_redis::redis;
+use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_testkit::redis::{DURABLE, Server};
+use leasehold_testkit::requests::{acquire, granted, key, only, refused, release, renew};
+use leasehold_testkit::{LONG, in_time, until};
+
+/// Of one exchange: short for whoever waits for it, long on a busy machine.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// A server, a proxy before it, and a store that goes through that.
+async fn setup() -> (Server, Proxy, RedisStore) {
+    let server = Server::start(DURABLE).await.unwrap();
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!("redis://{}/", proxy.address());
+    let store = RedisConfig::from_url(&url).unwrap().timeout(LIMIT).open().await.unwrap();
+    (server, proxy, store)
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_not_waited_for_beyond_the_limit() {
+    let (server, _proxy, store) = setup().await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    server.pause();
+    let ttl = Ttl::new(LONG).unwrap();
+    let request = renew("k", "a", Mode::Exclusive, ttl);
+    let error = in_time(store.renew(&request)).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+    assert!(error.to_string().contains("within 3s"), "{error}");
+    server.resume();
+    let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap();
+    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+}
+
+#[tokio::test]
+async fn a_server_that_was_killed_keeps_its_leases_if_it_is_durable() {
+    let (server, _proxy, store) = setup().await;
+    let before = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    server.kill();
+    let error = store.acquire(&acquire("other", "a", Mode::Exclusive)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    server.restart().await.unwrap();
+    let after = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert_eq!((after.token, after.fresh), (before.token, false));
+    refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_connection_of_a_runtime_that_ended_is_replaced() {
+    let server = Server::start(&[]).await.unwrap();
+    let url = server.url();
+    let store = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(RedisStore::from_url(&url)).unwrap()
+    });
+    let store = store.join().unwrap();
+    let request = acquire("k", "a", Mode::Exclusive);
+    if let Err(error) = store.acquire(&request).await {
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        granted(store.acquire(&request).await);
+    }
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_waits_and_nobody_else() {
+    let server = Server::start(&[]).await.unwrap();
+    let (store, other) = (server.store().await, server.store().await);
+    for name in ["k", "unheard"] {
+        granted(other.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    let mut wakeups = store.subscribe(&[key("k"), key("k2")]).await.unwrap();
+    let second = store.subscribe(&[key("k")]).await.unwrap();
+    assert_eq!(
+        server.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await,
+        1,
+        "one connection listens"
+    );
+    assert_eq!(wakeups.next().await, key("k"));
+    other.release(&release("unheard", "a")).await.unwrap();
+    other.release(&release("k", "a")).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
+    drop(second);
+    granted(other.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let filter = Filter::default().with_key(key("k"));
+    let records = store.list(&List::new(filter)).await.unwrap().records;
+    let targets = records.iter().map(leasehold_core::Target::of).collect();
+    other.evict(&Evict::exactly(targets, None)).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
+    drop(wakeups);
+    until(async || server.hearers("lh:wake:{k}:k").await == 0).await;
+}
+
+#[tokio::test]
+async fn a_hint_that_many_heard_is_put_off() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let mut wakeups = store.subscribe(&[key("many"), key("one")]).await.unwrap();
+    let mut raw = leasehold_testkit::redis::connect(&server.url()).await.unwrap();
+    let mut publish = async |hints: &[[&str; 2]]| {
+        let mut hints_at_once = redis::pipe();
+        for hint in hints {
+            hints_at_once.cmd("SPUBLISH").arg(hint);
+        }
+        hints_at_once.exec_async(&mut raw).await.unwrap();
+    };
+    let (many, one) = (["lh:wake:{many}:many", "4000"], ["lh:wake:{one}:one", "1"]);
+    let mut overtaken = 0;
+    // For how long it is put off is chance.
+    for _ in 0..10 {
+        publish(&[many]).await;
+        assert_eq!(in_time(wakeups.next()).await, key("many"));
+        publish(&[many, one]).await;
+        // Who hears of one key tries for all, and need not be told of the other.
+        if in_time(wakeups.next()).await == key("one") {
+            overtaken += 1;
+        } else {
+            assert_eq!(in_time(wakeups.next()).await, key("one"));
+        }
+    }
+    assert!(overtaken > 0);
+}
+
+#[tokio::test]
+async fn a_hint_put_off_in_a_runtime_that_ended_is_heard() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    let mut witness = store.subscribe(&[key("last")]).await.unwrap();
+    let mut raw = leasehold_testkit::redis::connect(&server.url()).await.unwrap();
+    loop {
+        redis::pipe()
+            .cmd("SPUBLISH")
+            .arg(&["lh:wake:{k}:k", "4000"])
+            .cmd("SPUBLISH")
+            .arg(&["lh:wake:{last}:last", "1"])
+            .exec_async(&mut raw)
+            .await
+            .unwrap();
+        in_time(witness.next()).await;
+        let listens = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let heard = runtime.unwrap().block_on(async { wakeups.next().now_or_never() });
+            (heard, wakeups)
+        });
+        let heard;
+        (heard, wakeups) = listens.join().unwrap();
+        // By chance it may be put off for no time.
+        if heard.is_none() {
+            break;
+        }
+    }
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
+}
+
+#[tokio::test]
+async fn after_a_reconnect_everything_may_have_changed() {
+    let (server, proxy, store) = setup().await;
+    let other = server.store().await;
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    for cut in [true, false] {
+        if cut {
+            proxy.cut();
+        } else {
+            server.restart().await.unwrap();
+        }
+        // Nobody asks for anything meanwhile.
+        assert_eq!(in_time(wakeups.next()).await, key("k"));
+        let acquired = other.acquire(&acquire("k", "a", Mode::Exclusive)).await;
+        let acquired = match acquired {
+            Ok(acquired) => Ok(acquired),
+            Err(_) => other.acquire(&acquire("k", "a", Mode::Exclusive)).await,
+        };
+        granted(acquired);
+        other.release(&release("k", "a")).await.unwrap();
+        assert_eq!(in_time(wakeups.next()).await, key("k"));
+    }
+}

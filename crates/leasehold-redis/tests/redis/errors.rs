@@ -1,0 +1,367 @@
+//! Bad input and bad states: each its own clear error, with nothing lost.
+
+use std::time::Duration;
+
+use leasehold_conformance::free_port;
+use leasehold_core::{
+    Claims, Effect, Error, ErrorKind, Filter, LeaseReleased, LeaseRenewed, Level, List, Mode,
+    Release, Renew, Renewal, Store as _, Ttl,
+};
+use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_testkit::redis::{DURABLE, Server};
+use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, release, renew};
+use leasehold_testkit::{LONG, in_time, until};
+
+fn failed<T: std::fmt::Debug>(
+    outcome: Result<T, Error>,
+    kind: ErrorKind,
+    effect: Effect,
+    said: &str,
+) -> Error {
+    let error = outcome.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (kind, effect), "{error:?}");
+    assert!(error.to_string().contains(said), "{error}");
+    error
+}
+
+/// As `Locker::connect` does.
+async fn connect(url: &str) -> Result<RedisStore, Error> {
+    let store = RedisStore::from_url(url).await?;
+    store.check().await?;
+    Ok(store)
+}
+
+#[tokio::test]
+async fn another_type_at_the_key_or_at_its_companion() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    server.ask(&["RPUSH", "list", "a"]).await.unwrap();
+    server.ask(&["SET", "lh:lock:{plain}:plain", "a"]).await.unwrap();
+    for name in ["list", "plain"] {
+        let acquired = store.acquire(&acquire(name, "a", Mode::Exclusive)).await;
+        failed(acquired, ErrorKind::Incompatible, Effect::None, "another type");
+        let named = List::new(Filter::default().with_key(key(name)));
+        failed(store.list(&named).await, ErrorKind::Incompatible, Effect::None, "another type");
+    }
+    assert_eq!(server.number(&["LLEN", "list"]).await, 1, "it is left alone");
+    // Of many, none other is concerned.
+    granted(store.acquire(&acquire("fine", "b", Mode::Exclusive)).await);
+    let claims = |name| Claims::one(key(name), Mode::Exclusive);
+    let ttl = Ttl::new(LONG).unwrap();
+    let both = vec![
+        Renewal::extend(id("a"), claims("list"), ttl),
+        Renewal::extend(id("b"), claims("fine"), ttl),
+    ];
+    let renewed = store.renew(&Renew::new(both)).await.unwrap().leases;
+    assert!(
+        matches!(&renewed[0], LeaseRenewed::Failed(error) if error.kind() == ErrorKind::Incompatible)
+    );
+    assert!(matches!(renewed[1], LeaseRenewed::Held(_)));
+    let both = ["list", "fine"].into_iter().zip(["a", "b"]);
+    let both = both.map(|(name, lease)| leasehold_core::Ending::new(id(lease), [key(name)]));
+    let released = store.release(&Release::new(both.collect())).await.unwrap().leases;
+    assert!(matches!(released[0], LeaseReleased::Failed(_)));
+    assert!(matches!(released[1], LeaseReleased::Released));
+}
+
+#[tokio::test]
+async fn a_companion_that_somebody_changed_or_deleted() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let book = "lh:lock:{k}:k";
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    for (field, value) in [("=a", "nonsense"), ("=a", "xh 1 2 3"), ("token", "12x"), ("=other", "")]
+    {
+        let before = server.text(&["HGET", book, field]).await;
+        server.ask(&["HSET", book, field, value]).await.unwrap();
+        let error = failed(
+            store.acquire(&acquire("k", "b", Mode::Exclusive)).await,
+            ErrorKind::Corrupt,
+            Effect::None,
+            book,
+        );
+        assert!(error.to_string().contains("docs/stores/redis.md"), "{error}");
+        let ttl = Ttl::new(LONG).unwrap();
+        let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap();
+        let renewed = only(renewed.leases);
+        assert!(
+            matches!(&renewed, LeaseRenewed::Failed(e) if e.kind() == ErrorKind::Corrupt),
+            "{renewed:?}"
+        );
+        assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"), "it stays taken");
+        match before {
+            Some(before) => server.ask(&["HSET", book, field, &before]).await.unwrap(),
+            None => server.ask(&["HDEL", book, field]).await.unwrap(),
+        };
+    }
+    // Deleted: the plain key is the truth, so that the holder goes on.
+    server.ask(&["DEL", book]).await.unwrap();
+    refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+    let again = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert!(!again.fresh);
+    // Who shares is known from the companion alone: nobody is let in before the longest term is over.
+    granted(store.acquire(&acquire("s", "reader", Mode::SHARED)).await);
+    server.ask(&["DEL", "lh:lock:{s}:s"]).await.unwrap();
+    let refused = refused(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
+    assert!(refused.retry_after.unwrap() > LONG / 2);
+    let ttl = Ttl::new(LONG).unwrap();
+    let renewed = store.renew(&renew("s", "reader", Mode::SHARED, ttl)).await.unwrap();
+    assert!(matches!(only(renewed.leases), LeaseRenewed::Lost(_)));
+}
+
+#[tokio::test]
+async fn keys_with_braces_and_keys_that_begin_as_companions_do() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    for (at, name) in ["a{b}c", "{", "}", "{}", "a}b{c", "{x}:x", "}:"].into_iter().enumerate() {
+        granted(store.acquire(&acquire(name, &format!("id{at}"), Mode::Exclusive)).await);
+        refused(store.acquire(&acquire(name, "other", Mode::Exclusive)).await);
+    }
+    let all = store.list(&List::new(Filter::default())).await.unwrap().records;
+    assert_eq!(all.len(), 7, "{all:?}");
+    let keys = server.number(&["DBSIZE"]).await;
+    let acquired = store.acquire(&acquire("lh:lock:{a}:a", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::InvalidInput, Effect::None, "begins with \"lh:\"");
+    assert_eq!(server.number(&["DBSIZE"]).await, keys);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_or_refuses_the_login() {
+    let url = format!("redis://u:hunter2@127.0.0.1:{}/", free_port().unwrap());
+    let error = failed(
+        connect(&url).await,
+        ErrorKind::Unavailable,
+        Effect::None,
+        "no connection to 127.0.0.1:",
+    );
+    assert!(!format!("{error} {error:?}").contains("hunter2"));
+
+    let server = Server::start(&[]).await.unwrap();
+    server.ask(&["ACL", "SETUSER", "locker", "on", ">right", "~*", "&*", "+@all"]).await.unwrap();
+    for url in [
+        server.url().replace("//", "//locker:hunter2@"),
+        server.url().replace("//", "//nobody:hunter2@"),
+    ] {
+        let error = failed(connect(&url).await, ErrorKind::Denied, Effect::None, "refused");
+        assert!(!format!("{error} {error:?}").contains("hunter2"));
+    }
+    connect(&server.url().replace("//", "//locker:right@")).await.unwrap();
+    server
+        .ask(&[
+            "ACL",
+            "SETUSER",
+            "poor",
+            "on",
+            ">p",
+            "~*",
+            "+@connection",
+            "+info",
+            "+time",
+            "+config|get",
+        ])
+        .await
+        .unwrap();
+    let store = connect(&server.url().replace("//", "//poor:p@")).await.unwrap();
+    let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Denied, Effect::None, "docs/stores/redis.md");
+}
+
+#[tokio::test]
+async fn the_least_privileges_of_the_documentation_are_enough() {
+    let server = Server::start(&[]).await.unwrap();
+    server.add_locker("").await;
+    let store = connect(&server.url().replace("//", "//locker:PASSWORD@")).await.unwrap();
+    let health = store.check().await.unwrap();
+    assert!(!health.hazards.iter().any(|hazard| hazard.contains("does not show")), "{health:?}");
+    let mut wakeups = store.subscribe(&[key("app:k")]).await.unwrap();
+    granted(store.acquire(&acquire("app:k", "a", Mode::SHARED)).await);
+    let ttl = Ttl::new(LONG).unwrap();
+    let renewed = store.renew(&renew("app:k", "a", Mode::SHARED, ttl)).await.unwrap();
+    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+    assert_eq!(store.list(&List::new(Filter::default())).await.unwrap().records.len(), 1);
+    let released = store.release(&release("app:k", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert_eq!(in_time(wakeups.next()).await, key("app:k"));
+    store.evict(&leasehold_core::Evict::expired(Filter::default())).await.unwrap();
+    let acquired = store.acquire(&acquire("other", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Denied, Effect::None, "NOPERM");
+}
+
+#[tokio::test]
+async fn a_refused_subscription_is_told_and_leaves_nothing() {
+    let server = Server::start(&[]).await.unwrap();
+    server.add_locker("resetchannels &lh:wake:{app:a}:*").await;
+    let store = connect(&server.url().replace("//", "//locker:PASSWORD@")).await.unwrap();
+    for names in [&["app:a", "app:b"][..], &["app:b", "app:a"], &["app:b"]] {
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let subscribed = store.subscribe(&keys).await.map(drop);
+        failed(subscribed, ErrorKind::Denied, Effect::None, "channels");
+    }
+    until(async || server.number(&["SPUBLISH", "lh:wake:{app:a}:app:a", ""]).await == 0).await;
+    let mut wakeups = store.subscribe(&[key("app:a")]).await.unwrap();
+    assert_eq!(server.number(&["SPUBLISH", "lh:wake:{app:a}:app:a", ""]).await, 1);
+    assert_eq!(in_time(wakeups.next()).await, key("app:a"));
+
+    // The server cuts off who listens to what it may no more. All else goes on.
+    server.ask(&["ACL", "SETUSER", "locker", "resetchannels"]).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("app:a"), "that it was connected again");
+    granted(store.acquire(&acquire("app:a", "a", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_and_a_master_that_becomes_one_is_unavailable() {
+    let master = Server::start(&[]).await.unwrap();
+    let port = master.port().to_string();
+    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {port}")]).await.unwrap();
+    let opened = connect(&replica.url()).await;
+    failed(opened, ErrorKind::Incompatible, Effect::None, "is a replica");
+
+    let store = master.store().await;
+    let health = store.check().await.unwrap();
+    assert_eq!((health.level, health.fails_over), (Level::BestEffort, true));
+    master.ask(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).await.unwrap();
+    let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Unavailable, Effect::None, "replica");
+    let ttl = Ttl::new(LONG).unwrap();
+    let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await;
+    failed(renewed, ErrorKind::Unavailable, Effect::None, "replica");
+}
+
+#[tokio::test]
+async fn out_of_memory_nobody_is_let_in_and_holders_go_on() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
+        granted(store.acquire(&acquire(name, "a", mode)).await);
+    }
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    let acquired = store.acquire(&acquire("k", "b", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Unavailable, Effect::None, "out of memory");
+    for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
+        let ttl = Ttl::new(LONG).unwrap();
+        let renewed = store.renew(&renew(name, "a", mode, ttl)).await.unwrap();
+        assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+        let released = store.release(&release(name, "a")).await.unwrap();
+        assert!(matches!(only(released.leases), LeaseReleased::Released));
+    }
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    granted(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_of_somebody() {
+    let server = Server::start(&["--busy-reply-threshold", "10"]).await.unwrap();
+    let store = server.store().await;
+    let url = server.url();
+    let endless = leasehold_testkit::redis::ask(&url, &["EVAL", "while true do end", "0"]);
+    let meanwhile = async {
+        // It becomes busy a little later.
+        until(async || store.acquire(&acquire("k", "a", Mode::Exclusive)).await.is_err()).await;
+        let acquired = store.acquire(&acquire("k", "b", Mode::Exclusive)).await;
+        failed(acquired, ErrorKind::Unavailable, Effect::None, "keeps the server busy");
+        server.ask(&["SCRIPT", "KILL"]).await.unwrap();
+    };
+    let (endless, ()) = tokio::join!(endless, meanwhile);
+    assert!(endless.is_err(), "it is the one that ended");
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_script_of_ours_that_somebody_kills_has_changed_nothing() {
+    let server = Server::start(&["--busy-reply-threshold", "5"]).await.unwrap();
+    let store = server.store().await;
+    // A lock of so many readers that a look at it takes a while.
+    let fill = "redis.call('SET', KEYS[1], 'lh:0') redis.call('HSET', KEYS[2], 'mark', 'lh:0') \
+                for i = 1, 30000 do redis.call('HSET', KEYS[2], '=' .. i, 'sh 0 1 1 0 {}') end";
+    server.ask(&["EVAL", fill, "2", "k", "lh:lock:{k}:k"]).await.unwrap();
+    let before = server.number(&["HLEN", "lh:lock:{k}:k"]).await;
+    let mut link = leasehold_testkit::redis::connect(&server.url()).await.unwrap();
+    let mut kill = async || {
+        let mut command = redis::cmd("SCRIPT");
+        drop(link.send_packed_command(command.arg("KILL")).await);
+    };
+    until(async || {
+        let request = acquire("k", "a", Mode::SHARED);
+        let mut acquired = std::pin::pin!(store.acquire(&request));
+        let acquired = loop {
+            tokio::select! {
+                acquired = &mut acquired => break acquired,
+                () = kill() => {}
+            }
+        };
+        let Err(error) = acquired else {
+            // It was quicker.
+            store.release(&release("k", "a")).await.unwrap();
+            return false;
+        };
+        failed::<()>(Err(error), ErrorKind::Unavailable, Effect::None, "killed the script");
+        true
+    })
+    .await;
+    assert_eq!(server.number(&["HLEN", "lh:lock:{k}:k"]).await, before);
+    granted(store.acquire(&acquire("k", "a", Mode::SHARED)).await);
+}
+
+#[tokio::test]
+async fn eviction_is_refused_unless_it_is_allowed() {
+    let settings = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+    let server = Server::start(&settings).await.unwrap();
+    let opened = connect(&server.url()).await;
+    failed(opened, ErrorKind::Incompatible, Effect::None, "allow_eviction=1");
+    let url = format!("{}?allow_eviction=1", server.url());
+    let store = connect(&url).await.unwrap();
+    let health = store.check().await.unwrap();
+    assert_eq!(health.level, Level::BestEffort);
+    assert!(health.hazards.iter().any(|hazard| hazard.contains("may evict locks")), "{health:?}");
+}
+
+#[tokio::test]
+async fn what_may_be_promised_follows_the_settings() {
+    let server = Server::start(&[]).await.unwrap();
+    let health = server.store().await.check().await.unwrap();
+    assert_eq!((health.level, health.durable, health.schema), (Level::BestEffort, false, Some(1)));
+    assert!(
+        health.hazards.iter().any(|hazard| hazard.contains("appendfsync always")),
+        "{health:?}"
+    );
+    let server = Server::start(DURABLE).await.unwrap();
+    let health = server.store().await.check().await.unwrap();
+    assert_eq!((health.level, health.durable, health.fails_over), (Level::Fenced, true, false));
+    assert!(health.hazards.is_empty() && health.identity.is_some(), "{health:?}");
+    assert_eq!(health.clock_difference_us, Some(0));
+    server.ask(&["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]).await.unwrap();
+    let health = server.store().await.check().await.unwrap();
+    assert_eq!((health.level, health.durable), (Level::BestEffort, false));
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_is_in_quarantine_and_a_durable_one_is_not() {
+    let url = |server: &Server| format!("{}?quarantine=1h", server.url());
+    let forgets = Server::start(&[]).await.unwrap();
+    let store = connect(&url(&forgets)).await.unwrap();
+    assert_eq!(store.check().await.unwrap().quarantine, Duration::from_secs(3_600));
+    let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
+    let error = failed(acquired, ErrorKind::Unavailable, Effect::None, "has just started");
+    assert!(error.retry_after().unwrap() > Duration::from_secs(3_500));
+    let released = store.release(&release("k", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), LeaseReleased::NotHeld));
+    let durable = Server::start(DURABLE).await.unwrap();
+    let store = connect(&url(&durable)).await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let over = format!("{}?quarantine=1ms", forgets.url());
+    let store = connect(&over).await.unwrap();
+    until(async || store.acquire(&acquire("k", "a", Mode::Exclusive)).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_client_of_ones_own_is_used_as_it_is() {
+    let server = Server::start(&[]).await.unwrap();
+    let client = leasehold_redis::redis::Client::open(format!("{}5", server.url())).unwrap();
+    let store = RedisConfig::client(&client).unwrap().prefix("app:").open().await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert_eq!(server.number(&["EXISTS", "app:k"]).await, 0, "another database");
+    let there = leasehold_testkit::redis::ask(&format!("{}5", server.url()), &["EXISTS", "app:k"])
+        .await
+        .unwrap();
+    assert_eq!(there, leasehold_redis::redis::Value::Int(1));
+}

@@ -1,0 +1,324 @@
+//! What clients believe while real servers are killed, paused and replaced, judged by the checker of histories.
+#![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_conformance::history::{Answer, History, Violation, check};
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_core::{
+    Acquire, Acquired, Capabilities, Claims, ErrorKind, Evict, Evicted, Health, Key, Level, List,
+    Mode, Page, Release, Released, Renew, Renewed, Store, Wakeups,
+};
+use leasehold_driver::TokioClock;
+use leasehold_quorum::{QuorumConfig, QuorumStore};
+use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_testkit::contender::{Contender, Habit, Random};
+use leasehold_testkit::redis::{DURABLE, Server};
+use leasehold_testkit::requests::{acquire, granted, key};
+use leasehold_testkit::{LONG, in_time, until};
+use tokio::sync::watch;
+
+/// Of what clients contend for while nodes fail one after the other.
+const TERM: Duration = Duration::from_secs(1);
+const CLIENTS: u64 = 4;
+
+/// What becomes of a node's leases when it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nodes {
+    Durable,
+    /// They are forgotten, and nothing is granted until they are over.
+    Quarantined,
+    /// They are forgotten, and the node says that it is durable.
+    Lying,
+}
+
+impl Nodes {
+    async fn start(self) -> Vec<Server> {
+        let settings = if self == Self::Durable { DURABLE } else { &[] };
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(Server::start(settings).await.unwrap());
+        }
+        servers
+    }
+
+    /// One client's store on these servers, which `check` finds fit.
+    async fn quorum(self, servers: &[Server], term: Duration) -> QuorumStore {
+        let mut config = QuorumConfig::new().max_ttl(term).node_timeout(term / 4);
+        for (at, server) in servers.iter().enumerate() {
+            let (name, node) = (format!("n{at}"), self.node(server, term).await);
+            config = match self {
+                Self::Lying => config.node(name, Lying(node)),
+                _ => config.node(name, node),
+            };
+        }
+        let store = config.open().unwrap();
+        store.check().await.unwrap();
+        store
+    }
+
+    async fn node(self, server: &Server, term: Duration) -> RedisStore {
+        let quarantine = if self == Self::Quarantined { term } else { Duration::ZERO };
+        let config = RedisConfig::from_url(&server.url()).unwrap().timeout(LONG);
+        config.quarantine(quarantine).open().await.unwrap()
+    }
+
+    async fn until_it_grants(self, server: &Server, term: Duration) {
+        let node = self.node(server, term).await;
+        let probe = acquire("probe", "probe", Mode::Exclusive);
+        until(async || node.acquire(&probe).await.is_ok()).await;
+    }
+}
+
+/// A node that may forget and says that it does not.
+#[derive(Debug)]
+struct Lying(RedisStore);
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Lying {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn check(&self) -> leasehold_core::Result<Health> {
+        let mut health = self.0.check().await?;
+        health.durable = true;
+        Ok(health)
+    }
+
+    async fn prepare(&self) -> leasehold_core::Result<()> {
+        self.0.prepare().await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> leasehold_core::Result<Acquired> {
+        self.0.acquire(request).await
+    }
+
+    async fn renew(&self, request: &Renew) -> leasehold_core::Result<Renewed> {
+        self.0.renew(request).await
+    }
+
+    async fn release(&self, request: &Release) -> leasehold_core::Result<Released> {
+        self.0.release(request).await
+    }
+
+    async fn list(&self, request: &List) -> leasehold_core::Result<Page> {
+        self.0.list(request).await
+    }
+
+    async fn evict(&self, request: &Evict) -> leasehold_core::Result<Evicted> {
+        self.0.evict(request).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
+        self.0.subscribe(keys).await
+    }
+}
+
+fn habit(term: Duration) -> Habit {
+    Habit { claims: Claims::one(key("job"), Mode::Exclusive), term, hold: 200, rest: 60 }
+}
+
+/// Clients that contend until they are told to stop.
+struct Crowd {
+    running: Vec<tokio::task::JoinHandle<Contender<QuorumStore>>>,
+    is_over: Arc<AtomicBool>,
+    grants: watch::Sender<u64>,
+}
+
+impl Crowd {
+    async fn start(nodes: Nodes, servers: &[Server]) -> Self {
+        let (is_over, grants) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(0));
+        let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
+        let mut running = Vec::new();
+        for seed in 0..CLIENTS {
+            let store = nodes.quorum(servers, TERM).await;
+            let mut client = Contender::new(store, habit(TERM), clock, Random(seed), &instant);
+            let (is_over, grants) = (Arc::clone(&is_over), grants.clone());
+            running.push(tokio::spawn(async move {
+                while !is_over.load(Ordering::SeqCst) {
+                    if client.attempt().await {
+                        grants.send_modify(|grants| *grants += 1);
+                    }
+                }
+                client
+            }));
+        }
+        Self { running, is_over, grants }
+    }
+
+    /// Waits until so many more grants have come and gone.
+    async fn goes_on(&self, more: u64) {
+        let mut grants = self.grants.subscribe();
+        let enough = *grants.borrow() + more;
+        in_time(grants.wait_for(|grants| *grants >= enough)).await.unwrap();
+    }
+
+    async fn stop(self) -> History {
+        self.is_over.store(true, Ordering::SeqCst);
+        let mut history = History::new(Vec::new(), Vec::new());
+        for client in self.running {
+            let store = in_time(client).await.unwrap().tell(&mut history);
+            in_time(store.settled()).await;
+        }
+        history
+    }
+}
+
+/// Kills and starts again, and then pauses, each of three nodes in turn, while clients contend.
+async fn under_faults(nodes: Nodes) {
+    let servers = nodes.start().await;
+    let crowd = Crowd::start(nodes, &servers).await;
+    crowd.goes_on(2).await;
+    let (mut kills, mut pauses) = (0, 0);
+    for server in &servers {
+        server.ask(&["SET", "before", "the kill"]).await.unwrap();
+        server.kill();
+        assert!(server.ask(&["PING"]).await.is_err());
+        crowd.goes_on(3).await;
+        server.restart().await.unwrap();
+        kills += 1;
+        let is_kept = server.number(&["EXISTS", "before"]).await == 1;
+        assert_eq!(is_kept, nodes == Nodes::Durable);
+        server.pause();
+        crowd.goes_on(3).await;
+        server.resume();
+        pauses += 1;
+        // Without it the next two would be no majority.
+        nodes.until_it_grants(server, TERM).await;
+    }
+    let history = crowd.stop().await;
+    let found = check(&history);
+    assert!(found.is_empty(), "{nodes:?}: {found:?}");
+    let count = |is: fn(&Answer) -> bool| history.calls.iter().filter(|c| is(&c.answer)).count();
+    let grants = count(|answer| matches!(answer, Answer::Granted { fresh: true, .. }));
+    let refused = count(|answer| matches!(answer, Answer::Busy));
+    let kept =
+        count(|answer| matches!(answer, Answer::Held | Answer::Granted { fresh: false, .. }));
+    let unanswered = count(|answer| matches!(answer, Answer::AcquireUnknown | Answer::Unknown));
+    let beliefs = history.beliefs.len();
+    println!(
+        "{nodes:?}: {kills} kills, {pauses} pauses, {grants} grants, {refused} refused, {kept} kept, {unanswered} \
+         unanswered, {beliefs} beliefs"
+    );
+    // Without contention it would show nothing.
+    assert!(grants >= 20 && beliefs >= 10 && kept >= 10 && refused >= 10);
+}
+
+#[tokio::test]
+async fn durable_nodes_that_are_killed_and_paused_let_no_second_holder_in() {
+    under_faults(Nodes::Durable).await;
+}
+
+#[tokio::test]
+async fn nodes_that_forget_and_are_kept_out_by_a_quarantine_let_no_second_holder_in() {
+    under_faults(Nodes::Quarantined).await;
+}
+
+/// One client takes two nodes, of which one is killed and started again. Another asks that one and the third.
+async fn two_majorities(nodes: Nodes, term: Duration) -> Vec<Violation> {
+    let servers = nodes.start().await;
+    let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
+    let mut clients = Vec::new();
+    for seed in 0..2 {
+        let store = nodes.quorum(&servers, term).await;
+        clients.push(Contender::new(store, habit(term), clock, Random(seed), &instant));
+    }
+    let [mut one, mut other] = <[_; 2]>::try_from(clients).ok().unwrap();
+    for server in &servers {
+        nodes.until_it_grants(server, term).await;
+    }
+    servers[2].kill();
+    let held = one.take().await.expect("two of three are a majority");
+    one.store.settled().await;
+    servers[1].restart().await.unwrap();
+    servers[2].restart().await.unwrap();
+    let second = other.take().await;
+    assert!(one.look(&held) || nodes == Nodes::Quarantined);
+    if let Some(second) = second {
+        assert!(other.look(&second));
+    }
+    let mut history = History::new(Vec::new(), Vec::new());
+    one.tell(&mut history);
+    other.tell(&mut history);
+    assert_eq!(history.calls.len(), 2);
+    check(&history)
+}
+
+#[tokio::test]
+async fn a_node_that_forgets_and_grants_at_once_lets_a_second_holder_in() {
+    let found = two_majorities(Nodes::Lying, LONG).await;
+    assert!(matches!(found[..], [Violation::Overlap(..)]), "{found:?}");
+    assert_eq!(two_majorities(Nodes::Durable, LONG).await, []);
+    // As long as a quarantine that the test waits for. On a machine that takes longer the first lease is over.
+    assert_eq!(two_majorities(Nodes::Quarantined, Duration::from_secs(4)).await, []);
+}
+
+/// Documented: a fail-over forgets what the replica had not got yet.
+#[tokio::test]
+async fn a_fail_over_forgets_the_newest_leases_and_lets_second_holders_in() {
+    const EACH: usize = 50;
+    let at_once = [DURABLE, &["--repl-diskless-sync-delay", "0"]].concat();
+    let master = Server::start(&at_once).await.unwrap();
+    let link = Proxy::before(([127, 0, 0, 1], master.port()).into()).await.unwrap();
+    let port = link.address().port().to_string();
+    let replica = [DURABLE, &["--replicaof", "127.0.0.1", &port]].concat();
+    let replica = Server::start(&replica).await.unwrap();
+    until(async || {
+        let said = replica.text(&["INFO", "replication"]).await.unwrap();
+        said.contains("master_link_status:up")
+    })
+    .await;
+    let before = master.store().await;
+    let health = before.check().await.unwrap();
+    assert_eq!((health.level, health.fails_over), (Level::BestEffort, true));
+    let quorum = QuorumConfig::new().node("n", before.clone()).open().unwrap();
+    assert_eq!(quorum.check().await.unwrap_err().kind(), ErrorKind::Incompatible);
+
+    let names: Vec<_> = (0..2 * EACH).map(|at| format!("k{at}")).collect();
+    for name in &names[..EACH] {
+        granted(before.acquire(&acquire(name, "first", Mode::Exclusive)).await);
+    }
+    until(async || replica.number(&["EXISTS", &names[EACH - 1]]).await == 1).await;
+    link.set(Fault::BlackHole);
+    for name in &names[EACH..] {
+        granted(before.acquire(&acquire(name, "first", Mode::Exclusive)).await);
+    }
+    let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
+    let mut one = Contender::new(before, habit(LONG), clock, Random(0), &instant);
+    let held = one.take().await.unwrap();
+
+    master.pause();
+    replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    let after = replica.store().await;
+    let mut let_in = Vec::new();
+    for name in &names {
+        let acquired = after.acquire(&acquire(name, "second", Mode::Exclusive)).await.unwrap();
+        let_in.push(matches!(acquired, Acquired::Granted(_)));
+    }
+    println!(
+        "of {EACH} leases before the link hung {}, of {EACH} after {} were granted to a second holder",
+        let_in[..EACH].iter().filter(|is| **is).count(),
+        let_in[EACH..].iter().filter(|is| **is).count(),
+    );
+    assert!(let_in[..EACH].iter().all(|is| !is) && let_in[EACH..].iter().all(|is| *is));
+    let mut other = Contender::new(after, habit(LONG), clock, Random(1), &instant);
+    let second = other.take().await.unwrap();
+    assert!(one.look(&held) && other.look(&second));
+    let mut history = History::new(Vec::new(), Vec::new());
+    one.tell(&mut history);
+    other.tell(&mut history);
+    let found = check(&history);
+    assert!(matches!(found[..], [Violation::Overlap(..)]), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_may_forget_or_fail_over_is_refused_by_a_quorum() {
+    let server = Server::start(&[]).await.unwrap();
+    let quorum = QuorumConfig::new().node("n", server.store().await).open().unwrap();
+    let error = quorum.check().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.to_string().contains("may forget leases"), "{error}");
+}

@@ -1,0 +1,229 @@
+//! Every mistake with a file, made for real: its kind, what it says, and that nothing was harmed.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::{Place, acquire, count, grant};
+use leasehold_core::ErrorKind::{Corrupt, Incompatible, InvalidInput};
+use leasehold_core::{Effect, Error, ErrorKind, Filter, List, Store};
+use leasehold_sqlite::SqliteStore;
+
+#[track_caller]
+fn assert_error(error: &Error, kind: ErrorKind, says: &[&str]) {
+    assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{error}");
+    let text = error.to_string();
+    for part in says {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+}
+
+async fn open_error(path: impl AsRef<Path>) -> Error {
+    let error = SqliteStore::open(path.as_ref()).await.unwrap_err();
+    assert_eq!((error.store(), error.operation()), (Some("sqlite"), Some("open")));
+    error
+}
+
+#[tokio::test]
+async fn paths_that_are_no_file() {
+    let place = Place::new();
+    let directory = place.directory.path();
+    fs::create_dir(directory.join("d")).unwrap();
+    assert_error(&open_error(directory.join("d")).await, InvalidInput, &["is a directory"]);
+    assert_error(&open_error("").await, InvalidInput, &["empty"]);
+    assert_error(&open_error(":memory:").await, InvalidInput, &["in_memory()"]);
+    let missing = open_error(directory.join("no/locks.db")).await;
+    assert_error(&missing, InvalidInput, &["/no", "exist"]);
+    fs::write(directory.join("f"), "").unwrap();
+    assert_error(
+        &open_error(directory.join("f/locks.db")).await,
+        InvalidInput,
+        &["not a directory"],
+    );
+    let pipe = directory.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert_error(&open_error(&pipe).await, InvalidInput, &["not a regular file"]);
+    let long = open_error(directory.join("l".repeat(300))).await;
+    assert_error(&long, InvalidInput, &["could not"]);
+}
+
+#[tokio::test]
+async fn a_link_is_refused_and_one_to_the_directory_is_followed() {
+    let place = Place::new();
+    let link = place.directory.path().join("link.db");
+    symlink(&place.path, &link).unwrap();
+    assert_error(&open_error(&link).await, InvalidInput, &["symbolic link"]);
+    assert!(!place.path.exists(), "the link was not followed");
+    let directory = place.directory.path().join("link");
+    symlink(place.directory.path(), &directory).unwrap();
+    let store = SqliteStore::open(directory.join("locks.db")).await.unwrap();
+    grant(&store, "a", "k").await;
+    assert!(place.path.exists());
+}
+
+#[tokio::test]
+async fn a_directory_where_anybody_replaces_files() {
+    let place = Place::new();
+    for (mode, allowed) in [(0o777, false), (0o1777, true), (0o700, true)] {
+        fs::set_permissions(place.directory.path(), Permissions::from_mode(mode)).unwrap();
+        match SqliteStore::open(&place.path).await {
+            Ok(_) => assert!(allowed, "{mode:o}"),
+            Err(e) => {
+                assert!(!allowed, "{mode:o}");
+                assert_error(&e, Incompatible, &["0777", "chmod"]);
+                assert!(!place.path.exists());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_system_that_is_not_known() {
+    // The number of procfs in <linux/magic.h>.
+    assert_error(&open_error("/proc/locks.db").await, Incompatible, &["0x9fa0", "ext4", "tmpfs"]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database() {
+    let place = Place::new();
+    for content in ["hello".to_owned(), "x".repeat(8_192)] {
+        fs::write(&place.path, &content).unwrap();
+        assert_error(&open_error(&place.path).await, Corrupt, &["not a SQLite database"]);
+        assert_eq!(fs::read_to_string(&place.path).unwrap(), content);
+    }
+    fs::write(&place.path, "").unwrap();
+    SqliteStore::open(&place.path).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_programs_database_is_left_alone() {
+    for statements in [
+        "CREATE TABLE theirs (a)",
+        "PRAGMA application_id = 7",
+        "PRAGMA user_version = 3",
+        "CREATE TABLE leasehold_keys (key TEXT)",
+    ] {
+        let place = Place::new();
+        place.raw().execute_batch(statements).unwrap();
+        let before = fs::read(&place.path).unwrap();
+        assert_error(&open_error(&place.path).await, Incompatible, &["another program's"]);
+        assert_eq!(fs::read(&place.path).unwrap(), before, "{statements}");
+        assert!(!place.beside("-wal").exists(), "{statements}");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_schema_names_both_versions() {
+    let place = Place::new();
+    place.open().await.close().await;
+    place.change("PRAGMA user_version = 2");
+    assert_error(&open_error(&place.path).await, Incompatible, &["version 2", "version 1"]);
+    place.change("PRAGMA user_version = 0");
+    assert_error(&open_error(&place.path).await, Corrupt, &["user_version"]);
+}
+
+#[tokio::test]
+async fn a_table_that_somebody_dropped_is_not_made_again() {
+    for table in ["boots", "keys", "holders"] {
+        let place = Place::new();
+        let store = place.open().await;
+        grant(&store, "a", "k").await;
+        place.change(&format!("DROP TABLE leasehold_{table}"));
+        let says = ["schema version 1", "dropped", "restore it"];
+        assert_error(&acquire(&store, "b", "k").await.unwrap_err(), Corrupt, &says);
+        assert_error(&store.prepare().await.unwrap_err(), Corrupt, &says);
+        assert_error(&open_error(&place.path).await, Corrupt, &says);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "a", "k").await;
+    store.close().await;
+    let page: usize = {
+        let raw = place.raw();
+        let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'leasehold_holders'";
+        raw.query_row(root, [], |row| row.get::<_, u32>(0)).unwrap().try_into().unwrap()
+    };
+    let mut bytes = fs::read(&place.path).unwrap();
+    bytes[(page - 1) * 4_096..page * 4_096].fill(0xff);
+    fs::write(&place.path, bytes).unwrap();
+    let store = place.open().await;
+    let error = acquire(&store, "b", "k").await.unwrap_err();
+    assert_error(&error, Corrupt, &["is damaged", "restore it"]);
+    assert_eq!(error.operation(), Some("acquire"));
+}
+
+#[tokio::test]
+async fn values_that_cannot_be_ours() {
+    for (change, says) in [
+        ("UPDATE leasehold_holders SET token = 0", "token"),
+        ("UPDATE leasehold_holders SET token = 9007199254740992", "token"),
+        ("UPDATE leasehold_holders SET token = -1", "token"),
+        ("UPDATE leasehold_holders SET state = 'gone'", "state"),
+        ("UPDATE leasehold_holders SET mode = 'upgrade'", "mode"),
+        ("UPDATE leasehold_holders SET expires = -5", "expires"),
+        ("UPDATE leasehold_holders SET granted_at = -5", "granted_at"),
+        ("UPDATE leasehold_holders SET renewed_at = -5", "renewed_at"),
+        ("UPDATE leasehold_holders SET id = x''", "id"),
+        ("UPDATE leasehold_holders SET owner = ''", "owner"),
+        ("UPDATE leasehold_holders SET comment = char(10)", "comment"),
+        ("UPDATE leasehold_holders SET pid = -1", "cannot be what Leasehold wrote"),
+        ("UPDATE leasehold_keys SET counter = 0", "counter"),
+        ("UPDATE leasehold_keys SET counter = 1", "counter"),
+        ("DELETE FROM leasehold_keys", "counter"),
+    ] {
+        let place = Place::new();
+        let store = place.open().await;
+        grant(&store, "a", "k").await;
+        place.change(&format!("PRAGMA ignore_check_constraints = ON; {change}"));
+        let error = acquire(&store, "b", "k").await.unwrap_err();
+        assert_error(&error, Corrupt, &[says, "remove that row"]);
+        grant(&store, "b", "another key").await;
+        if !says.contains("counter") {
+            let all = List::new(Filter::default());
+            assert_error(&store.list(&all).await.unwrap_err(), Corrupt, &[says]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn epochs_that_are_gone() {
+    let place = Place::new();
+    let store = place.open().await;
+    place.change("DELETE FROM leasehold_boots");
+    let error = acquire(&store, "a", "k").await.unwrap_err();
+    assert_error(&error, Incompatible, &["epoch none", "open the store again"]);
+    grant(&place.open().await, "a", "k").await;
+}
+
+#[tokio::test]
+async fn options_that_are_wrong() {
+    let place = Place::new();
+    for (config, says) in [
+        (place.config().prefix("a-b"), "prefix"),
+        (place.config().prefix("sqlite_x"), "prefix"),
+        (place.config().timeout(Duration::ZERO), "timeout"),
+    ] {
+        assert_error(&config.open().await.unwrap_err(), InvalidInput, &[says]);
+    }
+    assert!(!place.path.exists());
+    let error = SqliteStore::from_url("sqlite:x.db?mode=ro").await.unwrap_err();
+    assert_error(&error, InvalidInput, &["\"mode\"", "timeout, prefix"]);
+    assert_eq!(error.store(), Some("sqlite"));
+}
+
+#[tokio::test]
+async fn nothing_stored_in_the_file_acts() {
+    let place = Place::new();
+    let store = place.open().await;
+    place.change(
+        "CREATE TRIGGER evil AFTER INSERT ON leasehold_holders BEGIN DELETE FROM leasehold_holders; END",
+    );
+    grant(&store, "a", "k").await;
+    assert_eq!(count(&place.raw(), "leasehold_holders"), 1, "the trigger did not fire");
+}

@@ -1,0 +1,255 @@
+//! What is peculiar to the SQLite store: its file, boots and time namespaces, and what it writes.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use crate::common::{
+    Place, SECOND, acquire, count, data_version, grant, id, key, refuse, release, renew_to_never,
+};
+use leasehold_core::{
+    Acquire, Claims, Clock, Effect, Ending, Error, ErrorKind, Filter, LeaseId, LeaseReleased,
+    Level, List, Mode, Note, Owner, Release, Store, Ttl,
+};
+use leasehold_sqlite::{SqliteConfig, SqliteStore};
+
+#[tokio::test]
+async fn all_files_are_0600() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "a", "k").await;
+    for suffix in ["", "-wal", "-shm"] {
+        let mode = place.beside(suffix).metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600, "{suffix}");
+    }
+    let health = store.check().await.unwrap();
+    assert_eq!((health.level, health.durable), (Level::Fenced, true), "{health:?}");
+    assert_eq!((health.schema, health.hazards), (Some(1), vec![]));
+}
+
+#[tokio::test]
+async fn open_modes_are_a_hazard() {
+    let place = Place::new();
+    let store = place.open().await;
+    std::fs::set_permissions(&place.path, Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(place.directory.path(), Permissions::from_mode(0o770)).unwrap();
+    let hazards = store.check().await.unwrap().hazards.join("\n");
+    assert!(hazards.contains("mode 0644") && hazards.contains("mode 0770"), "{hazards}");
+}
+
+#[tokio::test]
+async fn the_file_says_whose_it_is_and_that_commits_are_durable() {
+    let place = Place::new();
+    let _store = place.open().await;
+    let raw = place.raw();
+    let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!((pragma("application_id"), pragma("user_version")), (0x4c73_6864, 1));
+    let mode: String = raw.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+}
+
+#[tokio::test]
+async fn missing_directories_are_made_if_asked_for() {
+    let place = Place::new();
+    let path = place.directory.path().join("a/b/locks.db");
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    SqliteConfig::file(&path).create_parent(true).open().await.unwrap();
+    let mode = path.parent().unwrap().metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o700);
+}
+
+#[tokio::test]
+async fn closing_the_last_handle_closes_the_file() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "a", "k").await;
+    store.clone().close().await;
+    assert!(place.beside("-wal").exists(), "another handle is left");
+    store.close().await;
+    assert!(!place.beside("-wal").exists() && !place.beside("-shm").exists());
+}
+
+#[tokio::test]
+async fn tokens_grow_and_leases_live_on_through_a_reopening() {
+    let place = Place::new();
+    let store = place.open().await;
+    let first = grant(&store, "a", "k").await.token;
+    grant(&store, "b", "other").await;
+    assert!(matches!(release(&store, "a", "k").await, LeaseReleased::Released));
+    store.close().await;
+    place.clock.set_wall_micros(1);
+    let store = place.open().await;
+    assert!(grant(&store, "c", "k").await.token > first, "although the wall clock went back");
+    refuse(&store, "d", "other").await;
+}
+
+#[tokio::test]
+async fn two_stores_on_one_file_exclude_each_other() {
+    let place = Place::new();
+    let (one, two) = (place.open().await, place.open().await);
+    grant(&one, "a", "k").await;
+    assert_eq!(refuse(&two, "b", "k").await.retry_after, Some(30 * SECOND));
+    assert!(matches!(release(&two, "a", "k").await, LeaseReleased::Released));
+    grant(&two, "b", "k").await;
+    refuse(&one, "a2", "k").await;
+    assert_eq!(one.check().await.unwrap().identity, two.check().await.unwrap().identity);
+}
+
+#[tokio::test]
+async fn prefixes_are_apart_and_memory_is_private() {
+    let place = Place::new();
+    let jobs = place.config().prefix("jobs_").open().await.unwrap();
+    let other = place.open().await;
+    grant(&jobs, "a", "k").await;
+    grant(&other, "b", "k").await;
+    assert_eq!(count(&place.raw(), "jobs_holders"), 1);
+    let (one, two) =
+        (SqliteStore::in_memory().await.unwrap(), SqliteStore::in_memory().await.unwrap());
+    grant(&one, "a", "k").await;
+    grant(&two, "b", "k").await;
+    let (one, two) = (one.check().await.unwrap(), two.check().await.unwrap());
+    assert_ne!(one.identity, two.identity);
+    assert_eq!((one.level, one.durable), (Level::Fenced, true));
+}
+
+#[tokio::test]
+async fn a_refusal_writes_nothing() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "a", "k").await;
+    let raw = place.raw();
+    let log = || place.beside("-wal").metadata().unwrap().len();
+    let before = (data_version(&raw), log());
+    for _ in 0..10 {
+        refuse(&store, "b", "k").await;
+    }
+    assert!(matches!(release(&store, "b", "k").await, LeaseReleased::NotHeld));
+    assert_eq!((data_version(&raw), log()), before);
+    release(&store, "a", "k").await;
+    assert_ne!((data_version(&raw), log()), before, "a write does show");
+}
+
+#[tokio::test]
+async fn prepare_writes_only_what_is_missing() {
+    let place = Place::new();
+    let store = place.open().await;
+    let raw = place.raw();
+    let before = data_version(&raw);
+    store.prepare().await.unwrap();
+    place.open().await;
+    assert_eq!(data_version(&raw), before);
+    for table in ["boots", "keys", "holders"] {
+        raw.execute_batch(&format!("DROP TABLE leasehold_{table}")).unwrap();
+    }
+    store.prepare().await.unwrap();
+    grant(&store, "a", "k").await;
+}
+
+#[tokio::test]
+async fn after_a_reboot_terms_are_over_and_never_is_not() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "finite", "a").await;
+    grant(&store, "endless", "b").await;
+    renew_to_never(&store, "endless", "b").await;
+    place.raw().execute("UPDATE leasehold_boots SET boot_id = 'another'", []).unwrap();
+    let after = place.open().await;
+    refuse(&after, "new", "b").await;
+    assert!(matches!(release(&after, "finite", "a").await, LeaseReleased::Expired));
+    grant(&after, "new", "a").await;
+    assert!(matches!(release(&after, "endless", "b").await, LeaseReleased::Released));
+    let raw = place.raw();
+    assert_eq!(count(&raw, "leasehold_boots"), 2);
+    let error = acquire(&store, "late", "a").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "a process of the old boot: {error}");
+    assert!(error.to_string().contains("epoch 2, and ours is 1"), "{error}");
+}
+
+#[tokio::test]
+async fn another_time_namespace_is_let_in_once_no_term_is_left() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "finite", "a").await;
+    grant(&store, "endless", "b").await;
+    renew_to_never(&store, "endless", "b").await;
+    // The kernel gives the number of a namespace that is gone to the next one, so the offset counts too.
+    for other in
+        ["time_ns = time_ns + 1", "time_ns = time_ns - 1, time_offset_ns = time_offset_ns + 1"]
+    {
+        place.raw().execute(&format!("UPDATE leasehold_boots SET {other}"), []).unwrap();
+        let error = place.config().open().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        let text = error.to_string();
+        assert!(text.contains("time namespace") && text.contains("DELETE FROM leasehold_holders"));
+    }
+    release(&store, "finite", "a").await;
+    let adopted = place.open().await;
+    refuse(&adopted, "new", "b").await;
+    grant(&adopted, "new", "a").await;
+    let error = acquire(&store, "late", "c").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+}
+
+#[tokio::test]
+async fn a_replaced_file_is_noticed() {
+    let place = Place::new();
+    let store = place.open().await;
+    grant(&store, "a", "k").await;
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(place.beside(suffix)).unwrap();
+    }
+    let gone = acquire(&store, "b", "k2").await.unwrap_err();
+    let other = place.open().await;
+    grant(&other, "c", "k").await;
+    let replaced = release_error(&store).await;
+    for error in [gone, replaced] {
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::None));
+        assert!(error.to_string().contains("removed, or replaced"), "{error}");
+    }
+}
+
+async fn release_error(store: &SqliteStore) -> Error {
+    let ending = Ending::new(id("a"), [key("k")]);
+    store.release(&Release::new(vec![ending])).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_second_name_of_the_file_is_noticed() {
+    let place = Place::new();
+    let store = place.open().await;
+    std::fs::hard_link(&place.path, place.directory.path().join("second.db")).unwrap();
+    for error in
+        [acquire(&store, "a", "k").await.unwrap_err(), place.config().open().await.unwrap_err()]
+    {
+        assert_eq!(error.kind(), ErrorKind::Incompatible);
+        assert!(error.to_string().contains("2 names"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_of_many_keys_and_modes_is_stored_as_it_was_given() {
+    let place = Place::new();
+    let store = place.open().await;
+    let note = Note::default();
+    let note = note.with_host("h").unwrap().with_pid(u32::MAX).with_program("p").unwrap();
+    let claims = Claims::all([key("ключ %_*"), key("b")], Mode::SHARED).unwrap();
+    let ttl = Ttl::new(30 * SECOND).unwrap();
+    let given = Acquire::new(LeaseId::foreign(&[0, 0xff, b'\'']).unwrap(), claims, ttl)
+        .with_owner(Owner::new("o'; --").unwrap())
+        .with_note(note.with_comment("c").unwrap());
+    store.acquire(&given).await.unwrap();
+    let all = List::new(Filter::default());
+    let page = store.list(&all).await.unwrap();
+    assert_eq!(page.records.len(), 2);
+    for record in page.records {
+        assert_eq!(record.id.as_ref(), Some(given.id()));
+        assert_eq!((record.owner.as_ref(), &record.note), (given.owner(), given.note()));
+        assert_eq!(record.mode, Mode::SHARED);
+        assert_eq!(record.age, Some(Duration::ZERO));
+    }
+    let raw = place.raw();
+    let expires: i64 =
+        raw.query_row("SELECT max(expires) FROM leasehold_holders", [], |row| row.get(0)).unwrap();
+    assert_eq!(u128::try_from(expires).unwrap(), (place.clock.now() + 30 * SECOND).as_micros());
+}

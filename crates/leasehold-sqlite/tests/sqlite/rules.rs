@@ -1,0 +1,124 @@
+//! The store answers as the core's `Table` does, whatever is asked in whatever order.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::common::{Place, id, key};
+use leasehold_core::{
+    Acquire, Claim, Claims, Ending, Evict, Expired, FencingToken, Filter, List, Mode, Now, Owner,
+    Release, Renew, Renewal, Store, Table, Target, Ttl,
+};
+
+/// Numbers that look random and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn keys(&mut self) -> BTreeSet<String> {
+        (0..=self.below(3)).map(|_| format!("k{}", self.below(4))).collect()
+    }
+
+    fn claims(&mut self) -> Claims {
+        let modes = [Mode::Exclusive, Mode::SHARED, Mode::Shared { max: NonZeroU32::new(2) }];
+        let keys = self.keys();
+        Claims::new(keys.iter().map(|name| {
+            let mode = modes[usize::try_from(self.below(3)).unwrap()];
+            Claim { key: key(name), mode }
+        }))
+        .unwrap()
+    }
+
+    fn lease(&mut self) -> leasehold_core::LeaseId {
+        id(&format!("l{}", self.below(5)))
+    }
+
+    fn filter(&mut self) -> Filter {
+        let filter = Filter::default().with_expired(
+            [Expired::Out, Expired::In, Expired::Only][usize::try_from(self.below(3)).unwrap()],
+        );
+        match self.below(5) {
+            0 => filter.with_key(key("k1")).with_key(key("k2")),
+            1 => filter.with_prefix("k"),
+            2 => filter.with_glob("k[12]").unwrap(),
+            3 => filter.with_owner(Owner::new("o").unwrap()),
+            _ => filter,
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_reply_and_every_row_is_that_of_the_table() {
+    for seed in 0..25 {
+        let place = Place::new();
+        let mut store = place.open().await;
+        let mut table = Table::default();
+        let mut dice = Dice(seed);
+        for step in 0..150 {
+            let now = Now::read(&place.clock);
+            let ttl = Ttl::new(Duration::from_millis(10 + dice.below(5_000))).unwrap();
+            let (ours, theirs) = match dice.below(9) {
+                0..=2 => {
+                    let request = Acquire::new(dice.lease(), dice.claims(), ttl)
+                        .with_owner(Owner::new("o").unwrap());
+                    let ours = store.acquire(&request).await.map_err(|e| e.kind());
+                    let theirs = table.acquire(&request, now).map_err(|e| e.kind());
+                    (format!("{ours:?}"), format!("{theirs:?}"))
+                }
+                3 => {
+                    let to = if dice.below(8) == 0 { Ttl::NEVER } else { ttl };
+                    let mut renewal = Renewal::extend(dice.lease(), dice.claims(), to);
+                    if dice.below(4) == 0 {
+                        let token =
+                            FencingToken::new(now.wall_micros + dice.below(1_000_000)).unwrap();
+                        renewal = renewal.with_token_raised_to(token);
+                    }
+                    let request = Renew::new(vec![renewal]);
+                    let ours = store.renew(&request).await.unwrap();
+                    (format!("{ours:?}"), format!("{:?}", table.renew(&request, now)))
+                }
+                4 | 5 => {
+                    let mut ending = Ending::new(dice.lease(), dice.keys().iter().map(|k| key(k)));
+                    if dice.below(4) == 0 {
+                        ending = ending.with_keep(Duration::from_millis(dice.below(3_000)));
+                    }
+                    let request = Release::new(vec![ending]);
+                    let ours = store.release(&request).await.unwrap();
+                    (format!("{ours:?}"), format!("{:?}", table.release(&request, now)))
+                }
+                6 => {
+                    let request = Evict::expired(dice.filter());
+                    let ours = store.evict(&request).await.unwrap();
+                    (format!("{ours:?}"), format!("{:?}", table.evict(&request, now)))
+                }
+                7 => {
+                    let target = Target::new(key("k1"), Some(dice.lease()));
+                    let request = Evict::exactly(vec![target], None);
+                    let ours = store.evict(&request).await.unwrap();
+                    (format!("{ours:?}"), format!("{:?}", table.evict(&request, now)))
+                }
+                _ => {
+                    let request = List::new(dice.filter()).with_limit(3);
+                    let ours = store.list(&request).await.unwrap();
+                    (format!("{ours:?}"), format!("{:?}", table.list(&request, now).unwrap()))
+                }
+            };
+            assert_eq!(ours, theirs, "seed {seed}, step {step}");
+            let all = List::new(Filter::default().with_expired(Expired::In));
+            let ours = store.list(&all).await.unwrap();
+            assert_eq!(format!("{ours:?}"), format!("{:?}", table.list(&all, now).unwrap()));
+            place.clock.advance(Duration::from_millis(dice.below(400)));
+            if dice.below(200) == 0 {
+                place.clock.advance(Duration::from_secs(31 * 24 * 60 * 60));
+            }
+            if dice.below(40) == 0 {
+                store = place.open().await;
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Waiting for the database, for the disk and for nobody: the store's thread and its time limit.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use crate::common::{Place, SECOND, acquire, count, grant, refuse, release, request};
+use futures_util::FutureExt as _;
+use leasehold_core::{Acquired, BoxFuture, Clock, Effect, ErrorKind, ManualClock, Store};
+use leasehold_sqlite::SqliteConfig;
+use leasehold_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
+
+/// Holds the write lock of the database, as another process would.
+fn hold(raw: &mut Connection) -> Transaction<'_> {
+    raw.transaction_with_behavior(TransactionBehavior::Immediate).unwrap()
+}
+
+#[tokio::test]
+async fn a_busy_database_is_waited_for_and_then_reported() {
+    let place = Place::new();
+    let patient = place.open().await;
+    let hasty = place.config().timeout(Duration::from_millis(30)).open().await.unwrap();
+    let mut raw = place.raw();
+    let writing = hold(&mut raw);
+    let wanted = request("a", "k");
+    let mut waiting = Box::pin(patient.acquire(&wanted));
+    assert!((&mut waiting).now_or_never().is_none());
+    let error = acquire(&hasty, "b", "k").await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    let text = error.to_string();
+    assert!(text.contains("another process") && text.contains("30ms"), "{text}");
+    let error = hasty.prepare().await;
+    assert!(error.is_ok(), "a reader waits for no writer: {error:?}");
+    drop(writing);
+    waiting.await.unwrap();
+}
+
+/// Tells when the store's thread reads the clock, which it does first to see how long it may wait for a lock.
+#[derive(Debug)]
+struct Watched(ManualClock, Mutex<mpsc::Sender<()>>);
+
+impl Clock for Watched {
+    fn now(&self) -> Duration {
+        let now = self.0.now();
+        if std::thread::current().name() == Some("leasehold-sqlite") {
+            self.1.lock().unwrap().send(()).unwrap_or_default();
+        }
+        now
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.0.wall_micros()
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(at)
+    }
+}
+
+#[tokio::test]
+async fn the_clock_is_read_once_the_lock_is_held() {
+    let place = Place::new();
+    let (reads, told) = mpsc::channel();
+    let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
+    let store = place.config().clock(clock).timeout(60 * SECOND).open().await.unwrap();
+    grant(&store, "a", "k").await;
+    let mut raw = place.raw();
+    let writing = hold(&mut raw);
+    while told.try_recv().is_ok() {}
+    let wanted = request("b", "k");
+    let mut waiting = Box::pin(store.acquire(&wanted));
+    assert!((&mut waiting).now_or_never().is_none());
+    told.recv().unwrap();
+    place.clock.advance(30 * SECOND);
+    drop(writing);
+    let reply = waiting.await.unwrap();
+    assert!(matches!(reply, Acquired::Granted(_)), "the term ended while we waited: {reply:?}");
+}
+
+#[tokio::test]
+async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
+    let place = Place::new();
+    let (reads, told) = mpsc::channel();
+    let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
+    let store = place.config().clock(clock).open().await.unwrap();
+    let mut raw = place.raw();
+    let writing = hold(&mut raw);
+    while told.try_recv().is_ok() {}
+    let (first, second) = (request("a", "k"), request("b", "k2"));
+    let (mut hung, mut behind) =
+        (Box::pin(store.acquire(&first)), Box::pin(store.acquire(&second)));
+    assert!((&mut hung).now_or_never().is_none() && (&mut behind).now_or_never().is_none());
+    told.recv().unwrap();
+    place.clock.advance(SqliteConfig::DEFAULT_TIMEOUT + SECOND);
+    let (hung, behind) = (hung.await.unwrap_err(), behind.await.unwrap_err());
+    assert_eq!((hung.kind(), hung.effect()), (ErrorKind::Unavailable, Effect::Unknown), "{hung}");
+    assert_eq!(
+        (behind.kind(), behind.effect()),
+        (ErrorKind::Unavailable, Effect::None),
+        "{behind}"
+    );
+    drop(writing);
+    refuse(&store, "c", "k").await;
+    assert_eq!(count(&raw, "leasehold_holders"), 1, "the first acted after all");
+    assert!(!grant(&store, "a", "k").await.fresh, "and its outcome can be learned");
+}
+
+#[tokio::test]
+async fn a_dropped_future_runs_to_its_end_and_leaves_the_store_usable() {
+    let place = Place::new();
+    let store = place.open().await;
+    let never_polled = request("0", "k");
+    drop(store.acquire(&never_polled));
+    let mut raw = place.raw();
+    let writing = hold(&mut raw);
+    let dropped = request("a", "k");
+    assert!(store.acquire(&dropped).now_or_never().is_none());
+    drop(writing);
+    let holder = refuse(&store, "b", "k").await;
+    assert!(format!("{:?}", holder.why).contains("LeaseId(a)"), "{holder:?}");
+    release(&store, "a", "k").await;
+    grant(&store, "b", "k").await;
+}

@@ -1,0 +1,267 @@
+//! A client that contends for a key, as the front end would, and writes down what the checker of histories needs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_conformance::history::{Answer, Belief, Call, History};
+use leasehold_core::term::Drift;
+use leasehold_core::{
+    Acquire, Acquired, Claims, Clock, Ending, FencingToken, Granted, LeaseId, LeaseReleased,
+    LeaseRenewed, Release, Remaining, Renew, Renewal, Store, Ttl,
+};
+use leasehold_driver::TokioClock;
+
+const NOTHING: Remaining = Remaining::For(Duration::ZERO);
+
+/// SplitMix64.
+#[derive(Debug, Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.draw() % n
+    }
+}
+
+/// What a client was granted. It is known to the checker under a name of its own.
+struct Grant {
+    known: LeaseId,
+    token: Option<FencingToken>,
+    remaining: Remaining,
+}
+
+/// What a client has taken, and until when by its own clock.
+pub struct Held {
+    grant: Grant,
+    from: u64,
+    deadline: Duration,
+}
+
+/// What it asks for, and how fast.
+#[derive(Debug, Clone)]
+pub struct Habit {
+    pub claims: Claims,
+    pub term: Duration,
+    /// The longest pause of a holder, in milliseconds.
+    pub hold: u64,
+    /// The longest pause between attempts, in milliseconds.
+    pub rest: u64,
+}
+
+pub struct Contender<S> {
+    pub store: S,
+    habit: Habit,
+    clock: TokioClock,
+    random: Random,
+    instant: Arc<AtomicU64>,
+    calls: Vec<Call>,
+    beliefs: Vec<Belief>,
+}
+
+impl<S: Store> Contender<S> {
+    pub fn new(
+        store: S,
+        habit: Habit,
+        clock: TokioClock,
+        random: Random,
+        instant: &Arc<AtomicU64>,
+    ) -> Self {
+        let (calls, beliefs) = (Vec::new(), Vec::new());
+        Self { store, habit, clock, random, instant: Arc::clone(instant), calls, beliefs }
+    }
+
+    /// Adds what it saw.
+    pub fn tell(self, history: &mut History) -> S {
+        history.calls.extend(self.calls);
+        history.beliefs.extend(self.beliefs);
+        self.store
+    }
+
+    fn instant(&self) -> u64 {
+        self.instant.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn claims(&self) -> Claims {
+        self.habit.claims.clone()
+    }
+
+    fn term(&self) -> Ttl {
+        Ttl::new(self.habit.term).unwrap()
+    }
+
+    async fn pause(&mut self, most: u64) {
+        tokio::time::sleep(Duration::from_millis(1 + self.random.below(most))).await;
+    }
+
+    fn call(&mut self, id: &LeaseId, invoked: u64, answer: Answer) {
+        let returned = self.instant();
+        self.calls.push(Call::new(id.clone(), self.claims(), invoked, returned, answer));
+    }
+
+    fn patience(&mut self) -> Duration {
+        if self.random.below(8) == 0 {
+            Duration::from_millis(self.random.below(100))
+        } else {
+            self.habit.term
+        }
+    }
+
+    /// Whoever goes away meanwhile has no answer, and releases.
+    async fn acquire(
+        &mut self,
+        request: &Acquire,
+        known: &LeaseId,
+        patience: Duration,
+    ) -> Option<Grant> {
+        let invoked = self.instant();
+        let answer = tokio::time::timeout(patience, self.store.acquire(request)).await;
+        let mut known = known.clone();
+        let (answer, grant) = match answer {
+            Ok(Ok(Acquired::Granted(Granted { token, remaining, fresh, .. }))) => {
+                // A lease that no majority was seen to hold any more is another, of the same id.
+                if fresh && request.is_again().is_some() {
+                    known = LeaseId::mint().unwrap();
+                }
+                let grant = Grant { known: known.clone(), token, remaining };
+                (Answer::Granted { token, fresh }, Some(grant))
+            }
+            // That of a split vote needs no holder.
+            Ok(Ok(Acquired::Refused(_))) => (Answer::Busy, None),
+            Ok(Err(_)) | Err(_) => (Answer::AcquireUnknown, None),
+        };
+        self.call(&known, invoked, answer);
+        grant
+    }
+
+    async fn release(&mut self, id: &LeaseId, known: &LeaseId) {
+        let ending = Ending::new(id.clone(), self.habit.claims.keys().cloned());
+        let invoked = self.instant();
+        let answer = match self.store.release(&Release::new(vec![ending])).await {
+            Ok(released) => match released.leases[0] {
+                LeaseReleased::Released | LeaseReleased::Kept(_) => Answer::Released,
+                LeaseReleased::Expired | LeaseReleased::NotHeld => Answer::Ended,
+                LeaseReleased::Failed(_) => Answer::Unknown,
+            },
+            Err(_) => Answer::Unknown,
+        };
+        self.call(known, invoked, answer);
+    }
+
+    /// What the renewal found to be left: nothing new if it failed, `None` if the lease is lost.
+    async fn renew(&mut self, id: &LeaseId, grant: &Grant) -> Option<Remaining> {
+        let invoked = self.instant();
+        let mut renewal = Renewal::extend(id.clone(), self.claims(), self.term());
+        if let Some(token) = grant.token {
+            renewal = renewal.with_token(token);
+        }
+        let answer = self.store.renew(&Renew::new(vec![renewal])).await;
+        let (answer, remaining) = match answer.map(|mut renewed| renewed.leases.remove(0)) {
+            Ok(LeaseRenewed::Held(remaining)) => (Answer::Held, Some(remaining)),
+            Ok(LeaseRenewed::Lost(_)) => (Answer::Lost, None),
+            Ok(LeaseRenewed::Failed(_)) | Err(_) => (Answer::Unknown, Some(NOTHING)),
+        };
+        self.call(&grant.known, invoked, answer);
+        remaining
+    }
+
+    /// As the front end holds a lease: it believes until its own deadline and no longer.
+    async fn hold(&mut self, id: &LeaseId, mut grant: Grant, mut deadline: Duration) -> LeaseId {
+        let drift = Drift::default();
+        let mut from = self.instant();
+        let mut until = from;
+        for _ in 0..self.random.below(6) {
+            self.pause(self.habit.hold).await;
+            let sent = self.clock.now();
+            let looked = self.instant();
+            if sent >= deadline {
+                break;
+            }
+            until = looked;
+            let remaining = if self.random.below(3) == 0 {
+                let again = Acquire::new(id.clone(), self.claims(), self.term()).again(grant.token);
+                let patience = self.patience();
+                match self.acquire(&again, &grant.known, patience).await {
+                    Some(new) if new.known != grant.known => {
+                        self.beliefs.push(Belief::new(grant.known, self.claims(), from, until));
+                        let remaining = new.remaining;
+                        grant = new;
+                        deadline = drift.deadline(sent, remaining).unwrap_or_default();
+                        if self.clock.now() >= deadline {
+                            return grant.known;
+                        }
+                        from = self.instant();
+                        until = from;
+                        continue;
+                    }
+                    same => Some(same.map_or(NOTHING, |grant| grant.remaining)),
+                }
+            } else {
+                self.renew(id, &grant).await
+            };
+            let Some(remaining) = remaining else { break };
+            // A reply that comes after the deadline is not believed.
+            if self.clock.now() >= deadline {
+                break;
+            }
+            deadline = deadline.max(drift.deadline(sent, remaining).unwrap_or_default());
+        }
+        self.beliefs.push(Belief::new(grant.known.clone(), self.claims(), from, until));
+        grant.known
+    }
+
+    /// Tries once, and keeps what it gets.
+    pub async fn take(&mut self) -> Option<Held> {
+        let id = LeaseId::mint().unwrap();
+        let sent = self.clock.now();
+        let request = Acquire::new(id.clone(), self.claims(), self.term());
+        let grant = self.acquire(&request, &id, self.habit.term).await?;
+        let deadline = Drift::default().deadline(sent, grant.remaining).unwrap();
+        Some(Held { grant, from: self.instant(), deadline })
+    }
+
+    /// Looks at its clock, and says whether by that it still holds what it took.
+    pub fn look(&mut self, held: &Held) -> bool {
+        let until = self.instant();
+        let believes = self.clock.now() < held.deadline;
+        if believes {
+            let known = held.grant.known.clone();
+            self.beliefs.push(Belief::new(known, self.claims(), held.from, until));
+        }
+        believes
+    }
+
+    /// Tries once, holds what it gets, and mostly releases it. Says whether it got it.
+    pub async fn attempt(&mut self) -> bool {
+        let id = LeaseId::mint().unwrap();
+        let sent = self.clock.now();
+        let request = Acquire::new(id.clone(), self.claims(), self.term());
+        let patience = self.patience();
+        let grant = self.acquire(&request, &id, patience).await;
+        let is_granted = grant.is_some();
+        match grant {
+            Some(grant) => {
+                let deadline = Drift::default().deadline(sent, grant.remaining);
+                let deadline = deadline.unwrap_or_default();
+                let mut known = grant.known.clone();
+                if self.clock.now() < deadline {
+                    known = self.hold(&id, grant, deadline).await;
+                }
+                if self.random.below(4) > 0 {
+                    self.release(&id, &known).await;
+                }
+            }
+            None => self.release(&id, &id).await,
+        }
+        self.pause(self.habit.rest).await;
+        is_granted
+    }
+}

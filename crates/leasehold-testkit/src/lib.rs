@@ -1,0 +1,27 @@
+//! What the tests of Leasehold's own crates share: requests, contending clients, real servers, and how to look at what
+//! stands in them. What tests of stores outside this repository need too is in `leasehold-conformance`.
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    clippy::unwrap_used,
+    reason = "for the tests of this repository, which fail by panicking"
+)]
+
+pub mod contender;
+#[cfg(feature = "redis")]
+pub mod redis;
+pub mod requests;
+#[cfg(feature = "quorum")]
+pub mod settled;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+mod waiting;
+
+pub use waiting::{LONG, SECOND, in_time, until};
+
+/// Whether everything is to be tried: what takes long is tried in part otherwise.
+pub fn all() -> bool {
+    std::env::var_os("LEASEHOLD_TEST_ALL").is_some_and(|all| !all.is_empty())
+}

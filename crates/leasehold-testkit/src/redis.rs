@@ -1,0 +1,218 @@
+//! Real Redis servers for tests.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep, free_port};
+use leasehold_redis::RedisStore;
+use leasehold_redis::redis::aio::MultiplexedConnection;
+use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
+use tempfile::TempDir;
+
+use crate::LONG;
+
+pub mod authority;
+pub mod cluster;
+pub mod sentinel;
+
+/// A server of our own, with a directory of its own.
+pub struct Server {
+    process: Mutex<Option<Process>>,
+    directory: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    clock: Option<ServerClock>,
+}
+
+/// Writes reach the disk before they are answered.
+pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+impl Server {
+    /// Starts one with these settings beside what every test needs.
+    pub async fn start(settings: &[&str]) -> Result<Self> {
+        Self::start_on(None, settings).await
+    }
+
+    /// Starts one that reads this clock.
+    pub async fn start_on(clock: Option<ServerClock>, settings: &[&str]) -> Result<Self> {
+        let mut why = Failure::new("never tried");
+        // Between finding a free port and listening on it somebody else may take it.
+        for _ in 0..5 {
+            let port = free_port()?;
+            let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+            let (process, directory) = (Mutex::new(None), tempfile::tempdir()?);
+            let server = Self { process, directory, port, settings, clock: clock.clone() };
+            match server.launch().await {
+                Ok(()) => return Ok(server),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    async fn launch(&self) -> Result<()> {
+        let port = self.port.to_string();
+        let own =
+            ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--unixsocket", "redis.sock"];
+        let mut command = match &self.clock {
+            None => vec!["redis-server".to_owned()],
+            Some(clock) => clock.command("redis-server"),
+        };
+        command.extend(own.map(str::to_owned));
+        command.extend(self.settings.iter().cloned());
+        if self.clock.is_some() {
+            // It waits on the wall clock, which does not move, and would never rest.
+            command.extend(["--jemalloc-bg-thread", "no"].map(str::to_owned));
+        }
+        let process = Process::start(&command[0], &command[1..], self.directory.path())?;
+        *self.process.lock().unwrap() = Some(process);
+        self.until_ready().await?;
+        match &self.clock {
+            Some(clock) if self.micros().await? != clock.wall_micros() => {
+                Err(Failure::new("libfaketime, which `cargo xtask servers` installs, is not there"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The time by its clock.
+    pub async fn micros(&self) -> Result<u64> {
+        let time: [u64; 2] = redis::from_redis_value(self.ask(&["TIME"]).await?)?;
+        Ok(time[0] * 1_000_000 + time[1])
+    }
+
+    async fn until_ready(&self) -> Result<()> {
+        for _ in 0..1_000 {
+            if let Ok(Value::SimpleString(_)) = self.ask(&["PING"]).await {
+                return Ok(());
+            }
+            // A server that starts tells nobody.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let log = std::fs::read_to_string(self.directory.path().join("server.log"));
+        Err(Failure::new(format!(
+            "redis-server, which `cargo xtask servers` installs, does not answer: {}",
+            log.unwrap_or_default()
+        )))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The value of one of its settings.
+    pub fn setting(&self, name: &str) -> &str {
+        let at = self.settings.iter().position(|setting| setting == name).unwrap();
+        &self.settings[at + 1]
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Sends one command past the store, on a connection of its own.
+    pub async fn ask(&self, words: &[&str]) -> Result<Value> {
+        ask(&self.url(), words).await
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&self) {
+        if let Some(process) = self.process.lock().unwrap().take() {
+            process.kill();
+        }
+    }
+
+    /// Starts it again where it was.
+    pub async fn restart(&self) -> Result<()> {
+        self.kill();
+        self.launch().await
+    }
+
+    pub fn pause(&self) {
+        self.process.lock().unwrap().as_ref().unwrap().pause().unwrap();
+    }
+
+    /// Lets time pass on the clock that these servers read.
+    pub fn advance(servers: &[&Self], by: Duration) -> Result {
+        Self::on_clock(servers, |clock, processes| clock.advance(by, processes))
+    }
+
+    /// Steps the clock that these servers read.
+    pub fn step_wall(servers: &[&Self], step: WallStep) -> Result {
+        Self::on_clock(servers, |clock, processes| clock.step(step, processes))
+    }
+
+    fn on_clock(
+        servers: &[&Self],
+        change: impl FnOnce(&ServerClock, &[&Process]) -> Result,
+    ) -> Result {
+        let clock = servers.iter().find_map(|server| server.clock.as_ref()).unwrap();
+        let running: Vec<_> = servers.iter().map(|server| server.process.lock().unwrap()).collect();
+        let processes: Vec<_> = running.iter().filter_map(|process| process.as_ref()).collect();
+        change(clock, &processes)
+    }
+
+    pub fn resume(&self) {
+        self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
+    }
+}
+
+/// Sends one command on a connection of its own.
+pub async fn ask(url: &str, words: &[&str]) -> Result<Value> {
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    Ok(connect(url).await?.send_packed_command(&command).await?.extract_error()?)
+}
+
+/// Connects past the store. The driver's own limits are shorter than what a busy machine takes.
+pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
+    let limits = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(LONG))
+        .set_response_timeout(Some(LONG));
+    Ok(redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&limits).await?)
+}
+
+impl Server {
+    /// A store on it.
+    pub async fn store(&self) -> RedisStore {
+        RedisStore::from_url(&self.url()).await.unwrap()
+    }
+
+    /// Makes the user of docs/stores/redis.md, and gives it `more`.
+    pub async fn add_locker(&self, more: &str) {
+        let page = include_str!("../../../docs/stores/redis.md");
+        let rule = page.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
+        let words: Vec<_> = rule.split(' ').chain(more.split_whitespace()).collect();
+        self.ask(&words).await.unwrap();
+    }
+
+    /// Sends one command, whose answer is text or nothing.
+    pub async fn text(&self, words: &[&str]) -> Option<String> {
+        redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
+    }
+
+    /// Sends one command, whose answer is a number.
+    pub async fn number(&self, words: &[&str]) -> i64 {
+        redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
+    }
+
+    /// How often a command was carried out.
+    pub async fn calls(&self, command: &str) -> u64 {
+        let stats = self.text(&["INFO", "commandstats"]).await.unwrap();
+        let line = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|stat| stat.strip_prefix(&line)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
+    /// How many connections listen to a sharded channel.
+    pub async fn hearers(&self, channel: &str) -> u64 {
+        let counted = self.ask(&["PUBSUB", "SHARDNUMSUB", channel]).await.unwrap();
+        let (_, hearers): (String, u64) = redis::from_redis_value(counted).unwrap();
+        hearers
+    }
+}

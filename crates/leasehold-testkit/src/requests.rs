@@ -1,0 +1,70 @@
+//! What tests ask of a store, and what must come of it.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Acquire, Acquired, Claims, Ending, ErrorKind, Granted, Key, LeaseId, Mode, Refused, Release,
+    Renew, Renewal, Store, Ttl,
+};
+
+use crate::LONG;
+
+pub fn key(name: &str) -> Key {
+    Key::new(name).unwrap()
+}
+
+pub fn id(name: &str) -> LeaseId {
+    LeaseId::foreign(name.as_bytes()).unwrap()
+}
+
+/// An acquire of one key for half a minute.
+pub fn acquire(name: &str, lease: &str, mode: Mode) -> Acquire {
+    acquire_for(name, lease, mode, LONG)
+}
+
+pub fn acquire_for(name: &str, lease: &str, mode: Mode, term: Duration) -> Acquire {
+    Acquire::new(id(lease), Claims::one(key(name), mode), Ttl::new(term).unwrap())
+}
+
+pub fn renew(name: &str, lease: &str, mode: Mode, to: Ttl) -> Renew {
+    Renew::new(vec![Renewal::extend(id(lease), Claims::one(key(name), mode), to)])
+}
+
+pub fn release(name: &str, lease: &str) -> Release {
+    Release::new(vec![Ending::new(id(lease), [key(name)])])
+}
+
+pub fn granted(acquired: leasehold_core::Result<Acquired>) -> Granted {
+    match acquired {
+        Ok(Acquired::Granted(granted)) => granted,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+pub fn refused(acquired: leasehold_core::Result<Acquired>) -> Refused {
+    match acquired {
+        Ok(Acquired::Refused(refused)) => refused,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// What a renewal or a release of one lease came to.
+pub fn only<T>(outcomes: Vec<T>) -> T {
+    let [only] = <[T; 1]>::try_from(outcomes).ok().unwrap();
+    only
+}
+
+/// Asks for a key that somebody holds until that is told again. Before there are failures only; none may be a grant.
+pub async fn until_refused(store: &impl Store, name: &str) {
+    let refusal = async {
+        loop {
+            match store.acquire(&acquire(name, "until-refused", Mode::Exclusive)).await {
+                Ok(acquired) => return refused(Ok(acquired)),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            }
+            // Nobody tells when a fail-over is over.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, refusal).await.expect("it comes in time");
+}

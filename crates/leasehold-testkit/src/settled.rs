@@ -1,0 +1,170 @@
+//! A quorum that is looked at only when all nodes have followed.
+//!
+//! A quorum answers as soon as a majority agreed, and the other nodes follow. The suite compares one state with
+//! one table, so here every operation waits until all nodes have followed; what happens while they have not is
+//! for the tests of faults. Nothing may then be left on a minority.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Observation, Result, Row};
+use leasehold_core::{
+    Acquire, Acquired, AnyStore, Capabilities, Evict, Evicted, Health, Key, List, ManualClock,
+    Page, Release, Released, Renew, Renewed, Store, Wakeups, tally,
+};
+use leasehold_quorum::{QuorumConfig, QuorumStore};
+
+/// The clients of one state.
+pub struct Clients {
+    fenced: bool,
+    clock: ManualClock,
+    /// All that were handed out, so that what a dropped operation left can end.
+    open: Mutex<Vec<QuorumStore>>,
+}
+
+impl Clients {
+    pub fn new(fenced: bool, clock: ManualClock) -> Self {
+        Self { fenced, clock, open: Mutex::default() }
+    }
+
+    /// Another client, of these nodes.
+    pub fn open(&self, nodes: Vec<AnyStore>) -> Result<Settled> {
+        let config = QuorumConfig::new()
+            .clock(Arc::new(self.clock.clone()))
+            // Time limits run on this clock too, which some parts of the suite move while others wait.
+            .node_timeout(Duration::from_secs(24 * 60 * 60));
+        Ok(Settled { quorum: self.quorum(config, nodes)?, waits: true })
+    }
+
+    /// One whose nodes may not answer: its operations end as soon as a majority agreed, and its time limits are real. What
+    /// it left behind is waited for by [`settled`](Self::settled).
+    pub fn open_unsettled(&self, nodes: Vec<AnyStore>) -> Result<Settled> {
+        let config = QuorumConfig::new().node_timeout(Duration::from_secs(5));
+        Ok(Settled { quorum: self.quorum(config, nodes)?, waits: false })
+    }
+
+    fn quorum(&self, config: QuorumConfig, nodes: Vec<AnyStore>) -> Result<QuorumStore> {
+        // The suite asks for terms of up to an hour.
+        let mut config = config.fenced(self.fenced).max_ttl(Duration::from_secs(3_600));
+        for (at, node) in nodes.into_iter().enumerate() {
+            config = config.node(format!("node {at}"), node);
+        }
+        let store = config.open()?;
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(store.clone());
+        Ok(store)
+    }
+
+    /// Waits until every node has followed.
+    pub async fn settled(&self) {
+        let clients = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for client in clients {
+            client.settled().await;
+        }
+    }
+
+    /// Forgets them when every node has followed.
+    pub async fn close(&self) {
+        self.settled().await;
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// What a majority has of what stands in each node. Nothing may be live on fewer: whoever won no majority has
+    /// taken all back.
+    pub fn agreed(&self, seen: &[Observation]) -> Result<Observation> {
+        let most = tally::majority(seen.len());
+        let mut rows: Vec<Row> = Vec::new();
+        for row in seen.iter().flat_map(|node| &node.rows).filter(|row| row.live) {
+            if rows.iter().any(|known| is_same(known, row)) {
+                continue;
+            }
+            let copies = seen.iter().flat_map(|node| &node.rows);
+            let copies: Vec<_> = copies.filter(|copy| copy.live && is_same(copy, row)).collect();
+            if copies.len() < most {
+                return Err(Failure::new(format!("a minority has {row:?}: {seen:?}")));
+            }
+            let agreed = |copy: &&&Row| {
+                copies.iter().filter(|other| other.token == copy.token).count() >= most
+            };
+            let mut row = row.clone();
+            row.token = match copies.iter().find(agreed) {
+                _ if !self.fenced => None,
+                Some(copy) => copy.token,
+                None => return Err(Failure::new(format!("no majority has one token: {copies:?}"))),
+            };
+            rows.push(row);
+        }
+        let mut counters: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
+        for (key, counter) in seen.iter().flat_map(|node| &node.counters) {
+            counters.entry(key.clone()).or_default().push(*counter);
+        }
+        let counters = counters.into_iter().filter(|_| self.fenced).filter_map(|(key, mut of)| {
+            of.sort_unstable();
+            Some((key, *of.get(of.len().checked_sub(most)?)?))
+        });
+        Ok(Observation::new(rows, counters))
+    }
+}
+
+/// Both are of one lease on one key.
+fn is_same(one: &Row, other: &Row) -> bool {
+    let what = |row: &Row| (row.key.clone(), row.id.clone(), row.mode, row.owner.clone());
+    what(one) == what(other) && one.note == other.note
+}
+
+/// A quorum whose operations end when every node has followed, unless it was opened not to wait.
+#[derive(Debug)]
+pub struct Settled {
+    quorum: QuorumStore,
+    waits: bool,
+}
+
+impl Settled {
+    async fn after<T>(&self, operation: impl Future<Output = T> + Send) -> T {
+        let answer = operation.await;
+        if self.waits {
+            self.quorum.settled().await;
+        }
+        answer
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Store for Settled {
+    fn capabilities(&self) -> Capabilities {
+        self.quorum.capabilities()
+    }
+
+    async fn check(&self) -> leasehold_core::Result<Health> {
+        self.after(self.quorum.check()).await
+    }
+
+    async fn prepare(&self) -> leasehold_core::Result<()> {
+        self.after(self.quorum.prepare()).await
+    }
+
+    async fn acquire(&self, request: &Acquire) -> leasehold_core::Result<Acquired> {
+        self.after(self.quorum.acquire(request)).await
+    }
+
+    async fn renew(&self, request: &Renew) -> leasehold_core::Result<Renewed> {
+        self.after(self.quorum.renew(request)).await
+    }
+
+    async fn release(&self, request: &Release) -> leasehold_core::Result<Released> {
+        self.after(self.quorum.release(request)).await
+    }
+
+    async fn list(&self, request: &List) -> leasehold_core::Result<Page> {
+        self.after(self.quorum.list(request)).await
+    }
+
+    async fn evict(&self, request: &Evict) -> leasehold_core::Result<Evicted> {
+        self.after(self.quorum.evict(request)).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
+        self.after(self.quorum.subscribe(keys)).await
+    }
+}

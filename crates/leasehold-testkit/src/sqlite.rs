@@ -1,0 +1,78 @@
+//! What the conformance suite does to a database file behind the store's back.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Observation, Result, Row};
+use leasehold_core::{FencingToken, Key, LeaseId, Mode, Note, Owner};
+use rusqlite::Connection;
+
+/// What stands in the file, at `now` on its clients' clock.
+pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
+    let file = Connection::open(file)?;
+    // One snapshot of both tables, although others may write meanwhile.
+    file.execute_batch("BEGIN")?;
+    let now = i64::try_from(now.as_micros())?;
+    let mut statement = file.prepare(
+        "SELECT key, id, mode, token, owner, host, pid, program, comment,
+                state <> 'evicted' AND (expires IS NULL OR (
+                    expires > ?1
+                    AND epoch = (SELECT max(epoch) FROM leasehold_boots)
+                ))
+         FROM leasehold_holders",
+    )?;
+    let mut stored = statement.query([now])?;
+    let mut rows = Vec::new();
+    while let Some(row) = stored.next()? {
+        rows.push(read(row)?);
+    }
+    let mut statement = file.prepare("SELECT key, counter FROM leasehold_keys")?;
+    let mut stored = statement.query([])?;
+    let mut counters = Vec::new();
+    while let Some(row) = stored.next()? {
+        let key = Key::new(&row.get::<_, String>(0)?)?;
+        counters.push((key, row.get::<_, i64>(1)?.try_into()?));
+    }
+    Ok(Observation::new(rows, counters))
+}
+
+/// Leaves in `new` what a power cut would leave of `old`; whoever is connected stays behind with that.
+pub fn cut_power(old: &Path, new: &Path) -> Result<()> {
+    std::fs::copy(old, new)?;
+    std::fs::copy(log(old), log(new))?;
+    Ok(())
+}
+
+fn log(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+fn read(row: &rusqlite::Row<'_>) -> Result<Row> {
+    let mode = match row.get::<_, String>(2)?.as_str() {
+        "exclusive" => Mode::Exclusive,
+        "shared" => Mode::SHARED,
+        other => return Err(Failure::new(format!("a row has the mode {other:?}"))),
+    };
+    let id = LeaseId::foreign(&row.get::<_, Vec<u8>>(1)?)?;
+    let mut read = Row::new(Key::new(&row.get::<_, String>(0)?)?, Some(id), mode, row.get(9)?);
+    read.token = Some(FencingToken::new(row.get::<_, i64>(3)?.try_into()?)?);
+    let text = |column| row.get::<_, Option<String>>(column);
+    read.owner = text(4)?.as_deref().map(Owner::new).transpose()?;
+    let mut note = Note::default();
+    if let Some(host) = text(5)? {
+        note = note.with_host(&host)?;
+    }
+    if let Some(pid) = row.get(6)? {
+        note = note.with_pid(pid);
+    }
+    if let Some(program) = text(7)? {
+        note = note.with_program(&program)?;
+    }
+    if let Some(comment) = text(8)? {
+        note = note.with_comment(&comment)?;
+    }
+    read.note = note;
+    Ok(read)
+}

@@ -1,0 +1,24 @@
+//! How long tests wait.
+
+use std::future::Future;
+use std::time::Duration;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// Longer than anything takes, also on a busy machine.
+pub const LONG: Duration = Duration::from_secs(30);
+
+/// What comes within a time in which anything does.
+pub async fn in_time<T>(coming: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, coming).await.expect("it comes in time")
+}
+
+/// Asks until it holds; for what tells nobody.
+pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    in_time(holds).await;
+}

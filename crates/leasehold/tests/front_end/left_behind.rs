@@ -1,0 +1,281 @@
+//! F3 and F6: what a runtime leaves undone when it ends, the next one does. Time stands still unless a test moves it, so
+//! that nothing is free because its term is over.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{Fault, Flaky, Sent, ms, secs};
+use futures_util::FutureExt;
+use leasehold::{Clock, Guard, Keepalive, LeaseId, Locker, ManualClock, TokioClock};
+use tokio::runtime::{Builder, Runtime};
+
+pub(crate) struct Scene {
+    pub(crate) clock: ManualClock,
+    pub(crate) store: Flaky,
+    pub(crate) locks: Locker,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        let clock = ManualClock::new();
+        let store = Flaky::on_manual_clock(&clock);
+        let locks = store.locks();
+        Self { clock, store, locks }
+    }
+
+    /// Ends when the release of `id` was sent so often.
+    pub(crate) async fn until_released(&self, id: &LeaseId, times: usize) {
+        let of_id = |sent: &&Sent| matches!(sent, Sent::Release(ids) if ids.contains(id));
+        self.store.until(|log| log.iter().filter(of_id).count() >= times).await;
+    }
+
+    /// Ends when somebody sleeps for so long.
+    pub(crate) async fn slept(&self, time: Duration) {
+        let slept = self.clock.slept_until(self.clock.now() + time);
+        tokio::time::timeout(secs(1), slept).await.expect("nobody sleeps until then");
+    }
+
+    /// Ends when nobody has anything to do at this instant.
+    pub(crate) async fn settled(&self) {
+        tokio::time::sleep(ms(1)).await;
+    }
+
+    /// Starts an acquire that is granted, of which nobody ever hears.
+    async fn granted_unheard(&self, key: &str) -> (Pin<Box<dyn Future<Output = ()>>>, LeaseId) {
+        self.store.on_acquire([Fault::Unheard(Duration::ZERO)]);
+        let mut acquire = Box::pin(self.locks.lock(key).into_future().map(drop));
+        while self.store.is_free(key).await {
+            assert!((&mut acquire).now_or_never().is_none());
+            self.settled().await;
+        }
+        let id = self.store.acquires().pop().unwrap();
+        (acquire, id)
+    }
+}
+
+/// One that runs only while something waits in it, and whose timers wait for nothing.
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+#[test]
+fn a_release_in_flight_goes_on_in_the_next_runtime() {
+    let scene = Scene::new();
+    let (first, second) = (runtime(), runtime());
+    let id = first.block_on(async {
+        let guard = scene.locks.lock("k").await.unwrap();
+        let id = guard.lease().id.clone();
+        scene.store.on_release([Fault::Hang]);
+        drop(guard);
+        scene.until_released(&id, 1).await;
+        id
+    });
+    drop(first);
+    second.block_on(async {
+        let _other = scene.locks.lock("other").await.unwrap();
+        scene.until_released(&id, 2).await;
+        assert!(scene.store.is_free("k").await);
+    });
+}
+
+#[test]
+fn close_takes_up_what_the_end_of_a_runtime_left() {
+    let scene = Scene::new();
+    let (first, second) = (runtime(), runtime());
+    first.block_on(async {
+        let guard = scene.locks.lock("k").await.unwrap();
+        let id = guard.lease().id.clone();
+        scene.store.on_release([Fault::Hang]);
+        drop(guard);
+        scene.until_released(&id, 1).await;
+    });
+    drop(first);
+    second.block_on(async {
+        let closed = tokio::time::timeout(secs(1), scene.locks.close(secs(1))).await;
+        closed.expect("nobody does what is waited for").unwrap();
+        assert!(scene.store.is_free("k").await);
+    });
+}
+
+#[test]
+fn a_guard_dropped_after_the_end_of_its_runtime_is_released_in_another() {
+    let scene = Scene::new();
+    let (first, second) = (runtime(), runtime());
+    let guards = first.block_on(async {
+        [scene.locks.lock("a").await.unwrap(), scene.locks.lock("b").await.unwrap()]
+    });
+    let ids = guards.each_ref().map(|guard| guard.lease().id.clone());
+    drop(first);
+    // Outside any runtime it waits for the next.
+    let [outside, inside] = guards;
+    drop(outside);
+    second.block_on(async {
+        drop(inside);
+        scene.until_released(&ids[0], 1).await;
+        scene.until_released(&ids[1], 1).await;
+        assert!(scene.store.is_free("a").await && scene.store.is_free("b").await);
+    });
+}
+
+#[test]
+fn what_an_abandoned_request_won_is_released_though_the_runtime_that_waited_for_it_ended() {
+    let scene = Scene::new();
+    let (first, second) = (runtime(), runtime());
+    let id = first.block_on(async {
+        let (acquire, id) = scene.granted_unheard("k").await;
+        drop(acquire);
+        // The Keeper waits for its answer.
+        scene.slept(secs(10)).await;
+        id
+    });
+    drop(first);
+    second.block_on(async {
+        let _other = scene.locks.lock("other").await.unwrap();
+        scene.until_released(&id, 1).await;
+        assert!(scene.store.is_free("k").await);
+    });
+}
+
+#[test]
+fn a_request_abandoned_after_the_end_of_the_keepers_runtime_is_finished_in_its_own() {
+    let scene = Scene::new();
+    let (keepers, callers) = (runtime(), runtime());
+    let _kept = keepers.block_on(async { scene.locks.lock("kept").await.unwrap() });
+    let (acquire, id) = callers.block_on(scene.granted_unheard("k"));
+    drop(keepers);
+    callers.block_on(async {
+        drop(acquire);
+        scene.slept(secs(10)).await;
+        scene.clock.advance(secs(10));
+        scene.until_released(&id, 1).await;
+        assert!(scene.store.is_free("k").await);
+    });
+}
+
+#[test]
+fn a_grant_after_the_end_of_the_keepers_runtime_starts_another() {
+    let scene = Scene::new();
+    let (keepers, callers) = (runtime(), runtime());
+    let lock = |key, every| scene.locks.lock(key).keepalive(Keepalive::Every(every)).into_future();
+    let _kept = keepers.block_on(async { lock("kept", secs(5)).await.unwrap() });
+    scene.store.on_acquire([Fault::SlowRequest(secs(1))]);
+    let mut acquire = lock("k", secs(10));
+    callers.block_on(async { assert!((&mut acquire).now_or_never().is_none()) });
+    drop(keepers);
+    callers.block_on(async {
+        let _guard = acquire.await.unwrap();
+        scene.slept(secs(5)).await;
+    });
+}
+
+#[test]
+fn a_renewal_in_flight_is_sent_again_in_the_next_runtime() {
+    let scene = Scene::new();
+    let (first, second) = (runtime(), runtime());
+    let guard = first.block_on(renewing(&scene));
+    drop(first);
+    // A second at most passes between a failed renewal and the next.
+    scene.clock.advance(secs(1));
+    second.block_on(async {
+        let _other = scene.locks.lock("other").await.unwrap();
+        scene.store.until(|log| renewals(log) == 2).await;
+        scene.settled().await;
+        scene.clock.advance(secs(25));
+        assert!(guard.is_held());
+    });
+}
+
+/// A guard whose first renewal, 10 s after the grant, is granted 9 s later, as its runtime ends.
+async fn renewing(scene: &Scene) -> Guard {
+    let every = Keepalive::Every(secs(10));
+    let guard = scene.locks.lock("k").ttl(secs(30)).keepalive(every).await.unwrap();
+    scene.slept(secs(10)).await;
+    scene.store.on_renew([Fault::Unheard(secs(1))]);
+    scene.clock.advance(secs(10));
+    scene.store.until(|log| renewals(log) == 1).await;
+    scene.clock.advance(secs(9));
+    tokio::time::sleep(secs(2)).await;
+    guard
+}
+
+fn renewals(log: &[Sent]) -> usize {
+    log.iter().filter(|sent| matches!(sent, Sent::Renew(_))).count()
+}
+
+#[test]
+fn a_release_goes_on_for_as_long_as_a_renewal_that_its_runtime_left_may_count() {
+    let scene = Scene::new();
+    let (first, second) = (runtime(), runtime());
+    let guard = first.block_on(renewing(&scene));
+    let id = guard.lease().id.clone();
+    drop(first);
+    scene.store.on_release([Fault::Refused; 2]);
+    second.block_on(async {
+        drop(guard);
+        scene.until_released(&id, 1).await;
+        scene.settled().await;
+        // 31 s after the renewal was sent, 22 s after it may have been granted.
+        scene.clock.advance(secs(22));
+        scene.until_released(&id, 2).await;
+        scene.settled().await;
+        scene.clock.advance(secs(1));
+        scene.until_released(&id, 3).await;
+        assert!(scene.store.is_free("k").await);
+    });
+}
+
+/// A clock that drops a guard when it is read for the n-th time.
+#[derive(Debug)]
+struct Reading {
+    clock: TokioClock,
+    guard: Mutex<Option<(usize, Guard)>>,
+}
+
+impl Clock for Reading {
+    fn now(&self) -> Duration {
+        let mut held = self.guard.lock().unwrap();
+        if let Some((left, guard)) = held.take() {
+            if left > 0 {
+                *held = Some((left - 1, guard));
+            } else {
+                drop(held);
+                drop(guard);
+            }
+        }
+        self.clock.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        self.clock.wall_micros()
+    }
+
+    fn sleep_until(&self, at: Duration) -> leasehold_core::BoxFuture<'static, ()> {
+        self.clock.sleep_until(at)
+    }
+}
+
+/// With the last guard its `Locker` is gone, and with it the task that is to release it.
+#[tokio::test(start_paused = true)]
+async fn the_last_guard_is_released_at_whatever_moment_of_the_keepers_it_is_dropped() {
+    for reading in 0.. {
+        let store = Flaky::new();
+        let clock = Arc::new(Reading { clock: TokioClock::new(), guard: Mutex::default() });
+        let locks = Locker::builder(store.clone()).clock(clock.clone()).build();
+        let every = Keepalive::Every(secs(10));
+        let guard = locks.lock("k").ttl(secs(24 * 3_600)).keepalive(every).await.unwrap();
+        drop(locks);
+        *clock.guard.lock().unwrap() = Some((reading, guard));
+        // One renewal, in which nobody but the Keeper reads the clock.
+        tokio::time::sleep(secs(15)).await;
+        let untouched = clock.guard.lock().unwrap().take();
+        let was_read_less_often = untouched.is_some();
+        drop(untouched);
+        store.until_free("k").await;
+        if was_read_less_often {
+            assert!(reading >= 5, "the Keeper read its clock {reading} times");
+            return;
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The front end: what a user of `Locker`, `Guard` and `Election` may rely on.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
+
+mod blocking;
+mod blocking_thread;
+mod cancel;
+mod capabilities;
+mod election;
+mod election_candidate;
+#[cfg(unix)]
+mod election_chaos;
+#[cfg(all(unix, feature = "sqlite"))]
+mod election_example;
+mod election_observe;
+mod election_spindle;
+mod endings;
+#[cfg(all(feature = "quorum", feature = "redis"))]
+mod fleet;
+mod janitor;
+mod keeper;
+mod late_grants;
+mod left_behind;
+mod limits;
+mod loss;
+mod manual_clock;
+mod outlasting;
+#[cfg(feature = "sqlite")]
+mod processes;
+#[cfg(feature = "quorum")]
+mod quorum;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(all(feature = "quorum", feature = "redis"))]
+mod redlock;
+#[cfg(all(feature = "quorum", feature = "redis"))]
+mod redlock_defects;
+#[cfg(all(feature = "quorum", feature = "redis"))]
+mod redlock_quorum;
+#[cfg(all(feature = "quorum", feature = "redis"))]
+mod redlock_watch;
+mod renewal;
+mod resumed;
+mod send_sync;
+mod support;
+mod telemetry;
+mod waiting;
+mod ways_out;

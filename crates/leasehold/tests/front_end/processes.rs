@@ -1,0 +1,62 @@
+//! Processes of one machine exclude each other through one SQLite file.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use leasehold::{Locker, Wait};
+
+const PROCESSES: usize = 8;
+const ROUNDS: usize = 1_000;
+
+/// Set for the processes that do the work; names their common folder.
+const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";
+
+#[test]
+fn eight_processes_count_to_eight_thousand_without_losing_one() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return work(Path::new(&folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let counter = folder.path().join("counter");
+    fs::write(&counter, "0").unwrap();
+    let start = || -> Child {
+        let this = std::env::current_exe().unwrap();
+        let name = "processes::eight_processes_count_to_eight_thousand_without_losing_one";
+        Command::new(this).args(["--exact", name]).env(FOLDER, folder.path()).spawn().unwrap()
+    };
+    let children: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let counted: usize = fs::read_to_string(&counter).unwrap().parse().unwrap();
+    assert_eq!(counted, PROCESSES * ROUNDS);
+    let tokens: Vec<u64> = fs::read_to_string(folder.path().join("tokens"))
+        .unwrap()
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    assert_eq!(tokens.len(), PROCESSES * ROUNDS);
+    assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "tokens grow in the order of grants");
+}
+
+/// Reads, adds one and writes, with nothing but the lock to keep others out.
+fn work(folder: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let url = format!("sqlite:{}", folder.join("locks.db").display());
+        let locks = Locker::connect(&url).await.unwrap();
+        let counter = folder.join("counter");
+        for _ in 0..ROUNDS {
+            let guard = locks.lock("counter").wait(Wait::Forever).await.unwrap();
+            let count: usize = fs::read_to_string(&counter).unwrap().parse().unwrap();
+            fs::write(&counter, (count + 1).to_string()).unwrap();
+            let tokens = folder.join("tokens");
+            let mut tokens = fs::OpenOptions::new().create(true).append(true).open(tokens).unwrap();
+            writeln!(tokens, "{}", guard.token().unwrap()).unwrap();
+            assert!(guard.is_held());
+            guard.release().await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,223 @@
+//! A quorum behind a `Locker`: what the front end adds to it, and what it refuses before a node is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::{Fault, Flaky, Sent, ms, secs};
+use leasehold::{
+    Effect, ErrorKind, LeaseReleased, Locker, LostReason, NodeOutcome, QuorumConfig, QuorumStore,
+    TokioClock, Ttl, Wait, WaitCause,
+};
+
+struct Three {
+    nodes: [Flaky; 3],
+    clock: Arc<TokioClock>,
+}
+
+impl Three {
+    fn new() -> Self {
+        Self { nodes: [(); 3].map(|()| Flaky::new()), clock: Arc::new(TokioClock::new()) }
+    }
+
+    fn store(&self, change: impl FnOnce(QuorumConfig) -> QuorumConfig) -> QuorumStore {
+        let mut config = QuorumConfig::new().clock(Arc::clone(&self.clock) as _);
+        for (at, node) in self.nodes.iter().enumerate() {
+            config = config.node(format!("n{at}"), node.clone());
+        }
+        change(config).open().unwrap()
+    }
+
+    fn locks(&self) -> Locker {
+        self.locks_of(self.store(|config| config))
+    }
+
+    fn locks_of(&self, store: QuorumStore) -> Locker {
+        Locker::builder(store).clock(Arc::clone(&self.clock) as _).build()
+    }
+
+    fn now(&self) -> Duration {
+        leasehold::Clock::now(&*self.clock)
+    }
+
+    async fn copies(&self, key: &str) -> usize {
+        let mut copies = 0;
+        for node in &self.nodes {
+            copies += usize::from(!node.is_free(key).await);
+        }
+        copies
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_and_its_release_tell_of_each_node() {
+    let three = Three::new();
+    let guard = three.locks().lock("k").await.unwrap();
+    assert_eq!(guard.token(), None);
+    let granted = |node: &&leasehold::NodeReport| matches!(node.leases[..], [NodeOutcome::Granted]);
+    assert_eq!((guard.nodes().len(), guard.nodes().iter().filter(granted).count() >= 2), (3, true));
+    let report = guard.release().await.unwrap();
+    assert!(matches!(report.outcome, LeaseReleased::Released));
+    assert!(report.has_majority() && report.released() >= 2 && report.total() == 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_quorum_cannot_do_is_refused_before_any_node_is_asked_to_lock() {
+    let three = Three::new();
+    let locks = three.locks();
+    for (lock, says) in [
+        (locks.lock("k").fenced(), "fenced"),
+        (locks.lock("k").permits(2), "two of three nodes"),
+        (locks.lock("k").ttl(secs(61)), "max_ttl"),
+        (locks.lock("k").ttl(Ttl::NEVER), "without end"),
+    ] {
+        let error = lock.await.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unsupported, Effect::None));
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert!(three.nodes.iter().all(|node| node.log().is_empty()));
+    drop(locks.lock("k").shared().await.unwrap());
+    let fenced = three.locks_of(three.store(|config| config.fenced(true)));
+    assert!(fenced.lock("other").fenced().await.unwrap().token().is_some());
+}
+
+/// A lease cannot outlast what the node with the smallest limit gives.
+#[tokio::test(start_paused = true)]
+async fn a_term_above_the_smallest_nodes_is_refused() {
+    let mut three = Three::new();
+    three.nodes[1] = Flaky::that_can(|can| can.max_term = secs(20));
+    let error = three.locks().lock("k").ttl(secs(21)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(three.nodes.iter().all(|node| node.log().is_empty()));
+    drop(three.locks().lock("k").ttl(secs(20)).await.unwrap());
+}
+
+/// The defect of redlock's that cost a holder its lock: a failed try under the id that holds it deleted it.
+#[tokio::test(start_paused = true)]
+async fn redlock_01_a_failed_try_under_the_callers_own_id_keeps_what_is_held() {
+    let three = Three::new();
+    let mine = three.locks();
+    let guard = mine.lock("k").lease_id("mine").await.unwrap();
+    three.store(|config| config).settled().await;
+    for fault in [Fault::Refused, Fault::LostRequest] {
+        three.nodes[1].on_acquire([fault]);
+        three.nodes[2].on_acquire([fault]);
+        let same = three.locks();
+        let error = same.lock("k").lease_id("mine").wait(Wait::No).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        same.close(secs(5)).await.unwrap();
+        tokio::time::sleep(secs(6)).await;
+        assert_eq!(three.copies("k").await, 3, "{fault:?}");
+    }
+    assert!(guard.is_held() && guard.verify().await.is_ok());
+}
+
+/// A process that ends at once after a failed try leaves no node locked that answers in time.
+#[tokio::test(start_paused = true)]
+async fn close_waits_for_the_nodes_that_answer_late_and_not_for_those_that_hang() {
+    let three = Three::new();
+    let locks = three.locks();
+    three.nodes[0].others().lock("k").await.unwrap().detach();
+    three.nodes[1].others().lock("k").await.unwrap().detach();
+    three.nodes[2].on_release([Fault::SlowRequest(ms(200))]);
+    let error = locks.lock("k").wait(Wait::No).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Held);
+    let refused = |node: &&leasehold::NodeReport| matches!(node.leases[..], [NodeOutcome::Refused]);
+    assert_eq!(error.nodes().iter().filter(refused).count(), 2, "{:?}", error.nodes());
+    assert!(!three.nodes[2].is_free("k").await, "it is taken back in the background");
+    locks.close(secs(10)).await.unwrap();
+    assert!(three.nodes[2].is_free("k").await);
+
+    let locks = three.locks();
+    three.nodes[2].on_acquire([Fault::SlowRequest(secs(3_000))]);
+    drop(locks.lock("other").await.unwrap());
+    let since = three.now();
+    locks.close(secs(10)).await.unwrap();
+    assert!(three.now() - since <= secs(1), "{:?}", three.now() - since);
+}
+
+/// F4: a grant that took as long as it is believed is none.
+#[tokio::test(start_paused = true)]
+async fn a_grant_whose_deadline_has_passed_is_released_everywhere() {
+    let three = Three::new();
+    for node in &three.nodes {
+        node.on_acquire([Fault::SlowReply(ms(90))]);
+    }
+    let locks = three.locks_of(three.store(|config| config.node_timeout(ms(95))));
+    let error = locks.lock("k").ttl(ms(90)).wait(Wait::Attempts(1)).await.unwrap_err();
+    assert!(matches!(error.wait().unwrap().cause, WaitCause::ValiditySpent), "{error}");
+    locks.close(secs(5)).await.unwrap();
+    assert_eq!(three.copies("k").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_cut_off_from_a_majority_loses_its_lease_before_it_ends_on_any_node() {
+    let three = Three::new();
+    let guard = three.locks().lock("k").ttl(secs(3)).await.unwrap();
+    three.store(|config| config).settled().await;
+    three.nodes[0].down(Fault::Hang);
+    three.nodes[1].down(Fault::LostRequest);
+    assert_eq!(guard.lost().await, LostReason::StoreUnreachable);
+    assert_eq!(three.nodes[0].records("k").await.len(), 1, "it still lives there");
+}
+
+/// A waiter is not woken by the node at which it takes its own part back, and is when the holder releases.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_tries_again_at_the_hint_of_a_majority_and_not_at_that_of_one_node() {
+    let three = Three::new();
+    // It never heard of the holder.
+    three.nodes[0].on_acquire([Fault::Refused]);
+    let guard = three.locks().lock("k").ttl(secs(60)).await.unwrap();
+    three.store(|config| config).settled().await;
+    let waiter = three.locks().lock("k").wait(Wait::Forever).into_future();
+    let waiter = crate::support::spawn(waiter);
+    three.nodes[1].until_acquires(3).await;
+    let tries = || three.nodes[1].acquires().len();
+    // Who wakes itself again and again would let no time pass.
+    for _ in 0..1_000 {
+        assert_eq!(tries(), 3, "the holder's, and two of the waiter's");
+        tokio::task::yield_now().await;
+    }
+    // Shorter than the poll.
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(tries(), 3);
+    let released = three.now();
+    guard.release().await.unwrap();
+    drop(waiter.await.unwrap().unwrap());
+    assert!(three.now() - released < ms(1), "not after a pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_exchange_a_node_for_each_operation() {
+    let three = Three::new();
+    let locks = three.locks();
+    locks.check().await.unwrap();
+    let before = three.nodes.each_ref().map(|node| node.log().len());
+    let guard = locks.lock("k").await.unwrap();
+    guard.renew().await.unwrap();
+    guard.release().await.unwrap();
+    locks.close(secs(5)).await.unwrap();
+    for (node, before) in three.nodes.iter().zip(before) {
+        let sent = &node.log()[before..];
+        let kinds =
+            sent.iter().filter(|sent| !matches!(sent, Sent::Check)).map(|sent| match sent {
+                Sent::Acquire(_) => "acquire",
+                Sent::Renew(_) => "renew",
+                Sent::Release(_) => "release",
+                _ => "other",
+            });
+        assert_eq!(kinds.collect::<Vec<_>>(), ["acquire", "renew", "release"]);
+    }
+}
+
+#[tokio::test]
+async fn the_urls_drift_is_what_the_holder_takes_off() {
+    let believed = async |options: &str| {
+        let locks = Locker::connect(&format!("quorum:?node=local:{options}")).await.unwrap();
+        let guard = locks.lock(format!("drift{options}")).ttl(secs(50)).await.unwrap();
+        let left = guard.remaining().duration().unwrap();
+        guard.release().await.unwrap();
+        left
+    };
+    assert!(believed("").await > secs(30));
+    assert!(believed("&drift=0.5").await <= secs(25));
+}

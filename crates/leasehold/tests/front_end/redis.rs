@@ -1,0 +1,180 @@
+//! The front end on a real Redis server.
+
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use leasehold::{Guard, Locker, LostReason, Result, Wait};
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_testkit::redis::{DURABLE, Server};
+use leasehold_testkit::{LONG, in_time, until};
+
+/// A server, a proxy before it, and a `Locker` that goes through that.
+async fn setup(options: &str) -> (Server, Proxy, Locker) {
+    let server = Server::start(DURABLE).await.unwrap();
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!("redis://{}/?{options}", proxy.address());
+    let locks = Locker::connect(&url).await.unwrap();
+    (server, proxy, locks)
+}
+
+#[tokio::test]
+async fn one_exchange_each_to_acquire_to_renew_and_to_release() {
+    let (_server, proxy, locks) = setup("").await;
+    let round = async || {
+        let mut before = proxy.exchanges();
+        let mut counts = Vec::new();
+        let mut count = || {
+            counts.push(proxy.exchanges() - before);
+            before = proxy.exchanges();
+        };
+        let guard = locks.lock("k").await.unwrap();
+        count();
+        guard.renew().await.unwrap();
+        count();
+        guard.release().await.unwrap();
+        count();
+        counts
+    };
+    round().await;
+    assert_eq!(round().await, [1, 1, 1]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_costs_no_grant() {
+    let (server, proxy, locks) = setup("timeout=3s").await;
+    let first = locks.lock("k").await.unwrap();
+    let token = first.token();
+    first.release().await.unwrap();
+    for fault in [Fault::CutAfter, Fault::SwallowAnswers] {
+        proxy.once(fault);
+        let guard = locks.lock("k").wait(Wait::UpTo(LONG)).await.unwrap();
+        assert!(guard.token() > token);
+        let id = guard.lease().id.to_string();
+        assert_eq!(server.text(&["GET", "k"]).await, Some(id));
+        guard.release().await.unwrap();
+    }
+    assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_release_hands_over_to_another_process_at_once() {
+    let (server, _proxy, locks) = setup("").await;
+    let others = Locker::connect(&server.url()).await.unwrap();
+    // A term and a poll that are longer than the test.
+    let guard = others.lock("k").ttl(Duration::from_secs(3_600)).await.unwrap();
+    let waits = locks.lock("k").wait(Wait::UpTo(LONG)).into_future();
+    let releases = async {
+        until(async || server.hearers("lh:wake:{k}:k").await > 0).await;
+        guard.release().await.unwrap();
+        // Before any poll.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    };
+    tokio::select! {
+        guard = waits => guard.unwrap().release().await.unwrap(),
+        () = releases => panic!("nobody was woken"),
+    };
+}
+
+/// Longer than any test.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Whoever waits for what this one holds.
+async fn wait(locks: &Locker) -> Result<Guard> {
+    locks.lock("k").ttl(HOUR).wait(Wait::Forever).await
+}
+
+/// A holder and a line of this many, the first of whom waits for a wake-up.
+async fn hold_and_wait<'a>(
+    server: &Server,
+    locks: &'a Locker,
+    waiters: usize,
+) -> (Guard, Vec<BoxFuture<'a, Result<Guard>>>) {
+    // So that the scripts are known to the server.
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    let before = server.calls("evalsha").await;
+    let holder = locks.lock("k").ttl(HOUR).await.unwrap();
+    let mut line: Vec<_> = (0..waiters).map(|_| wait(locks).boxed()).collect();
+    assert!(line.iter_mut().all(|waits| waits.now_or_never().is_none()));
+    let tried = async {
+        // The holder, and the first in line before and after it listens.
+        until(async || server.calls("evalsha").await == before + 3).await;
+        // Answers come in order.
+        locks.status("k").await.unwrap();
+    };
+    tokio::select! {
+        _ = &mut line[0] => panic!("it is held"),
+        () = tried => {}
+    }
+    assert!((&mut line[0]).now_or_never().is_none());
+    (holder, line)
+}
+
+#[tokio::test]
+async fn whoever_is_next_in_line_tries_once() {
+    let (server, _proxy, locks) = setup("").await;
+    let (mut holder, line) = hold_and_wait(&server, &locks, 3).await;
+    for mut waits in line {
+        let before = server.calls("evalsha").await;
+        tokio::select! {
+            biased;
+            _ = &mut waits => panic!("it is held"),
+            _ = server.calls("evalsha") => {}
+        }
+        let mut release = Box::pin(holder.release());
+        assert!((&mut release).now_or_never().is_none());
+        holder = in_time(waits).await.unwrap();
+        release.await.unwrap();
+        assert_eq!(server.calls("evalsha").await, before + 2, "a release and a try");
+    }
+    holder.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_is_next_in_line_tries_before_the_release_is_answered() {
+    let (server, proxy, locks) = setup("").await;
+    let (holder, mut line) = hold_and_wait(&server, &locks, 1).await;
+    let held = server.text(&["GET", "k"]).await;
+    proxy.set(Fault::SwallowAnswers);
+    let granted = async || {
+        let now = server.text(&["GET", "k"]).await;
+        now.is_some() && now != held
+    };
+    tokio::select! {
+        _ = &mut line[0] => panic!("its answer was swallowed"),
+        _ = holder.release() => panic!("its answer was swallowed"),
+        () = until(granted) => {}
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_lock_that_expires_is_waited_for_by_its_rest() {
+    let (server, _proxy, locks) = setup("").await;
+    server.ask(&["SET", "k", "theirs", "PX", "700", "NX"]).await.unwrap();
+    let guard = locks.lock("k").wait(Wait::UpTo(LONG)).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_broken_lease_is_lost_at_the_next_renewal() {
+    let (server, _proxy, locks) = setup("").await;
+    let guard = locks.lock("k").ttl(Duration::from_secs(3)).await.unwrap();
+    server.ask(&["DEL", "k"]).await.unwrap();
+    assert_eq!(in_time(guard.lost()).await, LostReason::Gone);
+}
+
+#[tokio::test]
+async fn semaphores_and_many_keys() {
+    let (_server, _proxy, locks) = setup("prefix=app:").await;
+    let held = [
+        locks.lock("permit").permits(2).await.unwrap(),
+        locks.lock("permit").permits(2).await.unwrap(),
+    ];
+    assert!(locks.lock("permit").permits(2).wait(Wait::No).await.is_err());
+    assert_eq!(locks.status("permit").await.unwrap().len(), 2);
+    drop(held);
+    let both = locks.lock_all(["a", "b"]).await.unwrap();
+    assert!(locks.lock("b").wait(Wait::No).await.is_err());
+    both.release().await.unwrap();
+}

@@ -1,0 +1,217 @@
+//! F7 to F10: release, hand over, drop; many keys; groups; errors; closing.
+
+use crate::support::{Fault, Flaky, Sent, secs, taken};
+use leasehold::{
+    Claim, Claims, Effect, ErrorKind, Key, LeaseId, LeaseReleased, Locker, Mode, Remaining, Wait,
+};
+
+#[tokio::test(start_paused = true)]
+async fn release_says_what_the_store_answered() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let guard = locks.lock("k").await.unwrap();
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    let guard = locks.lock("k").await.unwrap();
+    store.evict("k", "x").await;
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::NotHeld));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_guard_is_released_in_the_background_without_panic_or_runtime() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let guard = locks.lock("k").await.unwrap();
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    store.until_free("k").await;
+    let guards = locks.lock_all(["a", "b"]).await.unwrap();
+    drop(guards);
+    locks.close(secs(1)).await.unwrap();
+    assert!(store.is_free("a").await && store.is_free("b").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_handed_over_and_adopted() {
+    let store = Flaky::new();
+    let guard = store.locks().lock("k").ttl(secs(10)).owner("o").await.unwrap();
+    let token = guard.token();
+    tokio::time::sleep(secs(2)).await;
+    let lease = guard.detach();
+    tokio::time::sleep(secs(7)).await;
+    let adopted = store.others().adopt(lease.clone()).await.unwrap();
+    assert_eq!((adopted.lease(), adopted.token()), (&lease, token));
+    assert!(!adopted.is_fresh());
+    tokio::time::sleep(secs(60)).await;
+    assert!(adopted.verify().await.unwrap(), "renewed by the one who adopted it");
+    adopted.release().await.unwrap();
+    let error = store.locks().adopt(lease).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_or_renew_goes_on_or_begins_anew_and_says_which() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let lease = locks.lock("k").ttl(secs(10)).await.unwrap().detach();
+    let guard = locks.acquire_or_renew(lease.clone()).await.unwrap();
+    assert!(!guard.is_fresh());
+    assert_eq!(guard.lease().id, lease.id);
+    let lease = guard.detach();
+    tokio::time::sleep(secs(11)).await;
+    store.on_renew([Fault::Refused]);
+    let guard = locks.acquire_or_renew(lease.clone()).await.unwrap();
+    assert!(guard.is_fresh());
+    assert_ne!(guard.lease().id, lease.id, "an ended lease's id is never used again");
+    assert!(guard.token() > lease.token);
+    assert_eq!(guard.lease().ttl, lease.ttl);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_lease_is_adopted_renewed_and_released() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let first = store.others().lock("k").lease_id("php-worker").ttl(secs(20)).await.unwrap();
+    let mut lease = first.detach();
+    lease.token = None;
+    assert_eq!(lease.id, LeaseId::foreign(b"php-worker").unwrap());
+    let guard = locks.adopt(lease).await.unwrap();
+    assert!(matches!(guard.renew().await.unwrap(), Remaining::For(left) if left > secs(19)));
+    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(store.is_free("k").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_are_one_lease_with_one_token() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let one = locks.lock("b").await.unwrap();
+    let before = one.token().unwrap();
+    one.release().await.unwrap();
+    let all = locks.lock_all(["c", "a", "b", "a"]).await.unwrap();
+    assert_eq!(all.lease().claims.keys().map(Key::as_str).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert!(all.token().unwrap() > before);
+    assert!(locks.try_lock("b").await.unwrap().is_none());
+    all.release().await.unwrap();
+    let other = taken(&store, "b", secs(60)).await;
+    assert_eq!(
+        locks.lock_all(["a", "b"]).wait(Wait::No).await.unwrap_err().kind(),
+        ErrorKind::Held
+    );
+    assert!(store.is_free("a").await, "all or none");
+    drop(other);
+    let mixed = Claims::new([
+        Claim { key: Key::new("x").unwrap(), mode: Mode::Exclusive },
+        Claim { key: Key::new("y").unwrap(), mode: Mode::SHARED },
+    ]);
+    let mixed = locks.lock_claims(mixed.unwrap()).await.unwrap();
+    assert!(locks.lock("y").shared().wait(Wait::No).await.is_ok());
+    assert!(locks.lock("x").shared().wait(Wait::No).await.is_err());
+    drop(mixed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_acts_on_what_this_locker_holds_under_its_label() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let group = locks.owner("job-7").unwrap();
+    let a = group.lock("a").await.unwrap();
+    let b = group.lock_all(["b", "c"]).await.unwrap();
+    let foreign = store.others().lock("d").owner("job-7").await.unwrap();
+    let apart = locks.lock("e").await.unwrap();
+    assert!(group.try_lock("a").await.unwrap().is_none(), "an owner is no identity");
+    assert_eq!(group.leases().len(), 2);
+    assert_eq!(group.list().await.unwrap().len(), 4);
+    assert!(group.renew().await.iter().all(|(_, outcome)| outcome.is_ok()));
+    let ended = group.release().await;
+    let ids: Vec<_> = ended.iter().map(|(id, _)| id.clone()).collect();
+    assert_eq!(ids, [b.lease().id.clone(), a.lease().id.clone()], "newest first");
+    assert!(ended.iter().all(|(_, report)| matches!(report.outcome, LeaseReleased::Released)));
+    assert!(!a.is_held() && !b.is_held());
+    assert!(foreign.verify().await.unwrap() && apart.verify().await.unwrap());
+    assert!(matches!(a.release().await.unwrap().outcome, LeaseReleased::NotHeld));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_release_that_fails_goes_on_in_the_background() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let group = locks.owner("o").unwrap();
+    let _guards = (group.lock("a").await.unwrap(), group.lock("b").await.unwrap());
+    store.on_release([Fault::LostRequest]);
+    let ended = group.release().await;
+    let failed =
+        |o: &LeaseReleased| matches!(o, LeaseReleased::Failed(e) if e.effect() == Effect::Unknown);
+    assert!(
+        ended.len() == 2 && ended.iter().all(|(_, report)| failed(&report.outcome)),
+        "{ended:?}"
+    );
+    store.until_free("a").await;
+    store.until_free("b").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_listing_see_what_is_held() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    assert!(!locks.is_held("k").await.unwrap());
+    let guard = locks.lock("k").comment("why").owner("me").await.unwrap();
+    let status = locks.status("k").await.unwrap();
+    assert_eq!(status.len(), 1);
+    assert_eq!(status[0].id.as_ref(), Some(&guard.lease().id));
+    assert_eq!(status[0].note.comment(), Some("why"));
+    assert_eq!(status[0].note.pid(), Some(std::process::id()));
+    assert!(locks.is_held("k").await.unwrap());
+    assert_eq!(locks.status("").await.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_refuses_new_locks_and_waits_for_what_was_dropped() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let kept = locks.lock("kept").await.unwrap();
+    let guard = locks.lock("k").await.unwrap();
+    store.on_release([Fault::SlowRequest(secs(2))]);
+    drop(guard);
+    let before = store.now();
+    locks.close(secs(10)).await.unwrap();
+    assert_eq!(store.now() - before, secs(2));
+    assert!(store.is_free("k").await && kept.is_held());
+    assert_eq!(locks.lock("x").await.unwrap_err().kind(), ErrorKind::NotRunning);
+
+    let locks = store.locks();
+    let guard = locks.lock("k").await.unwrap();
+    store.down(Fault::Hang);
+    drop(guard);
+    let error = locks.close(secs(1)).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_checked_once_at_first_use() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    assert_eq!(locks.level(), leasehold::Level::BestEffort);
+    for _ in 0..3 {
+        locks.lock("k").await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(locks.level(), leasehold::Level::Fenced);
+    assert_eq!(store.log().iter().filter(|sent| **sent == Sent::Check).count(), 1);
+}
+
+#[tokio::test]
+async fn connect_knows_its_schemes_and_refuses_the_rest() {
+    let locks = Locker::connect("local:").await.unwrap();
+    let guard = locks.lock("connect-test").await.unwrap();
+    let same = Locker::connect("local:").await.unwrap();
+    assert!(same.try_lock("connect-test").await.unwrap().is_none(), "one store a process");
+    drop(guard);
+    for (url, said) in [
+        ("nope://x", "\"nope\" is not known here"),
+        ("local:x", "nothing after it"),
+        ("local:?timeout=1s", "unknown option \"timeout\""),
+        ("locks.db", "has no scheme"),
+    ] {
+        let error = Locker::connect(url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}

@@ -1,0 +1,29 @@
+//! The program has chosen a provider, and not the one that the store would bring.
+
+mod over_tls;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
+
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts how often it is used.
+#[derive(Debug)]
+struct Counting(&'static dyn SecureRandom);
+
+impl SecureRandom for Counting {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), GetRandomFailed> {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        self.0.fill(bytes)
+    }
+}
+
+#[tokio::test]
+async fn tls_works_with_what_the_program_chose() {
+    let ours = ring::default_provider();
+    let random: &'static Counting = Box::leak(Box::new(Counting(ours.secure_random)));
+    CryptoProvider { secure_random: random, ..ours }.install_default().unwrap();
+    over_tls::a_lock_is_granted().await;
+    assert!(ASKED.load(Ordering::SeqCst) > 0, "the store used another provider");
+}

@@ -1,0 +1,82 @@
+//! Which faults the gate plants.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use super::list::Mutant;
+use crate::shell::{Outcome, capture, command};
+
+/// After so long none is planted any more.
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
+
+/// How many are chosen.
+const COUNT: usize = 30;
+
+/// How many of the last commits count as recent.
+const RECENT: &str = "10";
+
+/// Those in files that the last commits changed, and others by lot; in the order of the list.
+pub(super) fn choose(mutants: Vec<Mutant>) -> Outcome<Vec<Mutant>> {
+    let commit = git(&["rev-parse", "HEAD"])?;
+    let recent = git(&["log", "--max-count", RECENT, "--name-only", "--format="])?;
+    let changed = git(&["diff", "--name-only", "HEAD"])?;
+    let files = recent.lines().chain(changed.lines()).collect();
+    Ok(pick(mutants, commit.trim(), &files, COUNT))
+}
+
+fn git(arguments: &[&str]) -> Outcome<String> {
+    capture(command(Path::new("git"), arguments))
+}
+
+fn pick(
+    mut mutants: Vec<Mutant>,
+    commit: &str,
+    changed: &BTreeSet<&str>,
+    count: usize,
+) -> Vec<Mutant> {
+    let rank = |mutant: &Mutant| {
+        (!changed.contains(mutant.file.as_str()), lot(&[commit, &mutant.name].concat()))
+    };
+    let mut ranks: Vec<_> = mutants.iter().map(rank).collect();
+    ranks.sort_unstable();
+    if let Some(last) = ranks.get(count.saturating_sub(1)).copied() {
+        mutants.retain(|mutant| rank(mutant) <= last);
+    }
+    mutants
+}
+
+/// FNV-1a, the same on every machine.
+fn lot(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(commit: &str, changed: &[&str], count: usize) -> Vec<String> {
+        let mutants = ('a'..='z').map(|name| Mutant::named(&name.to_string())).collect();
+        let picked = pick(mutants, commit, &changed.iter().copied().collect(), count);
+        picked.into_iter().map(|mutant| mutant.name).collect()
+    }
+
+    #[test]
+    fn those_in_changed_files_come_first_and_the_commit_chooses_the_others() {
+        let (one, other) = (names("1", &["k.rs"], 5), names("2", &["k.rs"], 5));
+        assert_eq!((one.len(), other.len()), (5, 5));
+        assert!(one.contains(&"k".to_owned()) && other.contains(&"k".to_owned()));
+        assert_ne!(one, other);
+        assert_eq!(one, names("1", &["k.rs"], 5));
+        assert!(one.is_sorted());
+    }
+
+    #[test]
+    fn there_may_be_fewer_than_are_wanted_or_more_changed() {
+        assert_eq!(names("1", &[], 100).len(), 26);
+        let changed = ["c.rs", "b.rs", "a.rs"];
+        assert!(names("1", &changed, 2).iter().all(|name| "abc".contains(name)));
+    }
+}

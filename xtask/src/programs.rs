@@ -1,0 +1,168 @@
+//! The test programs that cargo builds, and running several of them side by side.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::shell::{Outcome, shown};
+use crate::times::Stopwatch;
+
+/// How many programs run at a time. Most of them wait more than they compute.
+const SIDE_BY_SIDE: usize = 3;
+
+/// How many tests of one program run at a time.
+const THREADS: &str = "8";
+
+/// Those that take longest begin first, the longest before the others.
+const LONGEST: [&str; 5] = ["front_end", "redis_conformance", "quorum_conformance", "redis", "cli"];
+
+/// A test program.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// The name of its target; unit tests have that of their crate.
+    pub(crate) name: String,
+    executable: PathBuf,
+    /// The root of its package, where it runs.
+    folder: PathBuf,
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    pub(crate) passed: bool,
+}
+
+/// Builds with this command, which is `cargo test --no-run` and what to build, and gives the test programs.
+pub(crate) fn build(mut cargo: Command) -> Outcome<Vec<Program>> {
+    cargo.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
+    let mut child = cargo.spawn().map_err(|error| format!("{}: {error}", shown(&cargo)))?;
+    let mut messages = String::new();
+    child.stdout.take().expect("it is piped").read_to_string(&mut messages)?;
+    let status = child.wait()?;
+    if !status.success() {
+        return Err(format!("{}: {status}", shown(&cargo)).into());
+    }
+    let mut programs: Vec<_> =
+        messages.lines().map(program).collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect();
+    programs.sort_by_key(|program: &Program| {
+        let nth = LONGEST.iter().position(|long| *long == program.name);
+        (nth.unwrap_or(LONGEST.len()), program.name.clone())
+    });
+    Ok(programs)
+}
+
+/// The test program that a message of cargo tells of, if it does.
+fn program(message: &str) -> Outcome<Option<Program>> {
+    #[derive(Deserialize)]
+    struct Message {
+        executable: Option<PathBuf>,
+        manifest_path: Option<PathBuf>,
+        profile: Option<Profile>,
+        target: Option<Target>,
+    }
+    #[derive(Deserialize)]
+    struct Profile {
+        test: bool,
+    }
+    #[derive(Deserialize)]
+    struct Target {
+        name: String,
+    }
+    Ok(match serde_json::from_str(message)? {
+        Message {
+            executable: Some(executable),
+            manifest_path: Some(manifest),
+            profile: Some(Profile { test: true }),
+            target: Some(Target { name }),
+        } => {
+            let folder = manifest.parent().unwrap_or(Path::new("")).to_path_buf();
+            Some(Program { name, executable, folder })
+        }
+        _ => None,
+    })
+}
+
+impl Program {
+    /// The command that runs it with these arguments.
+    pub(crate) fn command(&self, arguments: &[String]) -> Command {
+        let mut command = Command::new(&self.executable);
+        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
+        command.env("RUST_TEST_THREADS", THREADS);
+        command
+    }
+}
+
+/// Runs them all, each as `prepare` leaves its command, and shows what each printed when it has ended. It is kept in
+/// `logs` too.
+pub(crate) fn run(
+    programs: Vec<Program>,
+    arguments: &[String],
+    logs: &Path,
+    prepare: impl Fn(&mut Command) + Sync,
+) -> Outcome<Vec<Ran>> {
+    let waiting = Mutex::new(VecDeque::from(programs));
+    let ended = Mutex::new(Vec::new());
+    let next = || waiting.lock().expect("no program panics").pop_front();
+    let work = || -> Result<(), String> {
+        while let Some(program) = next() {
+            let log = logs.join(format!("{}.txt", program.name));
+            let watch = Stopwatch::start();
+            let mut command = program.command(arguments);
+            prepare(&mut command);
+            let (status, said) =
+                logged(command, &log).map_err(|error| format!("{}: {error}", program.name))?;
+            let took = watch.elapsed();
+            let mut ended = ended.lock().expect("no program panics");
+            println!("\n--> {}: {status}", program.name);
+            println!("{}", String::from_utf8_lossy(&said).trim_end());
+            ended.push(Ran { name: program.name, took, passed: status.success() });
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..SIDE_BY_SIDE).map(|_| scope.spawn(work)).collect();
+        running.into_iter().try_for_each(|one| one.join().expect("no program panics"))
+    })?;
+    Ok(ended.into_inner().expect("no program panics"))
+}
+
+/// Runs it with what it prints in a file, and gives that.
+fn logged(mut command: Command, log: &Path) -> std::io::Result<(ExitStatus, Vec<u8>)> {
+    let file = File::create(log)?;
+    let status = command.stdout(file.try_clone()?).stderr(file).status()?;
+    Ok((status, fs::read(log)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found_in_what_cargo_tells() {
+        let told = |test: bool, executable: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/a/b/Cargo.toml",
+                "target":{{"kind":["test"],"name":"cli"}},"profile":{{"test":{test}}},
+                "executable":{executable}}}"#
+            )
+        };
+        let found = program(&told(true, r#""/t/cli-1""#)).unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.folder.to_str()), ("cli", Some("/a/b")));
+        for other in [
+            told(false, r#""/t/cli""#),
+            told(true, "null"),
+            r#"{"reason":"build-finished"}"#.into(),
+        ] {
+            assert!(program(&other).unwrap().is_none(), "{other}");
+        }
+    }
+}
