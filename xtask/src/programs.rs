@@ -38,7 +38,8 @@ pub(crate) struct Program {
 pub(crate) struct Ran {
     pub(crate) name: String,
     pub(crate) took: Duration,
-    pub(crate) passed: bool,
+    /// If it failed, what it said of that.
+    pub(crate) failures: Option<String>,
 }
 
 /// Builds with this command, which is `cargo test --no-run` and what to build, and gives the test programs.
@@ -123,8 +124,10 @@ pub(crate) fn run(
             let took = watch.elapsed();
             let mut ended = ended.lock().expect("no program panics");
             println!("\n--> {}: {status}", program.name);
-            println!("{}", String::from_utf8_lossy(&said).trim_end());
-            ended.push(Ran { name: program.name, took, passed: status.success() });
+            let said = String::from_utf8_lossy(&said);
+            println!("{}", said.trim_end());
+            let failures = (!status.success()).then(|| failures(&said).to_owned());
+            ended.push(Ran { name: program.name, took, failures });
         }
         Ok(())
     };
@@ -142,9 +145,24 @@ fn logged(mut command: Command, log: &Path) -> std::io::Result<(ExitStatus, Vec<
     Ok((status, fs::read(log)?))
 }
 
+/// What a test program says of the tests that failed; all that it says if it did not come to that.
+fn failures(said: &str) -> &str {
+    let from = said.find("\nfailures:\n").unwrap_or(0);
+    let said = said[from..].trim();
+    said.find("\ntest result: ").map_or(said, |to| said[..to].trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_are_found_in_what_a_program_printed() {
+        let told = "failures:\n\n---- a ----\nno\n\nfailures:\n    a";
+        let all = format!("test a ... FAILED\n\n{told}\n\ntest result: FAILED. 0 passed\n\nmore\n");
+        assert_eq!(failures(&all), told);
+        assert_eq!(failures("test a ... \nkilled\n"), "test a ... \nkilled");
+    }
 
     #[test]
     fn test_programs_are_found_in_what_cargo_tells() {

@@ -57,8 +57,13 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
         })
     })?;
     times.within(ran.iter().map(|ran| (ran.name.clone(), ran.took)));
-    let mut failed: Vec<_> =
-        ran.into_iter().filter(|ran| !ran.passed).map(|ran| ran.name).collect();
+    let (mut failed, mut failures) = (Vec::new(), Vec::new());
+    for ran in ran {
+        if let Some(said) = ran.failures {
+            failed.push(ran.name.clone());
+            failures.push((ran.name, said));
+        }
+    }
     if arguments.arguments.is_empty() {
         section("doc tests");
         if let Err(error) = times.take("doc tests", || run(cargo_test("--doc"))) {
@@ -78,6 +83,10 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     section("time");
     times.print();
     if !failed.is_empty() {
+        for (program, said) in failures {
+            section(&format!("failures of {program}"));
+            println!("{said}");
+        }
         return Err(format!("failed: {}", failed.join("; ")).into());
     }
     required.judge(&tally)

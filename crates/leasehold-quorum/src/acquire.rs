@@ -110,8 +110,9 @@ impl Attempt {
                     (Err(error), Acted { perhaps: true, fresh: false })
                 };
                 acted.set(left).unwrap_or_default();
-                reporter.tell(answer);
+                // Whoever hears the answer may renew at once.
                 drop(turn);
+                reporter.tell(answer);
             });
         }
         round

@@ -45,6 +45,19 @@ async fn one_hung_node_costs_no_more_than_its_time_out() {
     cluster.mend().await;
 }
 
+/// The nodes' requests run on other threads than their caller.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_grant_can_be_renewed_as_soon_as_it_is_told() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[2].set(Way::Down);
+    for round in 0..5_000 {
+        let own = id(&format!("round {round}"));
+        grant(&cluster.store, &own).await;
+        assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)), "{round}");
+        released(&cluster.store, &own).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_short_term_gives_a_node_a_twentieth_of_it() {
     let cluster = Cluster::new(3, false);
