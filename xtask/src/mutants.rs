@@ -16,10 +16,14 @@ use crate::table;
 use crate::times::Stopwatch;
 use bench::{Bench, Verdict};
 use list::Mutant;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tree::Tree;
 
 /// How many faults are tried at a time.
 const PLACES: usize = 2;
+
+/// The address space of each program that is run, in bytes: a fault may fill any memory.
+const MEMORY: u64 = 8 << 30;
 
 /// Which faults are planted.
 #[derive(Debug, clap::Args)]
@@ -56,6 +60,8 @@ pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
         return Ok(());
     }
     section(&format!("planted faults: {} of {all}", mutants.len()));
+    let (memory, most) = getrlimit(Resource::RLIMIT_AS)?;
+    setrlimit(Resource::RLIMIT_AS, memory.min(MEMORY), most)?;
     let (folder, watch) = (target().join("mutants"), Stopwatch::start());
     let tried = thread::scope(|scope| {
         let running: Vec<_> = share(&mutants, PLACES)
