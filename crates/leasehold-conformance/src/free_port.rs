@@ -7,7 +7,8 @@ use crate::{Failure, Result};
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 22_000;
 
-/// A port of this machine on which nobody listens, and which no later call of this process gives.
+/// A port of this machine on which nobody listens, and which no other call gives: none of this process, and on Linux none
+/// of another process while this one runs.
 ///
 /// # Errors
 /// If there is none.
@@ -18,11 +19,28 @@ pub fn free_port() -> Result<u16> {
     for _ in 0..COUNT {
         let nth = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let port = u16::try_from(FIRST + nth)?;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if is_reserved(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(port);
         }
     }
     Err(Failure::new("no port of this machine is free"))
+}
+
+/// Reserves a port among the processes that ask here, until this one ends: a name can be bound once, and a socket without
+/// a file leaves nothing behind.
+#[cfg(target_os = "linux")]
+fn is_reserved(port: u16) -> bool {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+
+    let name = SocketAddr::from_abstract_name(format!("leasehold-port-{port}"));
+    let bound = name.and_then(|name| UnixListener::bind_addr(&name));
+    bound.map(std::mem::forget).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_reserved(_: u16) -> bool {
+    true
 }
 
 #[cfg(test)]
@@ -36,5 +54,12 @@ mod tests {
         let taken = TcpListener::bind(("127.0.0.1", second + 1));
         let third = free_port().unwrap();
         assert!(taken.is_err() || third != second + 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_port_that_another_process_was_given_is_given() {
+        let port = free_port().unwrap();
+        assert!(!is_reserved(port));
     }
 }
