@@ -154,6 +154,12 @@ impl<B: Backing> Bench<B> {
         })
     }
 
+    /// Ends when every node of a quorum has followed what a majority has answered, so that a fault meets nothing older.
+    pub(crate) async fn followed(&self) -> Result {
+        // Whoever observes a quorum waits for that.
+        self.observe().await.map(drop)
+    }
+
     /// Looks at the state past the seam.
     pub(crate) async fn observe(&self) -> Result<Observation> {
         self.backing.observe().await

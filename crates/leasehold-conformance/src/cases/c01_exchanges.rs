@@ -33,8 +33,7 @@ impl<'a, B: Backing> Count<'a, B> {
 
     /// With each server, since the last time.
     async fn since(&mut self) -> Result<Vec<usize>> {
-        // Whoever observes a quorum waits until every node has followed.
-        self.bench.observe().await?;
+        self.bench.followed().await?;
         let now = self.behind.exchanges();
         let since = now.iter().zip(&self.before).map(|(now, before)| now - before).collect();
         self.before = now;

@@ -42,6 +42,7 @@ async fn acquire_meets<B: Backing>(
     fault: Fault,
 ) -> Result {
     let lease = bench.exclusive(&format!("{fault:?}"));
+    bench.followed().await?;
     behind.once(fault);
     let answer = given_up(behind.client.store().acquire(&lease.request())).await?;
     let error = rejected(answer)?;
@@ -99,6 +100,7 @@ async fn c10_a_server_that_hangs_is_given_up<B: Backing>(bench: &Bench<B>) -> Ve
     let (lease, other) = (bench.exclusive("held"), bench.exclusive("other"));
     behind.client.grant(&lease).await?;
     let store = behind.client.store();
+    bench.followed().await?;
     behind.set(Fault::BlackHole);
     let (acquire, renew) = (other.request(), lease.renew(lease.term));
     let release = Release::new(vec![other.ending()]);
