@@ -71,15 +71,15 @@ fn a_crash_frees_the_key_after_its_ttl_and_not_before() {
     let command = group(&first.event("started"));
     assert_eq!(first.line(), command.to_string());
     first.signal(Signal::SIGKILL);
-    let left = store.records("k")[0]["remaining_us"].as_u64().unwrap();
     let asked = now();
+    let left = store.records("k")[0]["remaining_us"].as_u64().unwrap();
     let second = Running::start(store.script("--json -v k", "true"));
     second.event("acquired");
     let waited = now() - asked;
     let left = Duration::from_micros(left);
     assert!(left > Duration::from_secs(1), "renewed until the crash: {left:?}");
     assert!(waited >= left, "free after {waited:?}, not before {left:?}");
-    assert!(waited < left + Duration::from_secs(5), "free after {waited:?}, soon after {left:?}");
+    assert!(waited < left + Duration::from_secs(15), "free after {waited:?}, soon after {left:?}");
     assert_eq!(second.code(), 0);
     assert!(!runs(&command.to_string()));
 }
