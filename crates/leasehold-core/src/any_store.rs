@@ -74,6 +74,10 @@ impl Store for AnyStore {
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         self.store.boxed_subscribe(keys).await
     }
+
+    async fn drain(&self) {
+        self.store.boxed_drain().await;
+    }
 }
 
 /// The boxed twin of [`Store`]. Its methods have names of their own, because a name of `Store` would be found
@@ -87,6 +91,7 @@ trait Erased: fmt::Debug + Send + Sync {
     fn boxed_list<'a>(&'a self, request: &'a List) -> BoxFuture<'a, Result<Page>>;
     fn boxed_evict<'a>(&'a self, request: &'a Evict) -> BoxFuture<'a, Result<Evicted>>;
     fn boxed_subscribe<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Wakeups>>;
+    fn boxed_drain(&self) -> BoxFuture<'_, ()>;
 }
 
 impl<S: Store> Erased for S {
@@ -120,5 +125,9 @@ impl<S: Store> Erased for S {
 
     fn boxed_subscribe<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Wakeups>> {
         Box::pin(self.subscribe(keys))
+    }
+
+    fn boxed_drain(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.drain())
     }
 }

@@ -1,5 +1,8 @@
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::time::Duration;
+
+use crate::{Error, Result};
 
 /// Decides the pauses between tries.
 ///
@@ -72,8 +75,8 @@ impl Backoff for Uniform {
 #[derive(Debug, Clone)]
 pub struct Exponential {
     first: Duration,
-    factor: u32,
     cap: Duration,
+    factor: NonZeroU32,
     jitter: Jitter,
     random: Random,
 }
@@ -90,27 +93,28 @@ pub enum Jitter {
 }
 
 impl Exponential {
-    /// Starts at `first`.
-    pub fn new(first: Duration) -> Self {
-        Self {
-            first,
-            factor: 2,
-            cap: Duration::from_secs(60),
-            jitter: Jitter::Full,
-            random: Random::seeded(),
-        }
-    }
+    const FIRST: Duration = Duration::from_millis(100);
+    const CAP: Duration = Duration::from_secs(60);
+    const FACTOR: NonZeroU32 = NonZeroU32::new(2).unwrap();
 
-    /// Sets the longest pause.
-    #[must_use]
-    pub fn with_cap(mut self, cap: Duration) -> Self {
-        self.cap = cap;
-        self
+    /// Starts at `first` and grows up to `cap`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `first` is zero or above `cap`: without a pause, tries would keep the store busy. Who wants that
+    /// says so with [`Fixed`].
+    pub fn new(first: Duration, cap: Duration) -> Result<Self> {
+        if first.is_zero() || first > cap {
+            return Err(Error::invalid_input(format!(
+                "an exponential back-off grows from its first pause, here {first:?}, to its longest, here {cap:?}; the first \
+                 must be above zero and no longer than the longest"
+            )));
+        }
+        Ok(Self { first, cap, ..Self::default() })
     }
 
     /// Sets the growth per retry.
     #[must_use]
-    pub fn with_factor(mut self, factor: u32) -> Self {
+    pub fn with_factor(mut self, factor: NonZeroU32) -> Self {
         self.factor = factor;
         self
     }
@@ -125,13 +129,19 @@ impl Exponential {
 
 impl Default for Exponential {
     fn default() -> Self {
-        Self::new(Duration::from_millis(100))
+        Self {
+            first: Self::FIRST,
+            cap: Self::CAP,
+            factor: Self::FACTOR,
+            jitter: Jitter::default(),
+            random: Random::seeded(),
+        }
     }
 }
 
 impl Backoff for Exponential {
     fn next(&mut self, retry: u32) -> Option<Duration> {
-        let growth = self.factor.checked_pow(retry).unwrap_or(u32::MAX);
+        let growth = self.factor.get().saturating_pow(retry);
         let pause = self.first.checked_mul(growth).unwrap_or(Duration::MAX).min(self.cap);
         Some(match self.jitter {
             Jitter::Full => self.random.up_to(pause),
@@ -192,6 +202,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorKind;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -226,12 +237,17 @@ mod tests {
         let pauses: Vec<_> = (0..1_000).map(|_| full.next(0).unwrap()).collect();
         assert!(pauses.iter().all(|p| *p <= 100 * MS));
         assert!(pauses.iter().any(|p| *p < 10 * MS) && pauses.iter().any(|p| *p > 90 * MS));
-        assert_eq!(
-            Exponential::new(Duration::MAX)
-                .with_cap(Duration::MAX)
-                .with_jitter(Jitter::None)
-                .next(9),
-            Some(Duration::MAX)
-        );
+        let longest = Exponential::new(Duration::MAX, Duration::MAX).unwrap();
+        assert_eq!(longest.with_jitter(Jitter::None).next(9), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn an_exponential_without_pauses_is_refused() {
+        for (first, cap) in [(Duration::ZERO, MS), (Duration::ZERO, Duration::ZERO), (2 * MS, MS)] {
+            let error = Exponential::new(first, cap).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(&format!("{first:?}")), "{error}");
+        }
+        Exponential::new(MS, MS).unwrap();
     }
 }

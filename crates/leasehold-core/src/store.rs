@@ -91,6 +91,12 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Errors
     /// As any operation.
     fn subscribe(&self, keys: &[Key]) -> impl Future<Output = Result<Wakeups>> + Send;
+
+    /// Ends when no request is in progress whose caller has its answer already, or the store has given up on those that
+    /// are: a quorum answers before its slowest node does. By default at once.
+    fn drain(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
 /// A user keeps a typed handle beside the one given to the front end.
@@ -130,5 +136,9 @@ impl<S: Store> Store for Arc<S> {
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         S::subscribe(self, keys).await
+    }
+
+    async fn drain(&self) {
+        S::drain(self).await;
     }
 }

@@ -79,16 +79,6 @@ impl QuorumStore {
         debug_assert!(settled, "the sender is ours");
     }
 
-    /// As [`settled`](Self::settled), but ends no later than a node is waited for (500 ms, or `node_timeout`): for
-    /// the end of a process, so that the nodes that answer do not keep what it took back or released.
-    ///
-    /// # Cancel safety
-    /// May be dropped.
-    pub async fn drained(&self) {
-        let until = self.0.clock.now().saturating_add(self.0.limits.of_term(None));
-        self.0.within(until, self.settled()).await;
-    }
-
     /// How many lease ids are remembered because a request that names them is not answered yet.
     #[doc(hidden)]
     pub fn remembered(&self) -> usize {
@@ -232,5 +222,12 @@ impl Store for QuorumStore {
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         self.0.subscribe(keys).await
+    }
+
+    /// Ends no later than a node is waited for (500 ms, or `node_timeout`), so that the nodes that answer do not keep what
+    /// was taken back or released.
+    async fn drain(&self) {
+        let until = self.0.clock.now().saturating_add(self.0.limits.of_term(None));
+        self.0.within(until, self.settled()).await;
     }
 }

@@ -167,4 +167,8 @@ impl Store for Settled {
     async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
         self.after(self.quorum.subscribe(keys)).await
     }
+
+    async fn drain(&self) {
+        self.quorum.drain().await;
+    }
 }

@@ -1,5 +1,3 @@
-#[cfg(feature = "quorum")]
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,8 +8,6 @@ use leasehold_core::{
     Lease, Level, List, Note, Owner, Page, Record, Result, Store,
 };
 use leasehold_driver::SystemClock;
-#[cfg(feature = "quorum")]
-use leasehold_quorum::QuorumStore;
 use tokio::sync::{OnceCell, SetOnce};
 
 use crate::acquiring::{Acquiring, What};
@@ -35,8 +31,6 @@ pub struct Locker(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) keeper: Arc<Keeper>,
-    #[cfg(feature = "quorum")]
-    quorum: Option<QuorumStore>,
     pub(crate) note: Note,
     pub(crate) seats: Arc<Seats>,
     health: OnceCell<Health>,
@@ -49,8 +43,6 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub struct LockerBuilder {
     store: AnyStore,
-    #[cfg(feature = "quorum")]
-    quorum: Option<QuorumStore>,
     clock: Arc<dyn Clock>,
     drift: Drift,
     limit: Duration,
@@ -92,8 +84,6 @@ impl LockerBuilder {
         let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
         Locker(Arc::new(Inner {
             keeper: Arc::new(keeper),
-            #[cfg(feature = "quorum")]
-            quorum: self.quorum,
             note: self.note.unwrap_or_else(this_process),
             seats: Arc::default(),
             health: OnceCell::new(),
@@ -129,8 +119,6 @@ impl Locker {
     /// Sets clock, drift, limit and note before making a `Locker`.
     pub fn builder(store: impl Store) -> LockerBuilder {
         LockerBuilder {
-            #[cfg(feature = "quorum")]
-            quorum: (&store as &dyn Any).downcast_ref::<QuorumStore>().cloned(),
             store: AnyStore::new(store),
             clock: Arc::new(SystemClock::new()),
             drift: Drift::default(),
@@ -314,9 +302,8 @@ impl Locker {
         self.0.keeper.can
     }
 
-    /// Refuses new locks from now on, also to callers who wait already, and ends when every dropped guard is released and every abandoned
-    /// request is finished. A quorum's nodes that have not answered yet are waited for, but no longer than for any
-    /// answer of theirs. Open guards stay as they are.
+    /// Refuses new locks from now on, also to callers who wait already, and ends when every dropped guard is released,
+    /// every abandoned request is finished, and the store is [drained](Store::drain). Open guards stay as they are.
     ///
     /// # Errors
     /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
@@ -331,14 +318,11 @@ impl Locker {
         if !keeper.drained(until).await {
             return Err(keeper.unanswered("close", limit));
         }
-        #[cfg(feature = "quorum")]
-        if let Some(quorum) = &self.0.quorum {
-            // What is not answered by then is taken back by nobody, and ends with its term.
-            tokio::select! {
-                biased;
-                () = quorum.drained() => {}
-                () = keeper.clock.sleep_until(until) => {}
-            }
+        // What is not answered by then is taken back by nobody, and ends with its term.
+        tokio::select! {
+            biased;
+            () = keeper.store.drain() => {}
+            () = keeper.clock.sleep_until(until) => {}
         }
         Ok(())
     }
@@ -360,8 +344,6 @@ impl Inner {
         let keeper = &self.keeper;
         LockerBuilder {
             store: keeper.store.clone(),
-            #[cfg(feature = "quorum")]
-            quorum: self.quorum.clone(),
             clock: Arc::clone(&keeper.clock),
             drift: keeper.drift,
             limit: keeper.limit,
@@ -425,14 +407,9 @@ impl Drop for Inner {
         self.keeper.orphan();
         if let Some(thread) = thread {
             let keeper = Arc::clone(&self.keeper);
-            #[cfg(feature = "quorum")]
-            let quorum = self.quorum.take();
             thread.end(Box::pin(async move {
                 keeper.drained(Duration::MAX).await;
-                #[cfg(feature = "quorum")]
-                if let Some(quorum) = quorum {
-                    quorum.drained().await;
-                }
+                keeper.store.drain().await;
             }));
         }
     }

@@ -32,8 +32,8 @@ impl ReleaseReport {
         self.nodes.iter().filter(|node| node.leases.iter().any(held)).count()
     }
 
-    /// True if a majority of the nodes held the lease until now; false unless the store is a quorum.
-    pub fn has_majority(&self) -> bool {
-        self.released() > self.total() / 2
+    /// Whether a majority of the nodes held the lease until now; `None` unless the store is a quorum.
+    pub fn has_majority(&self) -> Option<bool> {
+        (self.total() > 0).then(|| self.released() > self.total() / 2)
     }
 }

@@ -115,6 +115,10 @@ impl Store for Lying {
     async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
         self.0.subscribe(keys).await
     }
+
+    async fn drain(&self) {
+        self.0.drain().await;
+    }
 }
 
 fn habit(term: Duration) -> Habit {

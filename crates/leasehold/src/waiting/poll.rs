@@ -13,5 +13,6 @@ pub(crate) fn pushed_poll(random: &mut Random) -> Duration {
 
 /// The pauses of who is not woken, unless the caller gives others.
 pub(crate) fn usual_backoff() -> Exponential {
-    Exponential::new(Duration::from_millis(10)).with_cap(Duration::from_secs(1))
+    Exponential::new(Duration::from_millis(10), Duration::from_secs(1))
+        .expect("the first pause is the shorter")
 }

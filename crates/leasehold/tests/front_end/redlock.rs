@@ -278,8 +278,7 @@ fn redlock_exponential_wait_default() {
 /// `TestExponentialWait/NextDelay`: their retry 1 is our 0.
 #[test]
 fn redlock_exponential_wait_next_delay() {
-    let mut plain = Exponential::new(ms(10)).with_cap(ms(100)).with_factor(2);
-    plain = plain.with_jitter(Jitter::None);
+    let mut plain = Exponential::new(ms(10), ms(100)).unwrap().with_jitter(Jitter::None);
     for (retry, pause) in [(0, 10), (1, 20), (2, 40), (3, 80), (4, 100), (10, 100)] {
         assert_eq!(plain.next(retry), Some(ms(pause)), "{retry}");
     }
@@ -289,7 +288,7 @@ fn redlock_exponential_wait_next_delay() {
 #[tokio::test]
 async fn redlock_exponential_wait_wait_and_jitter_wait_wait() {
     let (_fleet, others) = held_by_another().await;
-    waits_once(&others, Exponential::new(ms(1)).with_jitter(Jitter::None)).await;
+    waits_once(&others, Exponential::new(ms(1), secs(60)).unwrap().with_jitter(Jitter::None)).await;
     waits_once(&others, Uniform::new(ms(1), ms(300))).await;
 }
 
@@ -308,10 +307,10 @@ async fn waits_once(others: &Locker, backoff: impl Backoff + Clone) {
 #[tokio::test]
 async fn redlock_exponential_wait_max_retry() {
     let (_fleet, others) = held_by_another().await;
-    let (pauses, plain) = recorded(Exponential::new(ms(1)));
+    let (pauses, plain) = recorded(Exponential::new(ms(1), secs(60)).unwrap());
     let report = timed_out(others.lock("k").wait(Wait::Attempts(4)).backoff(plain).await);
     assert!(report.tries == 4 && pauses.lock().unwrap().len() == 3, "{report}");
-    let mut plain = Exponential::new(ms(1));
+    let mut plain = Exponential::new(ms(1), secs(60)).unwrap();
     let three = move |retry| if retry < 3 { plain.next(retry) } else { None };
     let report = timed_out(others.lock("k").wait(Wait::Forever).backoff(three).await);
     assert!(report.tries == 5 && matches!(report.cause, WaitCause::Exhausted), "{report}");
