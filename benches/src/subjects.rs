@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, Store, Ttl};
-use leasehold_core::{Acquire, Ending, Release};
+use leasehold_core::{AcquireRequest, ReleaseEntry, ReleaseRequest};
 use leasehold_sqlite::SqliteStore;
 use leasehold_sqlite::rusqlite::{Connection, TransactionBehavior, params};
 
@@ -21,8 +21,8 @@ pub(crate) async fn through_locker(locks: &Locker, key: &Key) -> Result<()> {
 pub(crate) async fn through_store(store: &impl Store, key: &Key) -> Result<()> {
     let id = LeaseId::mint()?;
     let claims = Claims::one(key.clone(), Mode::Exclusive);
-    store.acquire(&Acquire::new(id.clone(), claims, Ttl::new(TTL)?)).await?;
-    store.release(&Release::new(vec![Ending::new(id, [key.clone()])])).await?;
+    store.acquire(&AcquireRequest::new(id.clone(), claims, Ttl::new(TTL)?)).await?;
+    store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [key.clone()])])).await?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 mod elect;
 mod filter;
+mod help;
 mod hold;
 mod plan;
 mod run;
@@ -19,6 +20,7 @@ pub(crate) use hold::OnLost;
 pub(crate) use plan::Plan;
 pub(crate) use run::RunArgs;
 
+use self::help::{STORES, long_help};
 use crate::exit::Exit;
 
 /// Hold a distributed lock while a command runs; show and break locks.
@@ -109,7 +111,7 @@ pub(crate) struct StatusArgs {
 Examples:
   leasehold leader scheduler
   leasehold leader scheduler --watch
-  leasehold leader scheduler --json | jq -r .leader.owner")]
+  leasehold leader scheduler --json | jq -r .leader.group")]
 pub(crate) struct LeaderArgs {
     /// The name of the election
     #[arg(value_parser = values::key())]
@@ -173,22 +175,6 @@ Examples:
   leasehold init
   leasehold init --store sqlite:/var/lib/app/locks.db")]
 pub(crate) struct InitArgs {}
-
-const STORES: &str = "\
-Stores:
-  sqlite:PATH          a SQLite file, for the processes of one host
-  redis://HOST         a Redis server; also redis+sentinel:, redis+cluster:, rediss… with TLS, and redis+unix:///PATH
-  quorum:?node=URL&…   several of them, of which a majority decides
-
-  The store is taken from --store or --store-file, else from the environment variable
-  LEASEHOLD_STORE, else it is the SQLite file leasehold/locks.db in your state directory,
-  $XDG_STATE_HOME or ~/.local/state.";
-
-/// What `--help` adds to `-h`.
-fn long_help(examples: &str) -> String {
-    let gap = if examples.is_empty() { "" } else { "\n\n" };
-    format!("{examples}{gap}{STORES}\n\n{}", Exit::help())
-}
 
 impl Cli {
     /// Parses the arguments of this process; for `--help`, `--version` and mistakes it prints what is to be

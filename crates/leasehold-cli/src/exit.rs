@@ -158,7 +158,7 @@ mod tests {
         let report = |cause| {
             Error::timed_out(leasehold::WaitReport::new(key.clone(), Duration::ZERO, 1, cause))
         };
-        let failure = Error::unavailable(leasehold::Effect::None, "gone");
+        let failure = Error::unavailable(leasehold::Effect::NotApplied, "gone");
         assert_eq!(Exit::of(&report(WaitCause::Store(failure))), Exit::UNAVAILABLE);
         assert_eq!(Exit::of(&report(WaitCause::Held)), Exit::TIMED_OUT);
     }

@@ -13,7 +13,7 @@ pub(crate) struct RecordJson<'a> {
     mode: &'static str,
     lease: Option<String>,
     token: Option<u64>,
-    owner: Option<&'a str>,
+    group: Option<&'a str>,
     host: Option<&'a str>,
     pid: Option<u32>,
     program: Option<&'a str>,
@@ -38,7 +38,7 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
             mode: mode(record),
             lease: record.id.as_ref().map(ToString::to_string),
             token: record.token.map(FencingToken::get),
-            owner: record.owner.as_ref().map(AsRef::as_ref),
+            group: record.group.as_ref().map(AsRef::as_ref),
             host: record.note.host(),
             pid: record.note.pid(),
             program: record.note.program(),
@@ -58,7 +58,7 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
 pub(crate) fn table(records: &[Record]) -> String {
     let mut table = Table::new();
     let mut header =
-        vec!["KEY", "MODE", "LEFT", "AGE", "OWNER", "HOST", "PID", "TOKEN", "LEASE", "COMMENT"];
+        vec!["KEY", "MODE", "LEFT", "AGE", "GROUP", "HOST", "PID", "TOKEN", "LEASE", "COMMENT"];
     let by_node = records.iter().any(|record| record.node.is_some());
     if by_node {
         header.push("NODE");
@@ -71,7 +71,7 @@ pub(crate) fn table(records: &[Record]) -> String {
             mode(record).to_owned(),
             left(record),
             or_dash(record.age.map(duration)),
-            or_dash(record.owner.as_ref()),
+            or_dash(record.group.as_ref()),
             or_dash(note.host()),
             or_dash(note.pid()),
             or_dash(record.token),
@@ -143,7 +143,7 @@ mod tests {
         let json = serde_json::to_string(&RecordJson::from(&record())).unwrap();
         assert_eq!(
             json,
-            r#"{"key":"job","mode":"exclusive","lease":"hex:770a","token":null,"owner":null,"host":"db-3","pid":7,"program":null,"comment":null,"live":true,"remaining_us":12345000,"expired_for_us":null,"age_us":250000,"renewed_us":null,"kept":false,"node":null}"#
+            r#"{"key":"job","mode":"exclusive","lease":"hex:770a","token":null,"group":null,"host":"db-3","pid":7,"program":null,"comment":null,"live":true,"remaining_us":12345000,"expired_for_us":null,"age_us":250000,"renewed_us":null,"kept":false,"node":null}"#
         );
     }
 

@@ -2,8 +2,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Claim, Claims, Ending, Filter, Key, LeaseId, Mode, Note, Owner, Renew, Renewal,
-    Target, Ttl,
+    AcquireRequest, Claim, Claims, EvictTarget, Filter, GroupName, Key, LeaseId, Mode, Note,
+    ReleaseEntry, RenewEntry, RenewRequest, Ttl,
 };
 
 /// One attempt to acquire, and all requests about the lease that may come of it.
@@ -12,7 +12,7 @@ pub(crate) struct Attempt {
     pub(crate) id: LeaseId,
     pub(crate) claims: Claims,
     pub(crate) term: Ttl,
-    pub(crate) owner: Option<Owner>,
+    pub(crate) group: Option<GroupName>,
     pub(crate) note: Note,
 }
 
@@ -20,7 +20,7 @@ impl Attempt {
     /// An attempt under a fresh id.
     pub(crate) fn new(claims: Claims, term: Duration) -> Self {
         let id = LeaseId::mint().expect("the operating system gives random bytes");
-        Self { id, claims, term: ttl(term), owner: None, note: Note::default() }
+        Self { id, claims, term: ttl(term), group: None, note: Note::default() }
     }
 
     pub(crate) fn with_id(mut self, id: &LeaseId) -> Self {
@@ -38,8 +38,8 @@ impl Attempt {
         self
     }
 
-    pub(crate) fn with_owner(mut self, owner: &str) -> Self {
-        self.owner = Some(Owner::new(owner).expect("the suite's owners are valid"));
+    pub(crate) fn with_group(mut self, group: &str) -> Self {
+        self.group = Some(GroupName::new(group).expect("the suite's groups are valid"));
         self
     }
 
@@ -56,34 +56,34 @@ impl Attempt {
         self.claims.keys().cloned().collect()
     }
 
-    pub(crate) fn request(&self) -> Acquire {
-        let mut request = Acquire::new(self.id.clone(), self.claims.clone(), self.term)
+    pub(crate) fn request(&self) -> AcquireRequest {
+        let mut request = AcquireRequest::new(self.id.clone(), self.claims.clone(), self.term)
             .with_note(self.note.clone());
-        if let Some(owner) = &self.owner {
-            request = request.with_owner(owner.clone());
+        if let Some(group) = &self.group {
+            request = request.with_group(group.clone());
         }
         request
     }
 
-    pub(crate) fn renewal(&self, to: Ttl) -> Renewal {
-        Renewal::extend(self.id.clone(), self.claims.clone(), to)
+    pub(crate) fn renewal(&self, to: Ttl) -> RenewEntry {
+        RenewEntry::extend(self.id.clone(), self.claims.clone(), to)
     }
 
-    pub(crate) fn renew(&self, to: Ttl) -> Renew {
-        Renew::new(vec![self.renewal(to)])
+    pub(crate) fn renew(&self, to: Ttl) -> RenewRequest {
+        RenewRequest::new(vec![self.renewal(to)])
     }
 
-    pub(crate) fn ending(&self) -> Ending {
-        Ending::new(self.id.clone(), self.claims.keys().cloned())
+    pub(crate) fn ending(&self) -> ReleaseEntry {
+        ReleaseEntry::new(self.id.clone(), self.claims.keys().cloned())
     }
 
     /// The lease's record on `key`, whatever its token.
-    pub(crate) fn target(&self, key: &Key) -> Target {
-        Target::new(key.clone(), Some(self.id.clone()))
+    pub(crate) fn target(&self, key: &Key) -> EvictTarget {
+        EvictTarget::new(key.clone(), Some(self.id.clone()))
     }
 
     /// The lease's records on all its keys.
-    pub(crate) fn targets(&self) -> Vec<Target> {
+    pub(crate) fn targets(&self) -> Vec<EvictTarget> {
         self.claims.keys().map(|key| self.target(key)).collect()
     }
 

@@ -3,14 +3,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{
-    Capabilities, Effect, Error, ErrorKind, Evict, FencingToken, Filter, Mode, Release, Renew,
-    Store, Ttl,
+    Capabilities, Effect, Error, ErrorKind, EvictRequest, FencingToken, Filter, Mode,
+    ReleaseRequest, RenewRequest, Store, Ttl,
 };
 
 use crate::attempt::{all_of, at_most, key};
-use crate::bench::Bench;
 use crate::failure::{ensure, ensure_eq};
-use crate::{Backing, Failure, Result, Tells};
+use crate::fixture::Fixture;
+use crate::{Backing, Failure, Reports, Result};
 
 /// How a case ended that found nothing wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) const PASSED: Verdict = Ok(Ended::Passed);
 pub(crate) struct Case<B: Backing> {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Need],
-    pub(crate) run: for<'a> fn(&'a Bench<B>) -> BoxFuture<'a, Verdict>,
+    pub(crate) run: for<'a> fn(&'a Fixture<B>) -> BoxFuture<'a, Verdict>,
 }
 
 /// What a case needs that not every store has.
@@ -54,13 +54,13 @@ pub(crate) enum Need {
     Never,
     Keep,
     Tokens,
-    Push,
-    TellsExpired,
+    Notifications,
+    ReportsExpired,
     /// Records end for others after they have ended for their holders.
     Margin,
-    TellsOwner,
-    TellsNote,
-    TellsAge,
+    ReportsGroup,
+    ReportsNote,
+    ReportsAge,
     TellsHolder,
     TellsEvicted,
     /// A state that forgets counters after [`FORGET_AFTER`](crate::cases::FORGET_AFTER).
@@ -68,7 +68,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    fn is_met(self, can: &Capabilities, tells: &Tells) -> bool {
+    fn is_met(self, can: &Capabilities, reports: &Reports) -> bool {
         match self {
             Self::Shared => can.shared,
             Self::SharedLimit => can.shared_limit,
@@ -76,104 +76,104 @@ impl Need {
             Self::Never => can.never,
             Self::Keep => can.keep,
             Self::Tokens => can.tokens,
-            Self::Push => can.push,
-            Self::TellsExpired => can.tells_expired,
+            Self::Notifications => can.notifications,
+            Self::ReportsExpired => can.reports_expired,
             Self::Margin => !can.margin.is_zero(),
-            Self::TellsOwner => tells.owner,
-            Self::TellsNote => tells.note,
-            Self::TellsAge => tells.age,
-            Self::TellsHolder => tells.holder,
-            Self::TellsEvicted => tells.evicted,
+            Self::ReportsGroup => reports.group,
+            Self::ReportsNote => reports.note,
+            Self::ReportsAge => reports.age,
+            Self::TellsHolder => reports.holder,
+            Self::TellsEvicted => reports.evicted,
             Self::Forgetting => true,
         }
     }
 
     /// Checks that a store without this refuses it, or does without, and never weakens it in silence (C11).
-    pub(crate) async fn refused<B: Backing>(self, bench: &Bench<B>) -> Result<String> {
-        let (name, client) = (bench.can.name, &bench.client);
-        let before = bench.observe().await?;
+    pub(crate) async fn refused<B: Backing>(self, fixture: &Fixture<B>) -> Result<String> {
+        let (name, client) = (fixture.can.name, &fixture.client);
+        let before = fixture.observe().await?;
         let said = match self {
             Self::Shared => {
-                unsupported(&client.reject(&bench.shared("job")).await?)?;
+                unsupported(&client.reject(&fixture.shared("job")).await?)?;
                 "shared locks"
             }
             Self::SharedLimit => {
-                unsupported(&client.reject(&bench.one("job", at_most(2))).await?)?;
+                unsupported(&client.reject(&fixture.one("job", at_most(2))).await?)?;
                 "limit on shared holders"
             }
             Self::ManyKeys => {
-                let both = bench.attempt(all_of(&["a", "b"], Mode::Exclusive));
+                let both = fixture.attempt(all_of(&["a", "b"], Mode::Exclusive));
                 unsupported(&client.reject(&both).await?)?;
                 "leases of several keys"
             }
             Self::Never => {
-                let request = bench.exclusive("job").renew(Ttl::NEVER);
+                let request = fixture.exclusive("job").renew(Ttl::NEVER);
                 unsupported(&rejected(client.store().renew(&request).await)?)?;
                 "leases without end"
             }
             Self::Keep => {
-                let ending = bench.exclusive("job").ending().with_keep(bench.ticks(5));
-                let request = Release::new(vec![ending]);
+                let ending = fixture.exclusive("job").ending().with_keep(fixture.ticks(5));
+                let request = ReleaseRequest::new(vec![ending]);
                 unsupported(&rejected(client.store().release(&request).await)?)?;
                 "keeping after a release"
             }
             Self::Tokens => {
-                let lease = bench.exclusive("job");
+                let lease = fixture.exclusive("job");
                 let token = FencingToken::new(7)?;
                 let raised = lease.renewal(lease.term).with_token_raised_to(token);
-                let request = Renew::new(vec![raised]);
+                let request = RenewRequest::new(vec![raised]);
                 unsupported(&rejected(client.store().renew(&request).await)?)?;
                 let granted = client.grant(&lease).await?;
                 ensure_eq!(granted.token, None, "the token of a store that has none");
                 client.released(&lease).await?;
                 "tokens"
             }
-            Self::Push => {
+            Self::Notifications => {
                 let keys = [key("job")];
                 let mut wakeups = client.store().subscribe(&keys).await?;
-                let lease = bench.exclusive("job");
+                let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;
                 client.released(&lease).await?;
                 let woken = wakeups.next().now_or_never();
                 ensure!(woken.is_none(), "a store without wake-ups woke for {woken:?}");
                 "wake-ups"
             }
-            Self::TellsExpired => {
-                let lease = bench.exclusive("job");
+            Self::ReportsExpired => {
+                let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;
-                bench.pass(11).await;
+                fixture.pass(11).await;
                 client.not_held(&lease).await?;
                 "memory of expired leases"
             }
             Self::Margin => {
-                let lease = bench.exclusive("job");
+                let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;
-                bench.pass(10).await;
-                let next = bench.exclusive("job");
+                fixture.pass(10).await;
+                let next = fixture.exclusive("job");
                 client.grant(&next).await?;
                 client.released(&next).await?;
                 "margin"
             }
-            Self::TellsOwner => return Ok(format!("{name} does not tell owners")),
-            Self::TellsNote => return Ok(format!("{name} does not tell notes")),
-            Self::TellsAge => return Ok(format!("{name} does not tell ages")),
+            Self::ReportsGroup => return Ok(format!("{name} does not tell groups")),
+            Self::ReportsNote => return Ok(format!("{name} does not tell notes")),
+            Self::ReportsAge => return Ok(format!("{name} does not tell ages")),
             Self::TellsHolder => return Ok(format!("{name} does not tell who refuses")),
             Self::TellsEvicted => return Ok(format!("{name} does not tell evictions")),
             Self::Forgetting => {
-                let lease = bench.exclusive("job");
+                let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;
                 client.released(&lease).await?;
-                let counters = bench.observe().await?.counters;
-                if bench.wall_micros().is_some() {
-                    bench.pass_for(Duration::from_secs(1_000 * 24 * 60 * 60)).await;
+                let counters = fixture.observe().await?.counters;
+                if fixture.wall_micros().is_some() {
+                    fixture.pass_for(Duration::from_secs(1_000 * 24 * 60 * 60)).await;
                 }
-                let purged = client.evict(Evict::expired(Filter::default())).await?;
+                let purged = client.evict(EvictRequest::expired(Filter::default())).await?;
                 ensure_eq!(purged.forgotten, 0, "counters that are never forgotten");
-                ensure_eq!(bench.observe().await?.counters, counters, "the counters after years");
+                ensure_eq!(fixture.observe().await?.counters, counters, "the counters after years");
                 "end of counters"
             }
         };
-        let after = bench.observe().await?;
+        let after = fixture.observe().await?;
         ensure_eq!(after.essence().0, before.essence().0, "the leases after a refusal");
         Ok(format!("{name} has no {said} and was seen to do without"))
     }
@@ -181,16 +181,16 @@ impl Need {
 
 impl<B: Backing> Case<B> {
     /// Runs the case, or checks the refusal of what the store cannot do.
-    pub(crate) async fn run(&self, bench: &Bench<B>) -> Verdict {
-        match self.unmet(bench) {
-            Some(need) => need.refused(bench).await.map(Ended::NotApplicable),
-            None => (self.run)(bench).await,
+    pub(crate) async fn run(&self, fixture: &Fixture<B>) -> Verdict {
+        match self.unmet(fixture) {
+            Some(need) => need.refused(fixture).await.map(Ended::NotApplicable),
+            None => (self.run)(fixture).await,
         }
     }
 
     /// What the case needs and this store does not have.
-    pub(crate) fn unmet(&self, bench: &Bench<B>) -> Option<Need> {
-        self.needs.iter().copied().find(|need| !need.is_met(&bench.can, &bench.tells))
+    pub(crate) fn unmet(&self, fixture: &Fixture<B>) -> Option<Need> {
+        self.needs.iter().copied().find(|need| !need.is_met(&fixture.can, &fixture.reports))
     }
 }
 
@@ -218,7 +218,7 @@ pub(crate) fn invalid_input(error: &Error) -> Result {
 #[track_caller]
 fn said(error: &Error, kind: ErrorKind) -> Result {
     ensure_eq!(error.kind(), kind, "the kind of {error:?}");
-    ensure_eq!(error.effect(), Effect::None, "the effect of {error:?}");
+    ensure_eq!(error.effect(), Effect::NotApplied, "the effect of {error:?}");
     Ok(())
 }
 
@@ -229,7 +229,7 @@ macro_rules! cases {
             vec![$($crate::case::Case {
                 name: stringify!($name),
                 needs: &[$($($crate::case::Need::$need),+)?],
-                run: |bench| Box::pin($name(bench)),
+                run: |fixture| Box::pin($name(fixture)),
             }),+]
         }
     };
@@ -237,8 +237,8 @@ macro_rules! cases {
 
 /// A client behind proxies; a store without a network between its clients and its state has none, and the case ends.
 macro_rules! behind_proxies {
-    ($bench:ident) => {
-        match $bench.behind_proxies().await? {
+    ($fixture:ident) => {
+        match $fixture.behind_proxies().await? {
             Ok(behind) => behind,
             Err(ended) => return Ok(ended),
         }

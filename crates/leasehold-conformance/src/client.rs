@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquired, Error, Evict, Evicted, Filter, Granted, LeaseReleased, LeaseRenewed, List,
-    LostReason, Reason, Record, Refused, Release, Remaining, Renew, Store, Target, Ttl, Why,
+    AcquireReply, Error, EvictReply, EvictRequest, EvictTarget, Filter, Granted, ListRequest,
+    LostReason, Reason, Record, RefusalReason, Refused, ReleaseOutcome, ReleaseRequest, Remaining,
+    RenewOutcome, RenewRequest, Store, Ttl,
 };
 
 use crate::attempt::Attempt;
-use crate::{Failure, Result, Tells};
+use crate::{Failure, Reports, Result};
 
 /// One client of the store under test. Its methods expect one outcome each, and fail where they are called
 /// when there is another.
@@ -36,7 +37,7 @@ fn once_of(records: &[Record], copies: usize) -> Result<Vec<Record>, Vec<Record>
         let is_same = |known: &Record| {
             let what = |r: &Record| (r.key.clone(), r.id.clone(), r.mode, r.kept, r.is_live());
             what(known) == what(record)
-                && (&known.owner, &known.note) == (&record.owner, &record.note)
+                && (&known.group, &known.note) == (&record.group, &record.note)
         };
         match once.iter_mut().find(|(known, _)| is_same(known)) {
             Some((_, seen)) => *seen += 1,
@@ -60,8 +61,8 @@ fn not<T>(
 }
 
 impl<S: Store> Client<S> {
-    pub(crate) fn new(store: S, tells: &Tells) -> Self {
-        Self { store: Arc::new(store), copies: tells.copies }
+    pub(crate) fn new(store: S, reports: &Reports) -> Self {
+        Self { store: Arc::new(store), copies: reports.copies }
     }
 
     /// The store itself, for what the methods below do not cover.
@@ -74,7 +75,7 @@ impl<S: Store> Client<S> {
     pub(crate) fn acquire(
         &self,
         attempt: &Attempt,
-    ) -> impl Future<Output = Result<Acquired>> + Send {
+    ) -> impl Future<Output = Result<AcquireReply>> + Send {
         let (at, store, attempt) = (Location::caller(), Arc::clone(&self.store), attempt.clone());
         async move {
             match store.acquire(&attempt.request()).await {
@@ -90,7 +91,7 @@ impl<S: Store> Client<S> {
         let (at, attempt, acquired) = (Location::caller(), attempt.clone(), self.acquire(attempt));
         async move {
             match acquired.await? {
-                Acquired::Granted(granted) if granted.fresh => Ok(granted),
+                AcquireReply::Granted(granted) if granted.fresh => Ok(granted),
                 other => not(at, "granted afresh", &attempt, other),
             }
         }
@@ -105,7 +106,7 @@ impl<S: Store> Client<S> {
         let (at, attempt, acquired) = (Location::caller(), attempt.clone(), self.acquire(attempt));
         async move {
             match acquired.await? {
-                Acquired::Granted(granted) if !granted.fresh => Ok(granted),
+                AcquireReply::Granted(granted) if !granted.fresh => Ok(granted),
                 other => not(at, "confirmed", &attempt, other),
             }
         }
@@ -117,7 +118,9 @@ impl<S: Store> Client<S> {
         let (at, attempt, acquired) = (Location::caller(), attempt.clone(), self.acquire(attempt));
         async move {
             match acquired.await? {
-                Acquired::Refused(refused) if matches!(refused.why, Why::Held(_)) => Ok(refused),
+                AcquireReply::Refused(refused) if matches!(refused.why, RefusalReason::Held(_)) => {
+                    Ok(refused)
+                }
                 other => not(at, "refused for a holder", &attempt, other),
             }
         }
@@ -139,8 +142,8 @@ impl<S: Store> Client<S> {
     #[track_caller]
     pub(crate) fn renew_all(
         &self,
-        request: Renew,
-    ) -> impl Future<Output = Result<Vec<LeaseRenewed>>> + Send {
+        request: RenewRequest,
+    ) -> impl Future<Output = Result<Vec<RenewOutcome>>> + Send {
         let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.renew(&request).await {
@@ -156,7 +159,7 @@ impl<S: Store> Client<S> {
         &self,
         attempt: &Attempt,
         to: Ttl,
-    ) -> impl Future<Output = Result<LeaseRenewed>> + Send {
+    ) -> impl Future<Output = Result<RenewOutcome>> + Send {
         let renewed = self.renew_all(attempt.renew(to));
         async move { Ok(renewed.await?.remove(0)) }
     }
@@ -171,7 +174,7 @@ impl<S: Store> Client<S> {
         let (at, attempt, renewed) = (Location::caller(), attempt.clone(), self.renew(attempt, to));
         async move {
             match renewed.await? {
-                LeaseRenewed::Held(remaining) => Ok(remaining),
+                RenewOutcome::Held(remaining) => Ok(remaining),
                 other => not(at, "held", &attempt, other),
             }
         }
@@ -187,7 +190,7 @@ impl<S: Store> Client<S> {
             (Location::caller(), attempt.clone(), self.renew(attempt, attempt.term));
         async move {
             match renewed.await? {
-                LeaseRenewed::Lost(reason) => Ok(reason),
+                RenewOutcome::Lost(reason) => Ok(reason),
                 other => not(at, "lost", &attempt, other),
             }
         }
@@ -197,8 +200,8 @@ impl<S: Store> Client<S> {
     #[track_caller]
     pub(crate) fn release_all(
         &self,
-        request: Release,
-    ) -> impl Future<Output = Result<Vec<LeaseReleased>>> + Send {
+        request: ReleaseRequest,
+    ) -> impl Future<Output = Result<Vec<ReleaseOutcome>>> + Send {
         let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.release(&request).await {
@@ -215,8 +218,8 @@ impl<S: Store> Client<S> {
     pub(crate) fn release(
         &self,
         attempt: &Attempt,
-    ) -> impl Future<Output = Result<LeaseReleased>> + Send {
-        let released = self.release_all(Release::new(vec![attempt.ending()]));
+    ) -> impl Future<Output = Result<ReleaseOutcome>> + Send {
+        let released = self.release_all(ReleaseRequest::new(vec![attempt.ending()]));
         async move { Ok(released.await?.remove(0)) }
     }
 
@@ -226,7 +229,7 @@ impl<S: Store> Client<S> {
         let (at, attempt, released) = (Location::caller(), attempt.clone(), self.release(attempt));
         async move {
             match released.await? {
-                LeaseReleased::Released => Ok(()),
+                ReleaseOutcome::Released => Ok(()),
                 other => not(at, "released", &attempt, other),
             }
         }
@@ -238,7 +241,7 @@ impl<S: Store> Client<S> {
         let (at, attempt, released) = (Location::caller(), attempt.clone(), self.release(attempt));
         async move {
             match released.await? {
-                LeaseReleased::NotHeld => Ok(()),
+                ReleaseOutcome::NotHeld => Ok(()),
                 other => not(at, "not held", &attempt, other),
             }
         }
@@ -252,10 +255,11 @@ impl<S: Store> Client<S> {
         keep: Duration,
     ) -> impl Future<Output = Result<Duration>> + Send {
         let (at, attempt) = (Location::caller(), attempt.clone());
-        let released = self.release_all(Release::new(vec![attempt.ending().with_keep(keep)]));
+        let released =
+            self.release_all(ReleaseRequest::new(vec![attempt.ending().with_keep(keep)]));
         async move {
             match released.await?.remove(0) {
-                LeaseReleased::Kept(remaining) => Ok(remaining),
+                ReleaseOutcome::Kept(remaining) => Ok(remaining),
                 other => not(at, "kept", &attempt, other),
             }
         }
@@ -276,7 +280,7 @@ impl<S: Store> Client<S> {
     ) -> impl Future<Output = Result<Vec<Record>>> + Send {
         let (at, store, copies) = (Location::caller(), Arc::clone(&self.store), self.copies);
         async move {
-            let mut request = List::new(filter.clone()).with_limit(page);
+            let mut request = ListRequest::new(filter.clone()).with_limit(page);
             let mut records = Vec::new();
             // A listing that never ends would be a listing of the same page for ever.
             for _ in 0..10_000 {
@@ -312,7 +316,10 @@ impl<S: Store> Client<S> {
 
     /// Evicts and takes the answer.
     #[track_caller]
-    pub(crate) fn evict(&self, request: Evict) -> impl Future<Output = Result<Evicted>> + Send {
+    pub(crate) fn evict(
+        &self,
+        request: EvictRequest,
+    ) -> impl Future<Output = Result<EvictReply>> + Send {
         let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.evict(&request).await {
@@ -328,13 +335,13 @@ impl<S: Store> Client<S> {
     #[track_caller]
     pub(crate) fn evict_these(
         &self,
-        targets: Vec<Target>,
+        targets: Vec<EvictTarget>,
         reason: Option<&str>,
     ) -> impl Future<Output = Result> + Send {
         let at = Location::caller();
         let reason = reason.map(|r| Reason::new(r).expect("the suite's reasons are valid"));
         let expected = targets.len();
-        let evicted = self.evict(Evict::exactly(targets.clone(), reason));
+        let evicted = self.evict(EvictRequest::exactly(targets.clone(), reason));
         async move {
             let evicted = evicted.await?;
             if evicted.removed.len() == expected {

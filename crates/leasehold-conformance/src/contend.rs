@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use leasehold_core::{Acquired, Store, Why};
+use leasehold_core::{AcquireReply, RefusalReason, Store};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -34,11 +34,11 @@ pub(crate) async fn together<T: Send + 'static>(
 /// Lets all acquire at the same time. A store may say that a key is busy; then the same request is sent again.
 pub(crate) async fn contend<S: Store>(
     contenders: Vec<(Client<S>, Attempt)>,
-) -> Result<Vec<Acquired>> {
+) -> Result<Vec<AcquireReply>> {
     let tries = contenders.into_iter().map(|(client, attempt)| async move {
         for _ in 0..1_000 {
             match client.acquire(&attempt).await? {
-                Acquired::Refused(refused) if matches!(refused.why, Why::Busy) => {
+                AcquireReply::Refused(refused) if matches!(refused.why, RefusalReason::Busy) => {
                     tokio::task::yield_now().await;
                 }
                 decided => return Ok(decided),

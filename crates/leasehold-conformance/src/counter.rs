@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Acquired, Mode, Store, Ttl};
+use leasehold_core::{AcquireReply, Mode, Store, Ttl};
 use tokio::task::JoinSet;
 
 use crate::attempt::{Attempt, all_of};
@@ -22,7 +22,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Verdict {
     let counter = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let client = Client::new(backing.client().await?, &subject.tells());
+        let client = Client::new(backing.client().await?, &subject.reports());
         if task == 0 {
             client.store().prepare().await?;
         }
@@ -48,7 +48,7 @@ async fn raise<S: Store>(client: &Client<S>, counter: &AtomicU64) -> Result {
     let term = can.max_term.min(Duration::from_secs(3_600)).min(Ttl::MAX);
     loop {
         let attempt = Attempt::new(all_of(&["counter"], Mode::Exclusive), term);
-        if let Acquired::Granted(_) = client.acquire(&attempt).await? {
+        if let AcquireReply::Granted(_) = client.acquire(&attempt).await? {
             let read = counter.load(Ordering::SeqCst);
             tokio::task::yield_now().await;
             counter.store(read + 1, Ordering::SeqCst);

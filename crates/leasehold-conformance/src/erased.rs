@@ -4,7 +4,7 @@ use std::time::Duration;
 use leasehold_core::AnyStore;
 
 use crate::{
-    Backing, Forgets, Network, Observation, Restarted, Result, Subject, Tells, Time, WallStep,
+    Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Time, WallStep,
 };
 
 /// The same subject, whose clients go through `AnyStore`.
@@ -40,8 +40,8 @@ impl<S: Subject> Subject for Erased<S> {
         self.0.unavailable()
     }
 
-    fn tells(&self) -> Tells {
-        self.0.tells()
+    fn reports(&self) -> Reports {
+        self.0.reports()
     }
 
     fn time_limit(&self) -> Duration {

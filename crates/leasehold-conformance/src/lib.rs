@@ -85,7 +85,7 @@
 //! ```
 //!
 //! `docs/adding-a-store.md` writes a whole store and runs it. What a store cannot do, its
-//! [`Capabilities`](leasehold_core::Capabilities) say; what it does not tell, [`Subject::tells`]; and a store
+//! [`Capabilities`](leasehold_core::Capabilities) say; what it does not tell, [`Subject::reports`]; and a store
 //! whose clock cannot be moved has [`Time::Real`].
 //!
 //! # Stores behind a network
@@ -111,7 +111,6 @@
 //! rules. A run in which nothing contended, or in which a kind of reply never came up, is a failure.
 
 mod attempt;
-mod bench;
 mod case;
 mod cases;
 mod client;
@@ -120,6 +119,7 @@ mod counter;
 mod dropped;
 mod erased;
 mod failure;
+mod fixture;
 mod free_port;
 mod harness;
 pub mod history;
@@ -144,6 +144,6 @@ pub use proxy::{Fault, Proxy};
 pub use report::Report;
 pub use server_clock::ServerClock;
 pub use subject::{
-    Backing, Forgets, Network, Observation, Restarted, Row, Subject, Tells, Time, WallStep,
+    Backing, Forgets, Network, Observation, Reports, Restarted, Row, Subject, Time, WallStep,
 };
 pub use suite::Suite;

@@ -92,13 +92,13 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
 
 async fn open<S: Subject>(subject: &S, forgetting: bool) -> Result<World<S::Backing>> {
     // The table forgets at a purge, and tells.
-    if forgetting && subject.tells().forgotten {
+    if forgetting && subject.reports().forgotten {
         if let Forgets::After(backing) = subject.open_forgetting(world::FORGET_AFTER).await? {
             let table = Table::default().with_forget_after(Some(world::FORGET_AFTER));
-            return World::new(backing, subject.tells(), table, true).await;
+            return World::new(backing, subject.reports(), table, true).await;
         }
     }
-    World::new(subject.open().await?, subject.tells(), Table::default(), false).await
+    World::new(subject.open().await?, subject.reports(), Table::default(), false).await
 }
 
 /// Tells what was found, with the shortest run that still finds something.

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use leasehold_core::{
-    Clock, FencingToken, Key, LeaseId, ManualClock, Mode, Note, Now, Owner, Store, Table,
+    Clock, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Note, Now, Store, Table,
 };
 
 use crate::{Proxy, Result};
@@ -40,8 +40,8 @@ pub trait Subject: Send + Sync + 'static {
     }
 
     /// What the store tells beyond what the contract demands; by default all of it.
-    fn tells(&self) -> Tells {
-        Tells::all()
+    fn reports(&self) -> Reports {
+        Reports::all()
     }
 
     /// After how long a case has failed that has not ended: longer than any takes on a busy machine. By default 5
@@ -197,9 +197,9 @@ impl<S> Network<S> {
 /// What a store tells beyond what the contract demands, so that the suite knows what to ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Tells {
-    /// Records show the owner.
-    pub owner: bool,
+pub struct Reports {
+    /// Records show the group.
+    pub group: bool,
     /// Records show the whole note.
     pub note: bool,
     /// Records show their age.
@@ -226,11 +226,11 @@ pub struct Tells {
     pub evict_exchanges: usize,
 }
 
-impl Tells {
+impl Reports {
     /// Everything.
     pub fn all() -> Self {
         Self {
-            owner: true,
+            group: true,
             note: true,
             age: true,
             holder: true,
@@ -248,7 +248,7 @@ impl Tells {
     /// Nothing but what the contract demands.
     pub fn nothing() -> Self {
         Self {
-            owner: false,
+            group: false,
             note: false,
             age: false,
             holder: false,
@@ -289,16 +289,16 @@ pub struct Row {
     pub token: Option<FencingToken>,
     /// The row excludes others now, by the store's clock.
     pub live: bool,
-    /// The owner as stored.
-    pub owner: Option<Owner>,
+    /// The group as stored.
+    pub group: Option<GroupName>,
     /// The note as stored.
     pub note: Note,
 }
 
 impl Row {
-    /// A row without a token, an owner and a note.
+    /// A row without a token, a group and a note.
     pub fn new(key: Key, id: Option<LeaseId>, mode: Mode, live: bool) -> Self {
-        Self { key, id, mode, token: None, live, owner: None, note: Note::default() }
+        Self { key, id, mode, token: None, live, group: None, note: Note::default() }
     }
 }
 
@@ -318,7 +318,7 @@ impl Observation {
                 mode: holder.mode,
                 token: Some(holder.token),
                 live: table.excludes(holder, now),
-                owner: holder.owner.clone(),
+                group: holder.group.clone(),
                 note: holder.note.clone(),
             })
         });

@@ -3,9 +3,9 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::bench::Bench;
 use crate::case::{Case, Ended, Need, Verdict};
 use crate::erased::Erased;
+use crate::fixture::Fixture;
 use crate::report::Report;
 use crate::{Failure, Forgets, Subject, cases, counter, history, oracle};
 
@@ -149,24 +149,24 @@ async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
     if case.needs.contains(&Need::Forgetting) {
         return run_forgetting_case(subject, case).await;
     }
-    let bench = Bench::new(subject.open().await?, subject.tells()).await?;
-    case.run(&bench).await
+    let fixture = Fixture::new(subject.open().await?, subject.reports()).await?;
+    case.run(&fixture).await
 }
 
 /// One case on a state that forgets counters, if there is one.
 async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
     let never = match subject.open_forgetting(cases::FORGET_AFTER).await? {
         Forgets::After(backing) => {
-            let bench = Bench::new(backing, subject.tells()).await?;
-            return case.run(&bench).await;
+            let fixture = Fixture::new(backing, subject.reports()).await?;
+            return case.run(&fixture).await;
         }
         Forgets::Never => Some(Need::Forgetting),
         Forgets::CannotHere(why) => return Ok(Ended::CannotHere(why)),
         Forgets::Unknown => None,
     };
-    let bench = Bench::new(subject.open().await?, subject.tells()).await?;
-    match case.unmet(&bench).or(never) {
-        Some(need) => need.refused(&bench).await.map(Ended::NotApplicable),
+    let fixture = Fixture::new(subject.open().await?, subject.reports()).await?;
+    match case.unmet(&fixture).or(never) {
+        Some(need) => need.refused(&fixture).await.map(Ended::NotApplicable),
         None => {
             let why = "nothing was done to set after how long a counter is forgotten";
             Ok(Ended::Ignored(why.to_owned()))

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_conformance::{
-    Backing, Forgets, Observation, Restarted, Result as Tried, Row, Subject, Tells, Time,
+    Backing, Forgets, Observation, Reports, Restarted, Result as Tried, Row, Subject, Time,
 };
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Clock, Cursor, Ending, Evict, Evicted, Eviction, Expired,
-    FencingToken, Filter, Granted, Health, Key, LeaseId, LeaseReleased, LeaseRenewed, Level, List,
-    LostReason, ManualClock, Mode, Note, Now, Owner, Page, Record, RecordTerm, Refused, Release,
-    Released, Remaining, Renew, Renewal, Renewed, Result, Store, Target, Wakeups, Why,
+    AcquireReply, AcquireRequest, Capabilities, Clock, Cursor, EvictReply, EvictRequest,
+    EvictScope, EvictTarget, Expired, FencingToken, Filter, Granted, GroupName, Health, Key,
+    LeaseId, Level, ListReply, ListRequest, LostReason, ManualClock, Mode, Note, Now, Record,
+    RecordTerm, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
 /// One row for each key that was ever granted.
@@ -30,7 +31,7 @@ struct ToyRow {
 struct ToyLease {
     id: LeaseId,
     token: FencingToken,
-    owner: Option<Owner>,
+    group: Option<GroupName>,
     note: Note,
     /// On the clock of terms, in whole microseconds.
     until: Duration,
@@ -61,21 +62,21 @@ fn end(now: Now, term: Duration) -> Duration {
     Duration::from_micros(micros_up(now.boot + term))
 }
 
-fn acquire(rows: &mut Rows, request: &Acquire, now: Now) -> Result<Acquired> {
+fn acquire(rows: &mut Rows, request: &AcquireRequest, now: Now) -> Result<AcquireReply> {
     let key = &request.claims().first().key;
     let until = end(now, request.term().duration().expect("admitted terms are finite"));
     let row = rows.entry(key.clone()).or_default();
     // An expired lease is absent, purged or not (C5).
     if let Some(lease) = row.lease.as_mut().filter(|lease| lease.is_live(now)) {
         if lease.id != *request.id() {
-            let why = Why::Held(Some(Box::new(record(key, lease, now))));
+            let why = RefusalReason::Held(Some(Box::new(record(key, lease, now))));
             let retry_after = Some(lease.rest(now));
-            return Ok(Acquired::Refused(Refused::new(key.clone(), why, retry_after)));
+            return Ok(AcquireReply::Refused(Refused::new(key.clone(), why, retry_after)));
         }
         // The same attempt again: its reply was lost (C3).
         lease.extend(until, now);
         let remaining = Remaining::For(lease.rest(now));
-        return Ok(Acquired::Granted(Granted::new(Some(lease.token), remaining, false)));
+        return Ok(AcquireReply::Granted(Granted::new(Some(lease.token), remaining, false)));
     }
     // Drawn only now that the key is won (C7).
     let token = FencingToken::new(now.wall_micros.max(row.counter + 1))?;
@@ -83,25 +84,25 @@ fn acquire(rows: &mut Rows, request: &Acquire, now: Now) -> Result<Acquired> {
     row.lease = Some(ToyLease {
         id: request.id().clone(),
         token,
-        owner: request.owner().cloned(),
+        group: request.group().cloned(),
         note: request.note().clone(),
         until,
         granted: now.wall_micros,
         renewed: None,
     });
     let remaining = Remaining::For(until - now.boot);
-    Ok(Acquired::Granted(Granted::new(Some(token), remaining, true)))
+    Ok(AcquireReply::Granted(Granted::new(Some(token), remaining, true)))
 }
 
-fn renew(rows: &mut Rows, renewal: &Renewal, now: Now) -> LeaseRenewed {
+fn renew(rows: &mut Rows, renewal: &RenewEntry, now: Now) -> RenewOutcome {
     let row = rows.get_mut(&renewal.claims().first().key);
     let row = row.filter(|row| row.lease.as_ref().is_some_and(|l| l.id == *renewal.id()));
     let Some(ToyRow { counter, lease: Some(lease) }) = row else {
-        return LeaseRenewed::Lost(Some(LostReason::Gone));
+        return RenewOutcome::Lost(Some(LostReason::Gone));
     };
     // Never revived, even if nobody took the key (C6).
     if !lease.is_live(now) {
-        return LeaseRenewed::Lost(Some(LostReason::Expired));
+        return RenewOutcome::Lost(Some(LostReason::Expired));
     }
     if let Some(raise) = renewal.raise() {
         lease.token = lease.token.max(raise);
@@ -109,16 +110,16 @@ fn renew(rows: &mut Rows, renewal: &Renewal, now: Now) -> LeaseRenewed {
     }
     let to = renewal.to().duration().expect("admitted terms are finite");
     lease.extend(end(now, to), now);
-    LeaseRenewed::Held(Remaining::For(lease.rest(now)))
+    RenewOutcome::Held(Remaining::For(lease.rest(now)))
 }
 
-fn release(rows: &mut Rows, ending: &Ending, now: Now) -> LeaseReleased {
+fn release(rows: &mut Rows, ending: &ReleaseEntry, now: Now) -> ReleaseOutcome {
     let row = ending.keys().first().and_then(|key| rows.get_mut(key));
     // Compares the id: nobody releases another's lease (C8).
     match row.and_then(|row| row.lease.take_if(|lease| lease.id == *ending.id())) {
-        Some(lease) if lease.is_live(now) => LeaseReleased::Released,
-        Some(_) => LeaseReleased::Expired,
-        None => LeaseReleased::NotHeld,
+        Some(lease) if lease.is_live(now) => ReleaseOutcome::Released,
+        Some(_) => ReleaseOutcome::Expired,
+        None => ReleaseOutcome::NotHeld,
     }
 }
 
@@ -132,14 +133,14 @@ fn record(key: &Key, lease: &ToyLease, now: Now) -> Record {
     let mut record = Record::new(key.clone(), Mode::Exclusive, term);
     record.id = Some(lease.id.clone());
     record.token = Some(lease.token);
-    record.owner = lease.owner.clone();
+    record.group = lease.group.clone();
     record.note = lease.note.clone();
     record.age = Some(since(lease.granted));
     record.renewed = lease.renewed.map(since);
     record
 }
 
-fn list(rows: &Rows, request: &List, now: Now) -> Result<Page> {
+fn list(rows: &Rows, request: &ListRequest, now: Now) -> Result<ListReply> {
     let after = request.cursor().map(Cursor::position).transpose()?;
     let mut found = rows
         .iter()
@@ -148,22 +149,22 @@ fn list(rows: &Rows, request: &List, now: Now) -> Result<Page> {
         .filter(|record| request.filter().matches(record));
     let records: Vec<_> = found.by_ref().take(request.limit()).collect();
     let next = found.next().and(records.last()).map(Cursor::after);
-    Ok(Page::new(records, next))
+    Ok(ListReply::new(records, next))
 }
 
-fn evict(rows: &mut Rows, request: &Evict, now: Now) -> Evicted {
+fn evict(rows: &mut Rows, request: &EvictRequest, now: Now) -> EvictReply {
     match request.what() {
-        Eviction::Expired(filter) => purge(rows, filter, request.limit(), now),
-        Eviction::Exactly { targets, .. } => {
+        EvictScope::Expired(filter) => purge(rows, filter, request.limit(), now),
+        EvictScope::Exactly { targets, .. } => {
             let named = targets.iter().take(request.limit());
             let removed = named.filter(|target| end_exactly(rows, target)).cloned().collect();
-            Evicted::new(removed, 0, targets.len() > request.limit())
+            EvictReply::new(removed, 0, targets.len() > request.limit())
         }
     }
 }
 
 /// Takes out what has expired and matches; the counters stay.
-fn purge(rows: &mut Rows, filter: &Filter, limit: usize, now: Now) -> Evicted {
+fn purge(rows: &mut Rows, filter: &Filter, limit: usize, now: Now) -> EvictReply {
     let wanted = filter.clone().with_expired(Expired::Only);
     let mut removed = Vec::new();
     for (key, row) in rows {
@@ -171,14 +172,14 @@ fn purge(rows: &mut Rows, filter: &Filter, limit: usize, now: Now) -> Evicted {
             break;
         }
         let over = row.lease.take_if(|lease| wanted.matches(&record(key, lease, now)));
-        removed.extend(over.map(|lease| Target::of(&record(key, &lease, now))));
+        removed.extend(over.map(|lease| EvictTarget::of(&record(key, &lease, now))));
     }
     let more = removed.len() == limit;
-    Evicted::new(removed, 0, more)
+    EvictReply::new(removed, 0, more)
 }
 
 /// Takes out this lease and no other.
-fn end_exactly(rows: &mut Rows, target: &Target) -> bool {
+fn end_exactly(rows: &mut Rows, target: &EvictTarget) -> bool {
     let row = rows.get_mut(&target.key);
     let lease = row.and_then(|row| {
         row.lease.take_if(|lease| {
@@ -213,7 +214,7 @@ impl Store for ToyStore {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::none("toy");
         can.tokens = true;
-        can.tells_expired = true;
+        can.reports_expired = true;
         can
     }
 
@@ -228,33 +229,33 @@ impl Store for ToyStore {
         Ok(())
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.capabilities().admit(request)?;
         let (mut rows, now) = self.enter();
         acquire(&mut rows, request, now)
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.capabilities().admit(request)?;
         let (mut rows, now) = self.enter();
         let leases = request.leases().iter().map(|lease| renew(&mut rows, lease, now));
-        Ok(Renewed::new(leases.collect()))
+        Ok(RenewReply::new(leases.collect()))
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.capabilities().admit(request)?;
         let (mut rows, now) = self.enter();
         let leases = request.leases().iter().map(|lease| release(&mut rows, lease, now));
-        Ok(Released::new(leases.collect()))
+        Ok(ReleaseReply::new(leases.collect()))
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.capabilities().admit(request)?;
         let (rows, now) = self.enter();
         list(&rows, request, now)
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.capabilities().admit(request)?;
         let (mut rows, now) = self.enter();
         Ok(evict(&mut rows, request, now))
@@ -286,10 +287,10 @@ impl Subject for Toy {
     }
 
     /// It keeps no mark of a lease that was ended by force.
-    fn tells(&self) -> Tells {
-        let mut tells = Tells::all();
-        tells.evicted = false;
-        tells
+    fn reports(&self) -> Reports {
+        let mut reports = Reports::all();
+        reports.evicted = false;
+        reports
     }
 }
 
@@ -317,7 +318,7 @@ impl Backing for ToyState {
             let id = Some(lease.id.clone());
             let mut row = Row::new(key.clone(), id, Mode::Exclusive, lease.is_live(now));
             row.token = Some(lease.token);
-            row.owner = lease.owner.clone();
+            row.group = lease.group.clone();
             row.note = lease.note.clone();
             Some(row)
         });

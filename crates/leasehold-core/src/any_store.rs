@@ -3,8 +3,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::{
-    Acquire, Acquired, BoxFuture, Capabilities, Evict, Evicted, Health, Key, List, Page, Release,
-    Released, Renew, Renewed, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, BoxFuture, Capabilities, EvictReply, EvictRequest, Health, Key,
+    ListReply, ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store,
+    Wakeups,
 };
 
 /// Any store, chosen at run time. Cheap to clone.
@@ -46,27 +47,27 @@ impl Store for AnyStore {
         self.store.boxed_prepare().await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.can.admit(request)?;
         self.store.boxed_acquire(request).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.can.admit(request)?;
         self.store.boxed_renew(request).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.can.admit(request)?;
         self.store.boxed_release(request).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.can.admit(request)?;
         self.store.boxed_list(request).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.can.admit(request)?;
         self.store.boxed_evict(request).await
     }
@@ -85,11 +86,17 @@ impl Store for AnyStore {
 trait Erased: fmt::Debug + Send + Sync {
     fn boxed_check(&self) -> BoxFuture<'_, Result<Health>>;
     fn boxed_prepare(&self) -> BoxFuture<'_, Result<()>>;
-    fn boxed_acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired>>;
-    fn boxed_renew<'a>(&'a self, request: &'a Renew) -> BoxFuture<'a, Result<Renewed>>;
-    fn boxed_release<'a>(&'a self, request: &'a Release) -> BoxFuture<'a, Result<Released>>;
-    fn boxed_list<'a>(&'a self, request: &'a List) -> BoxFuture<'a, Result<Page>>;
-    fn boxed_evict<'a>(&'a self, request: &'a Evict) -> BoxFuture<'a, Result<Evicted>>;
+    fn boxed_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> BoxFuture<'a, Result<AcquireReply>>;
+    fn boxed_renew<'a>(&'a self, request: &'a RenewRequest) -> BoxFuture<'a, Result<RenewReply>>;
+    fn boxed_release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> BoxFuture<'a, Result<ReleaseReply>>;
+    fn boxed_list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<ListReply>>;
+    fn boxed_evict<'a>(&'a self, request: &'a EvictRequest) -> BoxFuture<'a, Result<EvictReply>>;
     fn boxed_subscribe<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Wakeups>>;
     fn boxed_drain(&self) -> BoxFuture<'_, ()>;
 }
@@ -103,23 +110,29 @@ impl<S: Store> Erased for S {
         Box::pin(self.prepare())
     }
 
-    fn boxed_acquire<'a>(&'a self, request: &'a Acquire) -> BoxFuture<'a, Result<Acquired>> {
+    fn boxed_acquire<'a>(
+        &'a self,
+        request: &'a AcquireRequest,
+    ) -> BoxFuture<'a, Result<AcquireReply>> {
         Box::pin(self.acquire(request))
     }
 
-    fn boxed_renew<'a>(&'a self, request: &'a Renew) -> BoxFuture<'a, Result<Renewed>> {
+    fn boxed_renew<'a>(&'a self, request: &'a RenewRequest) -> BoxFuture<'a, Result<RenewReply>> {
         Box::pin(self.renew(request))
     }
 
-    fn boxed_release<'a>(&'a self, request: &'a Release) -> BoxFuture<'a, Result<Released>> {
+    fn boxed_release<'a>(
+        &'a self,
+        request: &'a ReleaseRequest,
+    ) -> BoxFuture<'a, Result<ReleaseReply>> {
         Box::pin(self.release(request))
     }
 
-    fn boxed_list<'a>(&'a self, request: &'a List) -> BoxFuture<'a, Result<Page>> {
+    fn boxed_list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<ListReply>> {
         Box::pin(self.list(request))
     }
 
-    fn boxed_evict<'a>(&'a self, request: &'a Evict) -> BoxFuture<'a, Result<Evicted>> {
+    fn boxed_evict<'a>(&'a self, request: &'a EvictRequest) -> BoxFuture<'a, Result<EvictReply>> {
         Box::pin(self.evict(request))
     }
 

@@ -8,12 +8,12 @@ use crate::{Error, Key, Request, Result, Ttl};
 /// that what a store cannot do is refused and never silently weakened (C11).
 ///
 /// ```
-/// use leasehold_core::{Acquire, Capabilities, Claims, ErrorKind, Key, LeaseId, Mode, Ttl};
+/// use leasehold_core::{AcquireRequest, Capabilities, Claims, ErrorKind, Key, LeaseId, Mode, Ttl};
 /// use std::time::Duration;
 ///
 /// let can = Capabilities::none("toy");
 /// let claims = Claims::one(Key::new("k")?, Mode::SHARED);
-/// let request = Acquire::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(1))?);
+/// let request = AcquireRequest::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(1))?);
 /// assert_eq!(can.admit(&request).unwrap_err().kind(), ErrorKind::Unsupported);
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -35,14 +35,14 @@ pub struct Capabilities {
     /// Fencing tokens.
     pub tokens: bool,
     /// Wake-ups.
-    pub push: bool,
+    pub notifications: bool,
     /// Grants in the order of arrival.
     pub fair: bool,
     /// Requests of one store for one key take effect in the order in which they were first polled, but for failures: a
     /// try sent right behind a release finds what that freed.
     pub in_order: bool,
     /// A release can tell `Expired` from `NotHeld`.
-    pub tells_expired: bool,
+    pub reports_expired: bool,
     /// The shortest term.
     pub min_term: Duration,
     /// The longest finite term.
@@ -71,10 +71,10 @@ impl Capabilities {
             never: false,
             keep: false,
             tokens: false,
-            push: false,
+            notifications: false,
             fair: false,
             in_order: false,
-            tells_expired: false,
+            reports_expired: false,
             min_term: Ttl::MIN,
             max_term: Ttl::MAX,
             margin: Duration::ZERO,
@@ -88,7 +88,7 @@ impl Capabilities {
     /// Refuses a request that the store cannot serve or that no store could.
     ///
     /// # Errors
-    /// `Unsupported` or `InvalidInput`, effect `None`.
+    /// `Unsupported` or `InvalidInput`, effect `NotApplied`.
     pub fn admit(&self, request: &impl Request) -> Result<()> {
         request.check(self)
     }

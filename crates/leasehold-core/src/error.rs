@@ -44,7 +44,7 @@ pub enum ErrorKind {
     /// The request can never succeed as it is.
     InvalidInput,
     /// What was asked has ended for good: a `Locker` that is closed, a candidate that stands no more.
-    NotRunning,
+    Closed,
     /// The store cannot do this; nothing was sent.
     Unsupported,
     /// The store could not be reached, did not answer in time, or cannot serve now.
@@ -64,7 +64,7 @@ pub enum ErrorKind {
 #[expect(clippy::exhaustive_enums, reason = "callers must handle both")]
 pub enum Effect {
     /// It did not act, or was rolled back; the id of an acquire that failed so is dead.
-    None,
+    NotApplied,
     /// It may have acted, or may still act; the same request may be sent again to learn the outcome.
     Unknown,
 }
@@ -87,17 +87,17 @@ impl Error {
 
     /// The request can never succeed as it is; `message` says what was given and what is allowed.
     pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::InvalidInput, Effect::None, message.into())
+        Self::new(ErrorKind::InvalidInput, Effect::NotApplied, message.into())
     }
 
     /// What was asked has ended for good; `message` says what to make anew.
-    pub fn not_running(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::NotRunning, Effect::None, message.into())
+    pub fn closed(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Closed, Effect::NotApplied, message.into())
     }
 
     /// The store cannot do this.
     pub fn unsupported(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::Unsupported, Effect::None, message.into())
+        Self::new(ErrorKind::Unsupported, Effect::NotApplied, message.into())
     }
 
     /// The store could not serve the request.
@@ -107,27 +107,28 @@ impl Error {
 
     /// The store refused the credentials, or a privilege is missing.
     pub fn denied(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::Denied, Effect::None, message.into())
+        Self::new(ErrorKind::Denied, Effect::NotApplied, message.into())
     }
 
     /// The store is not what is needed.
     pub fn incompatible(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::Incompatible, Effect::None, message.into())
+        Self::new(ErrorKind::Incompatible, Effect::NotApplied, message.into())
     }
 
     /// What is stored cannot be what Leasehold wrote.
     pub fn corrupt(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::Corrupt, Effect::None, message.into())
+        Self::new(ErrorKind::Corrupt, Effect::NotApplied, message.into())
     }
 
-    /// Anything else; effect `None` unless [`with_effect`](Error::with_effect) says otherwise.
+    /// Anything else; effect `NotApplied` unless [`with_effect`](Error::with_effect) says otherwise.
     pub fn unexpected(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::Unexpected, Effect::None, message.into())
+        Self::new(ErrorKind::Unexpected, Effect::NotApplied, message.into())
     }
 
     /// Somebody else holds a key.
     pub fn held(report: WaitReport) -> Self {
-        let mut error = Self::new(ErrorKind::Held, Effect::None, Cow::Owned(report.to_string()));
+        let mut error =
+            Self::new(ErrorKind::Held, Effect::NotApplied, Cow::Owned(report.to_string()));
         error.0.wait = Some(report);
         error
     }
@@ -136,7 +137,9 @@ impl Error {
     pub fn timed_out(report: WaitReport) -> Self {
         let effect = match &report.cause {
             WaitCause::Store(error) => error.effect(),
-            WaitCause::Held | WaitCause::ValiditySpent | WaitCause::Exhausted => Effect::None,
+            WaitCause::Held | WaitCause::GrantedTooLate | WaitCause::Exhausted => {
+                Effect::NotApplied
+            }
         };
         let mut error = Self::new(ErrorKind::TimedOut, effect, Cow::Owned(report.to_string()));
         error.0.wait = Some(report);
@@ -147,7 +150,7 @@ impl Error {
     pub fn lease_lost(reason: LostReason) -> Self {
         let mut error = Self::new(
             ErrorKind::Lost,
-            Effect::None,
+            Effect::NotApplied,
             Cow::Owned(format!("the lease is lost: {reason}")),
         );
         error.0.lost = Some(reason);

@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{Error, Key, LeaseId, Mode, Owner, Record, Remaining, Result};
+use crate::{Error, GroupName, Key, LeaseId, Mode, Record, Remaining, Result};
 
 /// The question asked of many records; all its parts must hold.
 ///
@@ -23,7 +23,7 @@ pub struct Filter {
     prefix: Option<String>,
     glob: Option<String>,
     id: Option<LeaseId>,
-    owner: Option<Owner>,
+    group: Option<GroupName>,
     mode: Option<Mode>,
     host: Option<String>,
     age: Option<Bounds<Duration>>,
@@ -102,10 +102,10 @@ impl Filter {
         self
     }
 
-    /// Records under this owner.
+    /// Records under this group.
     #[must_use]
-    pub fn with_owner(mut self, owner: Owner) -> Self {
-        self.owner = Some(owner);
+    pub fn with_group(mut self, group: GroupName) -> Self {
+        self.group = Some(group);
         self
     }
 
@@ -205,7 +205,7 @@ impl Filter {
             |bounds: &Bounds<Remaining>| record.is_live() && bounds.contains(&record.remaining());
         life && self.matches_key(&record.key)
             && self.id.as_ref().is_none_or(|id| record.id.as_ref() == Some(id))
-            && self.owner.as_ref().is_none_or(|owner| record.owner.as_ref() == Some(owner))
+            && self.group.as_ref().is_none_or(|group| record.group.as_ref() == Some(group))
             && self.mode.is_none_or(|mode| record.mode.same_kind(mode))
             && self.host.as_ref().is_none_or(|host| record.note.host() == Some(host.as_str()))
             && self.age.as_ref().is_none_or(|b| record.age.is_some_and(|age| b.contains(&age)))
@@ -312,7 +312,7 @@ mod tests {
     fn every_part_narrows() {
         let mut full = record("a:1", Some(Remaining::For(S)));
         full.id = Some(LeaseId::foreign(b"w").unwrap());
-        full.owner = Some(Owner::new("o").unwrap());
+        full.group = Some(GroupName::new("o").unwrap());
         full.note = Note::default().with_host("h").unwrap();
         let filter = Filter::default()
             .with_key(Key::new("a:1").unwrap())
@@ -320,7 +320,7 @@ mod tests {
             .with_glob("a:?")
             .unwrap()
             .with_lease(full.id.clone().unwrap())
-            .with_owner(full.owner.clone().unwrap())
+            .with_group(full.group.clone().unwrap())
             .with_mode(Mode::Exclusive)
             .with_host("h");
         assert!(filter.matches(&full));

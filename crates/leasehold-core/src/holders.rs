@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::tally::{Tally, Verdict, majority};
-use crate::{Effect, Error, Page, Record, Result};
+use crate::{Effect, Error, ListReply, Record, Result};
 
-impl Page {
+impl ListReply {
     /// Adds the page that follows. What a node failed to show on one page it has failed to show.
-    pub fn append(&mut self, next: Page) {
+    pub fn append(&mut self, next: ListReply) {
         self.records.extend(next.records);
         self.next = next.next;
         for node in next.nodes {
@@ -62,7 +62,7 @@ impl Page {
         if counts.into_iter().any(|count| verdict(count) == Verdict::Undecided) {
             let answered = nodes - failed.len();
             return Err(Error::unavailable(
-                Effect::None,
+                Effect::NotApplied,
                 format!("{answered} of {nodes} nodes answered, too few to tell who holds the key"),
             )
             .with_nodes(self.nodes.clone()));
@@ -93,8 +93,8 @@ mod tests {
     use crate::{ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReport, RecordTerm, Remaining};
 
     /// A page of three nodes: each shows the leases that are named, or failed.
-    fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> Page {
-        let mut page = Page::new(Vec::new(), None);
+    fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> ListReply {
+        let mut page = ListReply::new(Vec::new(), None);
         for (at, node) in nodes.iter().enumerate() {
             let name = format!("n{at}");
             let Some(leases) = node else {

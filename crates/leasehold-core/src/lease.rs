@@ -1,4 +1,4 @@
-use crate::{Claims, FencingToken, LeaseId, Owner, Ttl};
+use crate::{Claims, FencingToken, GroupName, LeaseId, Ttl};
 
 /// What is held: plain data that can be written down and handed to another process.
 ///
@@ -7,7 +7,7 @@ use crate::{Claims, FencingToken, LeaseId, Owner, Ttl};
 /// `version` is 1:
 ///
 /// ```json
-/// {"version":1,"id":"2c1d…","claims":[{"key":"report","mode":"exclusive"}],"token":1795000000000000,"ttl_us":30000000,"owner":null}
+/// {"version":1,"id":"2c1d…","claims":[{"key":"report","mode":"exclusive"}],"token":1795000000000000,"ttl_us":30000000,"group":null}
 /// ```
 ///
 /// A shared claim has `"mode":"shared"` and, with a limit, `"max":3`. `ttl_us` is `null` for never.
@@ -25,13 +25,13 @@ pub struct Lease {
     /// The term that each renewal asks for.
     pub ttl: Ttl,
     /// The label it is listed under.
-    pub owner: Option<Owner>,
+    pub group: Option<GroupName>,
 }
 
 impl Lease {
-    /// A lease without a token and an owner.
+    /// A lease without a token and a group.
     pub fn new(id: LeaseId, claims: Claims, ttl: Ttl) -> Self {
-        Self { id, claims, token: None, ttl, owner: None }
+        Self { id, claims, token: None, ttl, group: None }
     }
 }
 
@@ -42,23 +42,23 @@ mod wire {
 
     use serde::{Deserialize, Serialize};
 
-    use crate::{Claim, Claims, Error, FencingToken, Key, Mode, Owner, Ttl};
+    use crate::{Claim, Claims, Error, FencingToken, GroupName, Key, LeaseId, Mode, Ttl};
 
     #[derive(Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     pub(super) struct Lease {
         version: u32,
-        id: String,
+        id: LeaseId,
         claims: Vec<WireClaim>,
-        token: Option<u64>,
+        token: Option<FencingToken>,
         ttl_us: Option<u64>,
-        owner: Option<String>,
+        group: Option<GroupName>,
     }
 
     #[derive(Serialize, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct WireClaim {
-        key: String,
+        key: Key,
         mode: WireMode,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max: Option<NonZeroU32>,
@@ -78,15 +78,15 @@ mod wire {
                     Mode::Exclusive => (WireMode::Exclusive, None),
                     Mode::Shared { max } => (WireMode::Shared, max),
                 };
-                WireClaim { key: claim.key.to_string(), mode, max }
+                WireClaim { key: claim.key.clone(), mode, max }
             });
             Self {
                 version: 1,
-                id: lease.id.to_string(),
+                id: lease.id,
                 claims: claims.collect(),
-                token: lease.token.map(FencingToken::get),
+                token: lease.token,
                 ttl_us: lease.ttl.duration().map(crate::term::micros_up),
-                owner: lease.owner.map(|owner| owner.to_string()),
+                group: lease.group,
             }
         }
     }
@@ -109,17 +109,17 @@ mod wire {
                         return Err(Error::invalid_input("an exclusive claim has no max"));
                     }
                 };
-                Ok(Claim { key: Key::new(&claim.key)?, mode })
+                Ok(Claim { key: claim.key, mode })
             });
             Ok(Self {
-                id: wire.id.parse()?,
+                id: wire.id,
                 claims: Claims::new(claims.collect::<Result<Vec<_>, Error>>()?)?,
-                token: wire.token.map(FencingToken::new).transpose()?,
+                token: wire.token,
                 ttl: match wire.ttl_us {
                     Some(micros) => Ttl::new(Duration::from_micros(micros))?,
                     None => Ttl::NEVER,
                 },
-                owner: wire.owner.as_deref().map(Owner::new).transpose()?,
+                group: wire.group,
             })
         }
     }
@@ -149,7 +149,7 @@ mod tests {
         let json = serde_json::to_string(&lease).unwrap();
         assert_eq!(
             json,
-            r#"{"version":1,"id":"w1","claims":[{"key":"a","mode":"exclusive"},{"key":"b","mode":"shared","max":3}],"token":7,"ttl_us":30000000,"owner":null}"#
+            r#"{"version":1,"id":"w1","claims":[{"key":"a","mode":"exclusive"},{"key":"b","mode":"shared","max":3}],"token":7,"ttl_us":30000000,"group":null}"#
         );
         assert_eq!(serde_json::from_str::<Lease>(&json).unwrap(), lease);
         for (from, to) in [

@@ -43,7 +43,7 @@ impl LeaseId {
     /// Makes a new id from the operating system's random generator.
     ///
     /// # Errors
-    /// `Unexpected`, effect `None`, if the generator fails.
+    /// `Unexpected`, effect `NotApplied`, if the generator fails.
     pub fn mint() -> Result<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|e| {

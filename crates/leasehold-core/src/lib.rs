@@ -3,9 +3,9 @@
 //! This crate reads no clock, does no I/O and needs no runtime. It is what a store depends on, in the tree or
 //! outside it. Users of locks want the crate `leasehold`.
 //!
-//! - Vocabulary: [`Key`], [`Mode`], [`Claims`], [`LeaseId`], [`Lease`], [`Owner`], [`Note`], [`Ttl`],
+//! - Vocabulary: [`Key`], [`Mode`], [`Claims`], [`LeaseId`], [`Lease`], [`GroupName`], [`Note`], [`Ttl`],
 //!   [`Remaining`], [`FencingToken`], [`Record`], [`Filter`].
-//! - The seam: [`Store`], its requests ([`Acquire`], [`Renew`], [`Release`], [`List`], [`Evict`]) and their
+//! - The seam: [`Store`], its requests ([`AcquireRequest`], [`RenewRequest`], [`ReleaseRequest`], [`ListRequest`], [`EvictRequest`]) and their
 //!   replies; [`AnyStore`]; [`Capabilities`], [`Health`], [`Wakeups`]; [`Error`] with its [`Effect`].
 //! - The pure core: [`table`] decides every request, [`tally`] what a quorum of stores says, [`term`] how long
 //!   a holder may believe in its lease, [`Wait`] and [`Backoff`] when to try again.
@@ -18,6 +18,7 @@ mod claim;
 mod clock;
 mod error;
 mod filter;
+mod group_name;
 mod health;
 mod holders;
 mod key;
@@ -27,12 +28,13 @@ mod lost_reason;
 mod manual_clock;
 mod mode;
 mod note;
-mod owner;
 mod reason;
 mod record;
 mod remaining;
 mod reply;
 mod request;
+#[cfg(feature = "serde")]
+mod serialized;
 mod store;
 pub mod table;
 pub mod tally;
@@ -50,6 +52,7 @@ pub use claim::{Claim, Claims};
 pub use clock::{BoxFuture, Clock, Now};
 pub use error::{Effect, Error, ErrorKind, Result};
 pub use filter::{Expired, Filter};
+pub use group_name::GroupName;
 pub use health::{Health, Level};
 pub use key::Key;
 pub use lease::Lease;
@@ -58,17 +61,16 @@ pub use lost_reason::LostReason;
 pub use manual_clock::ManualClock;
 pub use mode::Mode;
 pub use note::Note;
-pub use owner::Owner;
 pub use reason::Reason;
 pub use record::{Record, RecordTerm};
 pub use remaining::Remaining;
 pub use reply::{
-    Acquired, Evicted, Granted, LeaseReleased, LeaseRenewed, NodeOutcome, NodeReport, Page,
-    Refused, Released, Renewed, Why,
+    AcquireReply, EvictReply, Granted, ListReply, NodeOutcome, NodeReport, RefusalReason, Refused,
+    ReleaseOutcome, ReleaseReply, RenewOutcome, RenewReply,
 };
 pub use request::{
-    Acquire, Cursor, Ending, Evict, Eviction, List, MAX_ENTRIES, Release, Renew, Renewal, Request,
-    Target,
+    AcquireRequest, Cursor, EvictRequest, EvictScope, EvictTarget, ListRequest, MAX_ENTRIES,
+    ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Request,
 };
 pub use store::Store;
 pub use table::Table;

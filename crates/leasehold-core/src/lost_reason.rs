@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::Reason;
 
-/// Why a lease that had been held is held no more.
+/// Why a lease was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "callers must handle every way to lose a lock")]
 pub enum LostReason {

@@ -2,7 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{FencingToken, Key, LeaseId, Mode, Note, Owner, Remaining};
+use crate::{FencingToken, GroupName, Key, LeaseId, Mode, Note, Remaining};
 
 /// One stored (lease, key) row, as [`Store::list`](crate::Store::list) shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Record {
     /// The grant's token.
     pub token: Option<FencingToken>,
     /// The label it is listed under.
-    pub owner: Option<Owner>,
+    pub group: Option<GroupName>,
     /// Who and why.
     pub note: Note,
     /// What is left of the term, or how long ago it ended.
@@ -50,7 +50,7 @@ impl Record {
             id: None,
             mode,
             token: None,
-            owner: None,
+            group: None,
             note: Note::default(),
             term,
             age: None,
@@ -83,9 +83,9 @@ struct Who<'a>(&'a Record);
 
 impl fmt::Display for Who<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Record { id, owner, note, .. } = self.0;
-        match (owner, id) {
-            (Some(owner), _) => write!(f, "{owner}")?,
+        let Record { id, group, note, .. } = self.0;
+        match (group, id) {
+            (Some(group), _) => write!(f, "{group}")?,
             (None, Some(id)) => write!(f, "lease {id}")?,
             (None, None) => f.write_str("a client that gave no id")?,
         }

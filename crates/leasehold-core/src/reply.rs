@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{Cursor, Error, FencingToken, Key, LostReason, Record, Remaining, Target};
+use crate::{Cursor, Error, EvictTarget, FencingToken, Key, LostReason, Record, Remaining};
 
-/// The answer to an [`Acquire`](crate::Acquire).
+/// The answer to an [`AcquireRequest`](crate::AcquireRequest).
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
-pub enum Acquired {
+pub enum AcquireReply {
     /// All claims are held.
     Granted(Granted),
     /// None is held, and nothing was changed.
@@ -42,7 +42,7 @@ pub struct Refused {
     /// The first refusing key in key order.
     pub key: Key,
     /// Why it refused.
-    pub why: Why,
+    pub why: RefusalReason,
     /// After how long the request could be admitted if nobody renewed, released or joined; absent if it
     /// waits for a lease without end.
     pub retry_after: Option<Duration>,
@@ -52,7 +52,7 @@ pub struct Refused {
 
 impl Refused {
     /// A refusal.
-    pub fn new(key: Key, why: Why, retry_after: Option<Duration>) -> Self {
+    pub fn new(key: Key, why: RefusalReason, retry_after: Option<Duration>) -> Self {
         Self { key, why, retry_after, nodes: Vec::new() }
     }
 }
@@ -60,7 +60,7 @@ impl Refused {
 /// Why a key was refused.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
-pub enum Why {
+pub enum RefusalReason {
     /// Somebody holds it: the one whose end is awaited, where the store can tell.
     Held(Option<Box<Record>>),
     /// Another operation on the key is in progress; it may well be free.
@@ -69,19 +69,19 @@ pub enum Why {
     Queued,
 }
 
-/// The answer to a [`Renew`](crate::Renew).
+/// The answer to a [`RenewRequest`](crate::RenewRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Renewed {
+pub struct RenewReply {
     /// One outcome per lease, in the order of the request.
-    pub leases: Vec<LeaseRenewed>,
+    pub leases: Vec<RenewOutcome>,
     /// What each node said; empty except from a quorum.
     pub nodes: Vec<NodeReport>,
 }
 
-impl Renewed {
+impl RenewReply {
     /// The outcomes.
-    pub fn new(leases: Vec<LeaseRenewed>) -> Self {
+    pub fn new(leases: Vec<RenewOutcome>) -> Self {
         Self { leases, nodes: Vec::new() }
     }
 }
@@ -89,7 +89,7 @@ impl Renewed {
 /// What became of one lease that was to be renewed.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
-pub enum LeaseRenewed {
+pub enum RenewOutcome {
     /// It is held; what remains at the store.
     Held(Remaining),
     /// It is not held any more, and none of its keys is.
@@ -98,19 +98,19 @@ pub enum LeaseRenewed {
     Failed(Error),
 }
 
-/// The answer to a [`Release`](crate::Release).
+/// The answer to a [`ReleaseRequest`](crate::ReleaseRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Released {
+pub struct ReleaseReply {
     /// One outcome per lease, in the order of the request.
-    pub leases: Vec<LeaseReleased>,
+    pub leases: Vec<ReleaseOutcome>,
     /// What each node said; empty except from a quorum.
     pub nodes: Vec<NodeReport>,
 }
 
-impl Released {
+impl ReleaseReply {
     /// The outcomes.
-    pub fn new(leases: Vec<LeaseReleased>) -> Self {
+    pub fn new(leases: Vec<ReleaseOutcome>) -> Self {
         Self { leases, nodes: Vec::new() }
     }
 }
@@ -118,7 +118,7 @@ impl Released {
 /// What became of one lease that was to be released.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
-pub enum LeaseReleased {
+pub enum ReleaseOutcome {
     /// It was held until now.
     Released,
     /// It was held until now, and its keys stay taken for this long.
@@ -131,10 +131,10 @@ pub enum LeaseReleased {
     Failed(Error),
 }
 
-/// The answer to a [`List`](crate::List).
+/// The answer to a [`ListRequest`](crate::ListRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Page {
+pub struct ListReply {
     /// The records.
     pub records: Vec<Record>,
     /// Where the next page begins; `None` after the last.
@@ -143,19 +143,19 @@ pub struct Page {
     pub nodes: Vec<NodeReport>,
 }
 
-impl Page {
+impl ListReply {
     /// A page.
     pub fn new(records: Vec<Record>, next: Option<Cursor>) -> Self {
         Self { records, next, nodes: Vec::new() }
     }
 }
 
-/// The answer to an [`Evict`](crate::Evict).
+/// The answer to an [`EvictRequest`](crate::EvictRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Evicted {
+pub struct EvictReply {
     /// The records that were removed.
-    pub removed: Vec<Target>,
+    pub removed: Vec<EvictTarget>,
     /// How many counters were forgotten.
     pub forgotten: usize,
     /// True if the limit was reached and more may be left.
@@ -164,9 +164,9 @@ pub struct Evicted {
     pub nodes: Vec<NodeReport>,
 }
 
-impl Evicted {
+impl EvictReply {
     /// What was removed.
-    pub fn new(removed: Vec<Target>, forgotten: usize, more: bool) -> Self {
+    pub fn new(removed: Vec<EvictTarget>, forgotten: usize, more: bool) -> Self {
         Self { removed, forgotten, more, nodes: Vec::new() }
     }
 }
@@ -248,9 +248,9 @@ macro_rules! nodes {
     )*};
 }
 
-nodes!(Granted, Refused, Renewed, Released, Page, Evicted);
+nodes!(Granted, Refused, RenewReply, ReleaseReply, ListReply, EvictReply);
 
-impl Acquired {
+impl AcquireReply {
     /// What each node said; empty except from a quorum.
     pub fn nodes(&self) -> &[NodeReport] {
         match self {

@@ -6,11 +6,11 @@ mod list;
 mod release;
 mod renew;
 
-pub use acquire::Acquire;
-pub use evict::{Evict, Eviction, Target};
-pub use list::{Cursor, List};
-pub use release::{Ending, Release};
-pub use renew::{Renew, Renewal};
+pub use acquire::AcquireRequest;
+pub use evict::{EvictRequest, EvictScope, EvictTarget};
+pub use list::{Cursor, ListRequest};
+pub use release::{ReleaseEntry, ReleaseRequest};
+pub use renew::{RenewEntry, RenewRequest};
 
 use crate::{Capabilities, Claims, Error, Mode, Result, Ttl};
 
@@ -23,18 +23,18 @@ pub trait Request: sealed::Sealed {
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::Acquire {}
-    impl Sealed for super::Renew {}
-    impl Sealed for super::Renewal {}
-    impl Sealed for super::Release {}
-    impl Sealed for super::Ending {}
-    impl Sealed for super::List {}
-    impl Sealed for super::Evict {}
+    impl Sealed for super::AcquireRequest {}
+    impl Sealed for super::RenewRequest {}
+    impl Sealed for super::RenewEntry {}
+    impl Sealed for super::ReleaseRequest {}
+    impl Sealed for super::ReleaseEntry {}
+    impl Sealed for super::ListRequest {}
+    impl Sealed for super::EvictRequest {}
     impl Sealed for crate::Claims {}
     impl Sealed for crate::Ttl {}
 }
 
-/// The most entries of one `Renew` or `Release`, and the largest page of a `List` or `Evict`.
+/// The most entries of one `RenewRequest` or `ReleaseRequest`, and the most records of one `ListReply` or `EvictReply`.
 pub const MAX_ENTRIES: usize = 1_000;
 
 fn check_entries(what: &str, count: usize) -> Result<()> {

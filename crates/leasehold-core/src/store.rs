@@ -3,8 +3,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::{
-    Acquire, Acquired, Capabilities, Evict, Evicted, Health, Key, List, Page, Release, Released,
-    Renew, Renewed, Result, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Health, Key, ListReply,
+    ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Wakeups,
 };
 
 /// The seam: what every backing store implements, and all that the front end needs.
@@ -19,7 +19,7 @@ use crate::{
 /// - **C3** A [`LeaseId`](crate::LeaseId) names one attempt. While its lease lives, an acquire with the same
 ///   id and claims returns the same token, `fresh: false`, and a term of max(current, now + term). A live id
 ///   on a named key in another mode is `InvalidInput`. A store never mints an id, and a second id never
-///   enters because its owner is the same.
+///   enters because its group is the same.
 /// - **C3b** A lease lives or dies whole: when one of its named keys is gone, the rest is dropped in the same
 ///   step.
 /// - **C4** The store's own clock decides expiry; only durations cross the wire.
@@ -60,31 +60,37 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// With [`Effect::Unknown`](crate::Effect::Unknown) the same request may be sent again.
-    fn acquire(&self, request: &Acquire) -> impl Future<Output = Result<Acquired>> + Send;
+    fn acquire(
+        &self,
+        request: &AcquireRequest,
+    ) -> impl Future<Output = Result<AcquireReply>> + Send;
 
     /// Extends leases, each with its own fate; fails as a whole only if that is true of every entry.
     ///
     /// # Errors
     /// As any operation; the leases are then held or not as before, and may have been extended.
-    fn renew(&self, request: &Renew) -> impl Future<Output = Result<Renewed>> + Send;
+    fn renew(&self, request: &RenewRequest) -> impl Future<Output = Result<RenewReply>> + Send;
 
     /// Ends leases, each with its own fate; fails as a whole only if that is true of every entry.
     ///
     /// # Errors
     /// As any operation; sending the same request again is safe.
-    fn release(&self, request: &Release) -> impl Future<Output = Result<Released>> + Send;
+    fn release(
+        &self,
+        request: &ReleaseRequest,
+    ) -> impl Future<Output = Result<ReleaseReply>> + Send;
 
     /// Shows one page of records.
     ///
     /// # Errors
     /// `InvalidInput` for a cursor of another store, else as any operation.
-    fn list(&self, request: &List) -> impl Future<Output = Result<Page>> + Send;
+    fn list(&self, request: &ListRequest) -> impl Future<Output = Result<ListReply>> + Send;
 
     /// Removes expired records, or exactly those that are named.
     ///
     /// # Errors
     /// As any operation; sending the same request again is safe.
-    fn evict(&self, request: &Evict) -> impl Future<Output = Result<Evicted>> + Send;
+    fn evict(&self, request: &EvictRequest) -> impl Future<Output = Result<EvictReply>> + Send;
 
     /// Hints that one of `keys` may be free; [`Wakeups::none`] where the store cannot push.
     ///
@@ -114,23 +120,23 @@ impl<S: Store> Store for Arc<S> {
         S::prepare(self).await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         S::acquire(self, request).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         S::renew(self, request).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         S::release(self, request).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         S::list(self, request).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         S::evict(self, request).await
     }
 

@@ -42,8 +42,33 @@ impl TryFrom<u64> for FencingToken {
     }
 }
 
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.get()
+    }
+}
+
+/// For columns that have no unsigned type.
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        Self::try_from(token.get()).expect("a token is below 2^53")
+    }
+}
+
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_token_fits_into_both_kinds_of_columns() {
+        let largest = FencingToken::new(FencingToken::MAX).unwrap();
+        assert_eq!(u64::from(largest), FencingToken::MAX);
+        assert_eq!(i64::from(largest), (1_i64 << 53) - 1);
     }
 }

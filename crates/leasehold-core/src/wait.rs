@@ -55,7 +55,7 @@ pub enum WaitCause {
     /// Somebody holds the key.
     Held,
     /// It was granted, but the reply came after the term that could be believed.
-    ValiditySpent,
+    GrantedTooLate,
     /// The store failed.
     Store(Error),
     /// The caller's back-off said to stop.
@@ -83,7 +83,7 @@ impl fmt::Display for WaitReport {
         write!(f, " after {} {tries} in {:.3} s: ", self.tries, self.waited.as_secs_f64())?;
         match &self.cause {
             WaitCause::Held => f.write_str("it is held")?,
-            WaitCause::ValiditySpent => {
+            WaitCause::GrantedTooLate => {
                 f.write_str("it was granted too late for its term to be believed")?;
             }
             WaitCause::Store(error) => write!(f, "{error}")?,

@@ -4,17 +4,17 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
-//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_core::{AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, Store, Ttl};
 //! use leasehold_local::LocalStore;
 //! use std::time::Duration;
 //!
 //! let store = LocalStore::new();
 //! let claims = Claims::one(Key::new("job")?, Mode::Exclusive);
 //! let ttl = Ttl::new(Duration::from_secs(30))?;
-//! let first = store.acquire(&Acquire::new(LeaseId::mint()?, claims.clone(), ttl)).await?;
-//! assert!(matches!(first, Acquired::Granted(_)));
-//! let second = store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await?;
-//! assert!(matches!(second, Acquired::Refused(_)));
+//! let first = store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims.clone(), ttl)).await?;
+//! assert!(matches!(first, AcquireReply::Granted(_)));
+//! let second = store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims, ttl)).await?;
+//! assert!(matches!(second, AcquireReply::Refused(_)));
 //! # Ok(()) }
 //! ```
 

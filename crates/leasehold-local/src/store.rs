@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::stream;
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Clock, Evict, Evicted, Eviction, Health, Key, LeaseReleased,
-    LeaseRenewed, Level, List, Now, Page, Release, Released, Renew, Renewed, Result, Store, Table,
-    Wakeups, table,
+    AcquireReply, AcquireRequest, Capabilities, Clock, EvictReply, EvictRequest, EvictScope,
+    Health, Key, Level, ListReply, ListRequest, Now, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    RenewOutcome, RenewReply, RenewRequest, Result, Store, Table, Wakeups, table,
 };
 use leasehold_driver::SystemClock;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -95,8 +95,8 @@ impl Store for LocalStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
-        can.push = true;
-        can.tells_expired = true;
+        can.notifications = true;
+        can.reports_expired = true;
         can
     }
 
@@ -114,14 +114,14 @@ impl Store for LocalStore {
         Ok(())
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.capabilities().admit(request)?;
         let mut table = self.table();
         let now = self.now();
         table.acquire(request, now).map_err(|e| e.with_context(NAME, "acquire"))
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.capabilities().admit(request)?;
         let renewed = {
             let mut table = self.table();
@@ -129,14 +129,14 @@ impl Store for LocalStore {
             table.renew(request, now)
         };
         for (lease, outcome) in request.leases().iter().zip(&renewed.leases) {
-            if matches!(outcome, LeaseRenewed::Lost(_)) {
+            if matches!(outcome, RenewOutcome::Lost(_)) {
                 self.wake(lease.claims().keys().cloned());
             }
         }
         Ok(renewed)
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.capabilities().admit(request)?;
         let released = {
             let mut table = self.table();
@@ -144,28 +144,28 @@ impl Store for LocalStore {
             table.release(request, now)
         };
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
-            if !matches!(outcome, LeaseReleased::Kept(_)) {
+            if !matches!(outcome, ReleaseOutcome::Kept(_)) {
                 self.wake(lease.keys().iter().cloned());
             }
         }
         Ok(released)
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.capabilities().admit(request)?;
         let table = self.table();
         let now = self.now();
         table.list(request, now).map_err(|e| e.with_context(NAME, "list"))
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.capabilities().admit(request)?;
         let evicted = {
             let mut table = self.table();
             let now = self.now();
             table.evict(request, now)
         };
-        if matches!(request.what(), Eviction::Exactly { .. }) {
+        if matches!(request.what(), EvictScope::Exactly { .. }) {
             self.wake(evicted.removed.iter().map(|target| target.key.clone()));
         }
         Ok(evicted)

@@ -3,19 +3,20 @@ use std::time::Duration;
 
 use leasehold_core::tally::{self, Decision, Verdict};
 use leasehold_core::{
-    Acquire, Acquired, Effect, Ending, Error, ErrorKind, FencingToken, LeaseRenewed, NodeOutcome,
-    Release, Renew, Renewal, Result, Store, Why,
+    AcquireReply, AcquireRequest, Effect, Error, ErrorKind, FencingToken, NodeOutcome,
+    RefusalReason, ReleaseEntry, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Result,
+    Store,
 };
 
+use crate::inner::{Inner, NAME};
 use crate::renew::outcome as renewed;
 use crate::round::Round;
-use crate::store::{Inner, NAME};
 use crate::turns::{LeaseTurns, Turn};
 
 /// One acquire in progress, with all that is needed to take it back.
 struct Attempt {
     quorum: Arc<Inner>,
-    request: Arc<Acquire>,
+    request: Arc<AcquireRequest>,
     lease: Arc<LeaseTurns>,
     /// What may stand on each node that has answered.
     acted: Vec<Arc<OnceLock<Acted>>>,
@@ -34,7 +35,10 @@ struct Acted {
 
 impl Inner {
     /// Takes all claims on a majority, or takes back what was taken.
-    pub(crate) async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired> {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply> {
         let lease = self.turns.of(request.id());
         let attempt = Attempt {
             quorum: Arc::clone(self),
@@ -54,22 +58,22 @@ impl Inner {
             .await;
         let nodes = round.reports(|acquired| vec![outcome(acquired)]);
         match decision {
-            Some(Decision::Made(Acquired::Granted(mut granted))) => {
+            Some(Decision::Made(AcquireReply::Granted(mut granted))) => {
                 if let Some(token) = granted.token {
                     attempt.write_back(&round, token, limit).await?;
                 }
                 granted.nodes = nodes;
-                Ok(Acquired::Granted(granted))
+                Ok(AcquireReply::Granted(granted))
             }
-            Some(Decision::Made(Acquired::Refused(mut refused))) => {
+            Some(Decision::Made(AcquireReply::Refused(mut refused))) => {
                 attempt.roll_back(request.is_again().is_some());
                 self.hide_token(&mut refused.why);
                 refused.nodes = nodes;
-                Ok(Acquired::Refused(refused))
+                Ok(AcquireReply::Refused(refused))
             }
             Some(Decision::Open | Decision::Undecided) | None => {
                 // Rolled back: the id is dead, and the same request must not be sent again (C10).
-                let error = round.failure(Effect::None, nodes);
+                let error = round.failure(Effect::NotApplied, nodes);
                 let is_elsewhere = error.kind() == ErrorKind::InvalidInput;
                 attempt.roll_back(is_elsewhere || request.is_again().is_some());
                 Err(match tally::retry_after(&round.answers) {
@@ -80,8 +84,8 @@ impl Inner {
         }
     }
 
-    fn hide_token(&self, why: &mut Why) {
-        if let Why::Held(Some(holder)) = why {
+    fn hide_token(&self, why: &mut RefusalReason) {
+        if let RefusalReason::Held(Some(holder)) = why {
             holder.token = holder.token.filter(|_| self.can.tokens);
         }
     }
@@ -89,7 +93,7 @@ impl Inner {
 
 impl Attempt {
     /// Sends the request to every node whose turn it is.
-    fn send(&self, limit: Duration) -> Round<Acquired> {
+    fn send(&self, limit: Duration) -> Round<AcquireReply> {
         let round = Round::new(&self.quorum, "acquire", limit);
         let until = round.until();
         for (at, node) in self.quorum.nodes.iter().enumerate() {
@@ -106,7 +110,7 @@ impl Attempt {
                     (answer, Acted { perhaps, fresh })
                 } else {
                     let message = "an earlier request that names the lease is not answered yet";
-                    let error = Error::unavailable(Effect::None, message);
+                    let error = Error::unavailable(Effect::NotApplied, message);
                     (Err(error), Acted { perhaps: true, fresh: false })
                 };
                 acted.set(left).unwrap_or_default();
@@ -122,7 +126,7 @@ impl Attempt {
     /// without this the next grant, by another majority, could have a smaller one.
     async fn write_back(
         &self,
-        granted: &Round<Acquired>,
+        granted: &Round<AcquireReply>,
         token: FencingToken,
         limit: Duration,
     ) -> Result<()> {
@@ -130,13 +134,14 @@ impl Attempt {
             return Ok(());
         }
         let (id, claims) = (self.request.id().clone(), self.request.claims().clone());
-        let renewal = Renewal::extend(id, claims, self.request.term()).with_token_raised_to(token);
-        let renew = Arc::new(Renew::new(vec![renewal]));
+        let renewal =
+            RenewEntry::extend(id, claims, self.request.term()).with_token_raised_to(token);
+        let renew = Arc::new(RenewRequest::new(vec![renewal]));
         let mut round = Round::new(&self.quorum, "acquire", limit);
         for (at, node) in self.quorum.nodes.iter().enumerate() {
             let (reporter, renew) = (round.reporter(at), Arc::clone(&renew));
             match &granted.answers[at] {
-                Some(Ok(Acquired::Granted(_))) => {
+                Some(Ok(AcquireReply::Granted(_))) => {
                     let store = node.store.clone();
                     self.quorum.spawn(async move {
                         let renewed = store.renew(&renew).await;
@@ -147,9 +152,9 @@ impl Attempt {
                 _ => reporter.tell(Err(Error::unavailable(Effect::Unknown, "it has not granted"))),
             }
         }
-        let vote = |leases: &Vec<LeaseRenewed>| match leases.first() {
-            Some(LeaseRenewed::Held(_)) => Some(true),
-            Some(LeaseRenewed::Lost(_)) => Some(false),
+        let vote = |leases: &Vec<RenewOutcome>| match leases.first() {
+            Some(RenewOutcome::Held(_)) => Some(true),
+            Some(RenewOutcome::Lost(_)) => Some(false),
             _ => None,
         };
         let verdict = round
@@ -163,7 +168,7 @@ impl Attempt {
         }
         self.roll_back(self.request.is_again().is_some());
         let message = "a majority granted, but a majority did not take the grant's token, so the grant was taken back";
-        Err(Error::unavailable(Effect::None, message)
+        Err(Error::unavailable(Effect::NotApplied, message)
             .with_nodes(round.reports(|leases| leases.iter().map(renewed).collect()))
             .with_context(NAME, "acquire"))
     }
@@ -176,8 +181,8 @@ impl Attempt {
             self.lease.end();
         }
         let keys = self.request.claims().keys().cloned();
-        let ending = Ending::new(self.request.id().clone(), keys);
-        let release = Arc::new(Release::new(vec![ending]));
+        let ending = ReleaseEntry::new(self.request.id().clone(), keys);
+        let release = Arc::new(ReleaseRequest::new(vec![ending]));
         for (at, acted) in self.acted.iter().enumerate() {
             let is_left = move |acted: &Acted| if only_fresh { acted.fresh } else { acted.perhaps };
             if acted.get().is_some_and(|acted| !is_left(acted)) {
@@ -213,9 +218,9 @@ impl Inner {
     }
 }
 
-fn outcome(acquired: &Acquired) -> NodeOutcome {
+fn outcome(acquired: &AcquireReply) -> NodeOutcome {
     match acquired {
-        Acquired::Granted(_) => NodeOutcome::Granted,
-        Acquired::Refused(_) => NodeOutcome::Refused,
+        AcquireReply::Granted(_) => NodeOutcome::Granted,
+        AcquireReply::Refused(_) => NodeOutcome::Refused,
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_core::tally::{self, majority};
 use leasehold_core::{Effect, Error, ErrorKind, Health, Result, Store};
 
+use crate::inner::{Inner, NAME};
 use crate::node::Node;
-use crate::store::{Inner, NAME};
 
 impl Inner {
     /// Looks at every node; a minority may be down.
@@ -32,7 +32,7 @@ impl Inner {
             }
         }
         if found.len() < majority(self.nodes.len()) {
-            return Err(round.failure(Effect::None, reports));
+            return Err(round.failure(Effect::NotApplied, reports));
         }
         if let Some(fault) = self.fault(&found) {
             return refuse(fault);

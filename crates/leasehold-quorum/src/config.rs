@@ -6,7 +6,6 @@ use std::time::Duration;
 use leasehold_core::{AnyStore, Clock, Error, Result, Store, Ttl};
 use leasehold_driver::SystemClock;
 
-use crate::QuorumStore;
 use crate::node::Node;
 
 /// Which nodes a quorum has, and how they are used.
@@ -123,17 +122,7 @@ impl QuorumConfig {
         self
     }
 
-    /// Makes the store. Nothing is sent; [`check`](Store::check) looks at the nodes.
-    ///
-    /// # Errors
-    /// `InvalidInput` without a node, for two nodes of one name, and for a limit out of range; `Unsupported` if
-    /// tokens are asked for and a node has none.
-    pub fn open(self) -> Result<QuorumStore> {
-        self.validate().map_err(|error| error.with_context(crate::store::NAME, "open"))?;
-        Ok(QuorumStore::start(self))
-    }
-
-    fn validate(&self) -> Result<()> {
+    pub(crate) fn validate(&self) -> Result<()> {
         if self.nodes.is_empty() {
             return Err(Error::invalid_input(
                 "a quorum without a node was asked for; name at least one, and best an odd number from 3 on",
@@ -142,7 +131,7 @@ impl QuorumConfig {
         let mut names = HashSet::new();
         if let Some(node) = self.nodes.iter().find(|node| !names.insert(&node.name)) {
             return Err(Error::invalid_input(format!(
-                "the node {:?} is named twice; a store that counts twice is no majority",
+                "the node {:?} is named twice; name each node once",
                 node.name
             )));
         }

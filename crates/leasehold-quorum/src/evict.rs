@@ -2,19 +2,20 @@ use std::sync::Arc;
 
 use leasehold_core::tally::majority;
 use leasehold_core::{
-    Effect, Error, Evict, Evicted, Eviction, NodeReport, Reason, Result, Store, Target,
+    Effect, Error, EvictReply, EvictRequest, EvictScope, EvictTarget, NodeReport, Reason, Result,
+    Store,
 };
 
+use crate::inner::{Inner, NAME};
 use crate::round::Round;
-use crate::store::{Inner, NAME};
 
 impl Inner {
     /// Removes on every node what has expired there, the limit being each node's own, or exactly what is named.
-    pub(crate) async fn evict(self: &Arc<Self>, request: &Evict) -> Result<Evicted> {
+    pub(crate) async fn evict(self: &Arc<Self>, request: &EvictRequest) -> Result<EvictReply> {
         match request.what() {
-            Eviction::Expired(_) => {
+            EvictScope::Expired(_) => {
                 let round = self.evict_once(request.clone()).await?;
-                let mut evicted = Evicted::new(Vec::new(), 0, false);
+                let mut evicted = EvictReply::new(Vec::new(), 0, false);
                 for one in round.answers.iter().flatten().flatten() {
                     merge(&mut evicted.removed, &one.removed, self.can.tokens);
                     evicted.forgotten = evicted.forgotten.max(one.forgotten);
@@ -23,7 +24,7 @@ impl Inner {
                 evicted.nodes = reports(&round);
                 Ok(evicted)
             }
-            Eviction::Exactly { targets, reason } => {
+            EvictScope::Exactly { targets, reason } => {
                 let named = &targets[..targets.len().min(request.limit())];
                 let mut evicted = self.evict_exactly(named, reason.clone()).await?;
                 evicted.more = named.len() < targets.len();
@@ -36,18 +37,18 @@ impl Inner {
     /// answered before may have put it back meanwhile, and would find a majority again.
     async fn evict_exactly(
         self: &Arc<Self>,
-        named: &[Target],
+        named: &[EvictTarget],
         reason: Option<Reason>,
-    ) -> Result<Evicted> {
-        let request = Evict::exactly(named.to_vec(), reason);
+    ) -> Result<EvictReply> {
+        let request = EvictRequest::exactly(named.to_vec(), reason);
         let until = self.clock.now().saturating_add(self.limits.release);
-        let mut evicted = Evicted::new(Vec::new(), 0, false);
+        let mut evicted = EvictReply::new(Vec::new(), 0, false);
         loop {
             let round = self.evict_once(request.clone()).await?;
             let removed = || round.answers.iter().flatten().flatten().map(|one| &one.removed);
             removed().for_each(|removed| merge(&mut evicted.removed, removed, self.can.tokens));
-            let found = |target: &Target| {
-                let is_it = |other: &Target| other.key == target.key && other.id == target.id;
+            let found = |target: &EvictTarget| {
+                let is_it = |other: &EvictTarget| other.key == target.key && other.id == target.id;
                 removed().filter(|removed| removed.iter().any(is_it)).count()
             };
             evicted.nodes = reports(&round);
@@ -67,7 +68,7 @@ impl Inner {
     }
 
     /// One request to every node, of which a majority must answer.
-    async fn evict_once(self: &Arc<Self>, request: Evict) -> Result<Round<Evicted>> {
+    async fn evict_once(self: &Arc<Self>, request: EvictRequest) -> Result<Round<EvictReply>> {
         let request = Arc::new(request);
         let round = self
             .ask_all("evict", |node| {
@@ -82,12 +83,12 @@ impl Inner {
     }
 }
 
-fn reports(round: &Round<Evicted>) -> Vec<NodeReport> {
+fn reports(round: &Round<EvictReply>) -> Vec<NodeReport> {
     round.reports(|_| Vec::new())
 }
 
 /// Adds what another node removed: each record once, whichever node had it.
-fn merge(removed: &mut Vec<Target>, more: &[Target], tokens: bool) {
+fn merge(removed: &mut Vec<EvictTarget>, more: &[EvictTarget], tokens: bool) {
     for target in more {
         if removed.iter().any(|known| known.key == target.key && known.id == target.id) {
             continue;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::tally::majority;
 use leasehold_core::{
-    Acquire, Acquired, AnyStore, BoxFuture, Capabilities, Clock, Effect, Error, ErrorKind, Evict,
-    Evicted, Health, Key, List, Page, Release, Released, Renew, Renewed, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, AnyStore, BoxFuture, Capabilities, Clock, Effect, Error,
+    ErrorKind, EvictReply, EvictRequest, Health, Key, ListReply, ListRequest, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -118,7 +119,7 @@ impl Late {
             () = clock.sleep_until(clock.now().saturating_add(limit)) => Err(not_open()),
             tried = trying => tried.unwrap_or_else(|error| {
                 let message = "its opening panicked, or its runtime ended";
-                Err(Error::unavailable(Effect::None, message).with_source(error))
+                Err(Error::unavailable(Effect::NotApplied, message).with_source(error))
             }),
         }
     }
@@ -146,7 +147,7 @@ impl Inner {
                     let message = format!("it cannot be opened: {error}");
                     match error.kind() {
                         ErrorKind::Incompatible => Error::incompatible(message),
-                        _ => Error::unavailable(Effect::None, message),
+                        _ => Error::unavailable(Effect::NotApplied, message),
                     }
                 })?;
                 if self.fenced && !store.capabilities().tokens {
@@ -170,7 +171,7 @@ impl Inner {
 }
 
 fn not_open() -> Error {
-    Error::unavailable(Effect::None, "it is not open yet")
+    Error::unavailable(Effect::NotApplied, "it is not open yet")
 }
 
 impl fmt::Debug for Late {
@@ -192,25 +193,25 @@ impl Store for Late {
         self.open().await?.prepare().await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.fit(self.0.limits.of_term(request.term().duration())).await?.acquire(request).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         let terms = request.leases().iter().map(|lease| lease.to().duration());
         let shortest = terms.flatten().min();
         self.fit(self.0.limits.of_term(shortest)).await?.renew(request).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.fit(self.0.limits.of_term(None)).await?.release(request).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.fit(self.0.limits.of_term(None)).await?.list(request).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.fit(self.0.limits.of_term(None)).await?.evict(request).await
     }
 

@@ -77,8 +77,8 @@ fn of_lease<L: Clone>(answers: &[Answer<Each<L>>], lease: usize) -> Vec<Answer<L
 /// What every node failed to do without an effect was not done.
 fn effect<L>(answers: &[Answer<L>]) -> Effect {
     let is_none = |answer: &Answer<L>| match answer {
-        Some(Err(error)) => error.effect() == Effect::None,
+        Some(Err(error)) => error.effect() == Effect::NotApplied,
         _ => false,
     };
-    if answers.iter().all(is_none) { Effect::None } else { Effect::Unknown }
+    if answers.iter().all(is_none) { Effect::NotApplied } else { Effect::Unknown }
 }

@@ -5,7 +5,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
-//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_core::{AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, Store, Ttl};
 //! use leasehold_local::LocalStore;
 //! use leasehold_quorum::QuorumConfig;
 //! use std::time::Duration;
@@ -16,10 +16,10 @@
 //!     .node("c", LocalStore::new())
 //!     .open()?;
 //! let claims = Claims::one(Key::new("job")?, Mode::Exclusive);
-//! let request = Acquire::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(30))?);
+//! let request = AcquireRequest::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(30))?);
 //! match quorum.acquire(&request).await? {
-//!     Acquired::Granted(granted) => println!("granted by {} nodes", granted.nodes().len()),
-//!     Acquired::Refused(refused) => println!("refused: {:?}", refused.why),
+//!     AcquireReply::Granted(granted) => println!("granted by {} nodes", granted.nodes().len()),
+//!     AcquireReply::Refused(refused) => println!("refused: {:?}", refused.why),
 //! }
 //! # Ok(()) }
 //! ```
@@ -28,6 +28,7 @@ mod acquire;
 mod check;
 mod config;
 mod evict;
+mod inner;
 mod late;
 mod leases;
 mod list;

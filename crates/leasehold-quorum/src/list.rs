@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use leasehold_core::tally::{lasting_kind, majority};
-use leasehold_core::{Cursor, Effect, Error, ErrorKind, List, NodeReport, Page, Result, Store};
+use leasehold_core::{
+    Cursor, Effect, Error, ErrorKind, ListReply, ListRequest, NodeReport, Result, Store,
+};
 
+use crate::inner::{Inner, NAME};
 use crate::round::{Round, failure};
-use crate::store::{Inner, NAME};
 
 /// Where a listing goes on: on which node, how those before it failed, and where on that node.
 struct Position {
@@ -67,7 +69,7 @@ const LAST_KIND: u8 = 6;
 impl Inner {
     /// Shows the records of one node after the other, each node's own. A filter that names keys asks all
     /// nodes that are left at once.
-    pub(crate) async fn list(self: &Arc<Self>, request: &List) -> Result<Page> {
+    pub(crate) async fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
         let position = request.cursor().map(|cursor| Position::of(cursor, self.nodes.len()));
         let position = position.transpose().map_err(|e| e.with_context(NAME, "list"))?;
         let Position { node: first, mut failed, inner } = position.unwrap_or(Position::START);
@@ -76,10 +78,10 @@ impl Inner {
         let mut round = Round::new(self, "list", self.limits.of_term(None));
         for (at, node) in self.nodes.iter().enumerate() {
             if !(start..end).contains(&at) {
-                round.answers[at] = Some(Ok(Page::new(Vec::new(), None)));
+                round.answers[at] = Some(Ok(ListReply::new(Vec::new(), None)));
                 continue;
             }
-            let mut own = List::new(request.filter().clone()).with_limit(request.limit());
+            let mut own = ListRequest::new(request.filter().clone()).with_limit(request.limit());
             if let Some(inner) = inner.clone().filter(|_| at == start) {
                 own = own.with_cursor(inner);
             }
@@ -87,7 +89,7 @@ impl Inner {
             self.spawn(async move { reporter.tell(store.list(&own).await) });
         }
         round.all().await;
-        let mut page = Page::new(Vec::new(), None);
+        let mut page = ListReply::new(Vec::new(), None);
         let (mut node, mut next) = (first, None);
         for at in start..end {
             let name = self.nodes[at].name.as_str();
@@ -121,7 +123,7 @@ impl Inner {
         let count = self.nodes.len();
         if failed.len() > count - majority(count) {
             let kind = lasting_kind(count, &failed);
-            return Err(failure("list", kind, Effect::None, page.nodes));
+            return Err(failure("list", kind, Effect::NotApplied, page.nodes));
         }
         if usize::from(node) < count {
             page.next = Some(Position { node, failed, inner: next }.to_cursor());
@@ -134,7 +136,7 @@ impl Inner {
 }
 
 /// A page that ends the listing some day: no longer than asked for, and not followed by itself.
-fn sensible(page: Page, limit: usize, sent: Option<&Cursor>) -> Result<Page> {
+fn sensible(page: ListReply, limit: usize, sent: Option<&Cursor>) -> Result<ListReply> {
     let shown = page.records.len();
     if shown > limit {
         let message = format!("it showed {shown} records where {limit} were asked for");

@@ -3,16 +3,21 @@ use std::sync::Arc;
 
 use futures_util::future::{join, join_all};
 use leasehold_core::tally;
-use leasehold_core::{LeaseId, LeaseReleased, NodeOutcome, Release, Released, Result, Store};
+use leasehold_core::{
+    LeaseId, NodeOutcome, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Store,
+};
 
+use crate::inner::Inner;
 use crate::leases::Each;
 use crate::round::{Reporter, Round};
-use crate::store::Inner;
 use crate::turns::Turn;
 
 impl Inner {
     /// Ends leases on every node, behind whatever put them there.
-    pub(crate) async fn release(self: &Arc<Self>, request: &Release) -> Result<Released> {
+    pub(crate) async fn release(
+        self: &Arc<Self>,
+        request: &ReleaseRequest,
+    ) -> Result<ReleaseReply> {
         // A request may name one lease several times, and would wait for itself.
         let leases: HashMap<_, _> = request
             .leases()
@@ -30,8 +35,8 @@ impl Inner {
         }
         drop(leases);
         let decisions = round.decide_each(request.leases().len(), tally::release).await;
-        let (leases, nodes) = round.conclude(decisions, outcome, LeaseReleased::Failed)?;
-        let mut released = Released::new(leases);
+        let (leases, nodes) = round.conclude(decisions, outcome, ReleaseOutcome::Failed)?;
+        let mut released = ReleaseReply::new(leases);
         released.nodes = nodes;
         Ok(released)
     }
@@ -41,9 +46,9 @@ impl Inner {
     async fn release_on(
         self: &Arc<Self>,
         node: usize,
-        request: &Release,
+        request: &ReleaseRequest,
         turns: Vec<(LeaseId, Turn)>,
-        reporter: Reporter<Each<LeaseReleased>>,
+        reporter: Reporter<Each<ReleaseOutcome>>,
     ) {
         let soon = self.clock.now().saturating_add(self.limits.of_term(None) / 2);
         let ready = join_all(turns.iter().map(|(_, turn)| turn.ready()));
@@ -53,7 +58,7 @@ impl Inner {
         let first = async move {
             let released = self.nodes[node].store.release(request).await;
             let each = |lease| match lease {
-                LeaseReleased::Failed(error) => Err(error),
+                ReleaseOutcome::Failed(error) => Err(error),
                 released => Ok(released),
             };
             reporter.tell(released.map(|all| all.leases.into_iter().map(each).collect()));
@@ -66,18 +71,18 @@ impl Inner {
             turn.ready().await;
             let of_id = request.leases().iter().filter(|ending| *ending.id() == id).cloned();
             let until = self.clock.now().saturating_add(self.limits.release);
-            self.release_surely(node, &Release::new(of_id.collect()), &turn, until).await;
+            self.release_surely(node, &ReleaseRequest::new(of_id.collect()), &turn, until).await;
         });
         join(first, join_all(late)).await;
     }
 }
 
-fn outcome(released: &LeaseReleased) -> NodeOutcome {
+fn outcome(released: &ReleaseOutcome) -> NodeOutcome {
     match released {
-        LeaseReleased::Released => NodeOutcome::Released,
-        LeaseReleased::Kept(_) => NodeOutcome::Kept,
-        LeaseReleased::Expired => NodeOutcome::Expired,
-        LeaseReleased::NotHeld => NodeOutcome::NotHeld,
-        LeaseReleased::Failed(error) => NodeOutcome::Failed(error.clone()),
+        ReleaseOutcome::Released => NodeOutcome::Released,
+        ReleaseOutcome::Kept(_) => NodeOutcome::Kept,
+        ReleaseOutcome::Expired => NodeOutcome::Expired,
+        ReleaseOutcome::NotHeld => NodeOutcome::NotHeld,
+        ReleaseOutcome::Failed(error) => NodeOutcome::Failed(error.clone()),
     }
 }

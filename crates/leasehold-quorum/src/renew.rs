@@ -4,14 +4,14 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use leasehold_core::tally::{self, Decision};
 use leasehold_core::{
-    Acquire, Acquired, Effect, Error, LeaseRenewed, NodeOutcome, Renew, Renewal, Renewed, Result,
-    Store,
+    AcquireReply, AcquireRequest, Effect, Error, NodeOutcome, RenewEntry, RenewOutcome, RenewReply,
+    RenewRequest, Result, Store,
 };
 use tokio::sync::watch;
 
+use crate::inner::Inner;
 use crate::leases::Each;
 use crate::round::Round;
-use crate::store::Inner;
 use crate::turns::LeaseTurns;
 
 /// How many leases are put back on one node at a time.
@@ -20,7 +20,7 @@ const PUT_BACK: usize = 16;
 /// One renewal in progress.
 struct Renewing {
     quorum: Arc<Inner>,
-    request: Renew,
+    request: RenewRequest,
     started: Duration,
     /// Of each lease its turns, and how often it had been ended when this began.
     leases: Vec<(Arc<LeaseTurns>, u64)>,
@@ -31,7 +31,7 @@ type HeldBy = Arc<[bool]>;
 
 impl Inner {
     /// Extends leases that a majority still holds, and puts them back where they are absent.
-    pub(crate) async fn renew(self: &Arc<Self>, request: &Renew) -> Result<Renewed> {
+    pub(crate) async fn renew(self: &Arc<Self>, request: &RenewRequest) -> Result<RenewReply> {
         let leases = request.leases().iter().map(|renewal| {
             let lease = self.turns.of(renewal.id());
             let ends = lease.ends();
@@ -57,10 +57,10 @@ impl Inner {
             });
         }
         let decisions = round.decide_each(request.leases().len(), tally::renew).await;
-        let is_held = |decision: &_| matches!(decision, Decision::Made(LeaseRenewed::Held(_)));
+        let is_held = |decision: &_| matches!(decision, Decision::Made(RenewOutcome::Held(_)));
         seen.send_replace(Some(decisions.iter().map(is_held).collect::<HeldBy>()));
-        let (leases, nodes) = round.conclude(decisions, outcome, LeaseRenewed::Failed)?;
-        let mut renewed = Renewed::new(leases);
+        let (leases, nodes) = round.conclude(decisions, outcome, RenewOutcome::Failed)?;
+        let mut renewed = RenewReply::new(leases);
         renewed.nodes = nodes;
         Ok(renewed)
     }
@@ -69,7 +69,7 @@ impl Inner {
 impl Renewing {
     /// Renews on one node those leases that no other request is about there: what an acquire put there may
     /// yet be taken back, and does not count.
-    async fn ask(&self, node: usize) -> Result<Each<LeaseRenewed>> {
+    async fn ask(&self, node: usize) -> Result<Each<RenewOutcome>> {
         let marks: Vec<_> = self.leases.iter().map(|(lease, _)| lease.idle(node)).collect();
         let asked: Vec<_> = self
             .request
@@ -89,7 +89,7 @@ impl Renewing {
         } else {
             let leases = self.leases.iter().zip(&marks).filter(|(_, mark)| mark.is_some());
             let _renewing: Vec<_> = leases.map(|((lease, _), _)| lease.renewing(node)).collect();
-            let renewed = self.quorum.nodes[node].store.renew(&Renew::new(asked)).await?;
+            let renewed = self.quorum.nodes[node].store.renew(&RenewRequest::new(asked)).await?;
             renewed.leases.into_iter()
         };
         let leases = self.leases.iter().zip(marks);
@@ -97,7 +97,7 @@ impl Renewing {
             .map(|((lease, _), mark)| {
                 let answer = mark.and_then(|_| answers.next());
                 match answer {
-                    Some(LeaseRenewed::Failed(error)) => Err(error),
+                    Some(RenewOutcome::Failed(error)) => Err(error),
                     Some(answer) if lease.idle(node) == mark => Ok(answer),
                     Some(_) | None => unsure(),
                 }
@@ -106,9 +106,9 @@ impl Renewing {
     }
 
     /// The leases that the node does not have.
-    fn absent(&self, answer: &Result<Each<LeaseRenewed>>) -> Vec<usize> {
+    fn absent(&self, answer: &Result<Each<RenewOutcome>>) -> Vec<usize> {
         let Ok(leases) = answer else { return Vec::new() };
-        let is_absent = |lease: &Result<LeaseRenewed>| tally::is_absent(&Some(lease.clone()));
+        let is_absent = |lease: &Result<RenewOutcome>| tally::is_absent(&Some(lease.clone()));
         leases.iter().enumerate().filter(|(_, l)| is_absent(l)).map(|(lease, _)| lease).collect()
     }
 
@@ -144,11 +144,11 @@ impl Renewing {
         let Some(turn) = turns.put_back(node, *ends) else { return };
         let store = &self.quorum.nodes[node].store;
         let token = renewal.token().max(renewal.raise()).filter(|_| self.quorum.can.tokens);
-        if let Ok(Acquired::Granted(_)) = store.acquire(&again(renewal)).await {
+        if let Ok(AcquireReply::Granted(_)) = store.acquire(&again(renewal)).await {
             if let Some(token) = token {
                 let raised = renewal.clone().with_token_raised_to(token);
                 // If it fails, the lease is there with a token of the node's own.
-                drop(store.renew(&Renew::new(vec![raised])).await);
+                drop(store.renew(&RenewRequest::new(vec![raised])).await);
             }
         }
         drop(turn);
@@ -156,20 +156,20 @@ impl Renewing {
 }
 
 /// The acquire that puts a lease back.
-fn again(renewal: &Renewal) -> Acquire {
-    let request = Acquire::new(renewal.id().clone(), renewal.claims().clone(), renewal.to())
+fn again(renewal: &RenewEntry) -> AcquireRequest {
+    let request = AcquireRequest::new(renewal.id().clone(), renewal.claims().clone(), renewal.to())
         .with_note(renewal.note().clone())
         .again(renewal.token());
-    match renewal.owner() {
-        Some(owner) => request.with_owner(owner.clone()),
+    match renewal.group() {
+        Some(group) => request.with_group(group.clone()),
         None => request,
     }
 }
 
-pub(crate) fn outcome(renewed: &LeaseRenewed) -> NodeOutcome {
+pub(crate) fn outcome(renewed: &RenewOutcome) -> NodeOutcome {
     match renewed {
-        LeaseRenewed::Held(_) => NodeOutcome::Renewed,
-        LeaseRenewed::Lost(_) => NodeOutcome::Lost,
-        LeaseRenewed::Failed(error) => NodeOutcome::Failed(error.clone()),
+        RenewOutcome::Held(_) => NodeOutcome::Renewed,
+        RenewOutcome::Lost(_) => NodeOutcome::Lost,
+        RenewOutcome::Failed(error) => NodeOutcome::Failed(error.clone()),
     }
 }

@@ -1,3 +1,4 @@
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -5,7 +6,8 @@ use leasehold_core::tally::{Answer, lasting_failure};
 use leasehold_core::{Effect, Error, ErrorKind, NodeOutcome, NodeReport, Result};
 use tokio::sync::mpsc;
 
-use crate::store::{Inner, NAME};
+use crate::inner::{Inner, NAME};
+use crate::node::Node;
 
 /// One request to all nodes at once, and what they have answered.
 pub(crate) struct Round<T> {
@@ -131,6 +133,27 @@ impl<T> Round<T> {
     }
 }
 
+impl Inner {
+    /// Asks every node alike, and waits for all within the limit.
+    pub(crate) async fn ask_all<T, F>(
+        self: &Arc<Self>,
+        operation: &'static str,
+        ask: impl Fn(Node) -> F,
+    ) -> Round<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let mut round = Round::new(self, operation, self.limits.of_term(None));
+        for (at, node) in self.nodes.iter().enumerate() {
+            let (reporter, asking) = (round.reporter(at), ask(node.clone()));
+            self.spawn(async move { reporter.tell(asking.await) });
+        }
+        round.all().await;
+        round
+    }
+}
+
 /// A failure that names what each node said. Only acquires, renewals and releases end before all nodes have
 /// answered.
 pub(crate) fn failure(
@@ -165,7 +188,7 @@ pub(crate) fn failure(
         None => Error::unavailable(effect, message),
     };
     let is_refused = matches!(kind, Some(ErrorKind::InvalidInput | ErrorKind::Unsupported));
-    let effect = if is_refused { Effect::None } else { effect };
+    let effect = if is_refused { Effect::NotApplied } else { effect };
     error.with_effect(effect).with_nodes(reports).with_context(NAME, operation)
 }
 

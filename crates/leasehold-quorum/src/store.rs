@@ -1,22 +1,14 @@
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_core::tally;
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Clock, Evict, Evicted, Health, Key, LeaseReleased, List, Page,
-    Release, Released, Renew, Renewed, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Health, Key, ListReply,
+    ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
-use tokio::sync::watch;
 
-use crate::QuorumConfig;
-use crate::config::Limits;
-use crate::node::Node;
-use crate::round::Round;
-use crate::turns::{Turn, Turns};
-
-pub(crate) const NAME: &str = "quorum";
+use crate::config::QuorumConfig;
+use crate::inner::{Inner, NAME};
 
 /// Why a quorum lacks what it lacks, by the words of the refusal.
 const REASONS: &[(&str, &str)] = &[
@@ -50,23 +42,25 @@ const FENCED_REASONS: &[(&str, &str)] = &[
 #[derive(Clone)]
 pub struct QuorumStore(pub(crate) Arc<Inner>);
 
-pub(crate) struct Inner {
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) can: Capabilities,
-    pub(crate) limits: Limits,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) turns: Arc<Turns>,
-    running: watch::Sender<usize>,
+impl QuorumConfig {
+    /// Makes the store. Nothing is sent; [`check`](Store::check) looks at the nodes.
+    ///
+    /// # Errors
+    /// `InvalidInput` without a node, for two nodes of one name, and for a limit out of range; `Unsupported` if
+    /// tokens are asked for and a node has none.
+    pub fn open(self) -> Result<QuorumStore> {
+        self.validate().map_err(|error| error.with_context(NAME, "open"))?;
+        Ok(QuorumStore::start(self))
+    }
 }
 
 impl QuorumStore {
-    pub(crate) fn start(config: QuorumConfig) -> Self {
+    fn start(config: QuorumConfig) -> Self {
         let QuorumConfig { nodes, limits, fenced, clock } = config;
         let each: Vec<_> = nodes.iter().map(|node| node.store.capabilities()).collect();
         let mut can = tally::capabilities(NAME, &each, limits.max_ttl, fenced);
         can.reasons = if fenced { FENCED_REASONS } else { REASONS };
-        let turns = Turns::new(nodes.len());
-        Self(Arc::new(Inner { nodes, can, limits, clock, turns, running: watch::Sender::new(0) }))
+        Self(Inner::new(nodes, can, limits, clock))
     }
 
     /// Ends when every request sent so far has been answered by its node, those that run on after an early
@@ -75,8 +69,7 @@ impl QuorumStore {
     /// # Cancel safety
     /// May be dropped.
     pub async fn settled(&self) {
-        let settled = self.0.running.subscribe().wait_for(|running| *running == 0).await.is_ok();
-        debug_assert!(settled, "the sender is ours");
+        self.0.settled().await;
     }
 
     /// How many lease ids are remembered because a request that names them is not answered yet.
@@ -89,96 +82,6 @@ impl QuorumStore {
 impl fmt::Debug for QuorumStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.0.nodes).finish()
-    }
-}
-
-/// Requests in progress, counted.
-struct Running(Arc<Inner>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.running.send_modify(|running| *running -= 1);
-    }
-}
-
-impl Inner {
-    /// Runs a node's request in a task of its own, which nobody drops: no driver takes a sent request back
-    /// (C15).
-    #[expect(clippy::disallowed_methods, reason = "a node's request outlives its caller")]
-    pub(crate) fn spawn(self: &Arc<Self>, request: impl Future<Output = ()> + Send + 'static) {
-        self.running.send_modify(|running| *running += 1);
-        let running = Running(Arc::clone(self));
-        tokio::spawn(async move {
-            request.await;
-            drop(running);
-        });
-    }
-
-    /// Asks every node alike, and waits for all within the limit.
-    pub(crate) async fn ask_all<T, F>(
-        self: &Arc<Self>,
-        operation: &'static str,
-        ask: impl Fn(Node) -> F,
-    ) -> Round<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        let mut round = Round::new(self, operation, self.limits.of_term(None));
-        for (at, node) in self.nodes.iter().enumerate() {
-            let (reporter, asking) = (round.reporter(at), ask(node.clone()));
-            self.spawn(async move { reporter.tell(asking.await) });
-        }
-        round.all().await;
-        round
-    }
-
-    /// Releases on one node until that is answered or `until` is over. Every attempt has a task of its own, and
-    /// the turn lasts until all of them are answered: a late one must not end a later life of the lease.
-    pub(crate) async fn release_surely(
-        self: &Arc<Self>,
-        node: usize,
-        request: &Release,
-        turn: &Turn,
-        until: Duration,
-    ) {
-        const PAUSE: Duration = Duration::from_millis(50);
-        let limit = self.limits.of_term(None);
-        let mut pause = PAUSE;
-        loop {
-            let (answered, answer) = tokio::sync::oneshot::channel();
-            let (store, request) = (self.nodes[node].store.clone(), request.clone());
-            let turn = turn.clone();
-            self.spawn(async move {
-                let released = store.release(&request).await;
-                let done = released.is_ok_and(|released| {
-                    !released.leases.iter().any(|l| matches!(l, LeaseReleased::Failed(_)))
-                });
-                drop(turn);
-                // Nobody waits any more after the limit.
-                answered.send(done).unwrap_or_default();
-            });
-            let done = tokio::select! {
-                biased;
-                done = answer => done.unwrap_or(false),
-                () = self.clock.sleep_until(self.clock.now().saturating_add(limit)) => false,
-            };
-            let next = self.clock.now().saturating_add(pause);
-            if done || next >= until {
-                return;
-            }
-            self.clock.sleep_until(next).await;
-            pause = (pause * 2).min(limit.max(PAUSE));
-        }
-    }
-
-    /// Waits for `ready`, but no longer than until `limit`; says whether it came.
-    pub(crate) async fn within(&self, limit: Duration, ready: impl Future<Output = ()>) -> bool {
-        tokio::select! {
-            biased;
-            () = ready => true,
-            () = self.clock.sleep_until(limit) => false,
-        }
     }
 }
 
@@ -195,27 +98,27 @@ impl Store for QuorumStore {
         self.0.prepare().await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.0.can.admit(request)?;
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.0.can.admit(request)?;
         self.0.renew(request).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.0.can.admit(request)?;
         self.0.release(request).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.0.can.admit(request)?;
         self.0.list(request).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.0.can.admit(request)?;
         self.0.evict(request).await
     }

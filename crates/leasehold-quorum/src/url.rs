@@ -8,10 +8,10 @@ use leasehold_core::term::Drift;
 use leasehold_core::{Clock, Effect, Error, NodeReport, Result, Store};
 use leasehold_driver::StoreUrl;
 
+use crate::inner::NAME;
 use crate::late::{Inner, Late, OPEN_LIMIT, OpenNode, State, open_all, open_ones};
 use crate::node::Servers;
 use crate::round::failure;
-use crate::store::NAME;
 use crate::{QuorumConfig, QuorumStore};
 
 /// A quorum's URL, taken apart: `quorum:?node=URL&node=URL…`, each node's URL percent-encoded.
@@ -133,10 +133,10 @@ impl QuorumUrl {
                 Some(Err(error)) => NodeReport::failed(name, error),
                 None => {
                     let message = format!("it is not open within {OPEN_LIMIT:?}");
-                    NodeReport::failed(name, Error::unavailable(Effect::None, message))
+                    NodeReport::failed(name, Error::unavailable(Effect::NotApplied, message))
                 }
             });
-            return Err(failure("open", kind, Effect::None, reports.collect()));
+            return Err(failure("open", kind, Effect::NotApplied, reports.collect()));
         };
         let servers = Arc::<Servers>::default();
         for ((name, open), opened) in names.into_iter().zip(opens).zip(opened) {
@@ -180,7 +180,7 @@ fn check_nodes(nodes: &[String]) -> Result<()> {
     let mut seen = HashSet::new();
     if let Some(at) = nodes.iter().position(|node| !seen.insert(node)) {
         return Err(Error::invalid_input(format!(
-            "the quorum URL names the node {:?} twice; a store that counts twice is no majority",
+            "the quorum URL names the node {:?} twice; name each node once",
             without_secrets(&nodes[at])
         )));
     }

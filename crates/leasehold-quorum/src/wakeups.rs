@@ -6,7 +6,7 @@ use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 use leasehold_core::tally::majority;
 use leasehold_core::{Effect, Key, Result, Store, Wakeups};
 
-use crate::store::Inner;
+use crate::inner::Inner;
 
 type Hints = Pin<Box<dyn Stream<Item = (usize, Key)> + Send>>;
 
@@ -16,7 +16,7 @@ impl Inner {
     /// One node's hint is not enough: a waiter that was granted by a free minority and refused by the rest
     /// takes its part back, which is a hint to everybody, itself included, and would try again for ever.
     pub(crate) async fn subscribe(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
-        if !self.can.push {
+        if !self.can.notifications {
             return Ok(Wakeups::none());
         }
         let keys: Arc<[Key]> = keys.into();
@@ -27,7 +27,7 @@ impl Inner {
             })
             .await;
         if round.answered() == 0 {
-            return Err(round.failure(Effect::None, round.reports(|_| Vec::new())));
+            return Err(round.failure(Effect::NotApplied, round.reports(|_| Vec::new())));
         }
         // A node that cannot tell is taken to be free.
         let needed = majority(self.nodes.len()).saturating_sub(self.nodes.len() - round.answered());

@@ -12,13 +12,13 @@ use redis::{Client, Value};
 use tokio::runtime::Handle;
 
 use crate::argument::Argument;
-use crate::connection::{Connections, Manner, Ran, Redirect};
+use crate::connection::{ConnectionOptions, Connections, Redirect, ScriptReply};
+use crate::endpoint::{self, Endpoint};
+use crate::listeners::Listener;
 use crate::names::{Name, slot};
 use crate::page::Position;
 use crate::scripts::Script;
 use crate::topology::Topology;
-use crate::wakeups::Listener;
-use crate::way::{self, Way};
 use crate::{error, health};
 
 /// The way to all nodes. Cheap to clone; clones share the connections.
@@ -29,7 +29,7 @@ struct Inner {
     /// Whom to ask first who serves what.
     seeds: Vec<Client>,
     name: String,
-    manner: Manner,
+    options: ConnectionOptions,
     state: Mutex<State>,
     /// Held by whoever asks who serves what, so that of many one does.
     asking: tokio::sync::Mutex<()>,
@@ -50,17 +50,17 @@ struct State {
 #[derive(Clone)]
 struct Node {
     server: Connections,
-    ear: Connections,
+    subscriber: Connections,
 }
 
 /// So often one request is sent on. More means that nodes disagree.
 const REDIRECTS: usize = 8;
 
 impl Cluster {
-    pub(crate) fn new(seeds: Vec<Client>, manner: Manner) -> Self {
-        let name = format!("the cluster of {}", way::names(&seeds));
+    pub(crate) fn new(seeds: Vec<Client>, options: ConnectionOptions) -> Self {
+        let name = format!("the cluster of {}", endpoint::names(&seeds));
         let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self(Arc::new(Inner { seeds, name, manner, state, asking }))
+        Self(Arc::new(Inner { seeds, name, options, state, asking }))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -85,8 +85,8 @@ impl Cluster {
         let mut once = false;
         for _ in 0..=REDIRECTS {
             match node.server.run(script, names, arguments, once).await? {
-                Ran::Answered(value) => return Ok(value),
-                Ran::Elsewhere(redirect) => {
+                ScriptReply::Answered(value) => return Ok(value),
+                ScriptReply::Elsewhere(redirect) => {
                     node = self.0.follow(slot, &redirect, &node)?;
                     once = redirect.once;
                     if !once {
@@ -96,7 +96,7 @@ impl Cluster {
             }
         }
         Err(Error::unavailable(
-            Effect::None,
+            Effect::NotApplied,
             format!(
                 "the nodes of {} sent a request for slot {slot} on {REDIRECTS} times, the last to {}; they disagree \
                  about who has it",
@@ -124,7 +124,10 @@ impl Cluster {
             }
             self.0.refresh(rounds).await?;
         }
-        Err(Error::unavailable(Effect::None, format!("no node of {} has slot {slot}", self.name())))
+        Err(Error::unavailable(
+            Effect::NotApplied,
+            format!("no node of {} has slot {slot}", self.name()),
+        ))
     }
 
     /// The node at which a scan goes on, and where there. A scan begins with asking which nodes there are. One that was a
@@ -142,7 +145,10 @@ impl Cluster {
         }
         let next = masters.iter().find(|master| !at.done.iter().any(|done| **done == ***master));
         let address = next.ok_or_else(|| {
-            Error::unavailable(Effect::None, format!("no node of {} has any slot", self.name()))
+            Error::unavailable(
+                Effect::NotApplied,
+                format!("no node of {} has any slot", self.name()),
+            )
         })?;
         let node = address.as_ref().to_owned();
         Ok((self.0.node(address)?.server, Position { node, scan: 0, shown: None, ..at }))
@@ -189,18 +195,19 @@ impl Cluster {
         for (channel, listener) in listeners {
             let node = self.owner(slot(&channel)).await?;
             let node = self.0.hear(node, &channel, listener);
-            let name = node.ear.server().to_owned();
+            let name = node.subscriber.server().to_owned();
             at_node.entry(name).or_insert_with(|| (node, Vec::new())).1.push(channel);
         }
         let rounds = self.0.state().rounds;
         let heard =
-            join_all(at_node.values().map(|(node, channels)| node.ear.listen(channels))).await;
+            join_all(at_node.values().map(|(node, channels)| node.subscriber.listen(channels)))
+                .await;
         let Some(error) = heard.into_iter().find_map(Result::err) else { return Ok(()) };
         self.0.refresh(rounds).await.map_err(|_| error)?;
         // What is elsewhere by now is heard of there.
         for (node, channels) in at_node.values() {
-            if !node.ear.listeners().heard(channels).is_empty() {
-                node.ear.listen(channels).await?;
+            if !node.subscriber.listeners().heard(channels).is_empty() {
+                node.subscriber.listen(channels).await?;
             }
         }
         Ok(())
@@ -211,7 +218,7 @@ impl Cluster {
         // Nobody moves meanwhile from a node that was looked at to one that was.
         let state = self.0.state();
         for node in state.nodes.values() {
-            node.ear.leave(number, channels);
+            node.subscriber.leave(number, channels);
         }
     }
 }
@@ -250,7 +257,7 @@ impl Inner {
             return Err(error::odd(&self.name, "an address of a node"));
         };
         let client =
-            Client::open(way::at(seed, host, port)).map_err(|e| error::of(&self.name, e))?;
+            Client::open(endpoint::at(seed, host, port)).map_err(|e| error::of(&self.name, e))?;
         let alarm = |this: &Arc<Self>| {
             let this = Arc::downgrade(this);
             let alarm = move || {
@@ -260,10 +267,10 @@ impl Inner {
             };
             Some(Box::new(alarm) as crate::connection::Alarm)
         };
-        let way = || Way::Server(client.clone());
+        let endpoint = || Endpoint::Server(client.clone());
         Ok(Node {
-            server: Connections::new(way(), self.manner, alarm(self)),
-            ear: Connections::new(way(), self.manner, alarm(self)),
+            server: Connections::new(endpoint(), self.options, alarm(self)),
+            subscriber: Connections::new(endpoint(), self.options, alarm(self)),
         })
     }
 
@@ -271,8 +278,8 @@ impl Inner {
     /// move the listener, or let it leave.
     fn hear(&self, node: Node, channel: &str, listener: Listener) -> Node {
         let mut state = self.state();
-        let node = state.nodes.entry(node.ear.server().into()).or_insert(node).clone();
-        node.ear.listeners().add(channel, vec![listener]);
+        let node = state.nodes.entry(node.subscriber.server().into()).or_insert(node).clone();
+        node.subscriber.listeners().add(channel, vec![listener]);
         node
     }
 
@@ -338,8 +345,9 @@ impl Inner {
             Ok(None) => {}
             Err(error) => tracing::debug!(%error, "no known node says who serves what"),
         }
-        let seeds = self.seeds.iter().map(|seed| Way::Server(seed.clone()));
-        let seeds: Vec<_> = seeds.map(|way| Connections::new(way, self.manner, None)).collect();
+        let seeds = self.seeds.iter().map(|seed| Endpoint::Server(seed.clone()));
+        let seeds: Vec<_> =
+            seeds.map(|endpoint| Connections::new(endpoint, self.options, None)).collect();
         first_topology(&seeds).await?.ok_or_else(|| error::odd(&self.name, "no seeds"))
     }
 
@@ -347,9 +355,9 @@ impl Inner {
     fn take(&self, topology: Topology) {
         let mut state = self.state();
         let masters = topology.masters();
-        state
-            .nodes
-            .retain(|address, node| masters.contains(address) || !node.ear.listeners().is_empty());
+        state.nodes.retain(|address, node| {
+            masters.contains(address) || !node.subscriber.listeners().is_empty()
+        });
         state.topology = topology;
     }
 
@@ -360,15 +368,17 @@ impl Inner {
             state.nodes.iter().map(|(address, node)| (Arc::clone(address), node.clone())).collect()
         };
         for (address, node) in nodes {
-            for channel in node.ear.listeners().channels() {
+            for channel in node.subscriber.listeners().channels() {
                 let owner = self.state().topology.owner(slot(&channel)).map(Arc::clone);
                 let Some(owner) = owner.filter(|owner| *owner != address) else { continue };
                 let Ok(new) = self.node(&owner) else { continue };
                 {
                     let _whole = self.state();
-                    new.ear.listeners().add(&channel, node.ear.listeners().take(&channel));
+                    new.subscriber
+                        .listeners()
+                        .add(&channel, node.subscriber.listeners().take(&channel));
                 }
-                new.ear.heal(vec![channel]);
+                new.subscriber.heal(vec![channel]);
             }
         }
     }
@@ -408,7 +418,7 @@ async fn topology_of(server: &Connections) -> Result<Topology> {
     let info = info.as_ref().map(health::information).unwrap_or_default();
     if info.get("cluster_state").is_none_or(|state| state != "ok") {
         return Err(Error::unavailable(
-            Effect::None,
+            Effect::NotApplied,
             format!("{} says that the cluster is down", server.server()),
         ));
     }

@@ -7,12 +7,12 @@ use redis::Client;
 
 use crate::RedisStore;
 use crate::cluster::Cluster;
-use crate::connection::{Connections, Manner};
+use crate::connection::{ConnectionOptions, Connections};
+use crate::deployment::{Deployment, deployment, opened};
+use crate::endpoint::{Endpoint, Sentinel};
 use crate::names::Names;
-use crate::place::{Place, opened, place};
 use crate::servers::Servers;
 use crate::store::NAME;
-use crate::way::{Sentinel, Way};
 
 /// Which server or cluster, and how it is used.
 ///
@@ -27,7 +27,7 @@ use crate::way::{Sentinel, Way};
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    place: Place,
+    deployment: Deployment,
     timeout: Duration,
     prefix: String,
     forget_after: Option<Duration>,
@@ -60,7 +60,7 @@ impl RedisConfig {
     /// `InvalidInput` if the driver does not take its own settings again.
     pub fn client(client: &Client) -> Result<Self> {
         let client = opened(client.get_connection_info().clone(), None)?;
-        Ok(Self::new(Place::One(Way::Server(client))))
+        Ok(Self::new(Deployment::One(Endpoint::Server(client))))
     }
 
     /// A cluster, as clients of your own for one or more of its nodes. The others are asked for, and reached with the
@@ -73,7 +73,7 @@ impl RedisConfig {
             return Err(Error::invalid_input("no node of the cluster is given; name at least one"));
         }
         let nodes = nodes.iter().map(|node| opened(node.get_connection_info().clone(), None));
-        Ok(Self::new(Place::Cluster(nodes.collect::<Result<_>>()?)))
+        Ok(Self::new(Deployment::Cluster(nodes.collect::<Result<_>>()?)))
     }
 
     /// The master that these sentinels know as `service`; `server` is how to log in there, its address is not used. All
@@ -87,16 +87,16 @@ impl RedisConfig {
             return Err(Error::invalid_input("no sentinel is given; name at least one"));
         }
         let server = opened(server.get_connection_info().clone(), None)?;
-        Ok(Self::new(Place::One(Way::Sentinel(Sentinel {
+        Ok(Self::new(Deployment::One(Endpoint::Sentinel(Sentinel {
             sentinels: sentinels.to_vec(),
             service: service.to_owned(),
             server: server.get_connection_info().clone(),
         }))))
     }
 
-    fn new(place: Place) -> Self {
+    fn new(deployment: Deployment) -> Self {
         Self {
-            place,
+            deployment,
             timeout: Self::DEFAULT_TIMEOUT,
             prefix: String::new(),
             forget_after: Some(table::FORGET_AFTER),
@@ -132,7 +132,7 @@ impl RedisConfig {
             )));
         }
         let mut options = StoreUrl::parse(&format!("{scheme}:?{query}"))?;
-        let mut config = Self::new(place(&scheme, address, &mut options)?);
+        let mut config = Self::new(deployment(&scheme, address, &mut options)?);
         if let Some(timeout) = options.take_duration("timeout")? {
             config.timeout = timeout;
         }
@@ -231,16 +231,16 @@ impl RedisConfig {
     /// May be dropped; nothing stays open.
     pub async fn open(self) -> Result<RedisStore> {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
-        let in_cluster = matches!(self.place, Place::Cluster(_));
-        let manner = Manner {
+        let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
+        let options = ConnectionOptions {
             timeout: self.timeout,
             quarantine: self.quarantine.unwrap_or_default(),
             replicas: self.replicas,
             in_cluster,
         };
-        let servers = match self.place {
-            Place::One(way) => Servers::One(Connections::new(way, manner, None)),
-            Place::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, manner)),
+        let servers = match self.deployment {
+            Deployment::One(endpoint) => Servers::One(Connections::new(endpoint, options, None)),
+            Deployment::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, options)),
         };
         RedisStore::start(
             servers,
@@ -278,7 +278,7 @@ impl RedisConfig {
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
-            .field("server", &self.place.to_string())
+            .field("server", &self.deployment.to_string())
             .field("timeout", &self.timeout)
             .field("prefix", &self.prefix)
             .field("forget_after", &self.forget_after)
@@ -305,30 +305,32 @@ mod tests {
         assert_eq!((config.prefix.as_str(), config.allow_eviction), ("a:", true));
         let quarantined = config.clone().or_quarantine(Duration::ZERO);
         assert_eq!(quarantined.quarantine, Some(Duration::from_secs(60)));
-        assert_eq!(config.place.to_string(), "h:7000");
+        assert_eq!(config.deployment.to_string(), "h:7000");
         let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (3, Some("hunter2")));
         assert!(!format!("{config:?}").contains("hunter2"));
         let config = RedisConfig::from_url("redis+unix:///run/r.sock?db=2&pass=p%26w").unwrap();
-        assert_eq!(config.place.to_string(), "/run/r.sock");
+        assert_eq!(config.deployment.to_string(), "/run/r.sock");
         let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (2, Some("p&w")));
-        assert_eq!(RedisConfig::from_url("rediss://h").unwrap().place.to_string(), "h:6379");
+        assert_eq!(RedisConfig::from_url("rediss://h").unwrap().deployment.to_string(), "h:6379");
     }
 
     #[test]
     fn urls_of_many_servers_are_understood() {
         let config = RedisConfig::from_url("redis+cluster://u:hunter2@h1:7000,h2/?replicas=1");
         let config = config.unwrap();
-        assert_eq!(config.place.to_string(), "the cluster of h1:7000, h2:6379");
+        assert_eq!(config.deployment.to_string(), "the cluster of h1:7000, h2:6379");
         assert_eq!((config.replicas, login(&config).password()), (1, Some("hunter2")));
         let config = RedisConfig::from_url(
             "redis+sentinel://:hunter2@h1,[::1]:7000/my%20job/2?sentinel_user=s&sentinel_pass=p%40w",
         )
         .unwrap();
         let named = "the master \"my job\" of the sentinels h1:26379, ::1:7000";
-        assert_eq!(config.place.to_string(), named);
-        let Place::One(Way::Sentinel(sentinel)) = &config.place else { panic!("{config:?}") };
+        assert_eq!(config.deployment.to_string(), named);
+        let Deployment::One(Endpoint::Sentinel(sentinel)) = &config.deployment else {
+            panic!("{config:?}")
+        };
         let server = sentinel.server.redis_settings();
         assert_eq!((server.db(), server.password()), (2, Some("hunter2")));
         let login = sentinel.sentinels[1].get_connection_info().redis_settings();
@@ -338,10 +340,10 @@ mod tests {
 
     /// How the first server is logged in to.
     fn login(config: &RedisConfig) -> redis::RedisConnectionInfo {
-        let client = match &config.place {
-            Place::One(Way::Server(client)) => client,
-            Place::Cluster(nodes) => &nodes[0],
-            Place::One(Way::Sentinel(_)) => panic!("{config:?}"),
+        let client = match &config.deployment {
+            Deployment::One(Endpoint::Server(client)) => client,
+            Deployment::Cluster(nodes) => &nodes[0],
+            Deployment::One(Endpoint::Sentinel(_)) => panic!("{config:?}"),
         };
         client.get_connection_info().redis_settings().clone()
     }

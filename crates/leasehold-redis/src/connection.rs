@@ -14,10 +14,10 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use tokio::runtime::Handle;
 
 use crate::argument::Argument;
+use crate::endpoint::Endpoint;
+use crate::listeners::Listeners;
 use crate::names::Name;
 use crate::scripts::Script;
-use crate::wakeups::Listeners;
-use crate::way::Way;
 use crate::{error, health};
 
 /// The way to one server.
@@ -26,7 +26,7 @@ pub(crate) struct Connections(Arc<Inner>);
 
 /// How every server is asked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct ConnectionOptions {
     /// The most that one exchange takes.
     pub(crate) timeout: Duration,
     /// How long a server that has just started is asked to grant nothing.
@@ -41,9 +41,9 @@ pub(crate) struct Manner {
 pub(crate) type Alarm = Box<dyn Fn() + Send + Sync>;
 
 struct Inner {
-    way: Way,
+    endpoint: Endpoint,
     server: String,
-    manner: Manner,
+    options: ConnectionOptions,
     alarm: Option<Alarm>,
     /// The connection in use.
     current: Mutex<Option<Connected>>,
@@ -126,7 +126,7 @@ fn makes_a_lease(answer: &Value) -> bool {
 
 /// What became of a script.
 #[derive(Debug)]
-pub(crate) enum Ran {
+pub(crate) enum ScriptReply {
     /// Its answer.
     Answered(Value),
     /// It did not run: its keys are elsewhere.
@@ -150,11 +150,15 @@ impl Redirect {
 }
 
 impl Connections {
-    pub(crate) fn new(way: Way, manner: Manner, alarm: Option<Alarm>) -> Self {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        options: ConnectionOptions,
+        alarm: Option<Alarm>,
+    ) -> Self {
         Self(Arc::new(Inner {
-            server: way.to_string(),
-            way,
-            manner,
+            server: endpoint.to_string(),
+            endpoint,
+            options,
             alarm,
             current: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
@@ -172,13 +176,13 @@ impl Connections {
     }
 
     /// How the server is asked.
-    pub(crate) fn manner(&self) -> Manner {
-        self.0.manner
+    pub(crate) fn options(&self) -> ConnectionOptions {
+        self.0.options
     }
 
     /// Whether the server is one that Sentinel chose, and may choose otherwise.
     pub(crate) fn is_chosen(&self) -> bool {
-        matches!(self.0.way, Way::Sentinel(_))
+        matches!(self.0.endpoint, Endpoint::Sentinel(_))
     }
 
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
@@ -198,8 +202,8 @@ impl Connections {
         names: &[Name],
         arguments: &[Argument<'_>],
         asking: bool,
-    ) -> Result<Ran> {
-        let Manner { replicas, timeout, .. } = self.0.manner;
+    ) -> Result<ScriptReply> {
+        let ConnectionOptions { replicas, timeout, .. } = self.0.options;
         let ran = self.exchange(async |connected| {
             let quarantine = connected.quarantine;
             let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
@@ -208,7 +212,7 @@ impl Connections {
                 let mut command = Cmd::with_capacity(2 * names.len() + arguments.len() + 3, bytes);
                 command.arg(name).arg(which).arg(2 * names.len());
                 for name in names {
-                    command.arg(name.plain()).arg(name.book());
+                    command.arg(name.plain()).arg(name.metadata());
                 }
                 for argument in arguments {
                     match argument {
@@ -237,7 +241,7 @@ impl Connections {
             };
             let value = match sent {
                 Err(error) => {
-                    let elsewhere = Redirect::of(&error).map(Ran::Elsewhere);
+                    let elsewhere = Redirect::of(&error).map(ScriptReply::Elsewhere);
                     return elsewhere.map(|ran| (ran, Ok(replicas))).ok_or(error);
                 }
                 Ok(value) => value,
@@ -247,7 +251,7 @@ impl Connections {
                 1.. if makes_a_lease(&value) => connected.copies(replicas, timeout / 2).await?,
                 _ => Ok(replicas),
             };
-            Ok((Ran::Answered(value), copies))
+            Ok((ScriptReply::Answered(value), copies))
         });
         let (ran, copies) = ran.await?;
         let why = match copies {
@@ -290,13 +294,13 @@ impl Connections {
         send: impl AsyncFnOnce(&mut Connected) -> redis::RedisResult<T>,
     ) -> Result<T> {
         let inner = &self.0;
-        let mut over = pin!(tokio::time::sleep(inner.manner.timeout));
+        let mut over = pin!(tokio::time::sleep(inner.options.timeout));
         let mut connected = tokio::select! {
             biased;
             connected = inner.connected() => connected?,
             () = &mut over => return Err(Error::unavailable(
-                Effect::None,
-                format!("no connection to {} could be made within {:?}", inner.server, inner.manner.timeout),
+                Effect::NotApplied,
+                format!("no connection to {} could be made within {:?}", inner.server, inner.options.timeout),
             )),
         };
         let serial = connected.serial;
@@ -308,7 +312,7 @@ impl Connections {
                 inner.give_up(serial);
                 return Err(Error::unavailable(
                     Effect::Unknown,
-                    format!("{} did not answer within {:?}", inner.server, inner.manner.timeout),
+                    format!("{} did not answer within {:?}", inner.server, inner.options.timeout),
                 ));
             }
         };
@@ -350,7 +354,7 @@ impl Connections {
             if let (false, Some(mut connected)) = (left.is_empty(), current) {
                 // If it fails, hints come that nobody reads.
                 let told = connected.subscribe("SUNSUBSCRIBE", &left);
-                drop(tokio::time::timeout(this.0.manner.timeout, told).await);
+                drop(tokio::time::timeout(this.0.options.timeout, told).await);
             }
         });
     }
@@ -402,13 +406,13 @@ impl Inner {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_push_sender(move |push: PushInfo| {
+            .set_push_sender(move |notifications: PushInfo| {
                 let Some(inner) = inner.upgrade() else { return Err(()) };
-                match push.kind {
-                    PushKind::SMessage => inner.listeners.hint(&push.data),
+                match notifications.kind {
+                    PushKind::SMessage => inner.listeners.hint(&notifications.data),
                     // Also when nobody asked: the channel's slot has gone elsewhere.
-                    PushKind::SUnsubscribe if inner.manner.in_cluster => {
-                        if let Some(channel) = inner.listeners.heard_at(&push.data) {
+                    PushKind::SUnsubscribe if inner.options.in_cluster => {
+                        if let Some(channel) = inner.listeners.heard_at(&notifications.data) {
                             Connections(inner).heal(vec![channel]);
                         }
                     }
@@ -420,13 +424,13 @@ impl Inner {
                 }
                 Ok(())
             });
-        let client = self.way.client(self.manner.timeout).await?;
+        let client = self.endpoint.client(self.options.timeout).await?;
         let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
         // What a node tells unasked when a slot moves would be taken for an answer here: wake-ups come the same way.
-        if !self.manner.in_cluster && health::is_in_cluster(&mut link).await? {
+        if !self.options.in_cluster && health::is_in_cluster(&mut link).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
-        let mut quarantine = micros_up(self.manner.quarantine).div_ceil(1_000);
+        let mut quarantine = micros_up(self.options.quarantine).div_ceil(1_000);
         if quarantine > 0 && health::is_durable(&mut link).await? {
             quarantine = 0;
         }

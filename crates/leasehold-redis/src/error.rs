@@ -44,10 +44,10 @@ pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     }
     let mapped = of(server, error.clone());
     if mapped.kind() != ErrorKind::Unavailable {
-        return mapped.with_effect(Effect::None);
+        return mapped.with_effect(Effect::NotApplied);
     }
     let why = format!("no connection to {server} could be made ({error})");
-    Error::unavailable(Effect::None, why).with_source(error)
+    Error::unavailable(Effect::NotApplied, why).with_source(error)
 }
 
 /// What rustls says is invalid data to the driver, which wraps it.
@@ -67,7 +67,7 @@ fn of_server(server: &str, error: RedisError) -> Error {
 /// The server said so, or a script did of one lease among many.
 pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
     let said = format!("{server} said: {code} {detail}");
-    let not_now = |what: &str| Error::unavailable(Effect::None, format!("{what}; {said}"));
+    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
     match code {
         "WRONGTYPE" => Error::incompatible(format!(
             "what stands at the key, or at its companion lh:lock:…, is no lock but a value of another type; choose \
@@ -150,20 +150,25 @@ mod tests {
     fn each_answer_of_a_server_has_its_kind_and_effect() {
         use ErrorKind::{Corrupt, Denied, Incompatible, Unavailable, Unexpected};
         for (code, detail, kind, effect) in [
-            ("WRONGTYPE", "Operation against a key", Incompatible, Effect::None),
-            ("LHCORRUPT", "the counter of lh:lock:{a}:a", Corrupt, Effect::None),
-            ("NOPERM", "this user has no permissions", Denied, Effect::None),
-            ("NOAUTH", "Authentication required.", Denied, Effect::None),
-            ("READONLY", "You can't write against a read only replica.", Unavailable, Effect::None),
-            ("OOM", "command not allowed", Unavailable, Effect::None),
-            ("BUSY", "Redis is busy running a script.", Unavailable, Effect::None),
+            ("WRONGTYPE", "Operation against a key", Incompatible, Effect::NotApplied),
+            ("LHCORRUPT", "the counter of lh:lock:{a}:a", Corrupt, Effect::NotApplied),
+            ("NOPERM", "this user has no permissions", Denied, Effect::NotApplied),
+            ("NOAUTH", "Authentication required.", Denied, Effect::NotApplied),
+            (
+                "READONLY",
+                "You can't write against a read only replica.",
+                Unavailable,
+                Effect::NotApplied,
+            ),
+            ("OOM", "command not allowed", Unavailable, Effect::NotApplied),
+            ("BUSY", "Redis is busy running a script.", Unavailable, Effect::NotApplied),
             (
                 "ERR",
                 "Error running script: Script killed by user with SCRIPT KILL",
                 Unavailable,
-                Effect::None,
+                Effect::NotApplied,
             ),
-            ("ERR", "unknown command 'PEXPIRETIME'", Incompatible, Effect::None),
+            ("ERR", "unknown command 'PEXPIRETIME'", Incompatible, Effect::NotApplied),
             ("ERR", "user_script:3: attempt to index", Unexpected, Effect::Unknown),
         ] {
             let error = of_text("h:1", code, detail);

@@ -102,7 +102,7 @@ fn judge(
     allow_eviction: bool,
 ) -> Result<Health> {
     let name = server.server();
-    let least = if server.manner().in_cluster { LEAST_IN_CLUSTER } else { LEAST };
+    let least = if server.options().in_cluster { LEAST_IN_CLUSTER } else { LEAST };
     if version(info).is_none_or(|version| version < least) {
         return Err(error::too_old(name));
     }
@@ -115,7 +115,7 @@ fn judge(
     let mut health = Health::new(Level::Fenced);
     health.schema = Some(SCHEMA);
     health.clock_difference_us = clock;
-    health.quarantine = server.manner().quarantine;
+    health.quarantine = server.options().quarantine;
     health.identity = info.get("run_id").map(|id| format!("redis {id}"));
     let mut hazard = |text: String| {
         health.level = Level::BestEffort;

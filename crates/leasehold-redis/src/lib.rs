@@ -5,21 +5,21 @@
 //! `docs/stores/redis.md` gives both byte by byte, with the least privileges, versions, limits and hazards. Each
 //! operation is one Lua script and one exchange.
 //!
-//! A Redis as it comes forgets acknowledged writes when it crashes, so it reaches L0 (best effort) and no more. With
+//! By default Redis forgets acknowledged writes when it crashes, so it reaches L0 (best effort) and no more. With
 //! `appendfsync always` and without eviction and replicas it reaches L2; [`check`](leasehold_core::Store::check) looks.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
-//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_core::{AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, Store, Ttl};
 //! use leasehold_redis::RedisStore;
 //! use std::time::Duration;
 //!
 //! let store = RedisStore::from_url("redis://127.0.0.1/").await?;
 //! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
 //! let ttl = Ttl::new(Duration::from_secs(30))?;
-//! match store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await? {
-//!     Acquired::Granted(granted) => println!("ours, with the token {:?}", granted.token),
-//!     Acquired::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
+//! match store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims, ttl)).await? {
+//!     AcquireReply::Granted(granted) => println!("ours, with the token {:?}", granted.token),
+//!     AcquireReply::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
 //! }
 //! # Ok(()) }
 //! ```
@@ -28,11 +28,13 @@ mod argument;
 mod cluster;
 mod config;
 mod connection;
+mod deployment;
+mod endpoint;
 mod error;
 mod health;
+mod listeners;
 mod names;
 mod page;
-mod place;
 mod replies;
 mod scripts;
 mod servers;
@@ -40,7 +42,6 @@ mod store;
 mod text;
 mod topology;
 mod wakeups;
-mod way;
 
 pub use config::RedisConfig;
 /// The driver, in the version that this store uses.

@@ -6,7 +6,7 @@ use leasehold_core::{Error, Key, Result};
 /// What the names of companions begin with; no key may.
 const OURS: &str = "lh:";
 /// What the name of a book begins with.
-const BOOK: &str = "lh:lock:";
+const METADATA: &str = "lh:lock:";
 /// What the name of a channel begins with.
 const CHANNEL: &str = "lh:wake:";
 
@@ -21,7 +21,7 @@ pub(crate) struct Names {
 /// The names of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
-    book: String,
+    metadata: String,
     /// Where in the book's name the plain key begins, with which it ends.
     plain: usize,
 }
@@ -59,8 +59,8 @@ impl Names {
                  slot; leave the }} out, or write a tag before it, as in {{tag}}:name"
             )));
         }
-        let book = tagged(BOOK, plain);
-        Ok(Name { plain: book.len() - plain.len(), book })
+        let metadata = tagged(METADATA, plain);
+        Ok(Name { plain: metadata.len() - plain.len(), metadata })
     }
 
     /// The key that has this plain name.
@@ -71,7 +71,7 @@ impl Names {
 
     /// The pattern of SCAN that all books of keys with this prefix match, and more.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
-        let mut pattern = format!("{BOOK}{{*}}:");
+        let mut pattern = format!("{METADATA}{{*}}:");
         for character in self.prefix.chars().chain(prefix.chars()) {
             if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^') {
                 pattern.push('\\');
@@ -86,17 +86,17 @@ impl Names {
 impl Name {
     /// The plain key.
     pub(crate) fn plain(&self) -> &str {
-        &self.book[self.plain..]
+        &self.metadata[self.plain..]
     }
 
     /// Its companion.
-    pub(crate) fn book(&self) -> &str {
-        &self.book
+    pub(crate) fn metadata(&self) -> &str {
+        &self.metadata
     }
 
     /// How many bytes both have.
     pub(crate) fn len(&self) -> usize {
-        self.plain().len() + self.book.len()
+        self.plain().len() + self.metadata.len()
     }
 
     /// Where it is in a cluster.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn companions_share_the_slot_of_their_key() {
-        for (key, book) in [
+        for (key, metadata) in [
             ("job", "lh:lock:{job}:job"),
             ("a{b}c", "lh:lock:{b}:a{b}c"),
             ("{}x", "lh:lock:{}:{}x"),
@@ -155,7 +155,7 @@ mod tests {
             ("a{b", "lh:lock:{a{b}:a{b"),
             ("{b}{c}", "lh:lock:{b}:{b}{c}"),
         ] {
-            assert_eq!(name(key).book(), book);
+            assert_eq!(name(key).metadata(), metadata);
         }
         assert_eq!(name("a{b}c").channel(), "lh:wake:{b}:a{b}c");
     }
@@ -167,7 +167,7 @@ mod tests {
             assert_eq!(slot(name), expected, "{name}");
         }
         let name = name("a{b}c");
-        assert_eq!((slot(name.book()), slot(&name.channel())), (3300, 3_300));
+        assert_eq!((slot(name.metadata()), slot(&name.channel())), (3300, 3_300));
         let names = Names::new("", true);
         let error = names.of(&Key::new("a}b").unwrap()).unwrap_err();
         assert!(error.to_string().contains("no hash tag"), "{error}");

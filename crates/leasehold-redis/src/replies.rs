@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquired, Claims, Effect, Error, FencingToken, Granted, Key, LeaseId, LeaseReleased,
-    LeaseRenewed, LostReason, Mode, Record, RecordTerm, Refused, Remaining, Result, Why,
+    AcquireReply, Claims, Effect, Error, FencingToken, Granted, Key, LeaseId, LostReason, Mode,
+    Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, Remaining, RenewOutcome, Result,
 };
 use redis::Value;
 
@@ -15,7 +15,12 @@ use crate::{error, text};
 pub(crate) struct Reader<'a>(pub(crate) &'a str);
 
 impl Reader<'_> {
-    pub(crate) fn acquired(self, claims: &Claims, id: &LeaseId, reply: Value) -> Result<Acquired> {
+    pub(crate) fn acquired(
+        self,
+        claims: &Claims,
+        id: &LeaseId,
+        reply: Value,
+    ) -> Result<AcquireReply> {
         let parts = self.array(reply)?;
         let at = |parts: &[Value]| {
             let claim =
@@ -23,7 +28,7 @@ impl Reader<'_> {
             claim.and_then(|at| claims.iter().nth(at)).ok_or_else(|| self.odd("a claim's number"))
         };
         match self.word(&parts)? {
-            "granted" => Ok(Acquired::Granted(Granted::new(
+            "granted" => Ok(AcquireReply::Granted(Granted::new(
                 self.token(self.number(parts.get(1))?),
                 self.remaining(parts.get(2))?,
                 self.number(parts.get(3))? == 1,
@@ -34,9 +39,9 @@ impl Reader<'_> {
                 let now = self.number(parts.get(3))?;
                 let holder =
                     self.record(&key, now, parts.get(4).ok_or_else(|| self.odd("no holder"))?)?;
-                Ok(Acquired::Refused(Refused::new(
+                Ok(AcquireReply::Refused(Refused::new(
                     key,
-                    Why::Held(Some(Box::new(holder))),
+                    RefusalReason::Held(Some(Box::new(holder))),
                     retry_after,
                 )))
             }
@@ -54,7 +59,7 @@ impl Reader<'_> {
                     "{} has just started, may have forgotten leases, and grants nothing for another {rest:?}",
                     self.0
                 );
-                Err(Error::unavailable(Effect::None, message).with_retry_after(rest))
+                Err(Error::unavailable(Effect::NotApplied, message).with_retry_after(rest))
             }
             other => Err(self.odd(other)),
         }
@@ -65,11 +70,11 @@ impl Reader<'_> {
         claims: &Claims,
         id: &LeaseId,
         reply: Value,
-    ) -> Result<LeaseRenewed> {
+    ) -> Result<RenewOutcome> {
         let parts = self.array(reply)?;
         Ok(match self.word(&parts)? {
-            "held" => LeaseRenewed::Held(self.remaining(parts.get(1))?),
-            "lost" => LeaseRenewed::Lost(Some(match parts.get(1) {
+            "held" => RenewOutcome::Held(self.remaining(parts.get(1))?),
+            "lost" => RenewOutcome::Lost(Some(match parts.get(1) {
                 Some(Value::BulkString(why)) if why == b"expired" => LostReason::Expired,
                 Some(Value::BulkString(why)) if why == b"evicted" => {
                     LostReason::Evicted(text::read_reason(self.bytes(parts.get(2))?))
@@ -80,23 +85,23 @@ impl Reader<'_> {
                 let at = usize::try_from(self.number(parts.get(1))?).unwrap_or(usize::MAX);
                 let held = self.mode(parts.get(2))?;
                 let key = claims.keys().nth(at.saturating_sub(1)).map_or("", Key::as_str);
-                LeaseRenewed::Failed(Error::invalid_input(format!(
+                RenewOutcome::Failed(Error::invalid_input(format!(
                     "the lease {id} holds {key:?} as {held}, not as it is claimed"
                 )))
             }
-            "failed" => LeaseRenewed::Failed(self.failure(&parts)?),
+            "failed" => RenewOutcome::Failed(self.failure(&parts)?),
             other => return Err(self.odd(other)),
         })
     }
 
-    pub(crate) fn released(self, reply: Value) -> Result<LeaseReleased> {
+    pub(crate) fn released(self, reply: Value) -> Result<ReleaseOutcome> {
         let parts = self.array(reply)?;
         Ok(match self.word(&parts)? {
-            "released" => LeaseReleased::Released,
-            "expired" => LeaseReleased::Expired,
-            "not held" => LeaseReleased::NotHeld,
-            "kept" => LeaseReleased::Kept(Duration::from_micros(self.number(parts.get(1))?)),
-            "failed" => LeaseReleased::Failed(self.failure(&parts)?),
+            "released" => ReleaseOutcome::Released,
+            "expired" => ReleaseOutcome::Expired,
+            "not held" => ReleaseOutcome::NotHeld,
+            "kept" => ReleaseOutcome::Kept(Duration::from_micros(self.number(parts.get(1))?)),
+            "failed" => ReleaseOutcome::Failed(self.failure(&parts)?),
             other => return Err(self.odd(other)),
         })
     }
@@ -176,7 +181,7 @@ impl Reader<'_> {
             record.token = self.token(token);
             record.age = (since > 0).then(|| micros(since, now));
             record.renewed = (renewed > 0).then(|| micros(renewed, now));
-            (record.owner, record.note) = text::read_holder(fields.next().unwrap_or_default());
+            (record.group, record.note) = text::read_holder(fields.next().unwrap_or_default());
         }
         Ok(record)
     }

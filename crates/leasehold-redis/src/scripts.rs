@@ -41,7 +41,7 @@ scripts! {
     PURGE: "purge.lua", EVEN_WITHOUT_MEMORY;
 }
 
-/// Beyond `maxmemory` nobody is let in, but holders go on and leave.
+/// Beyond `maxmemory` acquires fail; renewals and releases succeed.
 const EVEN_WITHOUT_MEMORY: &str = " flags=allow-oom";
 /// In a cluster: over all that one node has.
 const OVER_SLOTS: &str = " flags=allow-oom,allow-cross-slot-keys";

@@ -5,11 +5,11 @@ use redis::Value;
 
 use crate::argument::Argument;
 use crate::cluster::Cluster;
-use crate::connection::{Connections, Ran};
+use crate::connection::{Connections, ScriptReply};
+use crate::listeners::Listener;
 use crate::names::Name;
 use crate::page::Position;
 use crate::scripts::{self, Script};
-use crate::wakeups::Listener;
 use crate::{error, health};
 
 /// Where the leases are.
@@ -127,10 +127,12 @@ impl Servers {
 }
 
 /// The answer of the only server there is.
-fn here(server: &Connections, ran: Ran) -> Result<Value> {
+fn here(server: &Connections, ran: ScriptReply) -> Result<Value> {
     match ran {
-        Ran::Answered(value) => Ok(value),
-        Ran::Elsewhere(_) => Err(error::of_text(server.server(), error::IN_CLUSTER, "MOVED")),
+        ScriptReply::Answered(value) => Ok(value),
+        ScriptReply::Elsewhere(_) => {
+            Err(error::of_text(server.server(), error::IN_CLUSTER, "MOVED"))
+        }
     }
 }
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Cursor, Effect, Ending, Error, ErrorKind, Evict, Evicted,
-    Eviction, Expired, FencingToken, Filter, Health, Key, LeaseReleased, LeaseRenewed, List, Mode,
-    Page, Record, Release, Released, Renew, Renewal, Renewed, Result, Store, Target, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, Cursor, Effect, Error, ErrorKind, EvictReply,
+    EvictRequest, EvictScope, EvictTarget, Expired, FencingToken, Filter, Health, Key, ListReply,
+    ListRequest, Mode, Record, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 use redis::Value;
 
@@ -98,10 +99,10 @@ impl RedisStore {
         self.0.forget_after.as_str().into()
     }
 
-    async fn acquire_all(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire_all(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         let claims = request.claims();
         let names = self.names(claims.keys())?;
-        let note = text::of_holder(request.owner(), request.note());
+        let note = text::of_holder(request.group(), request.note());
         let term = request.term().duration().unwrap_or_default();
         let mut arguments = Vec::with_capacity(5 + 2 * claims.len());
         arguments.extend([
@@ -122,7 +123,7 @@ impl RedisStore {
         self.reader().acquired(claims, request.id(), reply)
     }
 
-    async fn renew_some(&self, leases: &[&Renewal]) -> Result<Vec<LeaseRenewed>> {
+    async fn renew_some(&self, leases: &[&RenewEntry]) -> Result<Vec<RenewOutcome>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.claims().keys()))?;
         let mut arguments = vec![self.forget_after()];
         for lease in leases {
@@ -135,7 +136,7 @@ impl RedisStore {
                 lease.id().into(),
                 lease.to().duration().map_or(0, micros_up).into(),
                 lease.raise().map_or(0, FencingToken::get).into(),
-                text::of_holder(lease.owner(), lease.note()).into(),
+                text::of_holder(lease.group(), lease.note()).into(),
                 modes.into(),
             ]);
         }
@@ -145,7 +146,7 @@ impl RedisStore {
             .collect()
     }
 
-    async fn release_some(&self, leases: &[&Ending]) -> Result<Vec<LeaseReleased>> {
+    async fn release_some(&self, leases: &[&ReleaseEntry]) -> Result<Vec<ReleaseOutcome>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
         let mut arguments = Vec::with_capacity(1 + 3 * leases.len());
         arguments.push(self.forget_after());
@@ -256,7 +257,7 @@ impl RedisStore {
         Ok((at, next, records))
     }
 
-    async fn list_named(&self, keys: &[Key], request: &List) -> Result<Page> {
+    async fn list_named(&self, keys: &[Key], request: &ListRequest) -> Result<ListReply> {
         let after = request.cursor().map(Cursor::as_bytes);
         let found = self.look_up(keys).await?.into_iter();
         let mut left = found.filter(|record| {
@@ -265,10 +266,10 @@ impl RedisStore {
         });
         let records: Vec<_> = left.by_ref().take(request.limit()).collect();
         let next = left.next().and(records.last()).map(Cursor::after);
-        Ok(Page::new(records, next))
+        Ok(ListReply::new(records, next))
     }
 
-    async fn list_scanned(&self, request: &List) -> Result<Page> {
+    async fn list_scanned(&self, request: &ListRequest) -> Result<ListReply> {
         let mut at = request.cursor().map(Position::of).transpose()?.unwrap_or_default();
         let mut records = Vec::new();
         for _ in 0..STEPS {
@@ -282,34 +283,38 @@ impl RedisStore {
                     continue;
                 }
                 if records.len() == request.limit() {
-                    return Ok(Page::new(records, Some(at.cursor())));
+                    return Ok(ListReply::new(records, Some(at.cursor())));
                 }
                 at.shown = Some(here);
                 records.push(record);
             }
             match next {
                 Some(next) => at = next,
-                None => return Ok(Page::new(records, None)),
+                None => return Ok(ListReply::new(records, None)),
             }
         }
-        Ok(Page::new(records, Some(at.cursor())))
+        Ok(ListReply::new(records, Some(at.cursor())))
     }
 
     async fn evict_exactly(
         &self,
-        request: &Evict,
-        targets: &[Target],
+        request: &EvictRequest,
+        targets: &[EvictTarget],
         note: &str,
-    ) -> Result<Evicted> {
+    ) -> Result<EvictReply> {
         let named = &targets[..targets.len().min(request.limit())];
-        let name = |target: &Target| self.names([&target.key]);
+        let name = |target: &EvictTarget| self.names([&target.key]);
         let evicted =
             self.chunks(named, name, |targets| self.evict_some(targets, note), Err).await?;
         let removed = removed(named, evicted)?;
-        Ok(Evicted::new(removed, 0, named.len() < targets.len()))
+        Ok(EvictReply::new(removed, 0, named.len() < targets.len()))
     }
 
-    async fn evict_some(&self, targets: Vec<&Target>, note: &str) -> Result<Vec<Result<bool>>> {
+    async fn evict_some(
+        &self,
+        targets: Vec<&EvictTarget>,
+        note: &str,
+    ) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
         let mut arguments = vec![self.forget_after(), note.into()];
         for target in targets {
@@ -323,7 +328,7 @@ impl RedisStore {
     }
 
     /// Counters go by themselves, with the expiry of their book.
-    async fn purge(&self, filter: &Filter, limit: usize) -> Result<Evicted> {
+    async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
         let filter = &filter.clone().with_expired(Expired::Only);
         let mut removed = Vec::new();
         if let Some(keys) = filter.keys() {
@@ -331,7 +336,7 @@ impl RedisStore {
             over.retain(|record| filter.matches(record));
             let more = over.len() > limit;
             over.truncate(limit);
-            return Ok(Evicted::new(self.purge_records(&over).await?, 0, more));
+            return Ok(EvictReply::new(self.purge_records(&over).await?, 0, more));
         }
         let mut at = self.purged_to().clone();
         let mut more = true;
@@ -353,24 +358,24 @@ impl RedisStore {
             }
         }
         *self.purged_to() = at;
-        Ok(Evicted::new(removed, 0, more))
+        Ok(EvictReply::new(removed, 0, more))
     }
 
     fn purged_to(&self) -> MutexGuard<'_, Position> {
         self.0.purged_to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn purge_records(&self, over: &[Record]) -> Result<Vec<Target>> {
-        let targets: Vec<_> = over.iter().map(Target::of).collect();
+    async fn purge_records(&self, over: &[Record]) -> Result<Vec<EvictTarget>> {
+        let targets: Vec<_> = over.iter().map(EvictTarget::of).collect();
         if targets.is_empty() {
             return Ok(targets);
         }
-        let name = |target: &Target| self.names([&target.key]);
+        let name = |target: &EvictTarget| self.names([&target.key]);
         let purged = self.chunks(&targets, name, |targets| self.purge_some(targets), Err).await?;
         removed(&targets, purged)
     }
 
-    async fn purge_some(&self, targets: Vec<&Target>) -> Result<Vec<Result<bool>>> {
+    async fn purge_some(&self, targets: Vec<&EvictTarget>) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
         let mut arguments = vec![self.forget_after()];
         arguments.extend(targets.iter().map(|target| id_of(target)));
@@ -379,7 +384,7 @@ impl RedisStore {
 }
 
 /// Which of `targets` are gone. A failure of one is that of all only if nothing was removed.
-fn removed(targets: &[Target], done: Vec<Result<bool>>) -> Result<Vec<Target>> {
+fn removed(targets: &[EvictTarget], done: Vec<Result<bool>>) -> Result<Vec<EvictTarget>> {
     let mut removed = Vec::new();
     let mut failures = Vec::new();
     for (target, done) in targets.iter().zip(done) {
@@ -402,7 +407,7 @@ fn worst(failures: Vec<Error>) -> Option<Error> {
     })
 }
 
-fn id_of(target: &Target) -> Argument<'_> {
+fn id_of(target: &EvictTarget) -> Argument<'_> {
     target.id.as_ref().map_or_else(|| "".into(), Argument::from)
 }
 
@@ -421,9 +426,9 @@ impl Store for RedisStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
-        can.push = true;
+        can.notifications = true;
         can.in_order = true;
-        can.tells_expired = true;
+        can.reports_expired = true;
         can
     }
 
@@ -437,34 +442,34 @@ impl Store for RedisStore {
         self.0.servers.connect().await.map_err(|e| e.with_context(NAME, "prepare"))
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.capabilities().admit(request)?;
         self.acquire_all(request).await.map_err(|e| e.with_context(NAME, "acquire"))
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.capabilities().admit(request)?;
         let renewed = self.chunks(
             request.leases(),
             |lease| self.names(lease.claims().keys()),
             |leases| async move { self.renew_some(&leases).await },
-            LeaseRenewed::Failed,
+            RenewOutcome::Failed,
         );
-        renewed.await.map(Renewed::new).map_err(|e| e.with_context(NAME, "renew"))
+        renewed.await.map(RenewReply::new).map_err(|e| e.with_context(NAME, "renew"))
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.capabilities().admit(request)?;
         let released = self.chunks(
             request.leases(),
             |lease| self.names(lease.keys()),
             |leases| async move { self.release_some(&leases).await },
-            LeaseReleased::Failed,
+            ReleaseOutcome::Failed,
         );
-        released.await.map(Released::new).map_err(|e| e.with_context(NAME, "release"))
+        released.await.map(ReleaseReply::new).map_err(|e| e.with_context(NAME, "release"))
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.capabilities().admit(request)?;
         let listed = match request.filter().keys() {
             Some(keys) => self.list_named(keys, request).await,
@@ -473,13 +478,13 @@ impl Store for RedisStore {
         listed.map_err(|e| e.with_context(NAME, "list"))
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.capabilities().admit(request)?;
         let evicted = match request.what() {
-            Eviction::Exactly { targets, reason } => {
+            EvictScope::Exactly { targets, reason } => {
                 self.evict_exactly(request, targets, &text::of_evicted(reason.as_ref())).await
             }
-            Eviction::Expired(filter) => self.purge(filter, request.limit()).await,
+            EvictScope::Expired(filter) => self.purge(filter, request.limit()).await,
         };
         evicted.map_err(|e| e.with_context(NAME, "evict"))
     }

@@ -1,12 +1,12 @@
-//! Owner and note as they stand in a holder's record, and the reason in that of an evicted one: one object of JSON.
+//! Group and note as they stand in a holder's record, and the reason in that of an evicted one: one object of JSON.
 
-use leasehold_core::{Note, Owner, Reason};
+use leasehold_core::{GroupName, Note, Reason};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Text<'a> {
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
-    owner: Option<std::borrow::Cow<'a, str>>,
+    group: Option<std::borrow::Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
     host: Option<std::borrow::Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,9 +24,9 @@ fn written(text: &Text<'_>) -> String {
 }
 
 /// As it is written.
-pub(crate) fn of_holder(owner: Option<&Owner>, note: &Note) -> String {
+pub(crate) fn of_holder(group: Option<&GroupName>, note: &Note) -> String {
     written(&Text {
-        owner: owner.map(|owner| owner.as_str().into()),
+        group: group.map(|group| group.as_str().into()),
         host: note.host().map(Into::into),
         pid: note.pid(),
         program: note.program().map(Into::into),
@@ -41,9 +41,9 @@ pub(crate) fn of_evicted(reason: Option<&Reason>) -> String {
 }
 
 /// Reads what another client may have written: what is not understood is left out, for it is for people only.
-pub(crate) fn read_holder(json: &[u8]) -> (Option<Owner>, Note) {
+pub(crate) fn read_holder(json: &[u8]) -> (Option<GroupName>, Note) {
     let text: Text<'_> = serde_json::from_slice(json).unwrap_or_default();
-    let owner = text.owner.and_then(|owner| Owner::new(&owner).ok());
+    let group = text.group.and_then(|group| GroupName::new(&group).ok());
     let mut note = Note::default();
     if let Some(Ok(with)) = text.host.map(|host| note.clone().with_host(&host)) {
         note = with;
@@ -57,7 +57,7 @@ pub(crate) fn read_holder(json: &[u8]) -> (Option<Owner>, Note) {
     if let Some(Ok(with)) = text.comment.map(|comment| note.clone().with_comment(&comment)) {
         note = with;
     }
-    (owner, note)
+    (group, note)
 }
 
 /// Why a lease was evicted.
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let owner = Owner::new("o \"q\" é").unwrap();
+        let group = GroupName::new("o \"q\" é").unwrap();
         let note = Note::default().with_host("h").unwrap().with_pid(7).with_comment("c\\").unwrap();
-        let json = of_holder(Some(&owner), &note);
-        assert_eq!(read_holder(json.as_bytes()), (Some(owner), note));
+        let json = of_holder(Some(&group), &note);
+        assert_eq!(read_holder(json.as_bytes()), (Some(group), note));
         assert_eq!(of_holder(None, &Note::default()), "{}");
         let reason = Reason::new("why").unwrap();
         assert_eq!(read_reason(of_evicted(Some(&reason)).as_bytes()), Some(reason));
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_left_out() {
-        for odd in ["", "x", "[]", "{\"owner\":1}", "{\"host\":\"\"}"] {
+        for odd in ["", "x", "[]", "{\"group\":1}", "{\"host\":\"\"}"] {
             assert_eq!(read_holder(odd.as_bytes()), (None, Note::default()), "{odd}");
         }
         assert_eq!(read_holder(b"{\"pid\":1,\"new\":2}").1.pid(), Some(1));

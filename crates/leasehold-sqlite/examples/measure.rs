@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Acquire, Acquired, Claims, Clock, Ending, Evict, Filter, Key, LeaseId, List, Mode, Owner,
-    Release, Result, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, Clock, EvictRequest, Filter, GroupName, Key, LeaseId,
+    ListRequest, Mode, ReleaseEntry, ReleaseRequest, Result, Store, Ttl,
 };
 use leasehold_driver::SystemClock;
 use leasehold_sqlite::SqliteStore;
@@ -39,7 +39,7 @@ async fn main() -> Result<()> {
     report("a refused acquire", refusals(&store).await?);
 
     fill(&path).expect("the records can be written");
-    let nobody = List::new(Filter::default().with_owner(Owner::new("nobody")?));
+    let nobody = ListRequest::new(Filter::default().with_group(GroupName::new("nobody")?));
     let start = now();
     store.list(&nobody).await?;
     println!("a page that looks at 10,000 records: {:?}", now() - start);
@@ -67,7 +67,7 @@ async fn purge(store: &SqliteStore, path: &Path) -> Result<()> {
     let (start, mut removed, mut batches) = (now(), 0, Vec::new());
     loop {
         let began = now();
-        let evicted = store.evict(&Evict::expired(Filter::default())).await?;
+        let evicted = store.evict(&EvictRequest::expired(Filter::default())).await?;
         batches.push(now() - began);
         removed += evicted.removed.len();
         if !evicted.more {
@@ -87,7 +87,7 @@ async fn pairs(store: &SqliteStore, task: u32, count: u32) -> Result<Vec<Duratio
     for _ in 0..count {
         let (id, start) = (LeaseId::mint()?, now());
         acquire(store, id.clone(), key.clone()).await?;
-        store.release(&Release::new(vec![Ending::new(id, [key.clone()])])).await?;
+        store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [key.clone()])])).await?;
         took.push(now() - start);
     }
     Ok(took)
@@ -105,9 +105,9 @@ async fn refusals(store: &SqliteStore) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-async fn acquire(store: &SqliteStore, id: LeaseId, key: Key) -> Result<Acquired> {
+async fn acquire(store: &SqliteStore, id: LeaseId, key: Key) -> Result<AcquireReply> {
     let ttl = Ttl::new(Duration::from_secs(30))?;
-    store.acquire(&Acquire::new(id, Claims::one(key, Mode::Exclusive), ttl)).await
+    store.acquire(&AcquireRequest::new(id, Claims::one(key, Mode::Exclusive), ttl)).await
 }
 
 fn fill(path: &Path) -> rusqlite::Result<()> {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Clock, Error, Result, table};
 use leasehold_driver::{StoreUrl, SystemClock};
 
-use crate::SqliteStore;
-use crate::store::NAME;
+pub(crate) const NAME: &str = "sqlite";
 
 /// Where the database is, and how it is used.
 ///
@@ -157,22 +156,6 @@ impl SqliteConfig {
         self
     }
 
-    /// Opens the database, making the file and its tables if they are not there. Safe while other threads
-    /// and processes do the same.
-    ///
-    /// # Errors
-    /// `InvalidInput` if an option or the path is wrong; `Incompatible` if the file is not a lock database,
-    /// is of a newer version, or must not lie where it does; `Denied` if this user may not write it;
-    /// `Corrupt` if it is damaged; `Unavailable` if others kept it busy for the whole time limit or the disk
-    /// is full; `Unsupported` for a file on a system other than Linux.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the database is opened and closed again; the file may have been made.
-    pub async fn open(self) -> Result<SqliteStore> {
-        self.check().map_err(|e| e.with_context(NAME, "open"))?;
-        SqliteStore::start(self).await
-    }
-
     fn new(place: Place) -> Self {
         Self {
             place,
@@ -184,7 +167,7 @@ impl SqliteConfig {
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.timeout < Self::MIN_TIMEOUT {
             return Err(Error::invalid_input(format!(
                 "the option timeout is {:?}; it must be at least {:?}",

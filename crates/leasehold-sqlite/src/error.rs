@@ -12,7 +12,7 @@ pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
     let Some(failure) = error.sqlite_error().copied() else {
         return stored(name, error);
     };
-    let none = Effect::None;
+    let none = Effect::NotApplied;
     let mapped = match (failure.extended_code, failure.code) {
         (ffi::SQLITE_READONLY_DBMOVED, _) => replaced(name),
         (ffi::SQLITE_IOERR_SHMSIZE | ffi::SQLITE_IOERR_SHMMAP, _) => Error::unavailable(
@@ -85,7 +85,7 @@ pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Err
         return sqlite(name, error);
     }
     Error::unavailable(
-        Effect::None,
+        Effect::NotApplied,
         format!(
             "another process or connection held the write lock of {name} for the {waited:?} that \
              were left of the operation's time limit; find out which has it open and is writing, \
@@ -103,7 +103,7 @@ pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Err
 /// recovered, so the outcome is unknown (C10).
 pub(crate) fn commit(name: &str, error: rusqlite::Error) -> Error {
     let rolled_back = is_busy(&error) || error.sqlite_error_code() == Some(ErrorCode::DiskFull);
-    let effect = if rolled_back { Effect::None } else { Effect::Unknown };
+    let effect = if rolled_back { Effect::NotApplied } else { Effect::Unknown };
     sqlite(name, error).with_effect(effect)
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> E
              on another"
         )),
         Kind::StorageFull => Error::unavailable(
-            Effect::None,
+            Effect::NotApplied,
             format!("could not {what} {path}: the disk is full; make room and try again"),
         ),
         kind if matches!(kind, Kind::NotFound | Kind::NotADirectory)
@@ -138,7 +138,7 @@ pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> E
                 "could not {what} {path}: {error}; give a path that exists"
             ))
         }
-        _ => Error::unavailable(Effect::None, format!("could not {what} {path}: {error}")),
+        _ => Error::unavailable(Effect::NotApplied, format!("could not {what} {path}: {error}")),
     };
     mapped.with_source(error)
 }
@@ -171,7 +171,7 @@ pub(crate) fn replaced(name: &str) -> Error {
 /// The limit was over before the operation had its turn: nothing was done.
 pub(crate) fn late(name: &str, limit: Duration) -> Error {
     Error::unavailable(
-        Effect::None,
+        Effect::NotApplied,
         format!(
             "the time limit of {limit:?} was over before the operation had its turn at {name}; \
              it was not begun: send less at once, or allow more time with the option timeout"
@@ -261,7 +261,7 @@ mod tests {
             (ffi::SQLITE_ERROR, Unexpected, "failed"),
         ] {
             let error = sqlite("x.db", failure(code));
-            assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{code}");
+            assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{code}");
             let text = error.to_string();
             assert!(text.contains(says) && text.contains("x.db"), "{code}: {text}");
         }
@@ -288,14 +288,14 @@ mod tests {
     #[test]
     fn a_commit_is_unknown_unless_it_was_rolled_back() {
         for (code, effect) in [
-            (ffi::SQLITE_BUSY, Effect::None),
-            (ffi::SQLITE_FULL, Effect::None),
+            (ffi::SQLITE_BUSY, Effect::NotApplied),
+            (ffi::SQLITE_FULL, Effect::NotApplied),
             (ffi::SQLITE_IOERR_FSYNC, Effect::Unknown),
             (ffi::SQLITE_IOERR_WRITE, Effect::Unknown),
             (ffi::SQLITE_NOMEM, Effect::Unknown),
         ] {
             assert_eq!(commit("x.db", failure(code)).effect(), effect, "{code}");
-            assert_eq!(begin("x.db", Duration::ZERO, failure(code)).effect(), Effect::None);
+            assert_eq!(begin("x.db", Duration::ZERO, failure(code)).effect(), Effect::NotApplied);
         }
     }
 
@@ -314,7 +314,7 @@ mod tests {
         ] {
             let failure = std::io::Error::from_raw_os_error(errno);
             let error = os("open", std::path::Path::new("x.db"), failure);
-            assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{errno}");
+            assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{errno}");
             assert!(error.to_string().contains(says), "{error}");
         }
     }
@@ -323,8 +323,8 @@ mod tests {
     fn what_ran_out_of_time_says_so() {
         let limit = Duration::from_secs(5);
         let cases: [(Error, Effect); 3] = [
-            (late("x.db", limit), Effect::None),
-            (begin("x.db", limit, failure(ffi::SQLITE_BUSY)), Effect::None),
+            (late("x.db", limit), Effect::NotApplied),
+            (begin("x.db", limit, failure(ffi::SQLITE_BUSY)), Effect::NotApplied),
             (unanswered("x.db", limit), Effect::Unknown),
         ];
         for (error, effect) in cases {

@@ -9,16 +9,16 @@
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
 //! # let path = directory.path().join("locks.db");
-//! use leasehold_core::{Acquire, Acquired, Claims, Key, LeaseId, Mode, Store, Ttl};
+//! use leasehold_core::{AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, Store, Ttl};
 //! use leasehold_sqlite::SqliteStore;
 //! use std::time::Duration;
 //!
 //! let store = SqliteStore::open(path).await?;
 //! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
 //! let ttl = Ttl::new(Duration::from_secs(30))?;
-//! match store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await? {
-//!     Acquired::Granted(granted) => println!("ours, with the token {:?}", granted.token),
-//!     Acquired::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
+//! match store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims, ttl)).await? {
+//!     AcquireReply::Granted(granted) => println!("ours, with the token {:?}", granted.token),
+//!     AcquireReply::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
 //! }
 //! # store.close().await;
 //! # Ok(()) }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use leasehold_core::{
-    Acquire, Acquired, Cursor, Evict, Evicted, Eviction, Filter, Key, LeaseId, List, Mode, Now,
-    Page, Record, RecordTerm, Release, Released, Renew, Renewed, Result, Table,
+    AcquireReply, AcquireRequest, Cursor, EvictReply, EvictRequest, EvictScope, Filter, Key,
+    LeaseId, ListReply, ListRequest, Mode, Now, Record, RecordTerm, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, Result, Table,
 };
 use rusqlite::params;
 
@@ -16,30 +17,46 @@ use crate::rows::{Next, Rows};
 /// goes on: so a filter that matches little does not keep the thread from other operations.
 const LOOK_AT: usize = 10_000;
 
-pub(crate) fn acquire(database: &Database, limit: Limit, request: &Acquire) -> Result<Acquired> {
+pub(crate) fn acquire(
+    database: &Database,
+    limit: Limit,
+    request: &AcquireRequest,
+) -> Result<AcquireReply> {
     decide(database, limit, request.claims().keys(), |table, now| table.acquire(request, now))
 }
 
-pub(crate) fn renew(database: &Database, limit: Limit, request: &Renew) -> Result<Renewed> {
+pub(crate) fn renew(
+    database: &Database,
+    limit: Limit,
+    request: &RenewRequest,
+) -> Result<RenewReply> {
     let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
     decide(database, limit, keys, |table, now| Ok(table.renew(request, now)))
 }
 
-pub(crate) fn release(database: &Database, limit: Limit, request: &Release) -> Result<Released> {
+pub(crate) fn release(
+    database: &Database,
+    limit: Limit,
+    request: &ReleaseRequest,
+) -> Result<ReleaseReply> {
     let keys = request.leases().iter().flat_map(|lease| lease.keys());
     decide(database, limit, keys, |table, now| Ok(table.release(request, now)))
 }
 
 /// Evicts what is named: exact records, or expired ones of named keys.
-pub(crate) fn evict_named(database: &Database, limit: Limit, request: &Evict) -> Result<Evicted> {
+pub(crate) fn evict_named(
+    database: &Database,
+    limit: Limit,
+    request: &EvictRequest,
+) -> Result<EvictReply> {
     let keys: Vec<&Key> = match request.what() {
-        Eviction::Exactly { targets, .. } => targets.iter().map(|target| &target.key).collect(),
-        Eviction::Expired(filter) => filter.keys().unwrap_or_default().iter().collect(),
+        EvictScope::Exactly { targets, .. } => targets.iter().map(|target| &target.key).collect(),
+        EvictScope::Expired(filter) => filter.keys().unwrap_or_default().iter().collect(),
     };
     decide(database, limit, keys, |table, now| Ok(table.evict(request, now)))
 }
 
-pub(crate) fn list(database: &Database, limit: Limit, request: &List) -> Result<Page> {
+pub(crate) fn list(database: &Database, limit: Limit, request: &ListRequest) -> Result<ListReply> {
     database.read(limit, |rows| match request.filter().keys() {
         Some(keys) => rows.load(&keys.iter().collect())?.list(request, rows.now),
         None => page(rows, request),
@@ -64,10 +81,10 @@ fn decide<'a, T>(
 }
 
 /// As [`Table::list`], over rows that are read one by one.
-fn page(rows: &Rows<'_>, request: &List) -> Result<Page> {
+fn page(rows: &Rows<'_>, request: &ListRequest) -> Result<ListReply> {
     let filter = request.filter();
     let (key, id) = start(filter, request.cursor())?;
-    let mut page = Page::new(Vec::new(), None);
+    let mut page = ListReply::new(Vec::new(), None);
     let (mut looked_at, mut last) = (0, None);
     rows.each_record(&rows.sql.page, params![key, id], |stored| {
         // In key order, what begins with the prefix stands together.

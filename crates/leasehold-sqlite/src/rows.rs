@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    Error, FencingToken, Key, LeaseId, Mode, Note, Now, Owner, Reason, Result, Table,
+    Error, FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Result, Table,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Params, Row, params};
@@ -168,7 +168,7 @@ impl Rows<'_> {
                 holder.expires.map(micros_up).map(sql_integer),
                 sql_integer(holder.granted_at),
                 holder.renewed_at.map(sql_integer),
-                holder.owner.as_ref().map(Owner::as_str),
+                holder.group.as_ref().map(GroupName::as_str),
                 note.host(),
                 note.pid(),
                 note.program(),
@@ -202,7 +202,10 @@ impl Rows<'_> {
             id: Some(id.clone()),
             mode,
             token: self.token("token", self.column(row, 4)?, &key)?,
-            owner: text(9)?.map(|o| Owner::new(&o)).transpose().map_err(|e| bad("owner", e))?,
+            group: text(9)?
+                .map(|o| GroupName::new(&o))
+                .transpose()
+                .map_err(|e| bad("group_name", e))?,
             note: self.note(row).map_err(|e| bad("host, program or comment", e))?,
             expires: end.map(|end| self.expires(end, &key)).transpose()?,
             granted_at: self.micros("granted_at", self.column(row, 7)?, &key)?,

@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Clock, Effect, Evict, Evicted, Eviction, Filter, Health, Key,
-    List, Page, Release, Released, Renew, Renewed, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, Clock, Effect, EvictReply, EvictRequest,
+    EvictScope, Filter, Health, Key, ListReply, ListRequest, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
-use crate::config::{Place, SqliteConfig};
+use crate::config::{NAME, Place, SqliteConfig};
 use crate::database::Database;
 use crate::limit::Limit;
 use crate::sweep::Sweep;
 use crate::worker::Worker;
 use crate::{health, operation};
-
-pub(crate) const NAME: &str = "sqlite";
 
 /// A store in a SQLite database: a file that the processes of one host share, or memory. Clones share their
 /// connection.
@@ -27,7 +26,10 @@ pub(crate) const NAME: &str = "sqlite";
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
-/// use leasehold_core::{Acquire, Acquired, Claims, Ending, Key, LeaseId, Mode, Release, Store, Ttl};
+/// use leasehold_core::{
+///     AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, ReleaseEntry, ReleaseRequest, Store,
+///     Ttl,
+/// };
 /// use leasehold_sqlite::SqliteStore;
 /// use std::time::Duration;
 ///
@@ -35,11 +37,11 @@ pub(crate) const NAME: &str = "sqlite";
 /// let (id, job) = (LeaseId::mint()?, Key::new("job")?);
 /// let claims = Claims::one(job.clone(), Mode::Exclusive);
 /// let ttl = Ttl::new(Duration::from_secs(30))?;
-/// let first = store.acquire(&Acquire::new(id.clone(), claims.clone(), ttl)).await?;
-/// assert!(matches!(first, Acquired::Granted(_)));
-/// let second = store.acquire(&Acquire::new(LeaseId::mint()?, claims, ttl)).await?;
-/// assert!(matches!(second, Acquired::Refused(_)));
-/// store.release(&Release::new(vec![Ending::new(id, [job])])).await?;
+/// let first = store.acquire(&AcquireRequest::new(id.clone(), claims.clone(), ttl)).await?;
+/// assert!(matches!(first, AcquireReply::Granted(_)));
+/// let second = store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims, ttl)).await?;
+/// assert!(matches!(second, AcquireReply::Refused(_)));
+/// store.release(&ReleaseRequest::new(vec![ReleaseEntry::new(id, [job])])).await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -54,6 +56,24 @@ struct Inner {
     place: Place,
     clock: Arc<dyn Clock>,
     timeout: Duration,
+}
+
+impl SqliteConfig {
+    /// Opens the database, making the file and its tables if they are not there. Safe while other threads
+    /// and processes do the same.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option or the path is wrong; `Incompatible` if the file is not a lock database,
+    /// is of a newer version, or must not lie where it does; `Denied` if this user may not write it;
+    /// `Corrupt` if it is damaged; `Unavailable` if others kept it busy for the whole time limit or the disk
+    /// is full; `Unsupported` for a file on a system other than Linux.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the database is opened and closed again; the file may have been made.
+    pub async fn open(self) -> Result<SqliteStore> {
+        self.check().map_err(|e| e.with_context(NAME, "open"))?;
+        SqliteStore::start(self).await
+    }
 }
 
 impl SqliteStore {
@@ -146,7 +166,7 @@ impl SqliteStore {
     }
 
     /// Removes what has expired anywhere, step by step. When the time is over it says what it has done.
-    async fn sweep(&self, filter: &Filter, most: usize) -> Result<Evicted> {
+    async fn sweep(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
         let limit = self.limit();
         let mut sweep = Sweep::new(filter, most);
         while !sweep.is_done() {
@@ -178,7 +198,7 @@ impl Store for SqliteStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
-        can.tells_expired = true;
+        can.reports_expired = true;
         can
     }
 
@@ -191,39 +211,39 @@ impl Store for SqliteStore {
         self.run("prepare", Database::prepare).await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.capabilities().admit(request)?;
         let request = request.clone();
         self.run("acquire", move |database, limit| operation::acquire(database, limit, &request))
             .await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.capabilities().admit(request)?;
         let request = request.clone();
         self.run("renew", move |database, limit| operation::renew(database, limit, &request)).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.capabilities().admit(request)?;
         let request = request.clone();
         self.run("release", move |database, limit| operation::release(database, limit, &request))
             .await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.capabilities().admit(request)?;
         let request = request.clone();
         self.run("list", move |database, limit| operation::list(database, limit, &request)).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.capabilities().admit(request)?;
         match request.what() {
-            Eviction::Expired(filter) if filter.keys().is_none() => {
+            EvictScope::Expired(filter) if filter.keys().is_none() => {
                 self.sweep(filter, request.limit()).await
             }
-            Eviction::Expired(_) | Eviction::Exactly { .. } => {
+            EvictScope::Expired(_) | EvictScope::Exactly { .. } => {
                 let request = request.clone();
                 self.run("evict", move |database, limit| {
                     operation::evict_named(database, limit, &request)

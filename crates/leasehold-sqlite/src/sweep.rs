@@ -1,6 +1,6 @@
 //! The removal of expired records and old counters all over the database, in steps that keep nobody waiting.
 
-use leasehold_core::{Evicted, Expired, Filter, Result, Target, table};
+use leasehold_core::{EvictReply, EvictTarget, Expired, Filter, Result, table};
 use rusqlite::params;
 
 use crate::database::Database;
@@ -17,7 +17,7 @@ pub(crate) struct Sweep {
     filter: Filter,
     limit: usize,
     at: At,
-    removed: Vec<Target>,
+    removed: Vec<EvictTarget>,
     forgotten: usize,
 }
 
@@ -74,10 +74,10 @@ impl Sweep {
     }
 
     /// What was done so far.
-    pub(crate) fn reply(mut self) -> Evicted {
+    pub(crate) fn reply(mut self) -> EvictReply {
         let more = self.is_full() || !self.is_done();
         self.removed.sort_unstable_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
-        Evicted::new(self.removed, self.forgotten, more)
+        EvictReply::new(self.removed, self.forgotten, more)
     }
 
     fn done(&self) -> usize {
@@ -118,7 +118,7 @@ impl Sweep {
                 match holder.record(&key, rows.now) {
                     None => gone.push((key, id)),
                     Some(record) if self.filter.matches(&record) => {
-                        removed.push(Target::of(&record));
+                        removed.push(EvictTarget::of(&record));
                         gone.push((key, id));
                     }
                     Some(_) => {}

@@ -43,8 +43,11 @@ impl Worker {
             .name("leasehold-sqlite".to_owned())
             .spawn(move || serve(open, reply, queue, closing))
             .map_err(|e| {
-                Error::unavailable(Effect::None, format!("no thread could be started for {name}"))
-                    .with_source(e)
+                Error::unavailable(
+                    Effect::NotApplied,
+                    format!("no thread could be started for {name}"),
+                )
+                .with_source(e)
             })?;
         let worker = Self { jobs, closed, clock, name };
         worker.answer(limit, &AtomicBool::new(true), opened).await?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use leasehold_conformance::history::{Answer, Belief, Call, History};
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Acquired, Claims, Clock, Ending, FencingToken, Granted, LeaseId, LeaseReleased,
-    LeaseRenewed, Release, Remaining, Renew, Renewal, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, Clock, FencingToken, Granted, LeaseId, ReleaseEntry,
+    ReleaseOutcome, ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewRequest, Store, Ttl,
 };
 use leasehold_driver::TokioClock;
 
@@ -118,7 +118,7 @@ impl<S: Store> Contender<S> {
     /// Whoever goes away meanwhile has no answer, and releases.
     async fn acquire(
         &mut self,
-        request: &Acquire,
+        request: &AcquireRequest,
         known: &LeaseId,
         patience: Duration,
     ) -> Option<Grant> {
@@ -126,7 +126,7 @@ impl<S: Store> Contender<S> {
         let answer = tokio::time::timeout(patience, self.store.acquire(request)).await;
         let mut known = known.clone();
         let (answer, grant) = match answer {
-            Ok(Ok(Acquired::Granted(Granted { token, remaining, fresh, .. }))) => {
+            Ok(Ok(AcquireReply::Granted(Granted { token, remaining, fresh, .. }))) => {
                 // A lease that no majority was seen to hold any more is another, of the same id.
                 if fresh && request.is_again().is_some() {
                     known = LeaseId::mint().unwrap();
@@ -135,7 +135,7 @@ impl<S: Store> Contender<S> {
                 (Answer::Granted { token, fresh }, Some(grant))
             }
             // That of a split vote needs no holder.
-            Ok(Ok(Acquired::Refused(_))) => (Answer::Busy, None),
+            Ok(Ok(AcquireReply::Refused(_))) => (Answer::Busy, None),
             Ok(Err(_)) | Err(_) => (Answer::AcquireUnknown, None),
         };
         self.call(&known, invoked, answer);
@@ -143,13 +143,13 @@ impl<S: Store> Contender<S> {
     }
 
     async fn release(&mut self, id: &LeaseId, known: &LeaseId) {
-        let ending = Ending::new(id.clone(), self.habit.claims.keys().cloned());
+        let ending = ReleaseEntry::new(id.clone(), self.habit.claims.keys().cloned());
         let invoked = self.instant();
-        let answer = match self.store.release(&Release::new(vec![ending])).await {
+        let answer = match self.store.release(&ReleaseRequest::new(vec![ending])).await {
             Ok(released) => match released.leases[0] {
-                LeaseReleased::Released | LeaseReleased::Kept(_) => Answer::Released,
-                LeaseReleased::Expired | LeaseReleased::NotHeld => Answer::Ended,
-                LeaseReleased::Failed(_) => Answer::Unknown,
+                ReleaseOutcome::Released | ReleaseOutcome::Kept(_) => Answer::Released,
+                ReleaseOutcome::Expired | ReleaseOutcome::NotHeld => Answer::Ended,
+                ReleaseOutcome::Failed(_) => Answer::Unknown,
             },
             Err(_) => Answer::Unknown,
         };
@@ -159,15 +159,15 @@ impl<S: Store> Contender<S> {
     /// What the renewal found to be left: nothing new if it failed, `None` if the lease is lost.
     async fn renew(&mut self, id: &LeaseId, grant: &Grant) -> Option<Remaining> {
         let invoked = self.instant();
-        let mut renewal = Renewal::extend(id.clone(), self.claims(), self.term());
+        let mut renewal = RenewEntry::extend(id.clone(), self.claims(), self.term());
         if let Some(token) = grant.token {
             renewal = renewal.with_token(token);
         }
-        let answer = self.store.renew(&Renew::new(vec![renewal])).await;
+        let answer = self.store.renew(&RenewRequest::new(vec![renewal])).await;
         let (answer, remaining) = match answer.map(|mut renewed| renewed.leases.remove(0)) {
-            Ok(LeaseRenewed::Held(remaining)) => (Answer::Held, Some(remaining)),
-            Ok(LeaseRenewed::Lost(_)) => (Answer::Lost, None),
-            Ok(LeaseRenewed::Failed(_)) | Err(_) => (Answer::Unknown, Some(NOTHING)),
+            Ok(RenewOutcome::Held(remaining)) => (Answer::Held, Some(remaining)),
+            Ok(RenewOutcome::Lost(_)) => (Answer::Lost, None),
+            Ok(RenewOutcome::Failed(_)) | Err(_) => (Answer::Unknown, Some(NOTHING)),
         };
         self.call(&grant.known, invoked, answer);
         remaining
@@ -187,7 +187,8 @@ impl<S: Store> Contender<S> {
             }
             until = looked;
             let remaining = if self.random.below(3) == 0 {
-                let again = Acquire::new(id.clone(), self.claims(), self.term()).again(grant.token);
+                let again =
+                    AcquireRequest::new(id.clone(), self.claims(), self.term()).again(grant.token);
                 let patience = self.patience();
                 match self.acquire(&again, &grant.known, patience).await {
                     Some(new) if new.known != grant.known => {
@@ -222,7 +223,7 @@ impl<S: Store> Contender<S> {
     pub async fn take(&mut self) -> Option<Held> {
         let id = LeaseId::mint().unwrap();
         let sent = self.clock.now();
-        let request = Acquire::new(id.clone(), self.claims(), self.term());
+        let request = AcquireRequest::new(id.clone(), self.claims(), self.term());
         let grant = self.acquire(&request, &id, self.habit.term).await?;
         let deadline = Drift::default().deadline(sent, grant.remaining).unwrap();
         Some(Held { grant, from: self.instant(), deadline })
@@ -243,7 +244,7 @@ impl<S: Store> Contender<S> {
     pub async fn attempt(&mut self) -> bool {
         let id = LeaseId::mint().unwrap();
         let sent = self.clock.now();
-        let request = Acquire::new(id.clone(), self.claims(), self.term());
+        let request = AcquireRequest::new(id.clone(), self.claims(), self.term());
         let patience = self.patience();
         let grant = self.acquire(&request, &id, patience).await;
         let is_granted = grant.is_some();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Acquired, Claims, Ending, ErrorKind, Granted, Key, LeaseId, Mode, Refused, Release,
-    Renew, Renewal, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, ErrorKind, Granted, Key, LeaseId, Mode, Refused,
+    ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Store, Ttl,
 };
 
 use crate::LONG;
@@ -18,32 +18,32 @@ pub fn id(name: &str) -> LeaseId {
 }
 
 /// An acquire of one key for half a minute.
-pub fn acquire(name: &str, lease: &str, mode: Mode) -> Acquire {
+pub fn acquire(name: &str, lease: &str, mode: Mode) -> AcquireRequest {
     acquire_for(name, lease, mode, LONG)
 }
 
-pub fn acquire_for(name: &str, lease: &str, mode: Mode, term: Duration) -> Acquire {
-    Acquire::new(id(lease), Claims::one(key(name), mode), Ttl::new(term).unwrap())
+pub fn acquire_for(name: &str, lease: &str, mode: Mode, term: Duration) -> AcquireRequest {
+    AcquireRequest::new(id(lease), Claims::one(key(name), mode), Ttl::new(term).unwrap())
 }
 
-pub fn renew(name: &str, lease: &str, mode: Mode, to: Ttl) -> Renew {
-    Renew::new(vec![Renewal::extend(id(lease), Claims::one(key(name), mode), to)])
+pub fn renew(name: &str, lease: &str, mode: Mode, to: Ttl) -> RenewRequest {
+    RenewRequest::new(vec![RenewEntry::extend(id(lease), Claims::one(key(name), mode), to)])
 }
 
-pub fn release(name: &str, lease: &str) -> Release {
-    Release::new(vec![Ending::new(id(lease), [key(name)])])
+pub fn release(name: &str, lease: &str) -> ReleaseRequest {
+    ReleaseRequest::new(vec![ReleaseEntry::new(id(lease), [key(name)])])
 }
 
-pub fn granted(acquired: leasehold_core::Result<Acquired>) -> Granted {
+pub fn granted(acquired: leasehold_core::Result<AcquireReply>) -> Granted {
     match acquired {
-        Ok(Acquired::Granted(granted)) => granted,
+        Ok(AcquireReply::Granted(granted)) => granted,
         other => panic!("not granted: {other:?}"),
     }
 }
 
-pub fn refused(acquired: leasehold_core::Result<Acquired>) -> Refused {
+pub fn refused(acquired: leasehold_core::Result<AcquireReply>) -> Refused {
     match acquired {
-        Ok(Acquired::Refused(refused)) => refused,
+        Ok(AcquireReply::Refused(refused)) => refused,
         other => panic!("not refused: {other:?}"),
     }
 }

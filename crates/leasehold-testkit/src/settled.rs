@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
 use leasehold_core::{
-    Acquire, Acquired, AnyStore, Capabilities, Evict, Evicted, Health, Key, List, ManualClock,
-    Page, Release, Released, Renew, Renewed, Store, Wakeups, tally,
+    AcquireReply, AcquireRequest, AnyStore, Capabilities, EvictReply, EvictRequest, Health, Key,
+    ListReply, ListRequest, ManualClock, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    Store, Wakeups, tally,
 };
 use leasehold_quorum::{QuorumConfig, QuorumStore};
 
@@ -109,7 +110,7 @@ impl Clients {
 
 /// Both are of one lease on one key.
 fn is_same(one: &Row, other: &Row) -> bool {
-    let what = |row: &Row| (row.key.clone(), row.id.clone(), row.mode, row.owner.clone());
+    let what = |row: &Row| (row.key.clone(), row.id.clone(), row.mode, row.group.clone());
     what(one) == what(other) && one.note == other.note
 }
 
@@ -144,23 +145,23 @@ impl Store for Settled {
         self.after(self.quorum.prepare()).await
     }
 
-    async fn acquire(&self, request: &Acquire) -> leasehold_core::Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> leasehold_core::Result<AcquireReply> {
         self.after(self.quorum.acquire(request)).await
     }
 
-    async fn renew(&self, request: &Renew) -> leasehold_core::Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> leasehold_core::Result<RenewReply> {
         self.after(self.quorum.renew(request)).await
     }
 
-    async fn release(&self, request: &Release) -> leasehold_core::Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> leasehold_core::Result<ReleaseReply> {
         self.after(self.quorum.release(request)).await
     }
 
-    async fn list(&self, request: &List) -> leasehold_core::Result<Page> {
+    async fn list(&self, request: &ListRequest) -> leasehold_core::Result<ListReply> {
         self.after(self.quorum.list(request)).await
     }
 
-    async fn evict(&self, request: &Evict) -> leasehold_core::Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> leasehold_core::Result<EvictReply> {
         self.after(self.quorum.evict(request)).await
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
-use leasehold_core::{FencingToken, Key, LeaseId, Mode, Note, Owner};
+use leasehold_core::{FencingToken, GroupName, Key, LeaseId, Mode, Note};
 use rusqlite::Connection;
 
 /// What stands in the file, at `now` on its clients' clock.
@@ -14,7 +14,7 @@ pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
     file.execute_batch("BEGIN")?;
     let now = i64::try_from(now.as_micros())?;
     let mut statement = file.prepare(
-        "SELECT key, id, mode, token, owner, host, pid, program, comment,
+        "SELECT key, id, mode, token, group_name, host, pid, program, comment,
                 state <> 'evicted' AND (expires IS NULL OR (
                     expires > ?1
                     AND epoch = (SELECT max(epoch) FROM leasehold_boots)
@@ -59,7 +59,7 @@ fn read(row: &rusqlite::Row<'_>) -> Result<Row> {
     let mut read = Row::new(Key::new(&row.get::<_, String>(0)?)?, Some(id), mode, row.get(9)?);
     read.token = Some(FencingToken::new(row.get::<_, i64>(3)?.try_into()?)?);
     let text = |column| row.get::<_, Option<String>>(column);
-    read.owner = text(4)?.as_deref().map(Owner::new).transpose()?;
+    read.group = text(4)?.as_deref().map(GroupName::new).transpose()?;
     let mut note = Note::default();
     if let Some(host) = text(5)? {
         note = note.with_host(&host)?;

@@ -6,7 +6,7 @@
 //! cargo run -p leasehold --features sqlite --example leader -- --store sqlite:leader.db --name scheduler
 //! ```
 
-use leasehold::{Locker, Transition};
+use leasehold::{LeadershipEvent, Locker};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,20 +18,22 @@ pub(crate) async fn stand(
 ) -> Result<(), Box<dyn std::error::Error>> {
     let Arguments { store, name, id, ttl } = Arguments::parse(arguments)?;
     let locks = Locker::connect(&store).await?;
-    let candidate = locks.election(&name).id(&id).ttl(ttl).spawn(interrupt())?;
+    let candidate = locks.election(&name).candidate_name(&id).ttl(ttl).spawn(interrupt())?;
     println!("{id} stands for {name:?}");
     let say = |transition| match transition {
-        Transition::Gained { token: Some(token) } => println!("{id} leads, with the token {token}"),
-        Transition::Gained { token: None } => println!("{id} leads"),
-        Transition::Lost(reason) => println!("{id} leads no more: {reason}"),
-        Transition::Resigned => println!("{id} has resigned"),
-        Transition::Changed(Some(leader)) => println!("{id} follows {}", leader.who()),
-        Transition::Changed(None) => println!("nobody leads"),
+        LeadershipEvent::Gained { token: Some(token) } => {
+            println!("{id} leads, with the token {token}")
+        }
+        LeadershipEvent::Gained { token: None } => println!("{id} leads"),
+        LeadershipEvent::Lost(reason) => println!("{id} leads no more: {reason}"),
+        LeadershipEvent::Resigned => println!("{id} has resigned"),
+        LeadershipEvent::Changed(Some(leader)) => println!("{id} follows {}", leader.who()),
+        LeadershipEvent::Changed(None) => println!("nobody leads"),
         other => println!("{other:?}"),
     };
     let ends = async {
         candidate.observe().for_each(say).await;
-        candidate.ended().await
+        candidate.join().await
     };
     let second = async {
         interrupt().await;

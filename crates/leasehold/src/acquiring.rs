@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{
-    Backoff, BoxFuture, Claims, Error, ErrorKind, Key, Lease, LeaseId, Mode, Owner, Result, Ttl,
-    Wait, WaitCause,
+    Backoff, BoxFuture, Claims, Error, ErrorKind, GroupName, Key, Lease, LeaseId, Mode, Result,
+    Ttl, Wait, WaitCause,
 };
 
 use tracing::Instrument;
@@ -26,7 +26,7 @@ use crate::waiting::{self, Order};
 ///
 /// # Errors
 /// `Held` if somebody holds a key and the wait was [`Wait::No`]; `TimedOut` if the wait was in vain, with a
-/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `NotRunning`
+/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `Closed`
 /// if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers; else as the store's.
 ///
 /// # Cancel safety
@@ -43,7 +43,7 @@ use crate::waiting::{self, Order};
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is locked until it is awaited, or taken where the caller blocks"]
-pub struct Acquiring<T = Guard> {
+pub struct LockRequest<T = Guard> {
     pub(crate) inner: Arc<Inner>,
     /// Boxed: it is large, and moved at each call of the builder.
     options: Result<Box<Options>>,
@@ -85,7 +85,7 @@ pub(crate) struct Options {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) comment: Option<String>,
-    pub(crate) owner: Option<Owner>,
+    pub(crate) group: Option<GroupName>,
     pub(crate) label: Option<Arc<str>>,
     pub(crate) lease_id: Option<LeaseId>,
     pub(crate) fenced: bool,
@@ -130,7 +130,7 @@ impl Options {
             max_hold: None,
             lock_delay: Duration::ZERO,
             comment: None,
-            owner: None,
+            group: None,
             label: None,
             lease_id: None,
             fenced: false,
@@ -139,15 +139,15 @@ impl Options {
     }
 }
 
-impl<T> Acquiring<T> {
+impl<T> LockRequest<T> {
     fn with_wait(locks: &Locker, what: Result<What>, wait: Wait) -> Self {
         let options = what.map(|what| Box::new(Options::of(what, wait)));
         Self { inner: Arc::clone(&locks.0), options, gives: PhantomData }
     }
 
     /// The same lock, given in another form.
-    pub(crate) fn giving<U>(self) -> Acquiring<U> {
-        Acquiring { inner: self.inner, options: self.options, gives: PhantomData }
+    pub(crate) fn giving<U>(self) -> LockRequest<U> {
+        LockRequest { inner: self.inner, options: self.options, gives: PhantomData }
     }
 
     /// Asks for shared mode: any number may hold the keys together, but nobody exclusively.
@@ -231,9 +231,9 @@ impl<T> Acquiring<T> {
         })
     }
 
-    /// Sets the label the lease is listed under; see [`Locker::owner`].
-    pub fn owner<O: TryInto<Owner, Error: Into<Error>>>(self, owner: O) -> Self {
-        self.set(owner.try_into(), |options, owner| options.owner = Some(owner))
+    /// Sets the label the lease is listed under; see [`Locker::group`].
+    pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(self, group: O) -> Self {
+        self.set(group.try_into(), |options, group| options.group = Some(group))
     }
 
     /// Sets the `label` of this lock's metrics; a few distinct ones, never a key.
@@ -288,19 +288,19 @@ impl<T> Acquiring<T> {
     }
 }
 
-impl Acquiring<Guard> {
+impl LockRequest<Guard> {
     pub(crate) fn new(locks: &Locker, what: Result<What>) -> Self {
         Self::with_wait(locks, what, Wait::default())
     }
 }
 
-impl Acquiring<Option<Guard>> {
+impl LockRequest<Option<Guard>> {
     pub(crate) fn once(locks: &Locker, what: Result<What>) -> Self {
         Self::with_wait(locks, what, Wait::No)
     }
 }
 
-impl IntoFuture for Acquiring<Guard> {
+impl IntoFuture for LockRequest<Guard> {
     type Output = Result<Guard>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -309,7 +309,7 @@ impl IntoFuture for Acquiring<Guard> {
     }
 }
 
-impl IntoFuture for Acquiring<Option<Guard>> {
+impl IntoFuture for LockRequest<Option<Guard>> {
     type Output = Result<Option<Guard>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
@@ -329,15 +329,15 @@ fn is_contention(error: &Error) -> bool {
         && error.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held))
 }
 
-impl<T> Clone for Acquiring<T> {
+impl<T> Clone for LockRequest<T> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), options: self.options.clone(), gives: PhantomData }
     }
 }
 
-impl<T> fmt::Debug for Acquiring<T> {
+impl<T> fmt::Debug for LockRequest<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = self.options.as_ref().map(|options| &options.what);
-        f.debug_struct("Acquiring").field("what", &what).finish_non_exhaustive()
+        f.debug_struct("LockRequest").field("what", &what).finish_non_exhaustive()
     }
 }

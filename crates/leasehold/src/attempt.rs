@@ -1,7 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Acquire, Acquired, Effect, Error, Granted, Random, Refused, Store, Why};
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Effect, Error, Granted, Random, RefusalReason, Refused, Store,
+};
 
 use crate::call::{Abandoned, Call, Leaves};
 use crate::ids::Taking;
@@ -28,7 +30,7 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// A request that was sent is finished by the Keeper, and what it won is released (F6).
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
-    request: Arc<Acquire>,
+    request: Arc<AcquireRequest>,
     taking: Arc<Taking>,
     limit: Duration,
 ) -> Tried {
@@ -59,7 +61,7 @@ pub(crate) async fn attempt(
 #[derive(Clone)]
 struct Left {
     keeper: Arc<Keeper>,
-    request: Arc<Acquire>,
+    request: Arc<AcquireRequest>,
     taking: Arc<Taking>,
     started: Duration,
 }
@@ -97,7 +99,7 @@ struct Reply {
 /// Sends the request, and sends the same one again while its effect is unknown or the key is busy.
 async fn send(
     keeper: Arc<Keeper>,
-    request: Arc<Acquire>,
+    request: Arc<AcquireRequest>,
     abandoned: Abandoned,
     limit: Duration,
 ) -> Reply {
@@ -109,14 +111,14 @@ async fn send(
         let sent = keeper.clock.now();
         let answer = caught(keeper.store.acquire(&request)).await.and_then(|answer| answer);
         let tried = match answer {
-            Ok(Acquired::Granted(granted)) => Tried::Granted { granted, sent },
-            Ok(Acquired::Refused(refused)) => Tried::Refused(refused),
+            Ok(AcquireReply::Granted(granted)) => Tried::Granted { granted, sent },
+            Ok(AcquireReply::Refused(refused)) => Tried::Refused(refused),
             Err(error) => Tried::Failed(error),
         };
         unsettled |= matches!(&tried, Tried::Failed(e) if e.effect() == Effect::Unknown);
         let again = match &tried {
             Tried::Granted { .. } => false,
-            Tried::Refused(refused) => matches!(refused.why, Why::Busy),
+            Tried::Refused(refused) => matches!(refused.why, RefusalReason::Busy),
             // C3: resent only to learn the outcome of this very request.
             Tried::Failed(error) => error.effect() == Effect::Unknown && error.is_retryable(),
         };

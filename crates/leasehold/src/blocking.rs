@@ -3,7 +3,7 @@
 //! ```
 //! # fn main() -> leasehold::Result<()> {
 //! use leasehold::blocking::Locker;
-//! use leasehold::{LeaseReleased, Wait};
+//! use leasehold::{ReleaseOutcome, Wait};
 //! use std::time::Duration;
 //!
 //! let locks = Locker::connect("local:")?;
@@ -20,7 +20,7 @@
 //!     42
 //! })?;
 //! assert_eq!(lines, 42);
-//! assert!(matches!(released.outcome, LeaseReleased::Released), "else it overran its lease");
+//! assert!(matches!(released.outcome, ReleaseOutcome::Released), "else it overran its lease");
 //! # Ok(()) }
 //! ```
 //!
@@ -39,7 +39,7 @@
 //!
 //! One thread serves a [`Locker`] and all that came of it: its clones, guards, groups and janitors. It starts
 //! with the first call and ends when the last of them is gone and what they left behind is released. So keep
-//! one `Locker` and clone it. A caller that waits for a lock is stopped by its own [`wait`](crate::Acquiring::wait),
+//! one `Locker` and clone it. A caller that waits for a lock is stopped by its own [`wait`](crate::LockRequest::wait),
 //! or by [`close`](Locker::close) from another thread.
 //!
 //! Whatever does not answer at once fails as `Unexpected`, and never hangs,

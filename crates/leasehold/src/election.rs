@@ -13,15 +13,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Backoff, Error, Key, LeaseId, Mode, Owner, Record, Result, Ttl, Wait};
+use leasehold_core::{Backoff, Error, GroupName, Key, LeaseId, Mode, Record, Result, Ttl, Wait};
 use tokio::runtime::Handle;
 
-pub use self::candidate::{Candidate, Standing};
+pub use self::candidate::{Candidate, CandidateStatus};
 pub use self::leadership::Leadership;
 use self::observer::Observer;
 pub(crate) use self::seat::Seats;
-pub use self::transition::{Transition, Transitions};
-use crate::acquiring::{Acquiring, Pauses, What};
+pub use self::transition::{LeadershipEvent, LeadershipEvents};
+use crate::acquiring::{LockRequest, Pauses, What};
 use crate::guard::Guard;
 use crate::locker::Locker;
 
@@ -44,7 +44,7 @@ use crate::locker::Locker;
 /// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
 /// use std::time::Duration;
 ///
-/// let election = locks.election("scheduler").id("node-3").ttl(Duration::from_secs(10));
+/// let election = locks.election("scheduler").candidate_name("node-3").ttl(Duration::from_secs(10));
 /// let leadership = election.campaign().await?;
 /// assert!(leadership.is_leader());
 /// leadership.run(async { /* work; dropped if the leadership is lost */ }).await?;
@@ -57,7 +57,7 @@ pub struct Election {
     locks: Locker,
     name: Result<Key>,
     backoff: Option<Pauses>,
-    campaign: Acquiring<Guard>,
+    campaign: LockRequest<Guard>,
 }
 
 impl Locker {
@@ -65,20 +65,20 @@ impl Locker {
     pub fn election<K: TryInto<Key, Error: Into<Error>>>(&self, name: K) -> Election {
         let name = name.try_into().map_err(Into::into);
         let what = name.clone().map(What::Key);
-        let campaign = Acquiring::new(self, what).wait(Wait::Forever);
+        let campaign = LockRequest::new(self, what).wait(Wait::Forever);
         let election = Election { locks: self.clone(), name, backoff: None, campaign };
         match LeaseId::mint() {
-            Ok(random) => election.id(random.to_string().as_str()),
+            Ok(random) => election.candidate_name(random.to_string().as_str()),
             Err(error) => Election { name: Err(error), ..election },
         }
     }
 }
 
 impl Election {
-    /// Sets the id of this candidate, for people: it is the [`Owner`] of the lease while it leads. By default
-    /// random. It is never an identity; two candidates of one id exclude each other like any others.
-    pub fn id<O: TryInto<Owner, Error: Into<Error>>>(self, id: O) -> Self {
-        self.with(|campaign| campaign.owner(id))
+    /// Sets the name of this candidate, for people: it is the [`GroupName`] of the lease while it leads. By default
+    /// random. It is never an identity; two candidates of one name exclude each other like any others.
+    pub fn candidate_name<N: TryInto<GroupName, Error: Into<Error>>>(self, name: N) -> Self {
+        self.with(|campaign| campaign.group(name))
     }
 
     /// Sets how long a leader that has died keeps the others waiting; by default 30 s. A living one renews.
@@ -132,7 +132,7 @@ impl Election {
 
     /// Demands a token: `Unsupported` on a store that has none.
     pub fn fenced(self) -> Self {
-        self.with(Acquiring::fenced)
+        self.with(LockRequest::fenced)
     }
 
     /// Waits until this candidate is elected, once. It stands in the line of its [`Locker`] and tries when
@@ -141,11 +141,10 @@ impl Election {
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already; else as
-    /// [`Acquiring`].
+    /// [`LockRequest`].
     ///
     /// # Cancel safety
-    /// Dropped, it stands no more, and leaves nothing beyond one term: what was won meanwhile is released in
-    /// the background (F6).
+    /// Dropped, it no longer stands; a leadership won after that is released in the background (F6).
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
         let Self { locks, name, campaign, .. } = self.clone();
         async move {
@@ -156,7 +155,7 @@ impl Election {
 
     /// Stands in the background, again after each loss, until `shutdown` ends. The first try is made at once.
     ///
-    /// When `shutdown` ends, the candidate resigns; [`Candidate::ended`] ends when the store has answered
+    /// When `shutdown` ends, the candidate resigns; [`Candidate::join`] ends when the store has answered
     /// that, or after the limit of one operation. The handle may be dropped: the candidate stands on.
     ///
     /// # Errors
@@ -177,7 +176,7 @@ impl Election {
         Ok(Candidate::new(candidacy))
     }
 
-    /// Asks the store who leads: the lease's id, the candidate's id as its owner, who that is for people, how
+    /// Asks the store who leads: the lease's id, the candidate's id as its group, who that is for people, how
     /// long ago it was elected and last renewed, and what remains. `None` if nobody leads, that is, also if
     /// the last leader's term is over.
     ///
@@ -198,16 +197,20 @@ impl Election {
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument.
-    pub fn observe(&self) -> Result<Transitions> {
+    pub fn observe(&self) -> Result<LeadershipEvents> {
         let name = self.name()?.clone();
-        Ok(Transitions::observed(Observer::new(self.locks.clone(), name, self.backoff.clone())))
+        Ok(LeadershipEvents::observed(Observer::new(
+            self.locks.clone(),
+            name,
+            self.backoff.clone(),
+        )))
     }
 
     fn name(&self) -> Result<&Key> {
         self.name.as_ref().map_err(Clone::clone)
     }
 
-    fn with(mut self, set: impl FnOnce(Acquiring<Guard>) -> Acquiring<Guard>) -> Self {
+    fn with(mut self, set: impl FnOnce(LockRequest<Guard>) -> LockRequest<Guard>) -> Self {
         self.campaign = set(self.campaign);
         self
     }

@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Error, Filter, Key, Lease, LeaseId, LeaseRenewed, MAX_ENTRIES, Owner, Record, Remaining, Result,
+    Error, Filter, GroupName, Key, Lease, LeaseId, MAX_ENTRIES, Record, Remaining, RenewOutcome,
+    Result,
 };
 
-use crate::acquiring::Acquiring;
+use crate::acquiring::LockRequest;
 use crate::guard::Guard;
 use crate::held::{Held, Verdict, left};
 use crate::keeper::Releasing;
@@ -14,38 +15,38 @@ use crate::release_report::ReleaseReport;
 
 /// The leases under one label that this [`Locker`] opened or adopted (F9).
 ///
-/// The label is no identity: two leases of one owner exclude each other like any others. To end leases that
+/// The label is no identity: two leases of one group exclude each other like any others. To end leases that
 /// other processes hold under the label, [`list`](Group::list) and [`Locker::evict`] them.
 #[derive(Debug, Clone)]
 pub struct Group {
     pub(crate) locks: Locker,
-    owner: Owner,
+    group: GroupName,
 }
 
 impl Group {
-    pub(crate) fn new(locks: Locker, owner: Owner) -> Self {
-        Self { locks, owner }
+    pub(crate) fn new(locks: Locker, group: GroupName) -> Self {
+        Self { locks, group }
     }
 
-    /// Locks `key` under this owner.
-    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
-        self.locks.lock(key).owner(&self.owner)
+    /// Locks `key` under this group.
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
+        self.locks.lock(key).group(&self.group)
     }
 
-    /// Tries once to lock `key` under this owner.
+    /// Tries once to lock `key` under this group.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
-    ) -> Acquiring<Option<Guard>> {
-        self.locks.try_lock(key).owner(&self.owner)
+    ) -> LockRequest<Option<Guard>> {
+        self.locks.try_lock(key).group(&self.group)
     }
 
-    /// Locks all `keys` or none under this owner.
+    /// Locks all `keys` or none under this group.
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Acquiring<Guard> {
-        self.locks.lock_all(keys).owner(&self.owner)
+    ) -> LockRequest<Guard> {
+        self.locks.lock_all(keys).group(&self.group)
     }
 
     /// The leases held here, oldest first.
@@ -53,7 +54,7 @@ impl Group {
         self.held().iter().map(|held| held.lease.clone()).collect()
     }
 
-    /// All live records of this owner in the store, whoever opened them.
+    /// All live records of this group in the store, whoever opened them.
     ///
     /// # Errors
     /// As any operation.
@@ -61,7 +62,7 @@ impl Group {
     /// # Cancel safety
     /// May be dropped.
     pub async fn list(&self) -> Result<Vec<Record>> {
-        self.locks.list(Filter::default().with_owner(self.owner.clone())).await
+        self.locks.list(Filter::default().with_group(self.group.clone())).await
     }
 
     /// Renews every lease held here, oldest first, each with its own fate.
@@ -78,7 +79,7 @@ impl Group {
                 let outcome = match (verdict, answer) {
                     (Verdict::Released, _) => continue,
                     (Verdict::Lost { reason, .. }, _) => Err(Error::lease_lost(reason)),
-                    (Verdict::Held(_), LeaseRenewed::Failed(error)) => Err(error),
+                    (Verdict::Held(_), RenewOutcome::Failed(error)) => Err(error),
                     (Verdict::Held(deadline), _) => Ok(left(deadline, keeper.clock.now())),
                 };
                 outcomes.push((held.lease.id.clone(), outcome));
@@ -109,7 +110,7 @@ impl Group {
 
     fn held(&self) -> Vec<Arc<Held>> {
         let mut held = self.locks.0.keeper.leases();
-        held.retain(|held| held.lease.owner.as_ref() == Some(&self.owner));
+        held.retain(|held| held.lease.group.as_ref() == Some(&self.group));
         held
     }
 }

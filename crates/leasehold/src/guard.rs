@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, FencingToken, Filter, Lease, LeaseReleased, LeaseRenewed, LostReason, NodeReport,
-    Remaining, Result,
+    Error, FencingToken, Filter, Lease, LostReason, NodeReport, ReleaseOutcome, Remaining,
+    RenewOutcome, Result,
 };
 
 use crate::events::Events;
@@ -142,7 +142,7 @@ impl Guard {
         let records = self.locks.holders(filter).await?;
         let whole = claims.keys().all(|key| records.iter().any(|r| r.key == *key && !r.kept));
         if !whole {
-            self.keeper().apply_renewal(&self.held, sent, (LeaseRenewed::Lost(None), Vec::new()));
+            self.keeper().apply_renewal(&self.held, sent, (RenewOutcome::Lost(None), Vec::new()));
         }
         Ok(whole && self.is_held())
     }
@@ -165,7 +165,7 @@ impl Guard {
         let leases = [Arc::clone(&self.held)];
         match self.keeper().renew_for(&leases, until).await.pop() {
             Some((Verdict::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
-            Some((Verdict::Held(_), LeaseRenewed::Failed(error))) => Err(error),
+            Some((Verdict::Held(_), RenewOutcome::Failed(error))) => Err(error),
             Some((Verdict::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
             Some((Verdict::Released, _)) | None => Err(Error::lease_lost(LostReason::Gone)),
         }
@@ -196,9 +196,9 @@ impl Guard {
             Verdict::Held(_) => None,
             Verdict::Released
             | Verdict::Lost { reason: LostReason::Gone | LostReason::Evicted(_), .. } => {
-                Some(LeaseReleased::NotHeld)
+                Some(ReleaseOutcome::NotHeld)
             }
-            Verdict::Lost { .. } => Some(LeaseReleased::Expired),
+            Verdict::Lost { .. } => Some(ReleaseOutcome::Expired),
         };
         if let Some(outcome) = unasked {
             return Ok(ReleaseReport::new(outcome, Vec::new()));
@@ -207,7 +207,7 @@ impl Guard {
         let mut reports = self.keeper().release_for(releasing).await;
         let report = reports.pop().expect("one report for each lease");
         match report.outcome {
-            LeaseReleased::Failed(error) => Err(error),
+            ReleaseOutcome::Failed(error) => Err(error),
             _ => Ok(report),
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Lease, LeaseRenewed, LostReason, NodeReport, Note, Random, Remaining, Renewal, Ttl,
+    Lease, LostReason, NodeReport, Note, Random, Remaining, RenewEntry, RenewOutcome, Ttl,
 };
 use tokio::sync::{Notify, broadcast};
 
@@ -77,7 +77,7 @@ struct State {
 }
 
 /// What the store said of one lease that was to be renewed, and what each node of a quorum did.
-pub(crate) type Answer = (LeaseRenewed, Vec<NodeReport>);
+pub(crate) type Answer = (RenewOutcome, Vec<NodeReport>);
 
 #[derive(Debug, Clone)]
 enum End {
@@ -261,7 +261,7 @@ impl Held {
     }
 
     /// The renewal to send now.
-    pub(crate) fn renewal(&self, now: Duration) -> Renewal {
+    pub(crate) fn renewal(&self, now: Duration) -> RenewEntry {
         let term = self.plan.term_at(now);
         self.state().may_act_by(now, term);
         renewal(&self.lease, &self.plan.note, term)
@@ -278,8 +278,8 @@ impl Held {
             return before;
         }
         match outcome {
-            LeaseRenewed::Lost(reason) => self.lose(&mut state, reason.unwrap_or(LostReason::Gone)),
-            LeaseRenewed::Failed(error) => {
+            RenewOutcome::Lost(reason) => self.lose(&mut state, reason.unwrap_or(LostReason::Gone)),
+            RenewOutcome::Failed(error) => {
                 state.may_act_by(now, self.plan.term_at(now));
                 state.unconfirmed = true;
                 if self.plan.interval.is_some() {
@@ -288,7 +288,7 @@ impl Held {
                 self.tell(Event::Failed(error));
                 before
             }
-            LeaseRenewed::Held(remaining) => {
+            RenewOutcome::Held(remaining) => {
                 if sent < state.confirmed {
                     return before;
                 }
@@ -392,11 +392,11 @@ pub(crate) fn left(deadline: Option<Duration>, now: Duration) -> Remaining {
 }
 
 /// The renewal of `lease` to `term`.
-pub(crate) fn renewal(lease: &Lease, note: &Note, term: Ttl) -> Renewal {
+pub(crate) fn renewal(lease: &Lease, note: &Note, term: Ttl) -> RenewEntry {
     let mut renewal =
-        Renewal::extend(lease.id.clone(), lease.claims.clone(), term).with_note(note.clone());
-    if let Some(owner) = &lease.owner {
-        renewal = renewal.with_owner(owner.clone());
+        RenewEntry::extend(lease.id.clone(), lease.claims.clone(), term).with_note(note.clone());
+    if let Some(group) = &lease.group {
+        renewal = renewal.with_group(group.clone());
     }
     match lease.token {
         Some(token) => renewal.with_token(token),
@@ -434,7 +434,7 @@ mod tests {
     }
 
     fn extended() -> Answer {
-        (LeaseRenewed::Held(Remaining::For(30 * S)), Vec::new())
+        (RenewOutcome::Held(Remaining::For(30 * S)), Vec::new())
     }
 
     #[test]
@@ -462,7 +462,7 @@ mod tests {
     #[test]
     fn a_smaller_rest_at_a_majority_is_not_the_longest_at_any_node() {
         let held = held(Some(10 * S));
-        let shorter = (LeaseRenewed::Held(Remaining::For(20 * S)), Vec::new());
+        let shorter = (RenewOutcome::Held(Remaining::For(20 * S)), Vec::new());
         held.apply(105 * S, extended(), 105 * S);
         held.apply(110 * S, shorter, 110 * S);
         assert_eq!(held.store_until(), Some(135 * S));
@@ -474,7 +474,7 @@ mod tests {
         assert!(matches!(idle.verdict(130 * S), Verdict::Lost { reason: LostReason::Expired, .. }));
         let failing = held(Some(10 * S));
         let error = leasehold_core::Error::unexpected("x");
-        failing.apply(110 * S, (LeaseRenewed::Failed(error), Vec::new()), 111 * S);
+        failing.apply(110 * S, (RenewOutcome::Failed(error), Vec::new()), 111 * S);
         let verdict = failing.verdict(130 * S);
         assert!(matches!(verdict, Verdict::Lost { reason: LostReason::StoreUnreachable, .. }));
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use leasehold_core::{Error, Evict, Filter, Random, Result};
+use leasehold_core::{Error, EvictRequest, Filter, Random, Result};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -130,7 +130,7 @@ impl Locker {
     /// May be dropped; what was removed stays removed.
     pub async fn purge(&self, filter: Filter, batch: usize) -> Result<Purged> {
         let mut purged = Purged::default();
-        self.purge_into(&mut purged, &Evict::expired(filter).with_limit(batch)).await?;
+        self.purge_into(&mut purged, &EvictRequest::expired(filter).with_limit(batch)).await?;
         Ok(purged)
     }
 
@@ -151,7 +151,7 @@ impl Locker {
                 Janitor::LEAST
             )));
         }
-        let request = Evict::expired(Filter::default()).with_limit(batch);
+        let request = EvictRequest::expired(Filter::default()).with_limit(batch);
         let keeper = &self.0.keeper;
         keeper.can.admit(&request)?;
         let runtime = Handle::try_current().map_err(|e| {
@@ -172,7 +172,12 @@ impl Locker {
     }
 
     /// Purges for ever.
-    async fn sweep(&self, every: Duration, request: &Evict, said: &watch::Sender<JanitorReport>) {
+    async fn sweep(
+        &self,
+        every: Duration,
+        request: &EvictRequest,
+        said: &watch::Sender<JanitorReport>,
+    ) {
         let keeper = &self.0.keeper;
         let mut random = Random::seeded();
         let mut pause = random.up_to(every);
@@ -191,7 +196,7 @@ impl Locker {
         }
     }
 
-    async fn purge_into(&self, purged: &mut Purged, request: &Evict) -> Result<()> {
+    async fn purge_into(&self, purged: &mut Purged, request: &EvictRequest) -> Result<()> {
         let keeper = &self.0.keeper;
         loop {
             let sent = keeper.clock.now();

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! - [`Locker`] is what a program keeps: it locks, lists and ends leases.
-//! - [`Acquiring`] is the builder that every kind of lock shares.
+//! - [`LockRequest`] is the builder that every kind of lock shares.
 //! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
 //!   lost.
 //! - [`blocking`] is all of this for callers without async.
@@ -46,8 +46,10 @@ mod release_report;
 mod telemetry;
 mod waiting;
 
-pub use acquiring::{Acquiring, Keepalive};
-pub use election::{Candidate, Election, Leadership, Standing, Transition, Transitions};
+pub use acquiring::{Keepalive, LockRequest};
+pub use election::{
+    Candidate, CandidateStatus, Election, Leadership, LeadershipEvent, LeadershipEvents,
+};
 pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;
@@ -56,17 +58,22 @@ pub use locker::{Locker, LockerBuilder};
 pub use release_report::ReleaseReport;
 
 pub use leasehold_core::{
-    AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind, Evict,
-    Evicted, Eviction, Expired, Exponential, FencingToken, Filter, Fixed, Health, Jitter, Key,
-    Lease, LeaseId, LeaseReleased, Level, List, LostReason, ManualClock, Mode, NodeOutcome,
-    NodeReport, Note, Owner, Page, Reason, Record, RecordTerm, Remaining, Result, Store, Target,
-    Ttl, Uniform, Wait, WaitCause, WaitReport, term::Drift,
+    AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind,
+    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, FencingToken, Filter,
+    Fixed, GroupName, Health, Jitter, Key, Lease, LeaseId, Level, ListReply, ListRequest,
+    LostReason, ManualClock, Mode, NodeOutcome, NodeReport, Note, Reason, Record, RecordTerm,
+    ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Wait, WaitCause, WaitReport,
+    term::Drift,
 };
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
 #[cfg(feature = "quorum")]
 pub use leasehold_quorum::{QuorumConfig, QuorumStore};
+#[cfg(feature = "redis")]
+pub use leasehold_redis::{RedisConfig, RedisStore};
+#[cfg(feature = "sqlite")]
+pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
 /// The examples of the documents compile and, where they can, run.
 #[cfg(doctest)]

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    AnyStore, Capabilities, Claims, Clock, Effect, Error, Evict, Evicted, Filter, Health, Key,
-    Lease, Level, List, Note, Owner, Page, Record, Result, Store,
+    AnyStore, Capabilities, Claims, Clock, Effect, Error, EvictReply, EvictRequest, Filter,
+    GroupName, Health, Key, Lease, Level, ListReply, ListRequest, Note, Record, Result, Store,
 };
 use leasehold_driver::SystemClock;
 use tokio::sync::{OnceCell, SetOnce};
 
-use crate::acquiring::{Acquiring, What};
+use crate::acquiring::{LockRequest, What};
 use crate::blocking::Thread;
 use crate::election::Seats;
 use crate::group::Group;
@@ -18,7 +18,7 @@ use crate::guard::Guard;
 use crate::keeper::{Keeper, caught};
 use crate::waiting::{self, Order};
 
-/// What a program keeps in order to lock: cheap to clone, and the same type for every store.
+/// Handle for locking on one store: cheap to clone, and the same type for every store.
 ///
 /// Callers of one `Locker` that want the same keys stand in line, and only the first talks to the store. One
 /// background task per `Locker`, started by the first acquire on the caller's tokio runtime, renews its leases.
@@ -96,8 +96,12 @@ impl LockerBuilder {
 impl Locker {
     /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
     ///
-    /// Known are `local:` (the one store of this process), `sqlite:PATH`, and `quorum:?node=URL&node=URL…` of
-    /// any of them, each where its feature is on.
+    /// | URL | Store | Feature |
+    /// |---|---|---|
+    /// | `local:` | the one store of this process | `local` |
+    /// | `sqlite:PATH` | a SQLite file | `sqlite` |
+    /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
+    /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
     ///
     /// # Errors
     /// `InvalidInput` for an unknown scheme or option; else what opening and [`check`](Locker::check) give.
@@ -127,8 +131,8 @@ impl Locker {
         }
     }
 
-    /// Locks `key`. Await the builder; see [`Acquiring`].
-    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
+    /// Locks `key`. Await the builder; see [`LockRequest`].
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.acquiring(key.try_into().map(What::Key))
     }
 
@@ -136,8 +140,8 @@ impl Locker {
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
-    ) -> Acquiring<Option<Guard>> {
-        Acquiring::once(self, key.try_into().map(What::Key).map_err(Into::into))
+    ) -> LockRequest<Option<Guard>> {
+        LockRequest::once(self, key.try_into().map(What::Key).map_err(Into::into))
     }
 
     /// Locks all `keys` or none, under one guard and one token (F8).
@@ -146,22 +150,22 @@ impl Locker {
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Acquiring<Guard> {
+    ) -> LockRequest<Guard> {
         let keys: Result<Vec<Key>, K::Error> = keys.into_iter().map(TryInto::try_into).collect();
         self.acquiring(keys.map(What::Keys))
     }
 
     /// Locks several keys, each in a mode of its own.
-    pub fn lock_claims(&self, claims: Claims) -> Acquiring<Guard> {
+    pub fn lock_claims(&self, claims: Claims) -> LockRequest<Guard> {
         self.acquiring(Ok::<_, Error>(What::Claims(claims)))
     }
 
     /// Goes on holding `lease` if it still lives, else locks its keys anew, waiting as the builder says;
-    /// [`Guard::is_fresh`] tells which. The keys, TTL and owner are the lease's.
+    /// [`Guard::is_fresh`] tells which. The keys, TTL and group are the lease's.
     ///
     /// The lease is renewed first; only when the store says that it has ended is a new one asked for, with an
-    /// id of its own unless [`lease_id`](Acquiring::lease_id) says otherwise.
-    pub fn acquire_or_renew(&self, lease: Lease) -> Acquiring<Guard> {
+    /// id of its own unless [`lease_id`](LockRequest::lease_id) says otherwise.
+    pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
         self.acquiring(Ok::<_, Error>(What::Resume(Box::new(lease))))
     }
 
@@ -202,8 +206,8 @@ impl Locker {
     }
 
     /// Every page in one.
-    async fn list_whole(&self, filter: Filter) -> Result<Page> {
-        let mut request = List::new(filter).with_limit(leasehold_core::MAX_ENTRIES);
+    async fn list_whole(&self, filter: Filter) -> Result<ListReply> {
+        let mut request = ListRequest::new(filter).with_limit(leasehold_core::MAX_ENTRIES);
         let mut whole = self.list_page(&request).await?;
         while let Some(next) = whole.next.take() {
             request = request.with_cursor(next);
@@ -241,7 +245,7 @@ impl Locker {
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub async fn list_page(&self, request: &List) -> Result<Page> {
+    pub async fn list_page(&self, request: &ListRequest) -> Result<ListReply> {
         let keeper = &self.0.keeper;
         keeper.limited("list", keeper.store.list(request)).await
     }
@@ -253,19 +257,19 @@ impl Locker {
     ///
     /// # Cancel safety
     /// May be dropped; its effect is then unknown.
-    pub async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    pub async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let keeper = &self.0.keeper;
         let evicted = keeper.limited("evict", keeper.store.evict(request)).await?;
         keeper.lines.released(evicted.removed.iter().map(|target| &target.key));
         Ok(evicted)
     }
 
-    /// Acts on the leases under the label `owner` that this `Locker` opened or adopted (F9).
+    /// Acts on the leases under the label `group` that this `Locker` opened or adopted (F9).
     ///
     /// # Errors
-    /// `InvalidInput` for a bad owner.
-    pub fn owner<O: TryInto<Owner, Error: Into<Error>>>(&self, owner: O) -> Result<Group> {
-        Ok(Group::new(self.clone(), owner.try_into().map_err(Into::into)?))
+    /// `InvalidInput` for a bad group.
+    pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(&self, group: O) -> Result<Group> {
+        Ok(Group::new(self.clone(), group.try_into().map_err(Into::into)?))
     }
 
     /// Looks at the store's settings now and says what may be promised.
@@ -327,8 +331,8 @@ impl Locker {
         Ok(())
     }
 
-    fn acquiring<E: Into<Error>>(&self, what: Result<What, E>) -> Acquiring<Guard> {
-        Acquiring::new(self, what.map_err(Into::into))
+    fn acquiring<E: Into<Error>>(&self, what: Result<What, E>) -> LockRequest<Guard> {
+        LockRequest::new(self, what.map_err(Into::into))
     }
 }
 
@@ -372,11 +376,11 @@ impl Inner {
             // Nothing was asked for that would have an effect.
             health = self.health() => match health {
                 Ok(_) => Ok(()),
-                Err(error) => Err(error.with_effect(Effect::None)),
+                Err(error) => Err(error.with_effect(Effect::NotApplied)),
             },
             () = self.keeper.clock.sleep_until(limit) => {
                 let waited = limit.saturating_sub(started);
-                Err(self.keeper.unanswered("check", waited).with_effect(Effect::None))
+                Err(self.keeper.unanswered("check", waited).with_effect(Effect::NotApplied))
             }
         }
     }
@@ -392,7 +396,7 @@ impl Inner {
     }
 
     pub(crate) fn closed_error() -> Error {
-        Error::not_running("this Locker was closed; make another to lock again")
+        Error::closed("this Locker was closed; make another to lock again")
     }
 }
 

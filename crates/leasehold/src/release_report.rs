@@ -1,23 +1,23 @@
-use leasehold_core::{Error, LeaseReleased, NodeOutcome, NodeReport};
+use leasehold_core::{Error, NodeOutcome, NodeReport, ReleaseOutcome};
 
 /// What became of a lease that was given back.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReleaseReport {
     /// What the store answered (C13).
-    pub outcome: LeaseReleased,
+    pub outcome: ReleaseOutcome,
     /// What each node answered; empty except from a quorum.
     pub nodes: Vec<NodeReport>,
 }
 
 impl ReleaseReport {
-    pub(crate) fn new(outcome: LeaseReleased, nodes: Vec<NodeReport>) -> Self {
+    pub(crate) fn new(outcome: ReleaseOutcome, nodes: Vec<NodeReport>) -> Self {
         Self { outcome, nodes }
     }
 
     pub(crate) fn failed(error: Error) -> Self {
         let nodes = error.nodes().to_vec();
-        Self::new(LeaseReleased::Failed(error), nodes)
+        Self::new(ReleaseOutcome::Failed(error), nodes)
     }
 
     /// How many nodes the store has; 0 unless it is a quorum.

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LeaseRenewed, LostReason, Result};
+use leasehold_core::{LostReason, RenewOutcome, Result};
 use metrics::{SharedString, counter, histogram};
 
 use crate::attempt::Tried;
@@ -49,11 +49,11 @@ pub(crate) fn hold_ended(store: &'static str, held: &Held, now: Duration) {
         .record(now.saturating_sub(held.started));
 }
 
-pub(crate) fn renewal(store: &'static str, held: &Held, outcome: &LeaseRenewed) {
+pub(crate) fn renewal(store: &'static str, held: &Held, outcome: &RenewOutcome) {
     let outcome = match outcome {
-        LeaseRenewed::Held(_) => "held",
-        LeaseRenewed::Lost(_) => "lost",
-        LeaseRenewed::Failed(error) => {
+        RenewOutcome::Held(_) => "held",
+        RenewOutcome::Lost(_) => "lost",
+        RenewOutcome::Failed(error) => {
             tracing::warn!(lease = %held.lease.id, %error, "a renewal failed");
             "failed"
         }

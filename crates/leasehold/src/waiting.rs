@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    Backoff, Claim, Clock, Effect, Error, ErrorKind, Exponential, Key, Lease, LeaseId,
-    LeaseRenewed, LostReason, NodeReport, Random, Record, Refused, Result, Store, Wait, WaitCause,
-    WaitReport, Why,
+    Backoff, Claim, Clock, Effect, Error, ErrorKind, Exponential, Key, Lease, LeaseId, LostReason,
+    NodeReport, Random, Record, RefusalReason, Refused, RenewOutcome, Result, Store, Wait,
+    WaitCause, WaitReport,
 };
 
 pub(crate) use self::order::Order;
@@ -59,9 +59,9 @@ pub(crate) async fn resume(
     let plan = order.plan_from(sent);
     let ask = renewal(&lease, &plan.note, plan.term_at(sent));
     let (remaining, nodes) = match keeper.renew_stranger(ask, limit).await? {
-        (LeaseRenewed::Held(remaining), nodes) => (remaining, nodes),
-        (LeaseRenewed::Lost(reason), _) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
-        (LeaseRenewed::Failed(error), _) => return Err(error),
+        (RenewOutcome::Held(remaining), nodes) => (remaining, nodes),
+        (RenewOutcome::Lost(reason), _) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
+        (RenewOutcome::Failed(error), _) => return Err(error),
     };
     lease.ttl = order.ttl;
     let now = keeper.clock.now();
@@ -284,7 +284,7 @@ impl<'a> Waiting<'a> {
                 self.hand_out(held, limit).await
             }
             Tried::Refused(refused) => {
-                if let Why::Held(holder) = refused.why {
+                if let RefusalReason::Held(holder) = refused.why {
                     self.holder = holder;
                 }
                 let Refused { key, retry_after, nodes, .. } = refused;
@@ -300,13 +300,13 @@ impl<'a> Waiting<'a> {
         let keeper = &self.inner.keeper;
         if !matches!(held.verdict(keeper.clock.now()), Verdict::Held(_)) {
             keeper.release(vec![Releasing::of_held(&held)]);
-            return Ok(Err(self.miss(WaitCause::ValiditySpent)));
+            return Ok(Err(self.miss(WaitCause::GrantedTooLate)));
         }
         let guard = Guard::new(held, Locker(Arc::clone(self.inner)));
         if self.order.plan.term.is_never() {
             Box::pin(make_endless(&guard, &*keeper.clock, limit)).await?;
             if !guard.is_held() {
-                return Ok(Err(self.miss(WaitCause::ValiditySpent)));
+                return Ok(Err(self.miss(WaitCause::GrantedTooLate)));
             }
         }
         Ok(Ok(guard))
@@ -337,7 +337,7 @@ impl<'a> Waiting<'a> {
     /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).
     async fn subscribe(&mut self, miss: &Miss) -> bool {
         let keeper = Arc::clone(&self.inner.keeper);
-        let wanted = keeper.can.push
+        let wanted = keeper.can.notifications
             && self.known().wakeups.is_none()
             && matches!(miss.cause, WaitCause::Held)
             && !matches!(self.order.wait, Wait::Attempts(_));
@@ -440,7 +440,7 @@ async fn make_endless(guard: &Guard, clock: &dyn Clock, limit: Duration) -> Resu
 /// What is said of an id that something else still names.
 pub(crate) fn id_in_use() -> Error {
     Error::unavailable(
-        Effect::None,
+        Effect::NotApplied,
         "an earlier request or lease with the same lease id is not finished here; \
          release it, wait, or use another id",
     )

@@ -1,11 +1,12 @@
 //! The options of `elect`.
 
 use clap::Args;
-use leasehold::{Key, Owner};
+use leasehold::{GroupName, Key};
 
+use super::help::long_help;
 use super::hold::HoldArgs;
 use super::plan::{Plan, Sought};
-use super::{long_help, values};
+use super::values;
 use crate::failure::Failure;
 use crate::report::Level;
 
@@ -32,8 +33,8 @@ pub(crate) struct ElectArgs {
     name: Key,
 
     /// The id of this candidate, for people to read [default: a random one]
-    #[arg(long, value_name = "ID", value_parser = values::checked::<Owner>)]
-    id: Option<Owner>,
+    #[arg(long, value_name = "ID", value_parser = values::checked::<GroupName>)]
+    id: Option<GroupName>,
 
     /// When the leadership is lost campaign again, and start the command again when elected
     #[arg(long)]

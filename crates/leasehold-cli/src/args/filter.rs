@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leasehold::{Expired, Filter, Key, LeaseId, Mode, Owner, Remaining};
+use leasehold::{Expired, Filter, GroupName, Key, LeaseId, Mode, Remaining};
 
 use super::values;
 use crate::failure::Failure;
@@ -34,9 +34,9 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "ID", value_parser = values::checked::<LeaseId>)]
     lease: Option<LeaseId>,
 
-    /// Leases under this owner
-    #[arg(long, value_name = "OWNER", value_parser = values::checked::<Owner>)]
-    owner: Option<Owner>,
+    /// Leases under this group
+    #[arg(long, value_name = "GROUP", value_parser = values::checked::<GroupName>)]
+    group: Option<GroupName>,
 
     /// Leases in this mode
     #[arg(long)]
@@ -106,8 +106,8 @@ impl FilterArgs {
         if let Some(lease) = self.lease {
             filter = filter.with_lease(lease);
         }
-        if let Some(owner) = self.owner {
-            filter = filter.with_owner(owner);
+        if let Some(group) = self.group {
+            filter = filter.with_group(group);
         }
         if let Some(mode) = self.mode {
             filter = filter.with_mode(match mode {
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(filter("").unwrap(), Filter::default());
         assert_eq!(
             filter(
-                "--key a --key b --prefix p --glob g* --lease w --owner o --mode shared --host h"
+                "--key a --key b --prefix p --glob g* --lease w --group o --mode shared --host h"
             )
             .unwrap(),
             Filter::default()
@@ -180,7 +180,7 @@ mod tests {
                 .with_glob("g*")
                 .unwrap()
                 .with_lease(LeaseId::foreign(b"w").unwrap())
-                .with_owner(Owner::new("o").unwrap())
+                .with_group(GroupName::new("o").unwrap())
                 .with_mode(Mode::SHARED)
                 .with_host("h")
         );

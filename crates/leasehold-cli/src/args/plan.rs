@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Acquiring, Election, Guard, Key, Locker, Owner, Result};
+use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result};
 
 use super::hold::Hold;
 use crate::run::Held;
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(super) enum Sought {
     Lock { shared: bool, permits: Option<u32>, min_hold: Option<Duration> },
-    Leadership { name: Key, id: Option<Owner> },
+    Leadership { name: Key, id: Option<GroupName> },
 }
 
 impl Plan {
@@ -45,7 +45,7 @@ impl Plan {
         shared: bool,
         permits: Option<u32>,
         min_hold: Option<Duration>,
-    ) -> Acquiring<Guard> {
+    ) -> LockRequest<Guard> {
         let hold = &self.hold;
         let mut acquiring = locker.lock_all(&self.keys).ttl(hold.ttl).wait(hold.wait);
         acquiring = match permits {
@@ -68,11 +68,11 @@ impl Plan {
         }
     }
 
-    fn election(&self, locker: &Locker, name: &Key, id: Option<&Owner>) -> Election {
+    fn election(&self, locker: &Locker, name: &Key, id: Option<&GroupName>) -> Election {
         let hold = &self.hold;
         let mut election = locker.election(name.clone()).ttl(hold.ttl).wait(hold.wait);
         if let Some(id) = id {
-            election = election.id(id.clone());
+            election = election.candidate_name(id.clone());
         }
         if let Some(max_hold) = hold.max_hold {
             election = election.max_hold(max_hold);

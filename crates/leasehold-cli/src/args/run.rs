@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use leasehold::Key;
 
+use super::help::long_help;
 use super::hold::HoldArgs;
 use super::plan::{Plan, Sought};
-use super::{long_help, values};
+use super::values;
 use crate::failure::Failure;
 use crate::report::Level;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use leasehold::{Evict, Filter, Record, Target};
+use leasehold::{EvictRequest, EvictTarget, Filter, Record};
 use serde::Serialize;
 
 use crate::args::BreakArgs;
@@ -37,8 +37,8 @@ pub(crate) async fn end_by_force(
     let records = leases(locker.list(filter).await?);
     let mut removed: Vec<&Record> = Vec::new();
     for batch in records.chunks(BATCH) {
-        let targets = batch.iter().map(Target::of).collect();
-        let evicted = locker.evict(&Evict::exactly(targets, reason.clone())).await?;
+        let targets = batch.iter().map(EvictTarget::of).collect();
+        let evicted = locker.evict(&EvictRequest::exactly(targets, reason.clone())).await?;
         // A holder that released meanwhile was not broken.
         removed.extend(batch.iter().filter(|record| {
             evicted.removed.iter().any(|target| target.key == record.key && target.id == record.id)

@@ -1,6 +1,6 @@
 //! `leasehold leader`.
 
-use leasehold::{Record, Transition};
+use leasehold::{LeadershipEvent, Record};
 use serde::Serialize;
 
 use crate::args::LeaderArgs;
@@ -28,8 +28,8 @@ pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Resu
     let mut transitions = election.observe()?;
     while let Some(transition) = transitions.next().await {
         let is_read = match transition {
-            Transition::Changed(leader) => show(name, leader.as_deref(), json)?,
-            Transition::Failed(error) => return Err(error.into()),
+            LeadershipEvent::Changed(leader) => show(name, leader.as_deref(), json)?,
+            LeadershipEvent::Failed(error) => return Err(error.into()),
             // An observer is no candidate.
             _ => true,
         };

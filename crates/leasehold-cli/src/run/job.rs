@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Guard, LeaseReleased, SystemClock};
+use leasehold::{Clock as _, Guard, ReleaseOutcome, SystemClock};
 use nix::errno::Errno;
 
 use super::command::{LeaseFile, Program};
@@ -110,14 +110,14 @@ impl Job<'_> {
         };
         let (outcome, nodes) = match report {
             Ok(report) => (report.outcome, report.nodes),
-            Err(error) => (LeaseReleased::Failed(error), Vec::new()),
+            Err(error) => (ReleaseOutcome::Failed(error), Vec::new()),
         };
         let released = |kept| self.reporter.say(&Event::Released { kept, nodes: &nodes });
         match outcome {
-            LeaseReleased::Released => released(None),
-            LeaseReleased::Kept(kept) => released(Some(kept)),
-            LeaseReleased::Expired | LeaseReleased::NotHeld => return false,
-            LeaseReleased::Failed(error) => {
+            ReleaseOutcome::Released => released(None),
+            ReleaseOutcome::Kept(kept) => released(Some(kept)),
+            ReleaseOutcome::Expired | ReleaseOutcome::NotHeld => return false,
+            ReleaseOutcome::Failed(error) => {
                 // It has had its time.
                 signals.hurried = true;
                 self.reporter.say(&Event::ReleaseFailed { error: &error });

@@ -38,12 +38,12 @@ fn one_leads_and_the_other_follows_when_its_command_ends() {
     let (first, early) = leader(&store, "--id one");
     let second = candidate(&store, "--id two --comment spare", LEADS);
     second.event("waiting");
-    assert_eq!(led_by(&store)["owner"], "one");
+    assert_eq!(led_by(&store)["group"], "one");
     assert_eq!(first.code(), 0);
     let late: u64 = second.line().parse().unwrap();
     assert!(late > early);
     let led = led_by(&store);
-    assert_eq!((&led["owner"], &led["comment"]), (&"two".into(), &"spare".into()));
+    assert_eq!((&led["group"], &led["comment"]), (&"two".into(), &"spare".into()));
     assert_eq!(led["token"], late);
     assert_eq!(second.code(), 0);
     assert_eq!(led_by(&store), Value::Null);
@@ -146,7 +146,7 @@ fn while_it_stands_again_another_leads_and_a_signal_ends_it() {
         running.signal(signal);
     }
     pause(Duration::from_millis(200));
-    assert_eq!(led_by(&store)["owner"], "other");
+    assert_eq!(led_by(&store)["group"], "other");
     running.signal(Signal::SIGTERM);
     assert_eq!(running.events(), ["interrupted"]);
     assert_eq!(running.code(), 143);
@@ -244,12 +244,12 @@ fn leader_shows_each_change() {
     assert_eq!(seen()["leader"], Value::Null);
     let (first, token) = leader(&store, "--id one");
     let change = seen();
-    assert_eq!((&change["name"], &change["leader"]["owner"]), (&"e".into(), &"one".into()));
+    assert_eq!((&change["name"], &change["leader"]["group"]), (&"e".into(), &"one".into()));
     assert_eq!(change["leader"]["token"], token);
     assert_eq!(first.code(), 0);
     assert_eq!(seen()["leader"], Value::Null);
     let (second, _) = leader(&store, "--id two");
-    assert_eq!(seen()["leader"]["owner"], "two");
+    assert_eq!(seen()["leader"]["group"], "two");
     assert_eq!(second.code(), 0);
 }
 

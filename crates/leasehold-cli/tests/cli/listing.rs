@@ -39,7 +39,7 @@ fn every_filter_narrows() {
         ("--mode shared", &all[..1]),
         ("--mode exclusive", &all[1..]),
         ("--host nowhere", &[]),
-        ("--owner nobody", &[]),
+        ("--group nobody", &[]),
         ("--min-age 1h", &[]),
         ("--max-age 1h", &all),
         ("--min-left 1h", &all[1..2]),

@@ -1,11 +1,14 @@
 //! C1: one exchange with each server per operation, once the store is in use.
 
-use leasehold_core::{Evict, Filter, LeaseReleased, LeaseRenewed, List, Release, Renew, Store};
+use leasehold_core::{
+    EvictRequest, Filter, ListRequest, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
+    Store,
+};
 
 use crate::attempt::Attempt;
-use crate::bench::{BehindProxies, Bench};
 use crate::case::{PASSED, Verdict, behind_proxies, cases};
 use crate::failure::ensure;
+use crate::fixture::{BehindProxies, Fixture};
 use crate::{Backing, Result};
 
 cases! {
@@ -19,21 +22,21 @@ const FEW: usize = 20;
 
 /// Counts the exchanges of one operation after the other.
 struct Count<'a, B: Backing> {
-    bench: &'a Bench<B>,
+    fixture: &'a Fixture<B>,
     behind: &'a BehindProxies<B::Store>,
     before: Vec<usize>,
 }
 
 impl<'a, B: Backing> Count<'a, B> {
-    async fn new(bench: &'a Bench<B>, behind: &'a BehindProxies<B::Store>) -> Result<Self> {
-        let mut count = Self { bench, behind, before: Vec::new() };
+    async fn new(fixture: &'a Fixture<B>, behind: &'a BehindProxies<B::Store>) -> Result<Self> {
+        let mut count = Self { fixture, behind, before: Vec::new() };
         count.since().await?;
         Ok(count)
     }
 
     /// With each server, since the last time.
     async fn since(&mut self) -> Result<Vec<usize>> {
-        self.bench.followed().await?;
+        self.fixture.followed().await?;
         let now = self.behind.exchanges();
         let since = now.iter().zip(&self.before).map(|(now, before)| now - before).collect();
         self.before = now;
@@ -57,15 +60,15 @@ impl<'a, B: Backing> Count<'a, B> {
     }
 }
 
-async fn each_is_one<B: Backing>(bench: &Bench<B>, keys: &[&str]) -> Verdict {
-    let behind = behind_proxies!(bench);
+async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> Verdict {
+    let behind = behind_proxies!(fixture);
     let store = behind.client.store();
     // In the first round connections are made, and the server may have to learn what is asked.
     for round in 0..2 {
         let most = if round == 0 { usize::MAX } else { 1 };
-        let acquires = most.max(bench.tells.acquire_exchanges);
-        let mut count = Count::new(bench, &behind).await?;
-        let (lease, other) = (bench.exclusive_all(keys), bench.exclusive_all(keys));
+        let acquires = most.max(fixture.reports.acquire_exchanges);
+        let mut count = Count::new(fixture, &behind).await?;
+        let (lease, other) = (fixture.exclusive_all(keys), fixture.exclusive_all(keys));
         behind.client.grant(&lease).await?;
         count.at_most(acquires, "a granted acquire").await?;
         behind.client.refuse(&other).await?;
@@ -74,58 +77,60 @@ async fn each_is_one<B: Backing>(bench: &Bench<B>, keys: &[&str]) -> Verdict {
         count.at_most(acquires, "an acquire that was sent again").await?;
         behind.client.held(&lease, lease.term).await?;
         count.at_most(most, "a renewal").await?;
-        store.list(&List::new(Filter::default().with_keys(lease.keys()))).await?;
+        store.list(&ListRequest::new(Filter::default().with_keys(lease.keys()))).await?;
         count.at_most(most, "a look-up by key").await?;
-        store.list(&List::new(Filter::default())).await?;
+        store.list(&ListRequest::new(Filter::default())).await?;
         count.page(most).await?;
         behind.client.released(&lease).await?;
         count.at_most(most, "a release").await?;
         behind.client.not_held(&lease).await?;
         count.at_most(most, "a release of what is not held").await?;
-        behind.client.evict(Evict::expired(Filter::default())).await?;
+        behind.client.evict(EvictRequest::expired(Filter::default())).await?;
         count.at_most(most, "a purge").await?;
-        let target = bench.exclusive_all(keys);
+        let target = fixture.exclusive_all(keys);
         behind.client.grant(&target).await?;
         count.at_most(acquires, "a granted acquire").await?;
         behind.client.evict_these(target.targets(), None).await?;
-        count.at_most(most.max(bench.tells.evict_exchanges), "an eviction").await?;
+        count.at_most(most.max(fixture.reports.evict_exchanges), "an eviction").await?;
         store.check().await?;
         count.at_most(most, "a check").await?;
     }
     PASSED
 }
 
-async fn c01_each_operation_is_one_exchange<B: Backing>(bench: &Bench<B>) -> Verdict {
-    each_is_one(bench, &["job"]).await
+async fn c01_each_operation_is_one_exchange<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    each_is_one(fixture, &["job"]).await
 }
 
-async fn c01_an_operation_on_several_keys_is_one_exchange<B: Backing>(bench: &Bench<B>) -> Verdict {
-    each_is_one(bench, &["a", "b", "c"]).await
+async fn c01_an_operation_on_several_keys_is_one_exchange<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
+    each_is_one(fixture, &["a", "b", "c"]).await
 }
 
 async fn c01_a_thousand_leases_are_renewed_and_released_together<B: Backing>(
-    bench: &Bench<B>,
+    fixture: &Fixture<B>,
 ) -> Verdict {
-    let behind = behind_proxies!(bench);
-    let leases: Vec<_> = (0..1_000).map(|n| bench.exclusive(&format!("job:{n}"))).collect();
+    let behind = behind_proxies!(fixture);
+    let leases: Vec<_> = (0..1_000).map(|n| fixture.exclusive(&format!("job:{n}"))).collect();
     for lease in &leases {
-        bench.client.grant(lease).await?;
+        fixture.client.grant(lease).await?;
     }
     // A first round makes the connection, and tells the server what is asked.
-    let warm = bench.exclusive("warm");
+    let warm = fixture.exclusive("warm");
     behind.client.grant(&warm).await?;
     behind.client.held(&warm, warm.term).await?;
     behind.client.released(&warm).await?;
-    let mut count = Count::new(bench, &behind).await?;
+    let mut count = Count::new(fixture, &behind).await?;
     let renewals = leases.iter().map(|lease| lease.renewal(lease.term)).collect();
-    let renewed = behind.client.renew_all(Renew::new(renewals)).await?;
+    let renewed = behind.client.renew_all(RenewRequest::new(renewals)).await?;
     count.at_most(FEW, "the renewal of a thousand leases").await?;
-    let held = renewed.iter().all(|renewed| matches!(renewed, LeaseRenewed::Held(_)));
+    let held = renewed.iter().all(|renewed| matches!(renewed, RenewOutcome::Held(_)));
     ensure!(held, "not all of a thousand leases were held");
-    let endings = Release::new(leases.iter().map(Attempt::ending).collect());
+    let endings = ReleaseRequest::new(leases.iter().map(Attempt::ending).collect());
     let released = behind.client.release_all(endings).await?;
     count.at_most(FEW, "the release of a thousand leases").await?;
-    let all = released.iter().all(|released| matches!(released, LeaseReleased::Released));
+    let all = released.iter().all(|released| matches!(released, ReleaseOutcome::Released));
     ensure!(all, "not all of a thousand leases were released");
     PASSED
 }

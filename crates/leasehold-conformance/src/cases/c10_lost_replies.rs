@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquired, Effect, Error, ErrorKind, Evict, Filter, LeaseRenewed, List, Release, Store,
+    AcquireReply, Effect, Error, ErrorKind, EvictRequest, Filter, ListRequest, ReleaseRequest,
+    RenewOutcome, Store,
 };
 
 use crate::attempt::Attempt;
-use crate::bench::{BehindProxies, Bench};
 use crate::case::{PASSED, Verdict, behind_proxies, cases, rejected};
 use crate::failure::{ensure, ensure_eq, take};
+use crate::fixture::{BehindProxies, Fixture};
 use crate::{Backing, Failure, Fault, Result};
 
 cases! {
@@ -37,22 +38,22 @@ fn unavailable(error: &Error) -> Result {
 /// An acquire meets the fault. Its error tells whether the same request may be sent again, which then learns what became
 /// of the first; or it did not act, or was taken back.
 async fn acquire_meets<B: Backing>(
-    bench: &Bench<B>,
+    fixture: &Fixture<B>,
     behind: &BehindProxies<B::Store>,
     fault: Fault,
 ) -> Result {
-    let lease = bench.exclusive(&format!("{fault:?}"));
-    bench.followed().await?;
+    let lease = fixture.exclusive(&format!("{fault:?}"));
+    fixture.followed().await?;
     behind.once(fault);
     let answer = given_up(behind.client.store().acquire(&lease.request())).await?;
     let error = rejected(answer)?;
     unavailable(&error)?;
-    let stored = bench.observe().await?.held(&lease.id).next().cloned();
-    if error.effect() == Effect::None {
+    let stored = fixture.observe().await?.held(&lease.id).next().cloned();
+    if error.effect() == Effect::NotApplied {
         ensure!(stored.is_none(), "{fault:?}: said to have no effect, and left {stored:?}");
-        return fresh(bench, behind, &bench.exclusive(lease.key().as_str())).await;
+        return fresh(fixture, behind, &fixture.exclusive(lease.key().as_str())).await;
     }
-    let Some(stored) = stored else { return fresh(bench, behind, &lease).await };
+    let Some(stored) = stored else { return fresh(fixture, behind, &lease).await };
     let again = behind.client.confirm(&lease).await?;
     ensure_eq!(again.token, stored.token, "{fault:?}: the token of a grant whose reply was lost");
     behind.client.released(&lease).await
@@ -60,51 +61,52 @@ async fn acquire_meets<B: Backing>(
 
 /// Checks that the client can be used: this lease is new.
 async fn fresh<B: Backing>(
-    bench: &Bench<B>,
+    fixture: &Fixture<B>,
     behind: &BehindProxies<B::Store>,
     lease: &Attempt,
 ) -> Result {
     behind.client.grant(lease).await?;
-    bench.holds(lease.key().as_str(), &[lease]).await?;
+    fixture.holds(lease.key().as_str(), &[lease]).await?;
     behind.client.released(lease).await
 }
 
-async fn c10_a_lost_reply_is_learnt_by_asking_again<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let behind = behind_proxies!(bench);
-    fresh(bench, &behind, &bench.exclusive("first")).await?;
+async fn c10_a_lost_reply_is_learnt_by_asking_again<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let behind = behind_proxies!(fixture);
+    fresh(fixture, &behind, &fixture.exclusive("first")).await?;
     for fault in [Fault::CutAfter, Fault::SwallowAnswers] {
-        acquire_meets(bench, &behind, fault).await?;
+        acquire_meets(fixture, &behind, fault).await?;
     }
     PASSED
 }
 
-async fn c10_a_lost_request_may_be_sent_again<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let behind = behind_proxies!(bench);
-    fresh(bench, &behind, &bench.exclusive("first")).await?;
-    acquire_meets(bench, &behind, Fault::CutBefore).await?;
+async fn c10_a_lost_request_may_be_sent_again<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let behind = behind_proxies!(fixture);
+    fresh(fixture, &behind, &fixture.exclusive("first")).await?;
+    acquire_meets(fixture, &behind, Fault::CutBefore).await?;
     PASSED
 }
 
-async fn c10_a_dead_connection_is_replaced<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let behind = behind_proxies!(bench);
-    fresh(bench, &behind, &bench.exclusive("first")).await?;
+async fn c10_a_dead_connection_is_replaced<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let behind = behind_proxies!(fixture);
+    fresh(fixture, &behind, &fixture.exclusive("first")).await?;
     for fault in [Fault::BlackHole, Fault::HalfOpen] {
-        acquire_meets(bench, &behind, fault).await?;
+        acquire_meets(fixture, &behind, fault).await?;
     }
     PASSED
 }
 
 /// Every operation gives up, and says nothing of holders; what was held is held when the server answers again.
-async fn c10_a_server_that_hangs_is_given_up<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let behind = behind_proxies!(bench);
-    let (lease, other) = (bench.exclusive("held"), bench.exclusive("other"));
+async fn c10_a_server_that_hangs_is_given_up<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let behind = behind_proxies!(fixture);
+    let (lease, other) = (fixture.exclusive("held"), fixture.exclusive("other"));
     behind.client.grant(&lease).await?;
     let store = behind.client.store();
-    bench.followed().await?;
+    fixture.followed().await?;
     behind.set(Fault::BlackHole);
     let (acquire, renew) = (other.request(), lease.renew(lease.term));
-    let release = Release::new(vec![other.ending()]);
-    let (list, purge) = (List::new(Filter::default()), Evict::expired(Filter::default()));
+    let release = ReleaseRequest::new(vec![other.ending()]);
+    let (list, purge) =
+        (ListRequest::new(Filter::default()), EvictRequest::expired(Filter::default()));
     let (acquired, renewed, released, listed, purged) = given_up(async {
         tokio::join!(
             store.acquire(&acquire),
@@ -120,7 +122,7 @@ async fn c10_a_server_that_hangs_is_given_up<B: Backing>(bench: &Bench<B>) -> Ve
         Err(error) => unavailable(&error)?,
         Ok(renewed) => {
             let error =
-                take!(LeaseRenewed::Failed(error) => error, &renewed.leases[0], "a renewal");
+                take!(RenewOutcome::Failed(error) => error, &renewed.leases[0], "a renewal");
             unavailable(error)?;
         }
     }
@@ -128,7 +130,7 @@ async fn c10_a_server_that_hangs_is_given_up<B: Backing>(bench: &Bench<B>) -> Ve
         Err(error) => unavailable(&error)?,
         Ok(released) => {
             let error = take!(
-                leasehold_core::LeaseReleased::Failed(error) => error,
+                leasehold_core::ReleaseOutcome::Failed(error) => error,
                 &released.leases[0],
                 "a release"
             );
@@ -149,15 +151,15 @@ async fn c10_a_server_that_hangs_is_given_up<B: Backing>(bench: &Bench<B>) -> Ve
     let mut answer = store.renew(&renew).await;
     for _ in 0..3 {
         match &answer {
-            Ok(renewed) if matches!(renewed.leases[0], LeaseRenewed::Held(_)) => break,
+            Ok(renewed) if matches!(renewed.leases[0], RenewOutcome::Held(_)) => break,
             _ => answer = store.renew(&renew).await,
         }
     }
     let renewed = answer?.leases.remove(0);
-    ensure!(matches!(renewed, LeaseRenewed::Held(_)), "renewed when all is well: {renewed:?}");
-    bench.holds("held", &[&lease]).await?;
-    match behind.client.acquire(&bench.exclusive("held")).await? {
-        Acquired::Refused(_) => PASSED,
+    ensure!(matches!(renewed, RenewOutcome::Held(_)), "renewed when all is well: {renewed:?}");
+    fixture.holds("held", &[&lease]).await?;
+    match behind.client.acquire(&fixture.exclusive("held")).await? {
+        AcquireReply::Refused(_) => PASSED,
         granted => Err(Failure::new(format!("somebody else's lock was granted: {granted:?}"))),
     }
 }

@@ -6,21 +6,21 @@ use futures_util::FutureExt;
 use leasehold_core::{Filter, Key, Store, Wakeups};
 
 use crate::attempt::key;
-use crate::bench::Bench;
 use crate::case::{PASSED, Verdict, behind_proxies, cases};
 use crate::failure::{ensure, ensure_eq};
+use crate::fixture::Fixture;
 use crate::{Backing, Failure, Proxy, Result};
 
 cases! {
-    c12_a_release_wakes [Push],
-    c12_a_release_of_another_client_wakes [Push],
-    c12_an_eviction_wakes [Push],
-    c12_every_subscriber_is_woken [Push],
-    c12_one_of_several_keys_wakes [Push],
-    c12_a_hint_names_a_key_that_was_asked_for [Push],
-    c12_a_dropped_subscription_disturbs_nobody [Push],
-    c12_a_hint_missed_before_the_subscription_does_no_harm [Push],
-    c12_a_cut_connection_wakes_who_waits [Push],
+    c12_a_release_wakes [Notifications],
+    c12_a_release_of_another_client_wakes [Notifications],
+    c12_an_eviction_wakes [Notifications],
+    c12_every_subscriber_is_woken [Notifications],
+    c12_one_of_several_keys_wakes [Notifications],
+    c12_a_hint_names_a_key_that_was_asked_for [Notifications],
+    c12_a_dropped_subscription_disturbs_nobody [Notifications],
+    c12_a_hint_missed_before_the_subscription_does_no_harm [Notifications],
+    c12_a_cut_connection_wakes_who_waits [Notifications],
     c12_a_waiter_that_polls_needs_no_hint,
     c12_subscribing_changes_nothing,
 }
@@ -36,107 +36,107 @@ async fn woken(wakeups: &mut Wakeups) -> Result<Key> {
     }
 }
 
-async fn c12_a_release_wakes<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let mut wakeups = bench.client.store().subscribe(&[key("job")]).await?;
-    bench.client.released(&lease).await?;
+async fn c12_a_release_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let mut wakeups = fixture.client.store().subscribe(&[key("job")]).await?;
+    fixture.client.released(&lease).await?;
     ensure_eq!(woken(&mut wakeups).await?, key("job"), "the key of the hint");
-    let next = bench.exclusive("job");
-    bench.client.grant(&next).await?;
-    bench.client.released(&next).await?;
+    let next = fixture.exclusive("job");
+    fixture.client.grant(&next).await?;
+    fixture.client.released(&next).await?;
     woken(&mut wakeups).await?;
     PASSED
 }
 
-async fn c12_a_release_of_another_client_wakes<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let other = bench.another().await?;
-    let lease = bench.exclusive("job");
+async fn c12_a_release_of_another_client_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let other = fixture.another().await?;
+    let lease = fixture.exclusive("job");
     other.grant(&lease).await?;
-    let mut wakeups = bench.client.store().subscribe(&[key("job")]).await?;
+    let mut wakeups = fixture.client.store().subscribe(&[key("job")]).await?;
     other.released(&lease).await?;
     woken(&mut wakeups).await?;
-    bench.client.grant(&bench.exclusive("job")).await?;
+    fixture.client.grant(&fixture.exclusive("job")).await?;
     PASSED
 }
 
-async fn c12_an_eviction_wakes<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let mut wakeups = bench.client.store().subscribe(&[key("job")]).await?;
-    bench.another().await?.evict_these(lease.targets(), None).await?;
+async fn c12_an_eviction_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let mut wakeups = fixture.client.store().subscribe(&[key("job")]).await?;
+    fixture.another().await?.evict_these(lease.targets(), None).await?;
     woken(&mut wakeups).await?;
-    bench.client.grant(&bench.exclusive("job")).await?;
+    fixture.client.grant(&fixture.exclusive("job")).await?;
     PASSED
 }
 
-async fn c12_every_subscriber_is_woken<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let other = bench.another().await?;
+async fn c12_every_subscriber_is_woken<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let other = fixture.another().await?;
     let mut subscriptions = Vec::new();
-    for store in [bench.client.store(), other.store(), other.store()] {
+    for store in [fixture.client.store(), other.store(), other.store()] {
         subscriptions.push(store.subscribe(&[key("job")]).await?);
     }
-    bench.client.released(&lease).await?;
+    fixture.client.released(&lease).await?;
     for wakeups in &mut subscriptions {
         woken(wakeups).await?;
     }
     PASSED
 }
 
-async fn c12_one_of_several_keys_wakes<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let leases = [bench.exclusive("a"), bench.exclusive("b"), bench.exclusive("c")];
+async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let leases = [fixture.exclusive("a"), fixture.exclusive("b"), fixture.exclusive("c")];
     for lease in &leases {
-        bench.client.grant(lease).await?;
+        fixture.client.grant(lease).await?;
     }
     let keys = [key("a"), key("b"), key("c")];
-    let mut wakeups = bench.client.store().subscribe(&keys).await?;
+    let mut wakeups = fixture.client.store().subscribe(&keys).await?;
     for lease in &leases {
-        bench.client.released(lease).await?;
+        fixture.client.released(lease).await?;
         woken(&mut wakeups).await?;
     }
     PASSED
 }
 
 /// A hint may be spurious, but it is about what was asked.
-async fn c12_a_hint_names_a_key_that_was_asked_for<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let mut wakeups = bench.client.store().subscribe(&[key("job"), key("job%")]).await?;
+async fn c12_a_hint_names_a_key_that_was_asked_for<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let mut wakeups = fixture.client.store().subscribe(&[key("job"), key("job%")]).await?;
     for name in ["other", "job_x", "jo", "JOB", "job"] {
-        let lease = bench.exclusive(name);
-        bench.client.grant(&lease).await?;
-        bench.client.released(&lease).await?;
+        let lease = fixture.exclusive(name);
+        fixture.client.grant(&lease).await?;
+        fixture.client.released(&lease).await?;
     }
     let hint = woken(&mut wakeups).await?;
     ensure!([key("job"), key("job%")].contains(&hint), "a hint about {hint:?}");
     PASSED
 }
 
-async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let store = bench.client.store();
+async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let store = fixture.client.store();
     let mut kept = store.subscribe(&[key("job")]).await?;
     let mut dropped = store.subscribe(&[key("job"), key("other")]).await?;
     let polled = dropped.next().now_or_never();
     ensure!(polled != Some(key("other")), "a hint about a key that nobody touched");
     drop(dropped);
-    bench.client.released(&lease).await?;
+    fixture.client.released(&lease).await?;
     woken(&mut kept).await?;
     PASSED
 }
 
 /// Subscribed too late, a waiter that tries behind the subscription is served, and hears of the next release.
 async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
-    bench: &Bench<B>,
+    fixture: &Fixture<B>,
 ) -> Verdict {
-    let other = bench.another().await?;
-    let (lease, waiter) = (bench.exclusive("job"), bench.exclusive("job"));
+    let other = fixture.another().await?;
+    let (lease, waiter) = (fixture.exclusive("job"), fixture.exclusive("job"));
     other.grant(&lease).await?;
-    bench.client.refuse(&waiter).await?;
+    fixture.client.refuse(&waiter).await?;
     other.released(&lease).await?;
-    let mut wakeups = bench.client.store().subscribe(&[key("job")]).await?;
-    bench.client.grant(&waiter).await?;
+    let mut wakeups = fixture.client.store().subscribe(&[key("job")]).await?;
+    fixture.client.grant(&waiter).await?;
     other.released(&waiter).await?;
     woken(&mut wakeups).await?;
     PASSED
@@ -144,42 +144,42 @@ async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
 
 /// What was released while nobody could be told may be free: whoever waits is told when the connection is back, and hears
 /// of later releases again.
-async fn c12_a_cut_connection_wakes_who_waits<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let behind = behind_proxies!(bench);
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
+async fn c12_a_cut_connection_wakes_who_waits<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let behind = behind_proxies!(fixture);
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
     let mut wakeups = behind.client.store().subscribe(&[key("job")]).await?;
     behind.proxies.iter().for_each(Proxy::cut);
     woken(&mut wakeups).await?;
     // Spurious hints are allowed, so only one that comes with a release counts.
     while wakeups.next().now_or_never().is_some() {}
-    bench.client.released(&lease).await?;
+    fixture.client.released(&lease).await?;
     woken(&mut wakeups).await?;
     PASSED
 }
 
 /// Without any subscription a waiter that tries again is served as soon as the key is free, and not before.
-async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let waiter = bench.another().await?;
+async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let waiter = fixture.another().await?;
     for _ in 0..3 {
-        waiter.refuse(&bench.exclusive("job")).await?;
-        bench.pass(3).await;
+        waiter.refuse(&fixture.exclusive("job")).await?;
+        fixture.pass(3).await;
     }
-    bench.client.released(&lease).await?;
-    waiter.grant(&bench.exclusive("job")).await?;
+    fixture.client.released(&lease).await?;
+    waiter.grant(&fixture.exclusive("job")).await?;
     PASSED
 }
 
-async fn c12_subscribing_changes_nothing<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let before = bench.observe().await?;
-    let wakeups = bench.client.store().subscribe(&[key("job"), key("unknown")]).await?;
-    bench.unchanged(&before).await?;
-    ensure_eq!(bench.client.list(Filter::default()).await?.len(), 1, "the records");
+async fn c12_subscribing_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let before = fixture.observe().await?;
+    let wakeups = fixture.client.store().subscribe(&[key("job"), key("unknown")]).await?;
+    fixture.unchanged(&before).await?;
+    ensure_eq!(fixture.client.list(Filter::default()).await?.len(), 1, "the records");
     drop(wakeups);
-    bench.unchanged(&before).await?;
+    fixture.unchanged(&before).await?;
     PASSED
 }

@@ -6,20 +6,20 @@ use leasehold_core::{Filter, Key, LeaseId, LostReason, Note, Reason};
 
 use crate::Backing;
 use crate::attempt::key;
-use crate::bench::Bench;
 use crate::case::{PASSED, Verdict, cases};
 use crate::failure::{ensure, ensure_eq};
+use crate::fixture::Fixture;
 
 cases! {
     c14_keys_are_compared_byte_for_byte,
     c14_hostile_keys_are_data,
     c14_hostile_keys_of_one_lease_are_data [ManyKeys],
-    c14_hostile_owners_are_data [TellsOwner],
-    c14_hostile_notes_are_data [TellsNote],
+    c14_hostile_groups_are_data [ReportsGroup],
+    c14_hostile_notes_are_data [ReportsNote],
     c14_hostile_reasons_are_data [TellsEvicted],
     c14_hostile_ids_are_data,
     c14_hostile_filters_are_data,
-    c14_the_longest_texts_are_kept [TellsOwner, TellsNote],
+    c14_the_longest_texts_are_kept [ReportsGroup, ReportsNote],
 }
 
 /// Texts that a store which builds statements, patterns, scripts or documents from them would stumble over.
@@ -68,150 +68,151 @@ const ALIKE: [&str; 14] = [
     "\u{1f512}",
 ];
 
-async fn c14_keys_are_compared_byte_for_byte<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let leases: Vec<_> = ALIKE.iter().map(|name| bench.exclusive(name)).collect();
+async fn c14_keys_are_compared_byte_for_byte<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let leases: Vec<_> = ALIKE.iter().map(|name| fixture.exclusive(name)).collect();
     for lease in &leases {
-        bench.client.grant(lease).await?;
+        fixture.client.grant(lease).await?;
     }
     for lease in &leases {
-        bench.client.refuse(&bench.exclusive(lease.key().as_str())).await?;
-        bench.holds(lease.key().as_str(), &[lease]).await?;
-        let record = bench.client.only(Filter::default().with_key(lease.key().clone())).await?;
+        fixture.client.refuse(&fixture.exclusive(lease.key().as_str())).await?;
+        fixture.holds(lease.key().as_str(), &[lease]).await?;
+        let record = fixture.client.only(Filter::default().with_key(lease.key().clone())).await?;
         ensure_eq!((&record.key, &record.id), (lease.key(), &Some(lease.id.clone())), "a record");
     }
-    bench.client.released(&leases[0]).await?;
+    fixture.client.released(&leases[0]).await?;
     for lease in &leases[1..] {
-        bench.holds(lease.key().as_str(), &[lease]).await?;
+        fixture.holds(lease.key().as_str(), &[lease]).await?;
     }
     PASSED
 }
 
-async fn c14_hostile_keys_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let leases: Vec<_> = HOSTILE.iter().map(|name| bench.exclusive(name)).collect();
+async fn c14_hostile_keys_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let leases: Vec<_> = HOSTILE.iter().map(|name| fixture.exclusive(name)).collect();
     for lease in &leases {
-        bench.client.grant(lease).await?;
-        bench.client.confirm(lease).await?;
+        fixture.client.grant(lease).await?;
+        fixture.client.confirm(lease).await?;
     }
-    let seen = bench.observe().await?;
+    let seen = fixture.observe().await?;
     let rows: BTreeSet<_> = seen.rows.iter().map(|row| row.key.clone()).collect();
     let expected: BTreeSet<_> = HOSTILE.iter().map(|name| key(name)).collect();
     ensure_eq!(rows, expected, "the keys as stored");
     for lease in &leases {
-        bench.client.held(lease, lease.term).await?;
-        bench.client.only(Filter::default().with_key(lease.key().clone())).await?;
-        bench.client.released(lease).await?;
-        bench.holds(lease.key().as_str(), &[]).await?;
+        fixture.client.held(lease, lease.term).await?;
+        fixture.client.only(Filter::default().with_key(lease.key().clone())).await?;
+        fixture.client.released(lease).await?;
+        fixture.holds(lease.key().as_str(), &[]).await?;
     }
     PASSED
 }
 
-async fn c14_hostile_keys_of_one_lease_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let count = bench.can.max_claims.unwrap_or(usize::MAX).min(HOSTILE.len());
-    let lease = bench.exclusive_all(&HOSTILE[..count]);
-    bench.client.grant(&lease).await?;
-    ensure_eq!(bench.observe().await?.held(&lease.id).count(), count, "the rows of the lease");
-    bench.client.held(&lease, lease.term).await?;
-    let records = bench.client.list(Filter::default().with_keys(lease.keys())).await?;
+async fn c14_hostile_keys_of_one_lease_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let count = fixture.can.max_claims.unwrap_or(usize::MAX).min(HOSTILE.len());
+    let lease = fixture.exclusive_all(&HOSTILE[..count]);
+    fixture.client.grant(&lease).await?;
+    ensure_eq!(fixture.observe().await?.held(&lease.id).count(), count, "the rows of the lease");
+    fixture.client.held(&lease, lease.term).await?;
+    let records = fixture.client.list(Filter::default().with_keys(lease.keys())).await?;
     ensure_eq!(records.len(), count, "the records of the lease");
-    bench.client.released(&lease).await?;
+    fixture.client.released(&lease).await?;
     PASSED
 }
 
-async fn c14_hostile_owners_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
-    for (n, owner) in HOSTILE.iter().enumerate() {
-        let lease = bench.exclusive(&format!("job:{n}")).with_owner(owner);
-        bench.client.grant(&lease).await?;
-        let Some(named) = lease.owner.clone() else { continue };
-        let record = bench.client.only(Filter::default().with_owner(named.clone())).await?;
-        ensure_eq!(record.owner, Some(named.clone()), "the owner as listed");
+async fn c14_hostile_groups_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    for (n, group) in HOSTILE.iter().enumerate() {
+        let lease = fixture.exclusive(&format!("job:{n}")).with_group(group);
+        fixture.client.grant(&lease).await?;
+        let Some(named) = lease.group.clone() else { continue };
+        let record = fixture.client.only(Filter::default().with_group(named.clone())).await?;
+        ensure_eq!(record.group, Some(named.clone()), "the group as listed");
         ensure_eq!(record.id, Some(lease.id.clone()), "whose it is");
-        for row in bench.observe().await?.held(&lease.id) {
-            ensure_eq!(row.owner, Some(named.clone()), "the owner as stored");
+        for row in fixture.observe().await?.held(&lease.id) {
+            ensure_eq!(row.group, Some(named.clone()), "the group as stored");
         }
     }
     PASSED
 }
 
-async fn c14_hostile_notes_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
+async fn c14_hostile_notes_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (n, text) in HOSTILE.iter().enumerate() {
         let note = Note::default()
             .with_host(text)?
             .with_program(text)?
             .with_comment(text)?
             .with_pid(u32::MAX);
-        let lease = bench.exclusive(&format!("job:{n}")).with_note(note.clone());
-        bench.client.grant(&lease).await?;
-        let record = bench.client.only(Filter::default().with_host(*text)).await?;
+        let lease = fixture.exclusive(&format!("job:{n}")).with_note(note.clone());
+        fixture.client.grant(&lease).await?;
+        let record = fixture.client.only(Filter::default().with_host(*text)).await?;
         ensure_eq!(record.note, note, "the note as listed");
-        for row in bench.observe().await?.held(&lease.id) {
+        for row in fixture.observe().await?.held(&lease.id) {
             ensure_eq!(row.note, note, "the note as stored");
         }
     }
     PASSED
 }
 
-async fn c14_hostile_reasons_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
+async fn c14_hostile_reasons_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (n, text) in HOSTILE.iter().enumerate() {
-        let lease = bench.exclusive(&format!("job:{n}"));
-        bench.client.grant(&lease).await?;
-        bench.client.evict_these(lease.targets(), Some(text)).await?;
-        let told = bench.client.lost(&lease).await?;
+        let lease = fixture.exclusive(&format!("job:{n}"));
+        fixture.client.grant(&lease).await?;
+        fixture.client.evict_these(lease.targets(), Some(text)).await?;
+        let told = fixture.client.lost(&lease).await?;
         ensure_eq!(told, Some(LostReason::Evicted(Some(Reason::new(text)?))), "what is told");
     }
     PASSED
 }
 
-async fn c14_hostile_ids_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let holder = bench.exclusive("job");
-    bench.client.grant(&holder).await?;
+async fn c14_hostile_ids_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let holder = fixture.exclusive("job");
+    fixture.client.grant(&holder).await?;
     for text in HOSTILE {
-        let stranger = bench.exclusive("job").with_id(&LeaseId::foreign(text.as_bytes())?);
-        bench.client.refuse(&stranger).await?;
-        bench.client.lost(&stranger).await?;
-        bench.client.not_held(&stranger).await?;
-        let own = bench.exclusive("own").with_id(&stranger.id);
-        bench.client.grant(&own).await?;
-        bench.holds("own", &[&own]).await?;
-        bench.client.released(&own).await?;
+        let stranger = fixture.exclusive("job").with_id(&LeaseId::foreign(text.as_bytes())?);
+        fixture.client.refuse(&stranger).await?;
+        fixture.client.lost(&stranger).await?;
+        fixture.client.not_held(&stranger).await?;
+        let own = fixture.exclusive("own").with_id(&stranger.id);
+        fixture.client.grant(&own).await?;
+        fixture.holds("own", &[&own]).await?;
+        fixture.client.released(&own).await?;
     }
-    bench.holds("job", &[&holder]).await?;
+    fixture.holds("job", &[&holder]).await?;
     PASSED
 }
 
 /// A prefix is no pattern, and a glob knows `*` and `?` alone.
-async fn c14_hostile_filters_are_data<B: Backing>(bench: &Bench<B>) -> Verdict {
+async fn c14_hostile_filters_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for name in HOSTILE {
-        bench.client.grant(&bench.exclusive(&format!("{name}x"))).await?;
+        fixture.client.grant(&fixture.exclusive(&format!("{name}x"))).await?;
     }
-    bench.client.grant(&bench.exclusive("plain")).await?;
+    fixture.client.grant(&fixture.exclusive("plain")).await?;
     let all: Vec<_> = HOSTILE.iter().map(|name| key(&format!("{name}x"))).collect();
     for (text, own) in HOSTILE.iter().zip(&all) {
         let expected: BTreeSet<&Key> =
             all.iter().filter(|key| key.as_str().starts_with(text)).collect();
-        let records = bench.client.list(Filter::default().with_prefix(*text)).await?;
+        let records = fixture.client.list(Filter::default().with_prefix(*text)).await?;
         let found: BTreeSet<&Key> = records.iter().map(|record| &record.key).collect();
         ensure_eq!(found, expected, "the keys that begin with {text:?}");
-        let records = bench.client.list(Filter::default().with_glob(&format!("{text}?"))?).await?;
+        let records =
+            fixture.client.list(Filter::default().with_glob(&format!("{text}?"))?).await?;
         let found = records.iter().any(|record| record.key == *own);
         ensure!(found, "{text:?} and a question mark do not match {own:?}");
         let wild = text.contains(['*', '?']);
         ensure!(wild || records.len() == 1, "{text:?} is taken for a pattern: {records:?}");
         let nobody = Filter::default().with_host(*text);
-        ensure_eq!(bench.client.list(nobody).await?.len(), 0, "the records of the host {text:?}");
+        ensure_eq!(fixture.client.list(nobody).await?.len(), 0, "the records of the host {text:?}");
     }
     PASSED
 }
 
-async fn c14_the_longest_texts_are_kept<B: Backing>(bench: &Bench<B>) -> Verdict {
+async fn c14_the_longest_texts_are_kept<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let name = format!("{}x", "\u{fc}".repeat(127));
     let comment = "\u{1f512}".repeat(Note::MAX_COMMENT_BYTES / 4);
     let note = Note::default().with_host(&name)?.with_program(&name)?.with_comment(&comment)?;
-    let lease = bench.exclusive("job").with_owner(&name).with_note(note.clone());
-    bench.client.grant(&lease).await?;
-    let record = bench.client.only(lease.filter()).await?;
-    ensure_eq!((record.owner, record.note), (lease.owner.clone(), note.clone()), "the record");
-    for row in bench.observe().await?.held(&lease.id) {
-        ensure_eq!((&row.owner, &row.note), (&lease.owner, &note), "what is stored");
+    let lease = fixture.exclusive("job").with_group(&name).with_note(note.clone());
+    fixture.client.grant(&lease).await?;
+    let record = fixture.client.only(lease.filter()).await?;
+    ensure_eq!((record.group, record.note), (lease.group.clone(), note.clone()), "the record");
+    for row in fixture.observe().await?.held(&lease.id) {
+        ensure_eq!((&row.group, &row.note), (&lease.group, &note), "what is stored");
     }
     PASSED
 }

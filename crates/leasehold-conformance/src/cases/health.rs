@@ -3,10 +3,10 @@
 use leasehold_core::{Level, Store};
 
 use crate::Backing;
-use crate::bench::Bench;
 use crate::case::{PASSED, Verdict, cases};
 use crate::contend::together;
 use crate::failure::{ensure, ensure_eq};
+use crate::fixture::Fixture;
 
 cases! {
     prepare_again_changes_nothing,
@@ -16,23 +16,23 @@ cases! {
     check_names_the_server_alike_to_all,
 }
 
-async fn prepare_again_changes_nothing<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
-    let before = bench.observe().await?;
-    bench.client.store().prepare().await?;
-    bench.another().await?.store().prepare().await?;
-    bench.unchanged(&before).await?;
-    bench.client.held(&lease, lease.term).await?;
+async fn prepare_again_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
+    let before = fixture.observe().await?;
+    fixture.client.store().prepare().await?;
+    fixture.another().await?.store().prepare().await?;
+    fixture.unchanged(&before).await?;
+    fixture.client.held(&lease, lease.term).await?;
     PASSED
 }
 
-async fn prepare_in_a_crowd<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let lease = bench.exclusive("job");
-    bench.client.grant(&lease).await?;
+async fn prepare_in_a_crowd<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let lease = fixture.exclusive("job");
+    fixture.client.grant(&lease).await?;
     let mut crowd = Vec::new();
     for n in 0..6 {
-        let (client, own) = (bench.another().await?, bench.exclusive(&format!("job:{n}")));
+        let (client, own) = (fixture.another().await?, fixture.exclusive(&format!("job:{n}")));
         crowd.push(async move {
             client.store().prepare().await?;
             client.grant(&own).await?;
@@ -41,23 +41,23 @@ async fn prepare_in_a_crowd<B: Backing>(bench: &Bench<B>) -> Verdict {
         });
     }
     together(crowd).await?;
-    bench.holds("job", &[&lease]).await?;
+    fixture.holds("job", &[&lease]).await?;
     PASSED
 }
 
-async fn check_changes_nothing<B: Backing>(bench: &Bench<B>) -> Verdict {
-    bench.client.grant(&bench.exclusive("job")).await?;
-    let before = bench.observe().await?;
-    let health = bench.client.store().check().await?;
-    ensure_eq!(bench.client.store().check().await?.level, health.level, "the level asked again");
-    bench.unchanged(&before).await?;
+async fn check_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    fixture.client.grant(&fixture.exclusive("job")).await?;
+    let before = fixture.observe().await?;
+    let health = fixture.client.store().check().await?;
+    ensure_eq!(fixture.client.store().check().await?.level, health.level, "the level asked again");
+    fixture.unchanged(&before).await?;
     PASSED
 }
 
-async fn check_promises_no_more_than_the_store_can<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let health = bench.client.store().check().await?;
+async fn check_promises_no_more_than_the_store_can<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let health = fixture.client.store().check().await?;
     ensure!(
-        health.level < Level::Fenced || bench.can.tokens,
+        health.level < Level::Fenced || fixture.can.tokens,
         "{} is promised without tokens",
         health.level
     );
@@ -74,9 +74,9 @@ async fn check_promises_no_more_than_the_store_can<B: Backing>(bench: &Bench<B>)
     PASSED
 }
 
-async fn check_names_the_server_alike_to_all<B: Backing>(bench: &Bench<B>) -> Verdict {
-    let identity = bench.client.store().check().await?.identity;
-    let other = bench.another().await?.store().check().await?.identity;
+async fn check_names_the_server_alike_to_all<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+    let identity = fixture.client.store().check().await?.identity;
+    let other = fixture.another().await?.store().check().await?.identity;
     ensure_eq!(other, identity, "the server's identity");
     PASSED
 }

@@ -3,7 +3,7 @@ use std::fmt;
 
 use leasehold_core::{FencingToken, Key, LeaseId, Mode};
 
-use super::{Answer, Belief, Call, History};
+use super::calls::{Answer, Belief, Call, History};
 
 /// Something that no store that keeps the contract could have answered.
 #[derive(Debug, Clone, PartialEq, Eq)]

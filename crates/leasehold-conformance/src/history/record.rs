@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Acquired, Clock, ErrorKind, LeaseReleased, LeaseRenewed, Mode, Release, Remaining,
-    Store, Why,
+    AcquireReply, AcquireRequest, Clock, ErrorKind, Mode, RefusalReason, ReleaseOutcome,
+    ReleaseRequest, Remaining, RenewOutcome, Store,
 };
 use tokio::task::JoinSet;
 
-use super::{Answer, Belief, Call, Figures, History, check};
+use super::calls::{Answer, Belief, Call, Figures, History};
+use super::check::check;
 use crate::attempt::{Attempt, all_of, at_most};
 use crate::dropped::dropped_after;
 use crate::random::Random;
@@ -218,13 +219,13 @@ impl<B: Backing> Contender<B> {
         };
         let answer = match acquired {
             // It may have ended on the way, and be another lease under the same id; nobody believes in that.
-            Acquired::Granted(granted) if granted.fresh && !self.book.is_before(deadline) => {
+            AcquireReply::Granted(granted) if granted.fresh && !self.book.is_before(deadline) => {
                 Answer::AcquireUnknown
             }
-            Acquired::Granted(granted) => {
+            AcquireReply::Granted(granted) => {
                 Answer::Granted { token: granted.token, fresh: granted.fresh }
             }
-            Acquired::Refused(refused) => Answer::refused(&refused.why),
+            AcquireReply::Refused(refused) => Answer::refused(&refused.why),
         };
         self.write(attempt, invoked, answer);
         Ok(())
@@ -246,7 +247,7 @@ impl<B: Backing> Contender<B> {
     async fn acquire(
         &mut self,
         attempt: &Attempt,
-        request: &Acquire,
+        request: &AcquireRequest,
         polls: usize,
     ) -> Result<Option<(Answer, Option<Duration>)>> {
         let (sent, invoked) = (self.book.now(), self.book.instant());
@@ -256,11 +257,11 @@ impl<B: Backing> Contender<B> {
         let answer = match &reply {
             None if polls == 0 => return Ok(None),
             None => Answer::AcquireUnknown,
-            Some(Acquired::Granted(granted)) => {
+            Some(AcquireReply::Granted(granted)) => {
                 deadline = self.book.deadline(sent, granted.remaining);
                 Answer::Granted { token: granted.token, fresh: granted.fresh }
             }
-            Some(Acquired::Refused(refused)) => Answer::refused(&refused.why),
+            Some(AcquireReply::Refused(refused)) => Answer::refused(&refused.why),
         };
         self.write(attempt, invoked, answer);
         Ok(reply.map(|_| (answer, deadline)))
@@ -271,10 +272,10 @@ impl<B: Backing> Contender<B> {
         let (sent, invoked) = (self.book.now(), self.book.instant());
         let renewed = self.store.renew(&attempt.renew(attempt.term)).await?;
         let (answer, deadline) = match renewed.leases.first() {
-            Some(LeaseRenewed::Held(remaining)) => {
+            Some(RenewOutcome::Held(remaining)) => {
                 (Answer::Held, Some(self.book.deadline(sent, *remaining)))
             }
-            Some(LeaseRenewed::Lost(_)) => (Answer::Lost, None),
+            Some(RenewOutcome::Lost(_)) => (Answer::Lost, None),
             other => return Err(Failure::new(format!("a renewal was answered by {other:?}"))),
         };
         self.write(attempt, invoked, answer);
@@ -283,10 +284,10 @@ impl<B: Backing> Contender<B> {
 
     async fn release(&mut self, attempt: &Attempt) -> Result {
         let invoked = self.book.instant();
-        let released = self.store.release(&Release::new(vec![attempt.ending()])).await?;
+        let released = self.store.release(&ReleaseRequest::new(vec![attempt.ending()])).await?;
         let answer = match released.leases.first() {
-            Some(LeaseReleased::Released) => Answer::Released,
-            Some(LeaseReleased::Expired | LeaseReleased::NotHeld) => Answer::Ended,
+            Some(ReleaseOutcome::Released) => Answer::Released,
+            Some(ReleaseOutcome::Expired | ReleaseOutcome::NotHeld) => Answer::Ended,
             other => return Err(Failure::new(format!("a release was answered by {other:?}"))),
         };
         self.write(attempt, invoked, answer);
@@ -301,7 +302,7 @@ impl<B: Backing> Contender<B> {
 }
 
 /// A quorum that sees a term end while it still asks its nodes takes the grant back, and serves nobody.
-fn answered(acquired: leasehold_core::Result<Acquired>) -> Result<Option<Acquired>> {
+fn answered(acquired: leasehold_core::Result<AcquireReply>) -> Result<Option<AcquireReply>> {
     match acquired {
         Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
         acquired => Ok(Some(acquired?)),
@@ -309,10 +310,10 @@ fn answered(acquired: leasehold_core::Result<Acquired>) -> Result<Option<Acquire
 }
 
 impl Answer {
-    fn refused(why: &Why) -> Self {
+    fn refused(why: &RefusalReason) -> Self {
         match why {
-            Why::Held(_) => Self::Refused,
-            Why::Busy | Why::Queued => Self::Busy,
+            RefusalReason::Held(_) => Self::Refused,
+            RefusalReason::Busy | RefusalReason::Queued => Self::Busy,
         }
     }
 }

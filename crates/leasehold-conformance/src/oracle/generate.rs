@@ -2,18 +2,19 @@ use std::time::Duration;
 
 use leasehold_core::table::{Holder, State};
 use leasehold_core::{
-    Acquire, Capabilities, Claim, Claims, Ending, Evict, Expired, FencingToken, Filter, Key,
-    LeaseId, Mode, Note, Owner, Reason, Release, Remaining, Renew, Renewal, Target, Ttl,
+    AcquireRequest, Capabilities, Claim, Claims, EvictRequest, EvictTarget, Expired, FencingToken,
+    Filter, GroupName, Key, LeaseId, Mode, Note, Reason, ReleaseEntry, ReleaseRequest, Remaining,
+    RenewEntry, RenewRequest, Ttl,
 };
 
 use crate::attempt::{at_most, key, ttl};
 use crate::oracle::world::{FORGET_AFTER, Op, World};
 use crate::random::Random;
-use crate::{Backing, Tells, Time, WallStep};
+use crate::{Backing, Reports, Time, WallStep};
 
 /// Few enough that requests meet, and not all alike to a careless store.
 const KEYS: &[&str] = &["a", "job", "Job", "job ", "job_x", "j\u{f6}b%"];
-const OWNERS: &[&str] = &["worker", "Worker", "o'neil"];
+const GROUPS: &[&str] = &["worker", "Worker", "o'neil"];
 const HOSTS: &[&str] = &["db-1", "%"];
 const FOREIGN: &[&[u8]] = &[b"worker-7", b"\xff\x00", b"WORKER-7"];
 
@@ -28,7 +29,7 @@ pub(super) struct Generator {
     ended: Option<LeaseId>,
     /// Terms and steps in real time are long against the tick, or never over.
     tick: Option<Duration>,
-    tells: Tells,
+    reports: Reports,
     can: Capabilities,
 }
 
@@ -38,7 +39,14 @@ impl Generator {
             Time::Manual(_) => None,
             Time::Real { .. } => Some(world.tick),
         };
-        Self { random, recent: Vec::new(), ended: None, tick, tells: world.tells, can: world.can }
+        Self {
+            random,
+            recent: Vec::new(),
+            ended: None,
+            tick,
+            reports: world.reports,
+            can: world.can,
+        }
     }
 
     pub(super) fn next<B: Backing>(&mut self, world: &World<B>) -> Op {
@@ -69,9 +77,9 @@ impl Generator {
         if self.recent.len() > RECENT {
             self.recent.remove(0);
         }
-        let mut request = Acquire::new(id, claims, self.term()).with_note(self.note());
+        let mut request = AcquireRequest::new(id, claims, self.term()).with_note(self.note());
         if self.random.one_in(2) {
-            request = request.with_owner(self.owner());
+            request = request.with_group(self.group());
         }
         if self.random.one_in(8) {
             request = request.again(None);
@@ -175,12 +183,12 @@ impl Generator {
 
     /// The table rounds up to microseconds, and no further.
     fn odd(&self, term: Duration) -> Duration {
-        let unit = self.tells.unit;
+        let unit = self.reports.unit;
         if unit > Duration::from_micros(1) { whole(term, unit) } else { term }
     }
 
-    fn owner(&mut self) -> Owner {
-        Owner::new(self.random.pick(OWNERS)).expect("the oracle's owners are valid")
+    fn group(&mut self) -> GroupName {
+        GroupName::new(self.random.pick(GROUPS)).expect("the oracle's groups are valid")
     }
 
     fn note(&mut self) -> Note {
@@ -198,14 +206,14 @@ impl Generator {
             let (id, claims) = self.known();
             let never = self.random.one_in(12) && self.may(self.can.never);
             let to = if never { Ttl::NEVER } else { self.term() };
-            let renewal = Renewal::extend(id, claims, to);
+            let renewal = RenewEntry::extend(id, claims, to);
             if self.random.one_in(8) && self.may(self.can.tokens) {
                 renewal.with_token_raised_to(self.raise(world))
             } else {
                 renewal
             }
         });
-        Op::Renew(Renew::new(leases.collect()))
+        Op::Renew(RenewRequest::new(leases.collect()))
     }
 
     /// At most some minutes ahead, so that tokens do not come to their end.
@@ -220,7 +228,7 @@ impl Generator {
         let count = if self.random.one_in(4) { self.random.below(4) } else { 1 };
         let leases = (0..count).map(|_| {
             let (id, claims) = self.known();
-            let ending = Ending::new(id, claims.keys().cloned());
+            let ending = ReleaseEntry::new(id, claims.keys().cloned());
             match self.random.within(0..4) {
                 0 if self.may(self.can.keep) => {
                     let keep = self.term().duration().expect("a term has an end");
@@ -229,7 +237,7 @@ impl Generator {
                 _ => ending,
             }
         });
-        Op::Release(Release::new(leases.collect()))
+        Op::Release(ReleaseRequest::new(leases.collect()))
     }
 
     fn page(&mut self) -> usize {
@@ -272,10 +280,10 @@ impl Generator {
                 filter.with_glob(pattern).expect("the oracle's patterns are valid")
             }
             4 => filter.with_lease(self.known().0),
-            5 if self.tells.owner => filter.with_owner(self.owner()),
+            5 if self.reports.group => filter.with_group(self.group()),
             6 => filter.with_mode(self.mode()),
-            7 if self.tells.note => filter.with_host(self.random.pick(HOSTS)),
-            8 if self.tells.age && self.tick.is_none() => {
+            7 if self.reports.note => filter.with_host(self.random.pick(HOSTS)),
+            8 if self.reports.age && self.tick.is_none() => {
                 let from = seconds(&mut self.random);
                 if self.random.one_in(2) {
                     return filter.with_age_from(from);
@@ -302,13 +310,13 @@ impl Generator {
             .collect();
         let mut targets = Vec::new();
         for _ in 0..=self.random.below(3) {
-            let mut target = Target::new(self.key(), Some(self.known().0));
+            let mut target = EvictTarget::new(self.key(), Some(self.known().0));
             if !there.is_empty() && !self.random.one_in(4) {
                 let (key, holder) = self.random.pick(&there);
-                if !world.can.tells_expired && !holder.is_live(world.now()) {
+                if !world.can.reports_expired && !holder.is_live(world.now()) {
                     continue;
                 }
-                target = Target::new(key, holder.id);
+                target = EvictTarget::new(key, holder.id);
                 if world.can.tokens && self.random.one_in(2) {
                     target.token = Some(holder.token);
                 }
@@ -319,7 +327,7 @@ impl Generator {
             targets.push(target);
         }
         let reason = Reason::new("it's broken").ok().filter(|_| self.random.one_in(2));
-        let evict = Evict::exactly(targets, reason);
+        let evict = EvictRequest::exactly(targets, reason);
         Op::Break(if self.random.one_in(10) { evict.with_limit(1) } else { evict })
     }
 
@@ -344,7 +352,7 @@ impl Generator {
                 let (end, id) =
                     if self.random.one_in(2) { nearest } else { self.random.pick(&ends) };
                 self.ended = id;
-                let unit = self.tells.unit;
+                let unit = self.reports.unit;
                 Op::Advance(match self.random.within(0..4) {
                     0 => end.saturating_sub(unit),
                     1 => end + unit,
@@ -354,9 +362,10 @@ impl Generator {
             _ => Op::Advance(match self.random.within(0..10) {
                 0 => FORGET_AFTER + Duration::from_secs(self.random.within(0..100)),
                 1 | 2 => Duration::from_secs(self.random.within(1..60)),
-                _ => {
-                    whole(Duration::from_micros(self.random.within(0..2_000_000)), self.tells.unit)
-                }
+                _ => whole(
+                    Duration::from_micros(self.random.within(0..2_000_000)),
+                    self.reports.unit,
+                ),
             }),
         }
     }

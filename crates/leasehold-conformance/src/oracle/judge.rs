@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use leasehold_core::table::State;
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Effect, Error, Evict, Evicted, Eviction, FencingToken, Filter,
-    Granted, Key, LeaseId, LeaseReleased, LeaseRenewed, List, LostReason, Now, Reason, Record,
-    RecordTerm, Refused, Release, Released, Remaining, Renew, Renewal, Renewed, Table, Target, Why,
+    AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
+    EvictScope, EvictTarget, FencingToken, Filter, Granted, Key, LeaseId, ListRequest, LostReason,
+    Now, Reason, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, ReleaseReply,
+    ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Table,
 };
 
-use crate::{Observation, Tells};
+use crate::{Observation, Reports};
 
 /// What the replies were, so that it is seen whether all kinds occurred.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ pub(super) struct Judge<'a> {
     pub(super) marks: Marks,
     pub(super) now: Now,
     pub(super) can: &'a Capabilities,
-    pub(super) tells: &'a Tells,
+    pub(super) reports: &'a Reports,
     /// By how much durations may differ; zero on a manual clock.
     pub(super) slack: Duration,
     pub(super) told: Told,
@@ -53,18 +54,18 @@ fn answered<T>(reply: &leasehold_core::Result<T>) -> Result<&T, String> {
 impl Judge<'_> {
     pub(super) fn acquire(
         &mut self,
-        request: &Acquire,
-        reply: &leasehold_core::Result<Acquired>,
+        request: &AcquireRequest,
+        reply: &leasehold_core::Result<AcquireReply>,
     ) -> Verdict {
         let mut now = self.now;
-        if let (Ok(Acquired::Granted(granted)), true) = (reply, !self.slack.is_zero()) {
+        if let (Ok(AcquireReply::Granted(granted)), true) = (reply, !self.slack.is_zero()) {
             // The server's wall clock is not ours: its token stands for it, and must only be above all.
             now.wall_micros = granted.token.map_or(now.wall_micros, FencingToken::get);
         }
         let expected = self.table.acquire(request, now);
         self.forget_foreign_time(request);
         match (reply, expected) {
-            (Ok(Acquired::Granted(found)), Ok(Acquired::Granted(expected))) => {
+            (Ok(AcquireReply::Granted(found)), Ok(AcquireReply::Granted(expected))) => {
                 self.told.0.push(if expected.fresh { "granted" } else { "granted again" });
                 let granted = |key: &Key, id: &LeaseId| {
                     expected.fresh
@@ -77,13 +78,13 @@ impl Judge<'_> {
                 }
                 self.granted(found, &expected)
             }
-            (Ok(Acquired::Refused(found)), Ok(Acquired::Refused(expected))) => {
+            (Ok(AcquireReply::Refused(found)), Ok(AcquireReply::Refused(expected))) => {
                 self.told.0.push("refused");
                 if expected.retry_after.is_none() {
                     self.told.0.push("refused for ever");
                 }
                 let holder = match &expected.why {
-                    Why::Held(Some(holder)) => holder,
+                    RefusalReason::Held(Some(holder)) => holder,
                     other => return Err(format!("the table refused because of {other:?}")),
                 };
                 let asked = request.claims().iter().find(|claim| claim.key == expected.key);
@@ -101,7 +102,7 @@ impl Judge<'_> {
     }
 
     /// After a grant under the server's time, ages are counted in ours again.
-    fn forget_foreign_time(&mut self, request: &Acquire) {
+    fn forget_foreign_time(&mut self, request: &AcquireRequest) {
         for key in request.claims().keys() {
             let Some(mut entry) = self.table.entry(key).cloned() else { continue };
             for holder in &mut entry.holders {
@@ -129,9 +130,9 @@ impl Judge<'_> {
             (found, expected) => same("retry_after", found, expected)?,
         }
         match &found.why {
-            Why::Held(None) if !self.tells.holder => Ok(()),
+            RefusalReason::Held(None) if !self.reports.holder => Ok(()),
             // Of several that end at the same time any may be named.
-            Why::Held(Some(named)) => {
+            RefusalReason::Held(Some(named)) => {
                 self.remaining(named.remaining(), holder.remaining())?;
                 let entry = self.table.entry(&expected.key);
                 let mut holders = entry.into_iter().flat_map(|entry| &entry.holders);
@@ -149,15 +150,15 @@ impl Judge<'_> {
 
     pub(super) fn renew(
         &mut self,
-        request: &Renew,
-        reply: &leasehold_core::Result<Renewed>,
+        request: &RenewRequest,
+        reply: &leasehold_core::Result<RenewReply>,
     ) -> Verdict {
         let found = &answered(reply)?.leases;
         let expected = self.table.renew(request, self.now).leases;
         same("the number of answers", found.len(), expected.len())?;
         for ((found, expected), lease) in found.iter().zip(&expected).zip(request.leases()) {
             match (found, expected) {
-                (LeaseRenewed::Held(found), LeaseRenewed::Held(expected)) => {
+                (RenewOutcome::Held(found), RenewOutcome::Held(expected)) => {
                     self.told.0.push(match expected {
                         Remaining::For(_) => "held",
                         Remaining::Never => "held for ever",
@@ -167,10 +168,10 @@ impl Judge<'_> {
                     }
                     self.remaining(*found, *expected)?;
                 }
-                (LeaseRenewed::Lost(found), LeaseRenewed::Lost(expected)) => {
+                (RenewOutcome::Lost(found), RenewOutcome::Lost(expected)) => {
                     self.lost(lease, found.as_ref(), expected.as_ref())?;
                 }
-                (LeaseRenewed::Failed(found), LeaseRenewed::Failed(expected)) => {
+                (RenewOutcome::Failed(found), RenewOutcome::Failed(expected)) => {
                     self.told.0.push("renewal invalid");
                     error(found, expected)?;
                 }
@@ -182,7 +183,7 @@ impl Judge<'_> {
 
     fn lost(
         &mut self,
-        lease: &Renewal,
+        lease: &RenewEntry,
         found: Option<&LostReason>,
         expected: Option<&LostReason>,
     ) -> Verdict {
@@ -198,9 +199,9 @@ impl Judge<'_> {
         };
         let must_tell = match expected {
             Some(LostReason::Evicted(_)) => {
-                self.tells.evicted && lease.claims().keys().any(is_marked)
+                self.reports.evicted && lease.claims().keys().any(is_marked)
             }
-            Some(LostReason::Expired) => self.can.tells_expired,
+            Some(LostReason::Expired) => self.can.reports_expired,
             _ => false,
         };
         self.told.0.push(match expected {
@@ -222,28 +223,29 @@ impl Judge<'_> {
 
     pub(super) fn release(
         &mut self,
-        request: &Release,
-        reply: &leasehold_core::Result<Released>,
+        request: &ReleaseRequest,
+        reply: &leasehold_core::Result<ReleaseReply>,
     ) -> Verdict {
         let found = &answered(reply)?.leases;
         let expected = self.table.release(request, self.now).leases;
         same("the number of answers", found.len(), expected.len())?;
         for (found, expected) in found.iter().zip(&expected) {
             self.told.0.push(match expected {
-                LeaseReleased::Released => "released",
-                LeaseReleased::Kept(_) => "kept",
-                LeaseReleased::Expired => "expired",
-                LeaseReleased::NotHeld => "not held",
-                LeaseReleased::Failed(_) => "release failed",
+                ReleaseOutcome::Released => "released",
+                ReleaseOutcome::Kept(_) => "kept",
+                ReleaseOutcome::Expired => "expired",
+                ReleaseOutcome::NotHeld => "not held",
+                ReleaseOutcome::Failed(_) => "release failed",
             });
             match (found, expected) {
-                (LeaseReleased::Kept(found), LeaseReleased::Kept(expected)) => {
+                (ReleaseOutcome::Kept(found), ReleaseOutcome::Kept(expected)) => {
                     self.duration("kept", *found, *expected)?;
                 }
-                (LeaseReleased::Released, LeaseReleased::Released)
-                | (LeaseReleased::NotHeld, LeaseReleased::NotHeld) => {}
-                (LeaseReleased::Expired, LeaseReleased::Expired) if self.can.tells_expired => {}
-                (LeaseReleased::NotHeld, LeaseReleased::Expired) if !self.can.tells_expired => {}
+                (ReleaseOutcome::Released, ReleaseOutcome::Released)
+                | (ReleaseOutcome::NotHeld, ReleaseOutcome::NotHeld) => {}
+                (ReleaseOutcome::Expired, ReleaseOutcome::Expired) if self.can.reports_expired => {}
+                (ReleaseOutcome::NotHeld, ReleaseOutcome::Expired) if !self.can.reports_expired => {
+                }
                 (found, expected) => return differs(found, expected),
             }
         }
@@ -252,12 +254,12 @@ impl Judge<'_> {
 
     pub(super) fn evict(
         &mut self,
-        request: &Evict,
-        reply: &leasehold_core::Result<Evicted>,
+        request: &EvictRequest,
+        reply: &leasehold_core::Result<EvictReply>,
     ) -> Verdict {
         let found = answered(reply)?;
         let expected = self.table.evict(request, self.now);
-        if let Eviction::Exactly { reason, .. } = request.what() {
+        if let EvictScope::Exactly { reason, .. } = request.what() {
             for target in &expected.removed {
                 if let Some(id) = &target.id {
                     self.marks.insert((target.key.clone(), id.clone()), reason.clone());
@@ -273,10 +275,10 @@ impl Judge<'_> {
     pub(super) fn purge(
         &mut self,
         filter: &Filter,
-        reply: &leasehold_core::Result<(Vec<Target>, usize)>,
+        reply: &leasehold_core::Result<(Vec<EvictTarget>, usize)>,
     ) -> Verdict {
         let (removed, forgotten) = answered(reply)?;
-        let all = Evict::expired(filter.clone()).with_limit(usize::MAX);
+        let all = EvictRequest::expired(filter.clone()).with_limit(usize::MAX);
         let expected = self.table.evict(&all, self.now);
         if !expected.removed.is_empty() {
             self.told.0.push("purged");
@@ -291,12 +293,12 @@ impl Judge<'_> {
     }
 
     /// Both name the same records; a store that does not remember what has expired may name fewer.
-    fn targets(&self, found: &[Target], expected: &[Target]) -> Verdict {
-        let names = |targets: &[Target]| -> BTreeSet<(Key, Option<LeaseId>)> {
+    fn targets(&self, found: &[EvictTarget], expected: &[EvictTarget]) -> Verdict {
+        let names = |targets: &[EvictTarget]| -> BTreeSet<(Key, Option<LeaseId>)> {
             targets.iter().map(|target| (target.key.clone(), target.id.clone())).collect()
         };
         let (found, expected) = (names(found), names(expected));
-        if !self.can.tells_expired && found.is_subset(&expected) {
+        if !self.can.reports_expired && found.is_subset(&expected) {
             return Ok(());
         }
         same("what was removed", found, expected)
@@ -310,7 +312,7 @@ impl Judge<'_> {
     ) -> Verdict {
         let found = answered(reply)?;
         self.told.0.push(if pages > 1 { "listed in pages" } else { "listed" });
-        let all = List::new(filter.clone()).with_limit(usize::MAX);
+        let all = ListRequest::new(filter.clone()).with_limit(usize::MAX);
         let page = self.table.list(&all, self.now).map_err(|error| format!("{error:?}"))?;
         let by_name = |records: &[Record]| -> BTreeMap<(Key, Option<LeaseId>), Record> {
             let named = records.iter().cloned();
@@ -320,7 +322,7 @@ impl Judge<'_> {
         if expected.values().any(|record| !record.is_live()) {
             self.told.0.push("listed expired");
         }
-        if !self.can.tells_expired {
+        if !self.can.reports_expired {
             expected.retain(|name, record| record.is_live() || found.contains_key(name));
         }
         if !found.keys().eq(expected.keys()) {
@@ -337,13 +339,13 @@ impl Judge<'_> {
         same("the mode", found.mode.is_shared(), expected.mode.is_shared())?;
         same("the token", found.token, expected.token.filter(|_| self.can.tokens))?;
         same("kept", found.kept, expected.kept)?;
-        if self.tells.owner {
-            same("the owner", &found.owner, &expected.owner)?;
+        if self.reports.group {
+            same("the group", &found.group, &expected.group)?;
         }
-        if self.tells.note {
+        if self.reports.note {
             same("the note", &found.note, &expected.note)?;
         }
-        if let (true, Some(expected)) = (self.tells.age, expected.age) {
+        if let (true, Some(expected)) = (self.reports.age, expected.age) {
             self.duration("the age", found.age.unwrap_or(Duration::MAX), expected)?;
         }
         match (found.renewed, expected.renewed) {
@@ -371,9 +373,9 @@ impl Judge<'_> {
             let mut rows: Vec<_> = live
                 .map(|row| {
                     let token = row.token.filter(|_| self.can.tokens);
-                    let owner = row.owner.filter(|_| self.tells.owner);
-                    let note = self.tells.note.then_some(row.note);
-                    (row.key, row.id, row.mode.is_shared(), token, owner, note)
+                    let group = row.group.filter(|_| self.reports.group);
+                    let note = self.reports.note.then_some(row.note);
+                    (row.key, row.id, row.mode.is_shared(), token, group, note)
                 })
                 .collect();
             rows.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
@@ -407,5 +409,5 @@ impl Judge<'_> {
 /// Both say the same, and that nothing was done.
 fn error(found: &Error, expected: &Error) -> Verdict {
     same("the kind of error", found.kind(), expected.kind())?;
-    same("the effect of the error", found.effect(), Effect::None)
+    same("the effect of the error", found.effect(), Effect::NotApplied)
 }

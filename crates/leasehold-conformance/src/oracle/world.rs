@@ -2,12 +2,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Capabilities, Clock, ErrorKind, Evict, Filter, List, Now, Release, Renew, Store, Table,
+    AcquireRequest, Capabilities, Clock, ErrorKind, EvictRequest, Filter, ListRequest, Now,
+    ReleaseRequest, RenewRequest, Store, Table,
 };
 
 use crate::oracle::judge::{Judge, Marks, Told};
 use crate::real_time::RealTime;
-use crate::{Backing, Failure, Restarted, Result, Tells, Time, WallStep};
+use crate::{Backing, Failure, Reports, Restarted, Result, Time, WallStep};
 
 /// After how long the states forget counters that do so within a run.
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -15,14 +16,14 @@ pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// One operation, with all it needs to be repeated on another state.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    Acquire(Acquire),
-    Renew(Renew),
-    Release(Release),
+    Acquire(AcquireRequest),
+    Renew(RenewRequest),
+    Release(ReleaseRequest),
     /// All pages of this size.
     List(Filter, usize),
     /// Again and again until there is no more, so much at once.
     Purge(Filter, usize),
-    Break(Evict),
+    Break(EvictRequest),
     Advance(Duration),
     Wall(WallStep),
     Restart,
@@ -34,7 +35,7 @@ pub(super) struct World<B: Backing> {
     backing: B,
     store: B::Store,
     pub(super) can: Capabilities,
-    pub(super) tells: Tells,
+    pub(super) reports: Reports,
     pub(super) table: Table,
     marks: Marks,
     /// Whether it is known after how long the store forgets counters.
@@ -51,7 +52,7 @@ pub(super) struct World<B: Backing> {
 impl<B: Backing> World<B> {
     pub(super) async fn new(
         backing: B,
-        tells: Tells,
+        reports: Reports,
         table: Table,
         forgetting: bool,
     ) -> Result<Self> {
@@ -67,11 +68,11 @@ impl<B: Backing> World<B> {
             backing,
             store,
             can,
-            tells,
+            reports,
             table: table.with_margin(can.margin),
             marks: Marks::new(),
             forgetting,
-            steps_wall: tells.own_clock && matches!(time, Time::Manual(_)),
+            steps_wall: reports.own_clock && matches!(time, Time::Manual(_)),
             time,
             real: RealTime::start(),
             tick: tick.max(can.min_term),
@@ -90,7 +91,7 @@ impl<B: Backing> World<B> {
 
     /// Which replies must have occurred in the end for the run to have shown something.
     pub(super) fn expected(&self) -> Vec<&'static str> {
-        let (can, tells) = (&self.can, &self.tells);
+        let (can, reports) = (&self.can, &self.reports);
         let lacks = !(can.shared && can.shared_limit && can.many_keys && can.never && can.keep);
         let is_manual = matches!(self.time, Time::Manual(_));
         [
@@ -105,24 +106,24 @@ impl<B: Backing> World<B> {
             ("held", true),
             ("held for ever", can.never),
             ("lost", true),
-            ("lost: expired", can.tells_expired),
-            ("lost: evicted", tells.evicted),
+            ("lost: expired", can.reports_expired),
+            ("lost: evicted", reports.evicted),
             ("renewal invalid", can.shared),
             ("raised", can.tokens),
             ("released", true),
             ("kept", can.keep),
-            ("expired", can.tells_expired),
+            ("expired", can.reports_expired),
             ("not held", true),
             ("listed", true),
             ("listed in pages", true),
-            ("listed expired", can.tells_expired),
-            ("purged", can.tells_expired),
+            ("listed expired", can.reports_expired),
+            ("purged", can.reports_expired),
             ("forgot a counter", self.forgetting && is_manual),
             ("evicted", true),
             ("evicted nothing", true),
             ("unsupported", lacks),
             ("observed", true),
-            ("wall clock stepped", is_manual && tells.own_clock),
+            ("wall clock stepped", is_manual && reports.own_clock),
         ]
         .into_iter()
         .filter_map(|(reply, expected)| expected.then_some(reply))
@@ -181,7 +182,7 @@ impl<B: Backing> World<B> {
 
     async fn list(&mut self, filter: &Filter, page: usize) -> Result<()> {
         let from = self.now();
-        let mut request = List::new(filter.clone()).with_limit(page);
+        let mut request = ListRequest::new(filter.clone()).with_limit(page);
         let admitted = self.can.admit(&request);
         let mut records = Vec::new();
         let mut pages = 0;
@@ -207,7 +208,7 @@ impl<B: Backing> World<B> {
 
     async fn purge(&mut self, filter: &Filter, limit: usize) -> Result<()> {
         let from = self.now();
-        let request = Evict::expired(filter.clone()).with_limit(limit);
+        let request = EvictRequest::expired(filter.clone()).with_limit(limit);
         let admitted = self.can.admit(&request);
         let (mut removed, mut forgotten) = (Vec::new(), 0);
         let reply = loop {
@@ -284,7 +285,7 @@ impl<B: Backing> World<B> {
                 marks: self.marks.clone(),
                 now: at,
                 can: &self.can,
-                tells: &self.tells,
+                reports: &self.reports,
                 slack,
                 told: Told::default(),
             };

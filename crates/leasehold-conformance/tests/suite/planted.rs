@@ -53,8 +53,8 @@ fn a_store_of_few_abilities_passes_and_its_refusals_are_seen() {
         ("never", "c11_never_is_done_or_refused"),
         ("keep", "c11_keep_is_done_or_refused"),
         ("tokens", "c11_a_raise_is_done_or_refused"),
-        ("push", "c12_a_release_wakes"),
-        ("tells_expired", "c13_an_expired_lease_is_told"),
+        ("notifications", "c12_a_release_wakes"),
+        ("reports_expired", "c13_an_expired_lease_is_told"),
     ] {
         assert!(refused.contains(&case), "{ability}: {case} should not apply");
     }
@@ -107,12 +107,12 @@ planted! {
         => "c02_job_and_job_x_coexist", "oracle";
     renewal_extends_whoever_holds: RenewalExtendsWhoeverHolds
         => "c08_renewal_by_another_id_changes_nothing", "oracle";
-    owner_enters_again: OwnerEntersAgain
-        => "c03_second_id_of_the_same_owner_is_refused", "oracle";
+    group_enters_again: GroupEntersAgain
+        => "c03_second_id_of_the_same_group_is_refused", "oracle";
     other_mode_is_confirmed: OtherModeIsConfirmed
         => "c03_same_id_in_another_mode_is_invalid", "oracle";
-    owner_is_overwritten: OwnerIsOverwritten
-        => "c03_owner_and_note_stay_as_first_written", "oracle";
+    group_is_overwritten: GroupIsOverwritten
+        => "c03_group_and_note_stay_as_first_written", "oracle";
     retry_gets_a_fresh_token: RetryGetsAFreshToken
         => "c03_same_id_returns_the_same_token", "oracle", "history";
     readers_join_a_writer: ReadersJoinAWriter

@@ -1,28 +1,28 @@
 use super::Request;
-use crate::{Capabilities, Claims, Error, FencingToken, LeaseId, Note, Owner, Result, Ttl};
+use crate::{Capabilities, Claims, Error, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
 /// Asks for all claims or none, under a fresh id (C2, C3).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Acquire {
+pub struct AcquireRequest {
     id: LeaseId,
     claims: Claims,
     term: Ttl,
-    owner: Option<Owner>,
+    group: Option<GroupName>,
     note: Note,
     again: Option<Option<FencingToken>>,
 }
 
-impl Acquire {
+impl AcquireRequest {
     /// Asks for `claims` for a finite `term`; a lease without end is acquired for a while and then renewed to
     /// [`Ttl::NEVER`].
     pub fn new(id: LeaseId, claims: Claims, term: Ttl) -> Self {
-        Self { id, claims, term, owner: None, note: Note::default(), again: None }
+        Self { id, claims, term, group: None, note: Note::default(), again: None }
     }
 
     /// Sets the label the lease is listed under.
     #[must_use]
-    pub fn with_owner(mut self, owner: Owner) -> Self {
-        self.owner = Some(owner);
+    pub fn with_group(mut self, group: GroupName) -> Self {
+        self.group = Some(group);
         self
     }
 
@@ -57,8 +57,8 @@ impl Acquire {
     }
 
     /// The label the lease is listed under.
-    pub fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
+    pub fn group(&self) -> Option<&GroupName> {
+        self.group.as_ref()
     }
 
     /// Who and why.
@@ -72,7 +72,7 @@ impl Acquire {
     }
 }
 
-impl Request for Acquire {
+impl Request for AcquireRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
         self.claims.check(can)?;
         if self.term.is_never() {

@@ -3,21 +3,21 @@ use crate::{Capabilities, Error, FencingToken, Filter, Key, LeaseId, Reason, Rec
 
 /// Asks to remove records: what has expired, or exactly what is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evict {
-    what: Eviction,
+pub struct EvictRequest {
+    what: EvictScope,
     limit: usize,
 }
 
-/// What an [`Evict`] removes.
+/// What an [`EvictRequest`] removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "stores must handle every kind")]
-pub enum Eviction {
+pub enum EvictScope {
     /// Expired records that match, and counters that may be forgotten (C7). Never a live lease.
     Expired(Filter),
     /// The named records, live or not (C8).
     Exactly {
         /// The records.
-        targets: Vec<Target>,
+        targets: Vec<EvictTarget>,
         /// Why, for the holders to read.
         reason: Option<Reason>,
     },
@@ -26,7 +26,7 @@ pub enum Eviction {
 /// One record, named so exactly that no other can be meant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Target {
+pub struct EvictTarget {
     /// The key.
     pub key: Key,
     /// The lease; `None` means a holder without an id.
@@ -35,7 +35,7 @@ pub struct Target {
     pub token: Option<FencingToken>,
 }
 
-impl Target {
+impl EvictTarget {
     /// The record of `id` on `key`.
     pub fn new(key: Key, id: Option<LeaseId>) -> Self {
         Self { key, id, token: None }
@@ -47,16 +47,16 @@ impl Target {
     }
 }
 
-impl Evict {
+impl EvictRequest {
     /// Removes expired records that match, at most 100.
     pub fn expired(filter: Filter) -> Self {
-        Self { what: Eviction::Expired(filter), limit: 100 }
+        Self { what: EvictScope::Expired(filter), limit: 100 }
     }
 
     /// Removes the named records.
-    pub fn exactly(targets: Vec<Target>, reason: Option<Reason>) -> Self {
+    pub fn exactly(targets: Vec<EvictTarget>, reason: Option<Reason>) -> Self {
         let limit = targets.len();
-        Self { what: Eviction::Exactly { targets, reason }, limit }
+        Self { what: EvictScope::Exactly { targets, reason }, limit }
     }
 
     /// Sets how much is removed at most, 1 to 1,000 records and counters together.
@@ -67,7 +67,7 @@ impl Evict {
     }
 
     /// What is removed.
-    pub fn what(&self) -> &Eviction {
+    pub fn what(&self) -> &EvictScope {
         &self.what
     }
 
@@ -77,9 +77,9 @@ impl Evict {
     }
 }
 
-impl Request for Evict {
+impl Request for EvictRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
-        if let Eviction::Exactly { targets, .. } = &self.what {
+        if let EvictScope::Exactly { targets, .. } = &self.what {
             if targets.is_empty() {
                 return Err(Error::invalid_input(
                     "no record to evict was named; name a key and its lease id",

@@ -6,7 +6,7 @@ use crate::{Capabilities, Error, Filter, Key, LeaseId, Record, Result};
 /// Asks for one page of records. No order and no snapshot is promised: a record present throughout comes at
 /// least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct List {
+pub struct ListRequest {
     filter: Filter,
     cursor: Option<Cursor>,
     limit: usize,
@@ -56,7 +56,7 @@ impl fmt::Debug for Cursor {
     }
 }
 
-impl List {
+impl ListRequest {
     /// Asks for the first 100 records that match.
     pub fn new(filter: Filter) -> Self {
         Self { filter, cursor: None, limit: 100 }
@@ -92,7 +92,7 @@ impl List {
     }
 }
 
-impl Request for List {
+impl Request for ListRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
         check_limit(self.limit)?;
         match self.filter.keys() {

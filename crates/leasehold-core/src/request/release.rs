@@ -6,31 +6,31 @@ use crate::{Capabilities, Error, Key, LeaseId, Result, Ttl};
 
 /// Asks to end leases, each with a fate of its own (C3b, C13).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Release {
-    leases: Vec<Ending>,
+pub struct ReleaseRequest {
+    leases: Vec<ReleaseEntry>,
 }
 
-impl Release {
+impl ReleaseRequest {
     /// Asks for these, answered in this order.
-    pub fn new(leases: Vec<Ending>) -> Self {
+    pub fn new(leases: Vec<ReleaseEntry>) -> Self {
         Self { leases }
     }
 
     /// The leases, in the order of the reply.
-    pub fn leases(&self) -> &[Ending] {
+    pub fn leases(&self) -> &[ReleaseEntry] {
         &self.leases
     }
 }
 
 /// One lease to end. Cloning is cheap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct ReleaseEntry {
     id: LeaseId,
     keys: Arc<[Key]>,
     keep: Option<Duration>,
 }
 
-impl Ending {
+impl ReleaseEntry {
     /// Ends the lease `id` on `keys`, all it holds.
     pub fn new(id: LeaseId, keys: impl IntoIterator<Item = Key>) -> Self {
         let mut keys: Vec<_> = keys.into_iter().collect();
@@ -62,7 +62,7 @@ impl Ending {
     }
 }
 
-impl Request for Ending {
+impl Request for ReleaseEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         if self.keys.is_empty() {
             return Err(Error::invalid_input("a release names no key; name all keys of the lease"));
@@ -80,7 +80,7 @@ impl Request for Ending {
     }
 }
 
-impl Request for Release {
+impl Request for ReleaseRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
         check_entries("release", self.leases.len())?;
         self.leases.iter().try_for_each(|lease| lease.check(can))

@@ -1,46 +1,46 @@
 use super::{Request, check_entries};
-use crate::{Capabilities, Claims, FencingToken, LeaseId, Note, Owner, Result, Ttl};
+use crate::{Capabilities, Claims, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
 /// Asks to extend leases, each with a fate of its own (C3b, C6).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Renew {
-    leases: Vec<Renewal>,
+pub struct RenewRequest {
+    leases: Vec<RenewEntry>,
 }
 
-impl Renew {
+impl RenewRequest {
     /// Asks for these, answered in this order.
-    pub fn new(leases: Vec<Renewal>) -> Self {
+    pub fn new(leases: Vec<RenewEntry>) -> Self {
         Self { leases }
     }
 
     /// The leases, in the order of the reply.
-    pub fn leases(&self) -> &[Renewal] {
+    pub fn leases(&self) -> &[RenewEntry] {
         &self.leases
     }
 }
 
 /// One lease to extend: all that is needed to put it back on a quorum's node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Renewal {
+pub struct RenewEntry {
     id: LeaseId,
     claims: Claims,
     to: Ttl,
-    owner: Option<Owner>,
+    group: Option<GroupName>,
     note: Note,
     token: Option<FencingToken>,
     raise: Option<FencingToken>,
 }
 
-impl Renewal {
+impl RenewEntry {
     /// Asks that at least `to` remain; a longer term is not shortened.
     pub fn extend(id: LeaseId, claims: Claims, to: Ttl) -> Self {
-        Self { id, claims, to, owner: None, note: Note::default(), token: None, raise: None }
+        Self { id, claims, to, group: None, note: Note::default(), token: None, raise: None }
     }
 
     /// Sets the label the lease is listed under.
     #[must_use]
-    pub fn with_owner(mut self, owner: Owner) -> Self {
-        self.owner = Some(owner);
+    pub fn with_group(mut self, group: GroupName) -> Self {
+        self.group = Some(group);
         self
     }
 
@@ -82,8 +82,8 @@ impl Renewal {
     }
 
     /// The label it is listed under.
-    pub fn owner(&self) -> Option<&Owner> {
-        self.owner.as_ref()
+    pub fn group(&self) -> Option<&GroupName> {
+        self.group.as_ref()
     }
 
     /// Who holds it and why.
@@ -102,7 +102,7 @@ impl Renewal {
     }
 }
 
-impl Request for Renewal {
+impl Request for RenewEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         self.claims.check(can)?;
         if self.raise.is_some() && !can.tokens {
@@ -112,7 +112,7 @@ impl Request for Renewal {
     }
 }
 
-impl Request for Renew {
+impl Request for RenewRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
         check_entries("renewal", self.leases.len())?;
         self.leases.iter().try_for_each(|lease| lease.check(can))

@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::entry::expiry;
 use super::{Holder, State, Table};
 use crate::{
-    Acquire, Acquired, Claim, Error, FencingToken, Granted, LeaseId, Mode, Now, Refused, Remaining,
-    Result, Why,
+    AcquireReply, AcquireRequest, Claim, Error, FencingToken, Granted, LeaseId, Mode, Now,
+    RefusalReason, Refused, Remaining, Result,
 };
 
 impl Table {
@@ -12,22 +12,27 @@ impl Table {
     ///
     /// # Errors
     /// `InvalidInput` if the id is live on a named key in another mode, or if the term is without end.
-    pub fn acquire(&mut self, request: &Acquire, now: Now) -> Result<Acquired> {
+    pub fn acquire(&mut self, request: &AcquireRequest, now: Now) -> Result<AcquireReply> {
         let term = request
             .term()
             .duration()
             .ok_or_else(|| Error::invalid_input("an acquire asks for a finite term"))?;
         if let Some(granted) = self.confirm(request, term, now)? {
-            return Ok(Acquired::Granted(granted));
+            return Ok(AcquireReply::Granted(granted));
         }
         match self.refusal(request, now) {
-            Some(refused) => Ok(Acquired::Refused(refused)),
-            None => self.grant(request, term, now).map(Acquired::Granted),
+            Some(refused) => Ok(AcquireReply::Refused(refused)),
+            None => self.grant(request, term, now).map(AcquireReply::Granted),
         }
     }
 
     /// C3: the id's own live lease is confirmed; C3b: what is left of a broken one is dropped.
-    fn confirm(&mut self, request: &Acquire, term: Duration, now: Now) -> Result<Option<Granted>> {
+    fn confirm(
+        &mut self,
+        request: &AcquireRequest,
+        term: Duration,
+        now: Now,
+    ) -> Result<Option<Granted>> {
         let (id, claims) = (request.id(), request.claims());
         let held: Vec<_> = self
             .holders(id, claims.keys())
@@ -58,7 +63,7 @@ impl Table {
     }
 
     /// C9, C10: the first refusing key in key order, and when the whole request could be admitted.
-    fn refusal(&self, request: &Acquire, now: Now) -> Option<Refused> {
+    fn refusal(&self, request: &AcquireRequest, now: Now) -> Option<Refused> {
         let mut first = None;
         let mut longest = Remaining::For(Duration::ZERO);
         for claim in request.claims() {
@@ -69,7 +74,7 @@ impl Table {
         }
         let (claim, holder) = first?;
         let holder = holder.record(&claim.key, now).map(Box::new);
-        Some(Refused::new(claim.key.clone(), Why::Held(holder), longest.duration()))
+        Some(Refused::new(claim.key.clone(), RefusalReason::Held(holder), longest.duration()))
     }
 
     /// The live holder whose end the claim awaits.
@@ -100,7 +105,7 @@ impl Table {
     }
 
     /// C7: one token for all keys, advanced now that they are won. C8: only expired records make room.
-    fn grant(&mut self, request: &Acquire, term: Duration, now: Now) -> Result<Granted> {
+    fn grant(&mut self, request: &AcquireRequest, term: Duration, now: Now) -> Result<Granted> {
         let (claims, margin) = (request.claims(), self.margin);
         let highest = claims
             .keys()
@@ -127,7 +132,7 @@ impl Table {
                     Mode::Shared { .. } => Mode::SHARED,
                 },
                 token,
-                owner: request.owner().cloned(),
+                group: request.group().cloned(),
                 note: request.note().clone(),
                 expires: Some(expiry(now, term)),
                 granted_at: now.wall_micros,
@@ -143,7 +148,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Claims, Ending, Key, LeaseReleased, Release, Ttl};
+    use crate::{Claims, Key, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Ttl};
 
     const S: Duration = Duration::from_secs(1);
 
@@ -151,9 +156,9 @@ mod tests {
         Now { boot: S * (100 + seconds), wall_micros: 1_000_000 * u64::from(100 + seconds) }
     }
 
-    fn refused(acquired: Result<Acquired>) -> Option<Duration> {
+    fn refused(acquired: Result<AcquireReply>) -> Option<Duration> {
         match acquired {
-            Ok(Acquired::Refused(refused)) => refused.retry_after,
+            Ok(AcquireReply::Refused(refused)) => refused.retry_after,
             other => panic!("not refused: {other:?}"),
         }
     }
@@ -163,19 +168,19 @@ mod tests {
         let key = Key::new("job").unwrap();
         let shared = |max| Claims::one(key.clone(), Mode::Shared { max });
         let ask = |id: &LeaseId, max, term| {
-            Acquire::new(id.clone(), shared(max), Ttl::new(term).unwrap())
+            AcquireRequest::new(id.clone(), shared(max), Ttl::new(term).unwrap())
         };
         let ids = ["kept", "other"].map(|id| LeaseId::foreign(id.as_bytes()).unwrap());
         let mut table = Table::default();
         for id in &ids {
             assert!(matches!(
                 table.acquire(&ask(id, None, 30 * S), at(0)),
-                Ok(Acquired::Granted(granted)) if granted.fresh
+                Ok(AcquireReply::Granted(granted)) if granted.fresh
             ));
         }
-        let keep = Ending::new(ids[0].clone(), [key.clone()]).with_keep(9 * S);
-        let released = table.release(&Release::new(vec![keep]), at(0));
-        assert!(matches!(released.leases[..], [LeaseReleased::Kept(rest)] if rest == 9 * S));
+        let keep = ReleaseEntry::new(ids[0].clone(), [key.clone()]).with_keep(9 * S);
+        let released = table.release(&ReleaseRequest::new(vec![keep]), at(0));
+        assert!(matches!(released.leases[..], [ReleaseOutcome::Kept(rest)] if rest == 9 * S));
         let before = table.clone();
         assert_eq!(refused(table.acquire(&ask(&ids[0], None, S), at(1))), Some(8 * S));
         // Both the own record and the limit stand in the way; the later end is told.
@@ -184,7 +189,7 @@ mod tests {
         assert_eq!(table, before);
         assert!(matches!(
             table.acquire(&ask(&ids[0], None, S), at(9)),
-            Ok(Acquired::Granted(granted)) if granted.fresh
+            Ok(AcquireReply::Granted(granted)) if granted.fresh
         ));
     }
 }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use crate::term::micros_up;
 use crate::{
-    FencingToken, Key, LeaseId, Mode, Note, Now, Owner, Reason, Record, RecordTerm, Remaining,
+    FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Record, RecordTerm, Remaining,
 };
 
 /// What is known of one key.
@@ -26,7 +26,7 @@ pub struct Holder {
     /// The grant's token.
     pub token: FencingToken,
     /// The label it is listed under.
-    pub owner: Option<Owner>,
+    pub group: Option<GroupName>,
     /// Who and why.
     pub note: Note,
     /// When its term ends on the store's boot clock, in whole microseconds; `None` for never.
@@ -127,7 +127,7 @@ impl Holder {
         let mut record = Record::new(key.clone(), self.mode, term);
         record.id.clone_from(&self.id);
         record.token = Some(self.token);
-        record.owner.clone_from(&self.owner);
+        record.group.clone_from(&self.group);
         record.note.clone_from(&self.note);
         record.age = Some(since(self.granted_at));
         record.renewed = self.renewed_at.map(since);

@@ -1,25 +1,25 @@
 use super::entry::expiry;
 use super::{State, TELL_EVICTED_FOR, Table, may_forget};
-use crate::{Evict, Evicted, Eviction, Expired, Filter, Now, Reason, Target};
+use crate::{EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Filter, Now, Reason};
 
 impl Table {
     /// Removes expired records, or exactly those that are named (C8).
-    pub fn evict(&mut self, request: &Evict, now: Now) -> Evicted {
+    pub fn evict(&mut self, request: &EvictRequest, now: Now) -> EvictReply {
         match request.what() {
-            Eviction::Expired(filter) => self.evict_expired(filter, request.limit(), now),
-            Eviction::Exactly { targets, reason } => {
+            EvictScope::Expired(filter) => self.evict_expired(filter, request.limit(), now),
+            EvictScope::Exactly { targets, reason } => {
                 let named = &targets[..targets.len().min(request.limit())];
                 let removed = named
                     .iter()
                     .filter(|target| self.evict_exactly(target, reason.as_ref(), now))
                     .cloned()
                     .collect();
-                Evicted::new(removed, 0, named.len() < targets.len())
+                EvictReply::new(removed, 0, named.len() < targets.len())
             }
         }
     }
 
-    fn evict_expired(&mut self, filter: &Filter, limit: usize, now: Now) -> Evicted {
+    fn evict_expired(&mut self, filter: &Filter, limit: usize, now: Now) -> EvictReply {
         let wanted = filter.clone().with_expired(Expired::In);
         let (forget_after, margin) = (self.forget_after, self.margin);
         let (mut removed, mut forgotten) = (Vec::new(), 0);
@@ -31,7 +31,7 @@ impl Table {
                         && wanted.matches(&record)
                         && removed.len() + forgotten < limit =>
                 {
-                    removed.push(Target::of(&record));
+                    removed.push(EvictTarget::of(&record));
                     false
                 }
                 Some(_) => true,
@@ -44,10 +44,10 @@ impl Table {
             !forget
         });
         let more = removed.len() + forgotten == limit;
-        Evicted::new(removed, forgotten, more)
+        EvictReply::new(removed, forgotten, more)
     }
 
-    fn evict_exactly(&mut self, target: &Target, reason: Option<&Reason>, now: Now) -> bool {
+    fn evict_exactly(&mut self, target: &EvictTarget, reason: Option<&Reason>, now: Now) -> bool {
         let Some(entry) = self.keys.get_mut(&target.key) else {
             return false;
         };

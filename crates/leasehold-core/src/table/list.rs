@@ -1,12 +1,12 @@
 use super::Table;
-use crate::{Cursor, List, Now, Page, Record, Result};
+use crate::{Cursor, ListReply, ListRequest, Now, Record, Result};
 
 impl Table {
     /// Shows one page of records, in the order of their keys and ids.
     ///
     /// # Errors
     /// `InvalidInput` for a cursor of another store.
-    pub fn list(&self, request: &List, now: Now) -> Result<Page> {
+    pub fn list(&self, request: &ListRequest, now: Now) -> Result<ListReply> {
         let after = request.cursor().map(Cursor::position).transpose()?;
         let mut records = Vec::new();
         for (key, entry) in &self.keys {
@@ -23,12 +23,12 @@ impl Table {
             for record in of_key {
                 if records.len() == request.limit() {
                     let next = records.last().map(Cursor::after);
-                    return Ok(Page::new(records, next));
+                    return Ok(ListReply::new(records, next));
                 }
                 records.push(record);
             }
         }
-        Ok(Page::new(records, None))
+        Ok(ListReply::new(records, None))
     }
 }
 

@@ -1,14 +1,16 @@
 use super::entry::expiry;
 use super::{State, Table};
-use crate::{Ending, LeaseReleased, Now, Release, Released};
+use crate::{Now, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest};
 
 impl Table {
     /// Ends leases, each with its own fate (C3b, C13).
-    pub fn release(&mut self, request: &Release, now: Now) -> Released {
-        Released::new(request.leases().iter().map(|lease| self.release_one(lease, now)).collect())
+    pub fn release(&mut self, request: &ReleaseRequest, now: Now) -> ReleaseReply {
+        ReleaseReply::new(
+            request.leases().iter().map(|lease| self.release_one(lease, now)).collect(),
+        )
     }
 
-    fn release_one(&mut self, ending: &Ending, now: Now) -> LeaseReleased {
+    fn release_one(&mut self, ending: &ReleaseEntry, now: Now) -> ReleaseOutcome {
         let (id, keys) = (ending.id(), ending.keys());
         let found: Vec<_> = self.holders(id, keys.iter()).collect();
         let all_held = found.iter().all(|h| h.is_some_and(|h| h.is_held(now)));
@@ -28,20 +30,20 @@ impl Table {
                         holder.expires = Some(until);
                     }
                 }
-                return LeaseReleased::Kept(until - now.boot);
+                return ReleaseOutcome::Kept(until - now.boot);
             }
             Some(_) => {
                 if let Some(until) = kept_until {
-                    return LeaseReleased::Kept(until - now.boot);
+                    return ReleaseOutcome::Kept(until - now.boot);
                 }
             }
             None => {}
         }
         self.drop_holders(id, keys.iter(), |holder| holder.state == State::Held);
         match (all_held, any_expired) {
-            (true, _) => LeaseReleased::Released,
-            (false, true) => LeaseReleased::Expired,
-            (false, false) => LeaseReleased::NotHeld,
+            (true, _) => ReleaseOutcome::Released,
+            (false, true) => ReleaseOutcome::Expired,
+            (false, false) => ReleaseOutcome::NotHeld,
         }
     }
 }

@@ -1,21 +1,23 @@
 use super::entry::expiry;
 use super::{State, Table};
-use crate::{Error, LeaseRenewed, LostReason, Now, Remaining, Renew, Renewal, Renewed};
+use crate::{
+    Error, LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest,
+};
 
 impl Table {
     /// Extends leases, each with its own fate (C3b, C6).
-    pub fn renew(&mut self, request: &Renew, now: Now) -> Renewed {
-        Renewed::new(request.leases().iter().map(|lease| self.renew_one(lease, now)).collect())
+    pub fn renew(&mut self, request: &RenewRequest, now: Now) -> RenewReply {
+        RenewReply::new(request.leases().iter().map(|lease| self.renew_one(lease, now)).collect())
     }
 
-    fn renew_one(&mut self, renewal: &Renewal, now: Now) -> LeaseRenewed {
+    fn renew_one(&mut self, renewal: &RenewEntry, now: Now) -> RenewOutcome {
         let (id, claims) = (renewal.id(), renewal.claims());
         let mut whole = true;
         for (claim, holder) in claims.iter().zip(self.holders(id, claims.keys())) {
             match holder.filter(|holder| holder.is_held(now)) {
                 None => whole = false,
                 Some(holder) if !holder.mode.same_kind(claim.mode) => {
-                    return LeaseRenewed::Failed(Error::invalid_input(format!(
+                    return RenewOutcome::Failed(Error::invalid_input(format!(
                         "the lease {id} holds {:?} as {}, not as {}",
                         claim.key, holder.mode, claim.mode
                     )));
@@ -26,7 +28,7 @@ impl Table {
         if !whole {
             let reason = self.lost_reason(renewal, now);
             self.drop_holders(id, claims.keys(), |holder| holder.is_held(now));
-            return LeaseRenewed::Lost(Some(reason));
+            return RenewOutcome::Lost(Some(reason));
         }
         let to = renewal.to().duration().map(|to| expiry(now, to));
         let mut remaining = Remaining::Never;
@@ -41,10 +43,10 @@ impl Table {
                 remaining = remaining.min(holder.remaining(now));
             }
         }
-        LeaseRenewed::Held(remaining)
+        RenewOutcome::Held(remaining)
     }
 
-    fn lost_reason(&self, renewal: &Renewal, now: Now) -> LostReason {
+    fn lost_reason(&self, renewal: &RenewEntry, now: Now) -> LostReason {
         let mut reason = LostReason::Gone;
         for holder in self.holders(renewal.id(), renewal.claims().keys()).flatten() {
             match &holder.state {

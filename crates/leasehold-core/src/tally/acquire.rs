@@ -1,5 +1,5 @@
-use super::{Answer, Decision, Tally, Verdict, held_by_majority, majority, retry_after};
-use crate::{Acquired, Effect, FencingToken, Granted, Refused, Result, Why};
+use super::votes::{Answer, Decision, Tally, Verdict, held_by_majority, majority, retry_after};
+use crate::{AcquireReply, Effect, FencingToken, Granted, RefusalReason, Refused, Result};
 
 /// What a quorum says to an acquire.
 ///
@@ -14,24 +14,24 @@ use crate::{Acquired, Effect, FencingToken, Granted, Refused, Result, Why};
 /// held already keeps the token that `again` names, else the one that a majority confirms. The decision waits
 /// for nodes that may still confirm.
 pub fn acquire(
-    answers: &[Answer<Acquired>],
+    answers: &[Answer<AcquireReply>],
     again: Option<FencingToken>,
     tokens: bool,
-) -> Decision<Acquired> {
+) -> Decision<AcquireReply> {
     match Tally::of(answers, vote).verdict() {
         Verdict::Open => Decision::Open,
         Verdict::Undecided => Decision::Undecided,
         Verdict::No => refusal(answers)
-            .map_or(Decision::Undecided, |refused| Decision::Made(Acquired::Refused(refused))),
+            .map_or(Decision::Undecided, |refused| Decision::Made(AcquireReply::Refused(refused))),
         Verdict::Yes => match grant(answers, again, tokens) {
-            Some(granted) => Decision::Made(Acquired::Granted(granted)),
+            Some(granted) => Decision::Made(AcquireReply::Granted(granted)),
             None => Decision::Open,
         },
     }
 }
 
 /// True if fewer than a majority of the nodes have given the lease a token of at least `token`.
-pub fn needs_write_back(answers: &[Answer<Acquired>], token: FencingToken) -> bool {
+pub fn needs_write_back(answers: &[Answer<AcquireReply>], token: FencingToken) -> bool {
     let have = grants(answers).filter(|granted| granted.token.is_some_and(|has| has >= token));
     have.count() < majority(answers.len())
 }
@@ -41,32 +41,32 @@ pub fn needs_write_back(answers: &[Answer<Acquired>], token: FencingToken) -> bo
 /// The part of a first acquire goes wherever it may have acted. A node that surely did nothing is left alone:
 /// a release wakes the waiters of the key, who would be refused and release in turn. One that was sent `again`
 /// may be of a lease that is still held: only what is surely fresh goes.
-pub fn rolls_back(answer: &Result<Acquired>, again: bool) -> bool {
+pub fn rolls_back(answer: &Result<AcquireReply>, again: bool) -> bool {
     match answer {
-        Ok(Acquired::Granted(granted)) => granted.fresh || !again,
-        Ok(Acquired::Refused(_)) => false,
+        Ok(AcquireReply::Granted(granted)) => granted.fresh || !again,
+        Ok(AcquireReply::Refused(_)) => false,
         Err(error) => error.effect() == Effect::Unknown && !again,
     }
 }
 
-fn vote(acquired: &Acquired) -> Option<bool> {
+fn vote(acquired: &AcquireReply) -> Option<bool> {
     match acquired {
-        Acquired::Granted(_) => Some(true),
-        Acquired::Refused(refused) if matches!(refused.why, Why::Busy) => None,
-        Acquired::Refused(_) => Some(false),
+        AcquireReply::Granted(_) => Some(true),
+        AcquireReply::Refused(refused) if matches!(refused.why, RefusalReason::Busy) => None,
+        AcquireReply::Refused(_) => Some(false),
     }
 }
 
-fn grants(answers: &[Answer<Acquired>]) -> impl Iterator<Item = &Granted> {
+fn grants(answers: &[Answer<AcquireReply>]) -> impl Iterator<Item = &Granted> {
     answers.iter().flatten().filter_map(|answer| match answer {
-        Ok(Acquired::Granted(granted)) => Some(granted),
+        Ok(AcquireReply::Granted(granted)) => Some(granted),
         _ => None,
     })
 }
 
 /// `None` while a node is awaited whose answer decides which lease or which token it is.
 fn grant(
-    answers: &[Answer<Acquired>],
+    answers: &[Answer<AcquireReply>],
     again: Option<FencingToken>,
     tokens: bool,
 ) -> Option<Granted> {
@@ -106,12 +106,14 @@ fn new_token(granted: &Granted) -> Option<FencingToken> {
 }
 
 /// The refusal of the node whose term is the last that must end before a majority could grant.
-fn refusal(answers: &[Answer<Acquired>]) -> Option<Refused> {
+fn refusal(answers: &[Answer<AcquireReply>]) -> Option<Refused> {
     let mut refusals: Vec<_> = answers
         .iter()
         .flatten()
         .filter_map(|answer| match answer {
-            Ok(Acquired::Refused(refused)) if !matches!(refused.why, Why::Busy) => Some(refused),
+            Ok(AcquireReply::Refused(refused)) if !matches!(refused.why, RefusalReason::Busy) => {
+                Some(refused)
+            }
             _ => None,
         })
         .collect();

@@ -19,8 +19,8 @@ pub fn capabilities(
     can.many_keys = all(|node| node.many_keys);
     can.keep = all(|node| node.keep);
     can.tokens = fenced && all(|node| node.tokens);
-    can.push = all(|node| node.push);
-    can.tells_expired = all(|node| node.tells_expired);
+    can.notifications = all(|node| node.notifications);
+    can.reports_expired = all(|node| node.reports_expired);
     can.max_term = max_term;
     for node in nodes {
         can.min_term = can.min_term.max(node.min_term);

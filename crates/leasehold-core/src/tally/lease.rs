@@ -1,18 +1,18 @@
 use std::time::Duration;
 
-use super::{Answer, Decision, Tally, Verdict, held_by_majority, majority};
-use crate::{LeaseReleased, LeaseRenewed, LostReason};
+use super::votes::{Answer, Decision, Tally, Verdict, held_by_majority, majority};
+use crate::{LostReason, ReleaseOutcome, RenewOutcome};
 
 /// What a quorum says to the renewal of one lease.
 ///
 /// `Held` if a majority *still held* it, for the q-th largest of what remains there, q being the majority;
 /// `Lost` as soon as no majority can have it. A node to which the lease is then added again
 /// ([`is_absent`]) does not count: else an expired or broken lease would revive.
-pub fn renew(answers: &[Answer<LeaseRenewed>]) -> Decision<LeaseRenewed> {
-    let vote = |renewed: &LeaseRenewed| match renewed {
-        LeaseRenewed::Held(_) => Some(true),
-        LeaseRenewed::Lost(_) => Some(false),
-        LeaseRenewed::Failed(_) => None,
+pub fn renew(answers: &[Answer<RenewOutcome>]) -> Decision<RenewOutcome> {
+    let vote = |renewed: &RenewOutcome| match renewed {
+        RenewOutcome::Held(_) => Some(true),
+        RenewOutcome::Lost(_) => Some(false),
+        RenewOutcome::Failed(_) => None,
     };
     let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
     match Tally::of(answers, vote).verdict() {
@@ -20,19 +20,19 @@ pub fn renew(answers: &[Answer<LeaseRenewed>]) -> Decision<LeaseRenewed> {
         Verdict::Undecided => Decision::Undecided,
         Verdict::No => {
             let reasons = said().filter_map(|renewed| match renewed {
-                LeaseRenewed::Lost(reason) => Some(reason.as_ref()),
+                RenewOutcome::Lost(reason) => Some(reason.as_ref()),
                 _ => None,
             });
             let reason = reasons.max_by_key(|reason| telling(*reason)).flatten();
-            Decision::Made(LeaseRenewed::Lost(reason.cloned()))
+            Decision::Made(RenewOutcome::Lost(reason.cloned()))
         }
         Verdict::Yes => {
             let remaining = said().filter_map(|renewed| match renewed {
-                LeaseRenewed::Held(remaining) => Some(*remaining),
+                RenewOutcome::Held(remaining) => Some(*remaining),
                 _ => None,
             });
             match held_by_majority(answers.len(), remaining) {
-                Some(remaining) => Decision::Made(LeaseRenewed::Held(remaining)),
+                Some(remaining) => Decision::Made(RenewOutcome::Held(remaining)),
                 None => Decision::Undecided,
             }
         }
@@ -41,8 +41,8 @@ pub fn renew(answers: &[Answer<LeaseRenewed>]) -> Decision<LeaseRenewed> {
 
 /// Whether the lease is to be added again on a node that answered so, once a majority has been seen to hold
 /// it.
-pub fn is_absent(answer: &Answer<LeaseRenewed>) -> bool {
-    matches!(answer, Some(Ok(LeaseRenewed::Lost(_))))
+pub fn is_absent(answer: &Answer<RenewOutcome>) -> bool {
+    matches!(answer, Some(Ok(RenewOutcome::Lost(_))))
 }
 
 /// What a quorum says to the release of one lease: the outcome that a majority gave, else `NotHeld` if so many
@@ -50,28 +50,28 @@ pub fn is_absent(answer: &Answer<LeaseRenewed>) -> bool {
 ///
 /// `Kept` is one outcome, for the q-th largest of what the nodes keep, q being the majority: so long the keys
 /// stay taken for everybody.
-pub fn release(answers: &[Answer<LeaseReleased>]) -> Decision<LeaseReleased> {
+pub fn release(answers: &[Answer<ReleaseOutcome>]) -> Decision<ReleaseOutcome> {
     let needed = majority(answers.len());
     let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
-    let count = |wanted: &LeaseReleased| said().filter(|released| same(released, wanted)).count();
+    let count = |wanted: &ReleaseOutcome| said().filter(|released| same(released, wanted)).count();
     let outcomes = [
-        LeaseReleased::Released,
-        LeaseReleased::Kept(Duration::ZERO),
-        LeaseReleased::Expired,
-        LeaseReleased::NotHeld,
+        ReleaseOutcome::Released,
+        ReleaseOutcome::Kept(Duration::ZERO),
+        ReleaseOutcome::Expired,
+        ReleaseOutcome::NotHeld,
     ];
     for outcome in &outcomes {
         if count(outcome) >= needed {
             return Decision::Made(match outcome {
-                LeaseReleased::Kept(_) => LeaseReleased::Kept(kept(answers.len(), said())),
+                ReleaseOutcome::Kept(_) => ReleaseOutcome::Kept(kept(answers.len(), said())),
                 other => other.clone(),
             });
         }
     }
     let is_gone = |not_held: usize| not_held > answers.len() - needed;
-    let not_held = count(&LeaseReleased::NotHeld);
+    let not_held = count(&ReleaseOutcome::NotHeld);
     if is_gone(not_held) {
-        return Decision::Made(LeaseReleased::NotHeld);
+        return Decision::Made(ReleaseOutcome::NotHeld);
     }
     let pending = answers.iter().filter(|answer| answer.is_none()).count();
     if is_gone(not_held + pending) || outcomes.iter().any(|o| count(o) + pending >= needed) {
@@ -80,13 +80,13 @@ pub fn release(answers: &[Answer<LeaseReleased>]) -> Decision<LeaseReleased> {
     Decision::Undecided
 }
 
-fn same(one: &LeaseReleased, other: &LeaseReleased) -> bool {
+fn same(one: &ReleaseOutcome, other: &ReleaseOutcome) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
 }
 
-fn kept<'a>(nodes: usize, said: impl Iterator<Item = &'a LeaseReleased>) -> Duration {
+fn kept<'a>(nodes: usize, said: impl Iterator<Item = &'a ReleaseOutcome>) -> Duration {
     let kept = said.filter_map(|released| match released {
-        LeaseReleased::Kept(rest) => Some(*rest),
+        ReleaseOutcome::Kept(rest) => Some(*rest),
         _ => None,
     });
     held_by_majority(nodes, kept).unwrap_or_default()

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    Effect, Error, FencingToken, Granted, Key, LeaseReleased, LeaseRenewed, Level, LostReason,
-    Refused, Remaining, Why,
+    AcquireReply, Effect, Error, ErrorKind, FencingToken, Granted, Key, Level, LostReason,
+    RefusalReason, Refused, ReleaseOutcome, Remaining, RenewOutcome,
 };
 
 const S: Duration = Duration::from_secs(1);
@@ -14,26 +14,26 @@ fn token(value: u64) -> FencingToken {
     FencingToken::new(value).unwrap()
 }
 
-fn granted(rest: u32, value: u64, fresh: bool) -> Answer<Acquired> {
+fn granted(rest: u32, value: u64, fresh: bool) -> Answer<AcquireReply> {
     let granted = Granted::new(Some(token(value)), Remaining::For(rest * S), fresh);
-    Some(Ok(Acquired::Granted(granted)))
+    Some(Ok(AcquireReply::Granted(granted)))
 }
 
-fn refused(after: Option<u32>) -> Answer<Acquired> {
-    refused_because(Why::Held(None), after)
+fn refused(after: Option<u32>) -> Answer<AcquireReply> {
+    refused_because(RefusalReason::Held(None), after)
 }
 
-fn refused_because(why: Why, after: Option<u32>) -> Answer<Acquired> {
+fn refused_because(why: RefusalReason, after: Option<u32>) -> Answer<AcquireReply> {
     let after = after.map(|after| after * S);
-    Some(Ok(Acquired::Refused(Refused::new(Key::new("job").unwrap(), why, after))))
+    Some(Ok(AcquireReply::Refused(Refused::new(Key::new("job").unwrap(), why, after))))
 }
 
 fn failed<T>(effect: Effect) -> Answer<T> {
     Some(Err(Error::unavailable(effect, "no reply")))
 }
 
-fn quarantined(after: u32) -> Answer<Acquired> {
-    Some(Err(Error::unavailable(Effect::None, "in quarantine").with_retry_after(after * S)))
+fn quarantined(after: u32) -> Answer<AcquireReply> {
+    Some(Err(Error::unavailable(Effect::NotApplied, "in quarantine").with_retry_after(after * S)))
 }
 
 /// Every way to give each of `nodes` nodes one of `kinds`; the number of ways.
@@ -116,7 +116,7 @@ fn acquire_of_every_combination_of_answers() {
         refused(None),
         refused(Some(1)),
         refused(Some(3)),
-        refused_because(Why::Busy, None),
+        refused_because(RefusalReason::Busy, None),
     ];
     let mut cases = 0;
     for nodes in 1..=4 {
@@ -125,14 +125,14 @@ fn acquire_of_every_combination_of_answers() {
     println!("{cases} combinations");
 }
 
-fn judge_acquire(answers: &[Answer<Acquired>]) {
+fn judge_acquire(answers: &[Answer<AcquireReply>]) {
     let nodes = answers.len();
     let pending = answers.iter().filter(|answer| answer.is_none()).count();
     let (mut rests, mut tokens, mut kept, mut new, mut refusing, mut known) =
         (vec![], vec![], vec![], vec![], 0, vec![]);
     for answer in answers.iter().flatten() {
         match answer {
-            Ok(Acquired::Granted(granted)) => {
+            Ok(AcquireReply::Granted(granted)) => {
                 rests.push(granted.remaining);
                 tokens.push(granted.token.unwrap());
                 known.push(Duration::ZERO);
@@ -144,8 +144,8 @@ fn judge_acquire(answers: &[Answer<Acquired>]) {
                     new.push(token(given.get() + 1));
                 }
             }
-            Ok(Acquired::Refused(refused)) => {
-                refusing += usize::from(!matches!(refused.why, Why::Busy));
+            Ok(AcquireReply::Refused(refused)) => {
+                refusing += usize::from(!matches!(refused.why, RefusalReason::Busy));
                 known.extend(refused.retry_after);
             }
             Err(error) => known.extend(error.retry_after()),
@@ -159,7 +159,7 @@ fn judge_acquire(answers: &[Answer<Acquired>]) {
             let decision = acquire(answers, again, with_tokens);
             let what = format!("{answers:?} {again:?} {with_tokens}: {decision:?}");
             match &decision {
-                Decision::Made(Acquired::Granted(given)) => {
+                Decision::Made(AcquireReply::Granted(given)) => {
                     assert!(most(rests.len(), nodes), "{what}");
                     let rest = reached(&rests, nodes, |value, bar| value >= bar).into_iter().max();
                     assert_eq!(Some(given.remaining), rest, "{what}");
@@ -182,10 +182,10 @@ fn judge_acquire(answers: &[Answer<Acquired>]) {
                         assert_eq!(needs_write_back(answers, token), !most(have, nodes), "{what}");
                     }
                 }
-                Decision::Made(Acquired::Refused(told)) => {
+                Decision::Made(AcquireReply::Refused(told)) => {
                     assert!(is_blocked(refusing) && !most(rests.len(), nodes), "{what}");
                     assert_eq!(told.retry_after, after, "{what}");
-                    assert!(matches!(told.why, Why::Held(_)), "{what}");
+                    assert!(matches!(told.why, RefusalReason::Held(_)), "{what}");
                 }
                 Decision::Open => {
                     assert!(pending > 0, "{what}");
@@ -213,7 +213,7 @@ fn what_a_failed_acquire_left_is_taken_back_wherever_it_may_be() {
         (granted(9, 5, false), true, false),
         (refused(Some(1)), false, false),
         (failed(Effect::Unknown), true, false),
-        (failed(Effect::None), false, false),
+        (failed(Effect::NotApplied), false, false),
         (quarantined(2), false, false),
     ] {
         let answer = answer.unwrap();
@@ -224,11 +224,12 @@ fn what_a_failed_acquire_left_is_taken_back_wherever_it_may_be() {
 #[test]
 fn the_refusal_names_whose_end_a_majority_waits_for() {
     let by = |name: &str, after| {
-        let refused = Refused::new(Key::new(name).unwrap(), Why::Held(None), Some(after * S));
-        Some(Ok(Acquired::Refused(refused)))
+        let refused =
+            Refused::new(Key::new(name).unwrap(), RefusalReason::Held(None), Some(after * S));
+        Some(Ok(AcquireReply::Refused(refused)))
     };
-    let named = |answers: &[Answer<Acquired>]| match acquire(answers, None, false) {
-        Decision::Made(Acquired::Refused(refused)) => refused.key.to_string(),
+    let named = |answers: &[Answer<AcquireReply>]| match acquire(answers, None, false) {
+        Decision::Made(AcquireReply::Refused(refused)) => refused.key.to_string(),
         other => panic!("{other:?}"),
     };
     // Whoever holds a minority is not awaited, however short or long its term.
@@ -239,13 +240,13 @@ fn the_refusal_names_whose_end_a_majority_waits_for() {
 
 #[test]
 fn renewal_of_every_combination_of_answers() {
-    let kinds: [Answer<LeaseRenewed>; 6] = [
+    let kinds: [Answer<RenewOutcome>; 6] = [
         None,
         failed(Effect::Unknown),
-        Some(Ok(LeaseRenewed::Held(Remaining::For(9 * S)))),
-        Some(Ok(LeaseRenewed::Held(Remaining::For(7 * S)))),
-        Some(Ok(LeaseRenewed::Lost(Some(LostReason::Gone)))),
-        Some(Ok(LeaseRenewed::Lost(Some(LostReason::Evicted(None))))),
+        Some(Ok(RenewOutcome::Held(Remaining::For(9 * S)))),
+        Some(Ok(RenewOutcome::Held(Remaining::For(7 * S)))),
+        Some(Ok(RenewOutcome::Lost(Some(LostReason::Gone)))),
+        Some(Ok(RenewOutcome::Lost(Some(LostReason::Evicted(None))))),
     ];
     let mut cases = 0;
     for nodes in 1..=5 {
@@ -254,26 +255,26 @@ fn renewal_of_every_combination_of_answers() {
             let (mut rests, mut lost, mut evicted) = (vec![], 0, false);
             for answer in answers.iter().flatten().flatten() {
                 match answer {
-                    LeaseRenewed::Held(rest) => rests.push(*rest),
-                    LeaseRenewed::Lost(reason) => {
+                    RenewOutcome::Held(rest) => rests.push(*rest),
+                    RenewOutcome::Lost(reason) => {
                         lost += 1;
                         evicted |= matches!(reason, Some(LostReason::Evicted(_)));
                     }
-                    LeaseRenewed::Failed(_) => {}
+                    RenewOutcome::Failed(_) => {}
                 }
             }
             let is_blocked = |no| !most(nodes - no, nodes);
             match renew(answers) {
-                Decision::Made(LeaseRenewed::Held(rest)) => {
+                Decision::Made(RenewOutcome::Held(rest)) => {
                     let expected = reached(&rests, nodes, |value, bar| value >= bar);
                     assert_eq!(Some(rest), expected.into_iter().max(), "{answers:?}");
                 }
-                Decision::Made(LeaseRenewed::Lost(reason)) => {
+                Decision::Made(RenewOutcome::Lost(reason)) => {
                     assert!(is_blocked(lost), "{answers:?}");
                     let told = matches!(reason, Some(LostReason::Evicted(_)));
                     assert_eq!(told, evicted, "{answers:?}");
                 }
-                Decision::Made(LeaseRenewed::Failed(_)) => panic!("{answers:?}"),
+                Decision::Made(RenewOutcome::Failed(_)) => panic!("{answers:?}"),
                 Decision::Open => {
                     assert!(!most(rests.len(), nodes) && !is_blocked(lost), "{answers:?}");
                     assert!(
@@ -294,14 +295,14 @@ fn renewal_of_every_combination_of_answers() {
 
 #[test]
 fn release_of_every_combination_of_answers() {
-    let kinds: [Answer<LeaseReleased>; 7] = [
+    let kinds: [Answer<ReleaseOutcome>; 7] = [
         None,
         failed(Effect::Unknown),
-        Some(Ok(LeaseReleased::Released)),
-        Some(Ok(LeaseReleased::Kept(2 * S))),
-        Some(Ok(LeaseReleased::Kept(3 * S))),
-        Some(Ok(LeaseReleased::Expired)),
-        Some(Ok(LeaseReleased::NotHeld)),
+        Some(Ok(ReleaseOutcome::Released)),
+        Some(Ok(ReleaseOutcome::Kept(2 * S))),
+        Some(Ok(ReleaseOutcome::Kept(3 * S))),
+        Some(Ok(ReleaseOutcome::Expired)),
+        Some(Ok(ReleaseOutcome::NotHeld)),
     ];
     let mut cases = 0;
     for nodes in 1..=5 {
@@ -311,14 +312,14 @@ fn release_of_every_combination_of_answers() {
             let mut kept = vec![];
             for answer in answers.iter().flatten().flatten() {
                 let at = match answer {
-                    LeaseReleased::Released => 0,
-                    LeaseReleased::Kept(rest) => {
+                    ReleaseOutcome::Released => 0,
+                    ReleaseOutcome::Kept(rest) => {
                         kept.push(*rest);
                         1
                     }
-                    LeaseReleased::Expired => 2,
-                    LeaseReleased::NotHeld => 3,
-                    LeaseReleased::Failed(_) => continue,
+                    ReleaseOutcome::Expired => 2,
+                    ReleaseOutcome::NotHeld => 3,
+                    ReleaseOutcome::Failed(_) => continue,
                 };
                 counts[at] += 1;
             }
@@ -328,13 +329,13 @@ fn release_of_every_combination_of_answers() {
             let reachable = is_gone(counts[3] + pending)
                 || counts.iter().any(|count| most(count + pending, nodes));
             match (release(answers), expected) {
-                (Decision::Made(LeaseReleased::Kept(rest)), Some(1)) => {
+                (Decision::Made(ReleaseOutcome::Kept(rest)), Some(1)) => {
                     let rests = reached(&kept, nodes, |value, bar| value >= bar);
                     assert_eq!(Some(rest), rests.into_iter().max(), "{answers:?}");
                 }
-                (Decision::Made(LeaseReleased::Released), Some(0))
-                | (Decision::Made(LeaseReleased::Expired), Some(2))
-                | (Decision::Made(LeaseReleased::NotHeld), Some(3)) => {}
+                (Decision::Made(ReleaseOutcome::Released), Some(0))
+                | (Decision::Made(ReleaseOutcome::Expired), Some(2))
+                | (Decision::Made(ReleaseOutcome::NotHeld), Some(3)) => {}
                 (Decision::Open, None) => assert!(reachable, "{answers:?}"),
                 (Decision::Undecided, None) => assert!(!reachable, "{answers:?}"),
                 (other, _) => panic!("{answers:?}: {other:?}, expected {expected:?}"),
@@ -351,9 +352,16 @@ fn a_lasting_failure_is_told_when_it_blocks_a_majority() {
     for (answers, expected) in [
         (vec![denied(), denied(), None], Some(ErrorKind::Denied)),
         (vec![denied(), corrupt(), None], None),
-        (vec![denied(), failed(Effect::None), failed(Effect::None)], None),
-        (vec![denied(), None, failed(Effect::None), denied()], Some(ErrorKind::Denied)),
-        (vec![failed(Effect::None), failed(Effect::None), failed(Effect::None)], None),
+        (vec![denied(), failed(Effect::NotApplied), failed(Effect::NotApplied)], None),
+        (vec![denied(), None, failed(Effect::NotApplied), denied()], Some(ErrorKind::Denied)),
+        (
+            vec![
+                failed(Effect::NotApplied),
+                failed(Effect::NotApplied),
+                failed(Effect::NotApplied),
+            ],
+            None,
+        ),
     ] {
         let answers: Vec<Answer<()>> = answers;
         assert_eq!(lasting_failure(&answers), expected, "{answers:?}");
@@ -364,11 +372,11 @@ fn a_lasting_failure_is_told_when_it_blocks_a_majority() {
 fn a_quorum_can_what_all_its_nodes_can() {
     let mut wide = crate::Capabilities::none("wide");
     (wide.shared, wide.shared_limit, wide.many_keys, wide.never) = (true, true, true, true);
-    (wide.keep, wide.tokens, wide.push, wide.tells_expired) = (true, true, true, true);
+    (wide.keep, wide.tokens, wide.notifications, wide.reports_expired) = (true, true, true, true);
     let mut narrow = wide;
     (narrow.keep, narrow.max_claims, narrow.min_term) = (false, Some(3), S);
     let can = capabilities("quorum", &[wide, narrow, wide], 60 * S, true);
-    assert!(can.many_keys && can.tokens && can.push && can.tells_expired);
+    assert!(can.many_keys && can.tokens && can.notifications && can.reports_expired);
     assert!(!can.shared && !can.shared_limit && !can.never && !can.keep && !can.fair);
     assert_eq!((can.max_claims, can.min_term, can.max_term), (Some(3), S, 60 * S));
     let unfenced = capabilities("quorum", &[wide], 60 * S, false);

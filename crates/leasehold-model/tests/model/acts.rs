@@ -1,7 +1,9 @@
 //! What a client does when the quorum has answered.
 
 use leasehold_core::tally::{self, Answer as NodeAnswer};
-use leasehold_core::{Acquired, FencingToken, Granted, LeaseReleased, LeaseRenewed, Remaining};
+use leasehold_core::{
+    AcquireReply, FencingToken, Granted, ReleaseOutcome, Remaining, RenewOutcome,
+};
 
 use crate::answers::{finite, made};
 use crate::client::{Asking, Phase};
@@ -14,9 +16,9 @@ use crate::world::{Nodes, World};
 /// What a quorum says.
 #[derive(Debug)]
 pub(crate) enum Said {
-    Acquired(Vec<NodeAnswer<Acquired>>, Acquired),
-    Renewed(LeaseRenewed),
-    Released(LeaseReleased),
+    Acquired(Vec<NodeAnswer<AcquireReply>>, AcquireReply),
+    Renewed(RenewOutcome),
+    Released(ReleaseOutcome),
 }
 
 impl Leasing {
@@ -51,27 +53,27 @@ impl Leasing {
     /// Acts on what the quorum says.
     pub(crate) fn act(&self, world: &mut World, client: usize, said: Said) {
         match (world.clients[client].phase, said) {
-            (Phase::Acquiring { age }, Said::Acquired(answers, Acquired::Granted(granted))) => {
+            (Phase::Acquiring { age }, Said::Acquired(answers, AcquireReply::Granted(granted))) => {
                 self.granted(world, client, &answers, &granted, age);
             }
-            (Phase::Acquiring { .. }, Said::Acquired(_, Acquired::Refused(_))) => {
+            (Phase::Acquiring { .. }, Said::Acquired(_, AcquireReply::Refused(_))) => {
                 self.saw(Event::Refused);
                 if !world.is_taken() {
                     self.saw(Event::SplitVote);
                 }
                 self.end(world, client);
             }
-            (Phase::WritingBack { age, rest }, Said::Renewed(LeaseRenewed::Held(_))) => {
+            (Phase::WritingBack { age, rest }, Said::Renewed(RenewOutcome::Held(_))) => {
                 self.saw(Event::WrittenBack);
                 self.hold(world, client, rest, age);
             }
             (
                 Phase::Holding { asking: Asking::Renewal { age }, .. } | Phase::Adopting { age },
-                Said::Renewed(LeaseRenewed::Held(rest)),
+                Said::Renewed(RenewOutcome::Held(rest)),
             ) => self.renewed(world, client, rest, age),
             (
                 Phase::Holding { asking: Asking::Again { age }, .. },
-                Said::Acquired(answers, Acquired::Granted(granted)),
+                Said::Acquired(answers, AcquireReply::Granted(granted)),
             ) => {
                 if granted.fresh {
                     return self.granted(world, client, &answers, &granted, age);
@@ -79,7 +81,7 @@ impl Leasing {
                 self.saw(Event::ConfirmedAgain);
                 self.confirmed(world, client, granted.remaining, age, Then::Nothing);
             }
-            (Phase::Holding { .. }, Said::Acquired(answers, Acquired::Refused(_))) => {
+            (Phase::Holding { .. }, Said::Acquired(answers, AcquireReply::Refused(_))) => {
                 self.take_fresh_back(world, client, &answers);
             }
             (_, Said::Renewed(_)) => {
@@ -96,14 +98,14 @@ impl Leasing {
 
     pub(crate) fn acquired(
         &self,
-        answers: &[NodeAnswer<Acquired>],
+        answers: &[NodeAnswer<AcquireReply>],
         again: Option<FencingToken>,
-    ) -> Option<Acquired> {
+    ) -> Option<AcquireReply> {
         let tokens = self.rules.fenced;
         if self.rules.breaks(Fault::HalfIsEnough) {
             // One node that has not granted is not counted.
             let is_grant =
-                |answer: &NodeAnswer<_>| matches!(answer, Some(Ok(Acquired::Granted(_))));
+                |answer: &NodeAnswer<_>| matches!(answer, Some(Ok(AcquireReply::Granted(_))));
             let mut counted = answers.to_vec();
             let spared = counted.iter().position(|answer| !is_grant(answer)).unwrap_or(0);
             counted.remove(spared);
@@ -117,7 +119,7 @@ impl Leasing {
         &self,
         world: &mut World,
         client: usize,
-        answers: &[NodeAnswer<Acquired>],
+        answers: &[NodeAnswer<AcquireReply>],
         granted: &Granted,
         age: u8,
     ) {
@@ -133,7 +135,7 @@ impl Leasing {
         world.close(client, Then::Nothing);
         let request = Request::Renew { attempt, term: self.rules.term, raise: token_of_lease };
         for (node, answer) in world.nodes.iter_mut().zip(answers) {
-            if matches!(answer, Some(Ok(Acquired::Granted(_)))) {
+            if matches!(answer, Some(Ok(AcquireReply::Granted(_)))) {
                 node.asked[client] = Asked::Sent(request);
             }
         }

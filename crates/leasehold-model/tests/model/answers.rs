@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::tally::{Answer as NodeAnswer, Decision};
 use leasehold_core::{
-    Acquired, Effect, Error, FencingToken, Granted, Key, LeaseReleased, LeaseRenewed, Refused,
-    Remaining, Result, Why,
+    AcquireReply, Effect, Error, FencingToken, Granted, Key, RefusalReason, Refused,
+    ReleaseOutcome, Remaining, RenewOutcome, Result,
 };
 
 use crate::acts::Said;
@@ -19,7 +19,7 @@ impl World {
         client: usize,
         read: Nodes,
         last: bool,
-    ) -> Vec<NodeAnswer<Acquired>> {
+    ) -> Vec<NodeAnswer<AcquireReply>> {
         self.answers(client, read, last, Asked::acquired)
     }
 
@@ -28,7 +28,7 @@ impl World {
         client: usize,
         read: Nodes,
         last: bool,
-    ) -> Vec<NodeAnswer<LeaseRenewed>> {
+    ) -> Vec<NodeAnswer<RenewOutcome>> {
         self.answers(client, read, last, Asked::renewed)
     }
 
@@ -37,7 +37,7 @@ impl World {
         client: usize,
         read: Nodes,
         last: bool,
-    ) -> Vec<NodeAnswer<LeaseReleased>> {
+    ) -> Vec<NodeAnswer<ReleaseOutcome>> {
         self.answers(client, read, last, Asked::released)
     }
 
@@ -59,17 +59,19 @@ impl World {
             most(&|answer| matches!(answer, Answer::Released(ended) if ended == as_told))
         };
         match said {
-            Said::Acquired(_, Acquired::Granted(granted)) => most(&|answer| match answer {
+            Said::Acquired(_, AcquireReply::Granted(granted)) => most(&|answer| match answer {
                 Answer::Granted { fresh, .. } => granted.fresh || !fresh,
                 _ => false,
             }),
-            Said::Acquired(_, Acquired::Refused(_)) => blocks(&|answer| answer == Answer::Refused),
-            Said::Renewed(LeaseRenewed::Held(_)) => {
+            Said::Acquired(_, AcquireReply::Refused(_)) => {
+                blocks(&|answer| answer == Answer::Refused)
+            }
+            Said::Renewed(RenewOutcome::Held(_)) => {
                 most(&|answer| matches!(answer, Answer::Held { .. }))
             }
             Said::Renewed(_) => blocks(&|answer| answer == Answer::Lost),
-            Said::Released(LeaseReleased::Released) => released(Ended::Released),
-            Said::Released(LeaseReleased::Expired) => released(Ended::Expired),
+            Said::Released(ReleaseOutcome::Released) => released(Ended::Released),
+            Said::Released(ReleaseOutcome::Expired) => released(Ended::Expired),
             Said::Released(_) => blocks(&|answer| answer == Answer::Released(Ended::NotHeld)),
         }
     }
@@ -91,15 +93,15 @@ impl World {
 }
 
 impl Asked {
-    pub(crate) fn acquired(&self) -> NodeAnswer<Acquired> {
+    pub(crate) fn acquired(&self) -> NodeAnswer<AcquireReply> {
         let Self::Answered(answer) = self else { return None };
         Some(match *answer {
             Answer::Granted { rest, fresh, token } => {
                 let token = FencingToken::new(u64::from(token)).ok();
                 let rest = Remaining::For(ticks(rest));
-                Ok(Acquired::Granted(Granted::new(token, rest, fresh)))
+                Ok(AcquireReply::Granted(Granted::new(token, rest, fresh)))
             }
-            Answer::Quarantined => Err(Error::unavailable(Effect::None, "in quarantine")),
+            Answer::Quarantined => Err(Error::unavailable(Effect::NotApplied, "in quarantine")),
             Answer::Refused => refusal(),
             Answer::Held { .. } | Answer::Lost | Answer::Released(_) | Answer::Evicted { .. } => {
                 return None;
@@ -107,21 +109,21 @@ impl Asked {
         })
     }
 
-    pub(crate) fn renewed(&self) -> NodeAnswer<LeaseRenewed> {
+    pub(crate) fn renewed(&self) -> NodeAnswer<RenewOutcome> {
         let Self::Answered(answer) = self else { return None };
         match *answer {
-            Answer::Held { rest } => Some(Ok(LeaseRenewed::Held(Remaining::For(ticks(rest))))),
-            Answer::Lost => Some(Ok(LeaseRenewed::Lost(None))),
+            Answer::Held { rest } => Some(Ok(RenewOutcome::Held(Remaining::For(ticks(rest))))),
+            Answer::Lost => Some(Ok(RenewOutcome::Lost(None))),
             _ => None,
         }
     }
 
-    fn released(&self) -> NodeAnswer<LeaseReleased> {
+    fn released(&self) -> NodeAnswer<ReleaseOutcome> {
         let Self::Answered(Answer::Released(ended)) = self else { return None };
         Some(Ok(match ended {
-            Ended::Released => LeaseReleased::Released,
-            Ended::Expired => LeaseReleased::Expired,
-            Ended::NotHeld => LeaseReleased::NotHeld,
+            Ended::Released => ReleaseOutcome::Released,
+            Ended::Expired => ReleaseOutcome::Expired,
+            Ended::NotHeld => ReleaseOutcome::NotHeld,
         }))
     }
 }
@@ -133,9 +135,9 @@ pub(crate) fn made<T>(decision: Decision<T>) -> Option<T> {
     }
 }
 
-fn refusal() -> Result<Acquired> {
+fn refusal() -> Result<AcquireReply> {
     let key = Key::new("key").expect("valid");
-    Ok(Acquired::Refused(Refused::new(key, Why::Held(None), Some(Duration::ZERO))))
+    Ok(AcquireReply::Refused(Refused::new(key, RefusalReason::Held(None), Some(Duration::ZERO))))
 }
 
 pub(crate) fn finite(rest: Remaining) -> u8 {

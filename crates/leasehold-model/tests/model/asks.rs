@@ -1,6 +1,6 @@
 //! What a client asks of the nodes, and how it gives a request up.
 
-use leasehold_core::Acquired;
+use leasehold_core::AcquireReply;
 use leasehold_core::tally::{self, Answer as NodeAnswer};
 
 use crate::client::{Asking, Client, Phase};
@@ -84,7 +84,7 @@ impl Leasing {
             Phase::Holding { asking: Asking::Again { .. }, .. } => {
                 let answers = world.acquired(client, Nodes::MAX, true);
                 match self.acquired(&answers, None) {
-                    Some(Acquired::Granted(_)) => {
+                    Some(AcquireReply::Granted(_)) => {
                         world.close(client, Then::Nothing);
                         world.clients[client].ask(Asking::Nothing);
                     }
@@ -109,7 +109,7 @@ impl Leasing {
         &self,
         world: &mut World,
         client: usize,
-        answers: &[NodeAnswer<Acquired>],
+        answers: &[NodeAnswer<AcquireReply>],
     ) {
         let attempt = world.clients[client].attempt;
         for (node, answer) in world.nodes.iter_mut().zip(answers) {

@@ -2,8 +2,8 @@
 
 use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::{
-    Acquired, Ending, Evict, FencingToken, LeaseReleased, LeaseRenewed, Mode, Note, Release, Renew,
-    Table, Target,
+    AcquireReply, EvictRequest, EvictTarget, FencingToken, Mode, Note, ReleaseEntry,
+    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Table,
 };
 
 use crate::answers::finite;
@@ -167,28 +167,28 @@ impl Node {
                 if let Ok(raise) = FencingToken::new(u64::from(raise)) {
                     renewal = renewal.with_token_raised_to(raise);
                 }
-                let request = Renew::new(vec![renewal]);
+                let request = RenewRequest::new(vec![renewal]);
                 let renewed = self.apply(rules, names, |table| table.renew(&request, NOW));
                 match renewed.leases[..] {
-                    [LeaseRenewed::Held(rest)] => Answer::Held { rest: finite(rest) },
-                    [LeaseRenewed::Lost(_)] if rules.breaks(Fault::CountsReAdditions) => {
+                    [RenewOutcome::Held(rest)] => Answer::Held { rest: finite(rest) },
+                    [RenewOutcome::Lost(_)] if rules.breaks(Fault::CountsReAdditions) => {
                         match self.acquire(attempt, true, rules, names) {
                             Answer::Granted { rest, .. } => Answer::Held { rest },
                             _ => Answer::Lost,
                         }
                     }
-                    [LeaseRenewed::Lost(_)] => Answer::Lost,
+                    [RenewOutcome::Lost(_)] => Answer::Lost,
                     _ => unreachable!("{renewed:?}"),
                 }
             }
             Request::Release { attempt } => {
-                let ending = Ending::new(names.id(attempt).clone(), [names.key.clone()]);
-                let request = Release::new(vec![ending]);
+                let ending = ReleaseEntry::new(names.id(attempt).clone(), [names.key.clone()]);
+                let request = ReleaseRequest::new(vec![ending]);
                 let released = self.apply(rules, names, |table| table.release(&request, NOW));
                 Answer::Released(match released.leases[..] {
-                    [LeaseReleased::Released] => Ended::Released,
-                    [LeaseReleased::Expired] => Ended::Expired,
-                    [LeaseReleased::NotHeld] => Ended::NotHeld,
+                    [ReleaseOutcome::Released] => Ended::Released,
+                    [ReleaseOutcome::Expired] => Ended::Expired,
+                    [ReleaseOutcome::NotHeld] => Ended::NotHeld,
                     _ => unreachable!("{released:?}"),
                 })
             }
@@ -197,8 +197,8 @@ impl Node {
                 Answer::Held { rest }
             }
             Request::Evict { attempt } => {
-                let target = Target::new(names.key.clone(), Some(names.id(attempt).clone()));
-                let request = Evict::exactly(vec![target], None);
+                let target = EvictTarget::new(names.key.clone(), Some(names.id(attempt).clone()));
+                let request = EvictRequest::exactly(vec![target], None);
                 let evicted = self.apply(rules, names, |table| table.evict(&request, NOW));
                 Answer::Evicted { found: !evicted.removed.is_empty() }
             }
@@ -214,7 +214,7 @@ impl Node {
             request = request.again(None);
         }
         match self.apply(rules, names, |table| table.acquire(&request, NOW)) {
-            Ok(Acquired::Granted(granted)) => {
+            Ok(AcquireReply::Granted(granted)) => {
                 self.forgot = false;
                 let token = granted.token.filter(|_| rules.fenced);
                 Answer::Granted {
@@ -223,7 +223,7 @@ impl Node {
                     token: token.map_or(0, |token| small(token.get())),
                 }
             }
-            Ok(Acquired::Refused(_)) => Answer::Refused,
+            Ok(AcquireReply::Refused(_)) => Answer::Refused,
             Err(error) => unreachable!("{error}"),
         }
     }
@@ -239,7 +239,7 @@ impl Node {
             id: Some(names.id(lease.attempt).clone()),
             mode: Mode::Exclusive,
             token: FencingToken::new(u64::from(lease.token.max(1))).expect("small"),
-            owner: None,
+            group: None,
             note: Note::default(),
             expires: Some(NOW.boot + ticks(lease.rest)),
             granted_at: 0,

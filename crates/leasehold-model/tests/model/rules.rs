@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
-use leasehold_core::{Acquire, Claims, Key, LeaseId, Mode, Now, Remaining, Renewal, Ttl};
+use leasehold_core::{AcquireRequest, Claims, Key, LeaseId, Mode, Now, Remaining, RenewEntry, Ttl};
 
 /// One unit of the model's time.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -165,12 +165,12 @@ impl Names {
         u8::try_from(at).expect("few")
     }
 
-    pub(crate) fn acquire(&self, attempt: u8, term: u8) -> Acquire {
-        Acquire::new(self.id(attempt).clone(), self.claims.clone(), ttl(term))
+    pub(crate) fn acquire(&self, attempt: u8, term: u8) -> AcquireRequest {
+        AcquireRequest::new(self.id(attempt).clone(), self.claims.clone(), ttl(term))
     }
 
-    pub(crate) fn renewal(&self, attempt: u8, term: u8) -> Renewal {
-        Renewal::extend(self.id(attempt).clone(), self.claims.clone(), ttl(term))
+    pub(crate) fn renewal(&self, attempt: u8, term: u8) -> RenewEntry {
+        RenewEntry::extend(self.id(attempt).clone(), self.claims.clone(), ttl(term))
     }
 }
 

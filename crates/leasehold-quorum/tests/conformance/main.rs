@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold_conformance::{
-    Backing, Forgets, Observation, Restarted, Result, Subject, Suite, Tells, Time,
+    Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Suite, Time,
 };
 use leasehold_core::{ManualClock, table};
 use leasehold_testkit::settled::{Clients, Settled};
@@ -74,11 +74,11 @@ impl Subject for Quorum {
         Ok(Forgets::After(self.state(forget_after)?))
     }
 
-    fn tells(&self) -> Tells {
-        let mut tells = Tells::all();
-        tells.copies = self.count;
-        tells.winner = false;
-        tells
+    fn reports(&self) -> Reports {
+        let mut reports = Reports::all();
+        reports.copies = self.count;
+        reports.winner = false;
+        reports
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {

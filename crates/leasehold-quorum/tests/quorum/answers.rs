@@ -7,8 +7,8 @@ use crate::faulty::{
     ttl,
 };
 use leasehold_core::{
-    Acquire, Acquired, Clock, Cursor, Effect, Error, ErrorKind, Filter, LeaseReleased,
-    LeaseRenewed, List, Page, Remaining, Renew, Renewal, Result, Store,
+    AcquireReply, AcquireRequest, Clock, Cursor, Effect, Error, ErrorKind, Filter, ListReply,
+    ListRequest, ReleaseOutcome, Remaining, RenewEntry, RenewOutcome, RenewRequest, Result, Store,
 };
 use leasehold_quorum::QuorumStore;
 
@@ -23,14 +23,14 @@ async fn one_hung_node_costs_no_more_than_its_time_out() {
     let since = began();
     grant(&cluster.store, &own).await;
     at_once(since);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     at_once(since);
     refused(&cluster.store, &id("other")).await;
     at_once(since);
-    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::Released));
+    assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::Released));
     at_once(since);
     let since = began();
-    cluster.store.list(&List::new(Filter::default().with_key(key()))).await.unwrap();
+    cluster.store.list(&ListRequest::new(Filter::default().with_key(key()))).await.unwrap();
     within(since);
     let since = began();
     cluster.store.check().await.unwrap();
@@ -53,7 +53,7 @@ async fn a_grant_can_be_renewed_as_soon_as_it_is_told() {
     for round in 0..5_000 {
         let own = id(&format!("round {round}"));
         grant(&cluster.store, &own).await;
-        assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)), "{round}");
+        assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)), "{round}");
         released(&cluster.store, &own).await;
     }
 }
@@ -65,7 +65,7 @@ async fn a_short_term_gives_a_node_a_twentieth_of_it() {
     cluster.nodes[1].set(Way::Hung);
     for (term, limit) in [(2_000, 100), (100, 10), (30_000, 500)] {
         let since = cluster.clock.now();
-        let request = Acquire::new(id("own"), claims(), ttl(ms(term)));
+        let request = AcquireRequest::new(id("own"), claims(), ttl(ms(term)));
         cluster.store.acquire(&request).await.unwrap_err();
         assert_eq!(cluster.clock.now() - since, ms(limit), "a term of {term} ms");
     }
@@ -81,7 +81,7 @@ async fn a_quarantine_is_no_refusal() {
     cluster.store.settled().await;
     cluster.nodes[2].set(Way::Quarantined(ms(50_000)));
     let error = cluster.store.acquire(&ask(&id("two may not"))).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     // Until the second of three is free: n0 now, n1 after 40 s.
     assert_eq!(error.retry_after(), Some(ms(40_000)));
     cluster.mend().await;
@@ -93,15 +93,15 @@ async fn a_refusal_says_when_a_majority_is_free_and_whose_end_that_is() {
     let cluster = Cluster::new(3, false);
     grant(&cluster.nodes[0].store(), &id("minority")).await;
     for node in &cluster.nodes[1..] {
-        let request = Acquire::new(id("majority"), claims(), ttl(ms(20_000)));
+        let request = AcquireRequest::new(id("majority"), claims(), ttl(ms(20_000)));
         node.store().acquire(&request).await.unwrap();
     }
     // n0 would be free after 30 s, which is after a majority is, n1 and n2 after 20 s.
     cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
     match cluster.store.acquire(&ask(&id("own"))).await {
-        Ok(Acquired::Refused(refused)) => {
+        Ok(AcquireReply::Refused(refused)) => {
             let holder = match refused.why {
-                leasehold_core::Why::Held(Some(holder)) => holder,
+                leasehold_core::RefusalReason::Held(Some(holder)) => holder,
                 other => panic!("{other:?}"),
             };
             assert_eq!(refused.retry_after, Some(ms(20_000)));
@@ -120,7 +120,7 @@ async fn a_listing_needs_a_majority() {
     cluster.store.settled().await;
     for filter in [Filter::default(), Filter::default().with_key(key())] {
         cluster.nodes[1].set(Way::Down);
-        let mut request = List::new(filter.clone());
+        let mut request = ListRequest::new(filter.clone());
         let mut records = 0;
         let mut errors = 0;
         loop {
@@ -138,7 +138,7 @@ async fn a_listing_needs_a_majority() {
         }
         assert_eq!((records, errors), (2, 1));
         cluster.nodes[0].set(Way::Down);
-        let mut request = List::new(filter);
+        let mut request = ListRequest::new(filter);
         let error = loop {
             match cluster.store.list(&request).await {
                 Ok(page) => {
@@ -164,7 +164,7 @@ enum Misled {
 }
 
 impl Misled {
-    fn page(self, mut page: Page, request: &List) -> Result<Page> {
+    fn page(self, mut page: ListReply, request: &ListRequest) -> Result<ListReply> {
         match self {
             Self::TooMany => {
                 let record = page.records[0].clone();
@@ -179,9 +179,9 @@ impl Misled {
 }
 
 /// All pages, of which there must be an end.
-async fn list_all(store: &QuorumStore, filter: &Filter) -> Result<Page> {
-    let mut request = List::new(filter.clone()).with_limit(2);
-    let mut whole = Page::new(Vec::new(), None);
+async fn list_all(store: &QuorumStore, filter: &Filter) -> Result<ListReply> {
+    let mut request = ListRequest::new(filter.clone()).with_limit(2);
+    let mut whole = ListReply::new(Vec::new(), None);
     for _ in 0..20 {
         whole.append(store.list(&request).await?);
         let Some(next) = whole.next.take() else { return Ok(whole) };
@@ -221,16 +221,16 @@ async fn many_leases_are_renewed_in_one_exchange_with_each_node() {
     for n in 0..50 {
         let name = leasehold_core::Key::new(&format!("job:{n}")).unwrap();
         let one = leasehold_core::Claims::one(name, leasehold_core::Mode::Exclusive);
-        let request = Acquire::new(id(&format!("own {n}")), one.clone(), ttl(TERM));
-        assert!(matches!(cluster.store.acquire(&request).await, Ok(Acquired::Granted(_))));
-        leases.push(Renewal::extend(id(&format!("own {n}")), one, ttl(TERM)));
+        let request = AcquireRequest::new(id(&format!("own {n}")), one.clone(), ttl(TERM));
+        assert!(matches!(cluster.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
+        leases.push(RenewEntry::extend(id(&format!("own {n}")), one, ttl(TERM)));
     }
     cluster.store.settled().await;
     cluster.nodes.iter().for_each(Node::forget_asked);
     cluster.nodes[1].forget();
-    let renewed = cluster.store.renew(&Renew::new(leases)).await.unwrap();
+    let renewed = cluster.store.renew(&RenewRequest::new(leases)).await.unwrap();
     assert_eq!(renewed.leases.len(), 50);
-    let is_held = |lease: &LeaseRenewed| matches!(lease, LeaseRenewed::Held(Remaining::For(_)));
+    let is_held = |lease: &RenewOutcome| matches!(lease, RenewOutcome::Held(Remaining::For(_)));
     assert!(renewed.leases.iter().all(is_held));
     cluster.mend().await;
     assert_eq!((cluster.nodes[0].asked().len(), cluster.nodes[2].asked().len()), (1, 1));

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Acquired, BoxFuture, Capabilities, Claims, Clock, Effect, Ending, Error, Evict,
-    Evicted, FencingToken, Filter, Health, Key, LeaseId, LeaseReleased, LeaseRenewed, List, Mode,
-    Page, Record, Release, Released, Renew, Renewal, Renewed, Result, Store, Ttl, Wakeups,
+    AcquireReply, AcquireRequest, BoxFuture, Capabilities, Claims, Clock, Effect, Error,
+    EvictReply, EvictRequest, FencingToken, Filter, Health, Key, LeaseId, ListReply, ListRequest,
+    Mode, Record, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewEntry,
+    RenewOutcome, RenewReply, RenewRequest, Result, Store, Ttl, Wakeups,
 };
 use leasehold_driver::TokioClock;
 use leasehold_local::LocalStore;
@@ -71,7 +72,7 @@ struct Inner {
     /// Draws the way of each request that has none of its own.
     draw: Mutex<Option<Draw>>,
     asked: Mutex<Vec<Asked>>,
-    acquires: Mutex<Vec<Acquire>>,
+    acquires: Mutex<Vec<AcquireRequest>>,
     health: Mutex<Option<Health>>,
     /// What it makes of the pages that it shows.
     mislead: Mutex<Option<Mislead>>,
@@ -79,7 +80,7 @@ struct Inner {
     quarantine: Mutex<Duration>,
 }
 
-pub(crate) type Mislead = Arc<dyn Fn(Page, &List) -> Result<Page> + Send + Sync>;
+pub(crate) type Mislead = Arc<dyn Fn(ListReply, &ListRequest) -> Result<ListReply> + Send + Sync>;
 
 pub(crate) type Draw = Box<dyn FnMut() -> Way + Send>;
 
@@ -173,7 +174,7 @@ impl Node {
     }
 
     /// Every acquire that it was asked for.
-    pub(crate) fn acquires(&self) -> Vec<Acquire> {
+    pub(crate) fn acquires(&self) -> Vec<AcquireRequest> {
         self.0.acquires.lock().unwrap().clone()
     }
 
@@ -184,7 +185,7 @@ impl Node {
 
     /// The live records, past the way.
     pub(crate) async fn records(&self) -> Vec<Record> {
-        self.store().list(&List::new(Filter::default())).await.unwrap().records
+        self.store().list(&ListRequest::new(Filter::default())).await.unwrap().records
     }
 
     pub(crate) async fn has(&self, id: &LeaseId) -> bool {
@@ -206,7 +207,7 @@ impl Node {
         let way = next.or_else(drawn).unwrap_or_else(|| *self.0.way.borrow());
         match way {
             Way::Up | Way::SlowReply(_) => {}
-            Way::Down => return Err(Error::unavailable(Effect::None, "the node is down")),
+            Way::Down => return Err(Error::unavailable(Effect::NotApplied, "the node is down")),
             Way::Hung => {
                 let mut way = self.0.way.subscribe();
                 way.wait_for(|way| *way == Way::Up).await.unwrap();
@@ -228,7 +229,7 @@ impl Node {
 }
 
 fn quarantined(rest: Duration) -> Error {
-    Error::unavailable(Effect::None, "the node is in quarantine").with_retry_after(rest)
+    Error::unavailable(Effect::NotApplied, "the node is in quarantine").with_retry_after(rest)
 }
 
 impl Store for Node {
@@ -251,29 +252,30 @@ impl Store for Node {
         self.through(Asked::Other, |store| async move { store.prepare().await }).await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         let asked = Asked::Acquire(request.id().clone());
         self.0.acquires.lock().unwrap().push(request.clone());
         self.through(asked, |store| async move { store.acquire(request).await }).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         let ids = request.leases().iter().map(|lease| lease.id().clone()).collect();
         self.through(Asked::Renew(ids), |store| async move { store.renew(request).await }).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         let ids = request.leases().iter().map(|lease| lease.id().clone()).collect();
         self.through(Asked::Release(ids), |store| async move { store.release(request).await }).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let mislead = self.0.mislead.lock().unwrap().clone();
         self.through(Asked::Other, |store| async move {
             match mislead {
                 None => store.list(request).await,
                 Some(mislead) => {
-                    let first = List::new(request.filter().clone()).with_limit(request.limit());
+                    let first =
+                        ListRequest::new(request.filter().clone()).with_limit(request.limit());
                     mislead(store.list(&first).await?, request)
                 }
             }
@@ -281,7 +283,7 @@ impl Store for Node {
         .await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.through(Asked::Other, |store| async move { store.evict(request).await }).await
     }
 
@@ -360,26 +362,26 @@ pub(crate) fn ttl(term: Duration) -> Ttl {
     Ttl::new(term).unwrap()
 }
 
-pub(crate) fn ask(id: &LeaseId) -> Acquire {
-    Acquire::new(id.clone(), claims(), ttl(TERM))
+pub(crate) fn ask(id: &LeaseId) -> AcquireRequest {
+    AcquireRequest::new(id.clone(), claims(), ttl(TERM))
 }
 
-pub(crate) fn renewal(id: &LeaseId) -> Renewal {
-    Renewal::extend(id.clone(), claims(), ttl(TERM))
+pub(crate) fn renewal(id: &LeaseId) -> RenewEntry {
+    RenewEntry::extend(id.clone(), claims(), ttl(TERM))
 }
 
-pub(crate) fn renew(id: &LeaseId) -> Renew {
-    Renew::new(vec![renewal(id)])
+pub(crate) fn renew(id: &LeaseId) -> RenewRequest {
+    RenewRequest::new(vec![renewal(id)])
 }
 
-pub(crate) fn release(id: &LeaseId) -> Release {
-    Release::new(vec![Ending::new(id.clone(), [key()])])
+pub(crate) fn release(id: &LeaseId) -> ReleaseRequest {
+    ReleaseRequest::new(vec![ReleaseEntry::new(id.clone(), [key()])])
 }
 
 /// The token of a grant that must come.
 pub(crate) async fn grant(store: &impl Store, id: &LeaseId) -> Option<FencingToken> {
     match store.acquire(&ask(id)).await {
-        Ok(Acquired::Granted(granted)) => granted.token,
+        Ok(AcquireReply::Granted(granted)) => granted.token,
         other => panic!("{id} was not granted: {other:?}"),
     }
 }
@@ -394,19 +396,19 @@ pub(crate) async fn held() -> (Cluster, LeaseId) {
 
 pub(crate) async fn refused(store: &impl Store, id: &LeaseId) {
     let answer = store.acquire(&ask(id)).await;
-    assert!(matches!(answer, Ok(Acquired::Refused(_))), "{answer:?}");
+    assert!(matches!(answer, Ok(AcquireReply::Refused(_))), "{answer:?}");
 }
 
-pub(crate) async fn renewed(store: &impl Store, id: &LeaseId) -> LeaseRenewed {
+pub(crate) async fn renewed(store: &impl Store, id: &LeaseId) -> RenewOutcome {
     match store.renew(&renew(id)).await {
         Ok(mut renewed) => renewed.leases.remove(0),
-        Err(error) => LeaseRenewed::Failed(error),
+        Err(error) => RenewOutcome::Failed(error),
     }
 }
 
-pub(crate) async fn released(store: &impl Store, id: &LeaseId) -> LeaseReleased {
+pub(crate) async fn released(store: &impl Store, id: &LeaseId) -> ReleaseOutcome {
     match store.release(&release(id)).await {
         Ok(mut released) => released.leases.remove(0),
-        Err(error) => LeaseReleased::Failed(error),
+        Err(error) => ReleaseOutcome::Failed(error),
     }
 }

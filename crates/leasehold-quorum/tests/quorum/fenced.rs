@@ -4,13 +4,14 @@ use crate::faulty::{
     Asked, Cluster, LIMIT, Way, ask, grant, id, ms, released, renew, renewal, renewed,
 };
 use leasehold_core::{
-    Acquired, Clock, Effect, ErrorKind, FencingToken, LeaseId, LeaseRenewed, Mode, Renew, Store,
+    AcquireReply, Clock, Effect, ErrorKind, FencingToken, LeaseId, Mode, RenewOutcome,
+    RenewRequest, Store,
 };
 
 /// How a confirmation of a live lease was answered.
 async fn confirmed(cluster: &Cluster, lease: &LeaseId) -> Option<FencingToken> {
     match cluster.store.acquire(&ask(lease)).await {
-        Ok(Acquired::Granted(granted)) => {
+        Ok(AcquireReply::Granted(granted)) => {
             assert!(!granted.fresh);
             granted.token
         }
@@ -78,7 +79,7 @@ async fn a_grant_whose_token_no_majority_took_is_taken_back() {
         cluster.nodes[0].next(&[Way::Up, fault]);
         let since = cluster.clock.now();
         let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
         assert!(error.to_string().contains("token"), "{error}");
         assert_eq!(error.nodes().len(), 3);
         assert_eq!(cluster.clock.now() - since, took);
@@ -107,7 +108,7 @@ async fn a_confirmation_gives_the_token_of_the_grant() {
     // With n0 away no majority says one token; the caller who names the token keeps it.
     cluster.nodes[0].set(Way::Down);
     match cluster.store.acquire(&ask(&own).again(Some(token))).await {
-        Ok(Acquired::Granted(granted)) => {
+        Ok(AcquireReply::Granted(granted)) => {
             assert_eq!((granted.token, granted.fresh), (Some(token), false));
         }
         other => panic!("{other:?}"),
@@ -160,7 +161,7 @@ async fn a_new_grant_of_a_lease_has_a_larger_token_than_the_node_that_kept_it() 
 
 async fn granted_anew(cluster: &Cluster, lease: &LeaseId, old: FencingToken) -> FencingToken {
     match cluster.store.acquire(&ask(lease).again(Some(old))).await {
-        Ok(Acquired::Granted(granted)) => {
+        Ok(AcquireReply::Granted(granted)) => {
             assert!(granted.fresh && granted.token > Some(old), "{granted:?} after {old}");
             granted.token.unwrap()
         }
@@ -176,9 +177,9 @@ async fn what_is_put_back_has_at_least_the_leases_token() {
     cluster.store.settled().await;
     // The node whose clock is behind forgets.
     cluster.nodes[0].forget();
-    let named = Renew::new(vec![renewal(&own).with_token(token)]);
+    let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     let answer = cluster.store.renew(&named).await.unwrap();
-    assert!(matches!(answer.leases[..], [LeaseRenewed::Held(_)]));
+    assert!(matches!(answer.leases[..], [RenewOutcome::Held(_)]));
     cluster.store.settled().await;
     assert!(token_on(&cluster, 0).await >= token);
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
@@ -199,7 +200,7 @@ async fn the_write_back_is_sent_only_where_a_majority_lacks_the_token() {
     assert_eq!(renewals(0) + renewals(1), 2);
     let unfenced = Cluster::new(3, false);
     assert_eq!(grant(&unfenced.store, &id("own")).await, None);
-    assert!(matches!(renewed(&unfenced.store, &id("own")).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&unfenced.store, &id("own")).await, RenewOutcome::Held(_)));
     unfenced.mend().await;
     let renewals: usize = unfenced.nodes.iter().map(|node| node.asked().len()).sum();
     assert_eq!(renewals, 6, "an acquire and a renewal on each node");
@@ -209,14 +210,15 @@ async fn the_write_back_is_sent_only_where_a_majority_lacks_the_token() {
 async fn what_a_fenced_quorum_cannot_do_is_refused_and_said_why() {
     let fenced = Cluster::new(3, true);
     let shared = leasehold_core::Claims::one(crate::faulty::key(), Mode::SHARED);
-    let request = leasehold_core::Acquire::new(id("own"), shared, crate::faulty::ttl(ms(1_000)));
+    let request =
+        leasehold_core::AcquireRequest::new(id("own"), shared, crate::faulty::ttl(ms(1_000)));
     let error = fenced.store.acquire(&request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("could get one token"), "{error}");
     let unfenced = Cluster::new(3, false);
-    assert!(matches!(unfenced.store.acquire(&request).await, Ok(Acquired::Granted(_))));
+    assert!(matches!(unfenced.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
     let raise = renewal(&id("own")).with_token_raised_to(FencingToken::new(7).unwrap());
-    let error = unfenced.store.renew(&Renew::new(vec![raise])).await.unwrap_err();
+    let error = unfenced.store.renew(&RenewRequest::new(vec![raise])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("fenced"), "{error}");
     assert!(unfenced.store.renew(&renew(&id("own"))).await.is_ok());

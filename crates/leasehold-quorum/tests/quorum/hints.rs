@@ -4,15 +4,15 @@ use std::slice::from_ref;
 
 use crate::faulty::{Cluster, Node, Way, id, key, ms};
 use futures_util::FutureExt;
-use leasehold_core::{Clock, Effect, Ending, ErrorKind, Key, Release, Store, Wakeups};
+use leasehold_core::{Clock, Effect, ErrorKind, Key, ReleaseEntry, ReleaseRequest, Store, Wakeups};
 use leasehold_driver::TokioClock;
 use leasehold_quorum::QuorumConfig;
 use leasehold_sqlite::SqliteStore;
 
 /// Tells those who listen at the node that `key` may be free there.
 async fn tell(node: &Node, key: &Key) {
-    let ending = Ending::new(id("whoever it was"), [key.clone()]);
-    node.store().release(&Release::new(vec![ending])).await.unwrap();
+    let ending = ReleaseEntry::new(id("whoever it was"), [key.clone()]);
+    node.store().release(&ReleaseRequest::new(vec![ending])).await.unwrap();
 }
 
 /// What has been heard so far.
@@ -87,7 +87,7 @@ async fn without_a_node_to_listen_to_there_is_an_error_and_not_silence() {
     cluster.nodes.iter().for_each(|node| node.set(Way::Down));
     let since = cluster.clock.now();
     let error = cluster.store.subscribe(&[key()]).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert_eq!((error.nodes().len(), cluster.clock.now() - since), (3, ms(0)));
 }
 
@@ -101,7 +101,7 @@ async fn where_one_node_cannot_push_nobody_listens_to_the_others() {
         config = config.node(format!("n{at}"), node.clone());
     }
     let store = config.open().unwrap();
-    assert!(!store.capabilities().push);
+    assert!(!store.capabilities().notifications);
     let mut wakeups = store.subscribe(&[key()]).await.unwrap();
     for node in &nodes {
         assert_eq!(node.asked(), []);

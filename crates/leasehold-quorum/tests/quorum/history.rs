@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::faulty::{Cluster, Way, claims, key, ms};
 use leasehold_conformance::history::{Answer, History, Violation, check};
-use leasehold_core::{Evict, Filter, Store as _};
+use leasehold_core::{EvictRequest, Filter, Store as _};
 use leasehold_testkit::contender::{Contender, Habit, Random};
 
 const TERM: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ async fn history(trial: Trial, seed: u64, faults: u64) -> History {
     // Nothing but what was never released is left, and that only until its term.
     cluster.nodes.iter().for_each(|node| node.draw(None));
     tokio::time::sleep(TERM).await;
-    cluster.store.evict(&Evict::expired(Filter::default().with_key(key()))).await.unwrap();
+    cluster.store.evict(&EvictRequest::expired(Filter::default().with_key(key()))).await.unwrap();
     crate::faulty::grant(&cluster.store, &crate::faulty::id("last")).await;
     history
 }

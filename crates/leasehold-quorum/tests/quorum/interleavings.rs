@@ -7,8 +7,8 @@ use crate::faulty::{
     renewal, renewed,
 };
 use leasehold_core::{
-    Acquired, Clock, Effect, ErrorKind, Evict, LeaseReleased, LeaseRenewed, LostReason, Renew,
-    Store, Target,
+    AcquireReply, Clock, Effect, ErrorKind, EvictRequest, EvictTarget, LostReason, ReleaseOutcome,
+    RenewOutcome, RenewRequest, Store,
 };
 use leasehold_quorum::QuorumConfig;
 
@@ -28,14 +28,14 @@ async fn a_late_roll_back_does_not_delete_the_win_of_a_later_try_with_the_same_i
     cluster.nodes[0].next(&[Way::Down]);
     cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     // The first try's request is still on its way to n1.
     grant(&cluster.store, &own).await;
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 2);
     assert!(cluster.nodes[0].has(&own).await && cluster.nodes[2].has(&own).await);
     refused(&cluster.store, &id("other")).await;
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
 }
 
 /// C3: what an earlier try of the id left on its way to a node will be taken back there, and is no vote.
@@ -96,7 +96,7 @@ async fn a_node_that_an_earlier_renewal_may_still_reach_does_not_count() {
     let own = id("own");
     grant(&cluster.store, &own).await;
     cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     released(&cluster.store, &own).await;
     cluster.nodes[2].set(Way::Down);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
@@ -112,7 +112,7 @@ async fn a_release_follows_the_acquires_answer_on_each_node() {
     cluster.nodes[2].next(&[Way::SlowReply(ms(200))]);
     grant(&cluster.store, &own).await;
     let released = released(&cluster.store, &own).await;
-    assert!(matches!(released, LeaseReleased::Released), "{released:?}");
+    assert!(matches!(released, ReleaseOutcome::Released), "{released:?}");
     // Not before n2 has answered.
     tokio::time::sleep(ms(199)).await;
     assert_eq!(releases(&cluster.nodes[2]), 0);
@@ -182,13 +182,13 @@ async fn a_renewal_that_misses_its_majority_sends_nothing_more() {
     cluster.nodes[1].set(Way::Down);
     cluster.nodes[2].set(Way::Down);
     cluster.nodes.iter().for_each(Node::forget_asked);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Failed(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
     cluster.mend().await;
     for node in &cluster.nodes {
         assert_eq!(node.asked(), [Asked::Renew(vec![own.clone()])]);
     }
     // It is tried again, and the lease is as it was.
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,16 +197,16 @@ async fn a_restarted_node_heals_and_does_not_count_before() {
     cluster.nodes[2].forget();
     cluster.nodes[1].set(Way::Down);
     // Only n0 still holds it: n2 is free, and is not filled.
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Failed(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
     cluster.store.settled().await;
     assert!(!cluster.nodes[2].has(&own).await);
     cluster.nodes[1].set(Way::Up);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     cluster.store.settled().await;
     assert!(cluster.nodes[2].has(&own).await);
     // Now it counts.
     cluster.nodes[1].set(Way::Down);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,12 +214,12 @@ async fn a_lease_put_back_is_as_it_was_written() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     let note = leasehold_core::Note::default().with_comment("nightly").unwrap();
-    let owner = leasehold_core::Owner::new("worker").unwrap();
-    let full = renewal(&own).with_owner(owner.clone()).with_note(note.clone());
-    cluster.store.renew(&Renew::new(vec![full])).await.unwrap();
+    let group = leasehold_core::GroupName::new("worker").unwrap();
+    let full = renewal(&own).with_group(group.clone()).with_note(note.clone());
+    cluster.store.renew(&RenewRequest::new(vec![full])).await.unwrap();
     cluster.store.settled().await;
     let record = cluster.nodes[2].records().await.remove(0);
-    assert_eq!((record.owner, record.note), (Some(owner), note));
+    assert_eq!((record.group, record.note), (Some(group), note));
     assert_eq!(record.mode, leasehold_core::Mode::Exclusive);
 }
 
@@ -228,7 +228,7 @@ async fn a_lease_put_back_is_as_it_was_written() {
 async fn an_expired_lease_is_not_put_back() {
     let (cluster, own) = held().await;
     tokio::time::sleep(TERM).await;
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Lost(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Lost(_)));
     cluster.store.settled().await;
     assert_eq!(cluster.copies(&own).await, 0);
     grant(&cluster.store, &id("next")).await;
@@ -246,25 +246,25 @@ async fn an_eviction_goes_round_until_fewer_than_a_majority_have_the_lease() {
     cluster.nodes[2].forget();
     // The renewal, then the re-addition.
     cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(5))]);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     tokio::time::sleep(ms(1)).await;
     assert_eq!(acquires(&cluster.nodes[2]), 2, "the re-addition is on its way");
     cluster.nodes[1].next(&[Way::SlowRequest(ms(300))]);
     let evicting = tokio::spawn(async move {
-        let target = Target::new(key(), Some(id("own")));
-        admin.evict(&Evict::exactly(vec![target], None)).await
+        let target = EvictTarget::new(key(), Some(id("own")));
+        admin.evict(&EvictRequest::exactly(vec![target], None)).await
     });
     tokio::time::sleep(ms(10)).await;
     assert!(!cluster.nodes[0].has(&own).await && cluster.nodes[2].has(&own).await);
     // n1 was not reached yet, and n2 has it again: a majority, so that n0 gets it too.
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     cluster.store.settled().await;
     assert_eq!(cluster.copies(&own).await, 3);
     let evicted = evicting.await.unwrap().unwrap();
     assert_eq!(evicted.removed.len(), 1);
     assert_eq!(cluster.copies(&own).await, 0);
     let lost = renewed(&cluster.store, &own).await;
-    assert!(matches!(lost, LeaseRenewed::Lost(Some(LostReason::Evicted(_)))), "{lost:?}");
+    assert!(matches!(lost, RenewOutcome::Lost(Some(LostReason::Evicted(_)))), "{lost:?}");
     cluster.mend().await;
     grant(&cluster.store, &id("next")).await;
 }
@@ -279,13 +279,13 @@ async fn re_adding_after_a_break_does_not_revive_the_lease() {
     cluster.store.settled().await;
     cluster.nodes[2].forget();
     cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(100))]);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
-    let target = Target::new(key(), Some(own.clone()));
-    let evicted = admin.evict(&Evict::exactly(vec![target], None)).await.unwrap();
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
+    let target = EvictTarget::new(key(), Some(own.clone()));
+    let evicted = admin.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
     assert_eq!(evicted.removed.len(), 1);
     cluster.store.settled().await;
     assert!(cluster.nodes[2].has(&own).await, "the re-addition came after the break");
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Lost(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Lost(_)));
     released(&cluster.store, &own).await;
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 0);
@@ -296,10 +296,10 @@ async fn a_re_addition_on_its_way_is_followed_by_the_release() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(5_000))]);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     tokio::time::sleep(ms(1)).await;
     let ended = released(&cluster.store, &own).await;
-    assert!(matches!(ended, LeaseReleased::Released), "{ended:?}");
+    assert!(matches!(ended, ReleaseOutcome::Released), "{ended:?}");
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 0);
 }
@@ -311,7 +311,7 @@ async fn what_was_released_meanwhile_is_not_put_back() {
     cluster.nodes.iter().for_each(Node::forget_asked);
     // n2 says late that it does not have the lease.
     cluster.nodes[2].next(&[Way::SlowReply(ms(100))]);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     released(&cluster.store, &own).await;
     cluster.mend().await;
     assert_eq!(acquires(&cluster.nodes[2]), 0);
@@ -323,7 +323,7 @@ async fn a_release_at_once_after_the_renewal_leaves_nothing_to_put_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     // The re-addition was decided, and is not on its way yet.
     released(&cluster.store, &own).await;
     cluster.mend().await;
@@ -342,7 +342,7 @@ async fn a_renewal_does_not_count_what_may_yet_be_rolled_back() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(cluster.nodes[2].has(&own).await, "it acted there");
     // n0 has it, n1 is down, and n2 will lose it again.
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Failed(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
     cluster.mend().await;
     assert!(!cluster.nodes[2].has(&own).await);
     assert_eq!(cluster.copies(&own).await, 2);
@@ -357,7 +357,7 @@ async fn a_dropped_acquire_runs_on_and_may_be_sent_again() {
     let dropped = tokio::time::timeout(ms(50), cluster.store.acquire(&ask(&own))).await;
     assert!(dropped.is_err());
     match cluster.store.acquire(&ask(&own)).await {
-        Ok(Acquired::Granted(granted)) => assert!(!granted.fresh),
+        Ok(AcquireReply::Granted(granted)) => assert!(!granted.fresh),
         other => panic!("{other:?}"),
     }
     cluster.mend().await;

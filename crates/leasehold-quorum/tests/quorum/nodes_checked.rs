@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::faulty::{Cluster, Way, ask, claims, id, key, ms, renewal, ttl};
 use leasehold_core::{
-    Acquire, Claims, Effect, Ending, Error, ErrorKind, Health, Level, Mode, Release, Renew, Result,
-    Store, Ttl,
+    AcquireRequest, Claims, Effect, Error, ErrorKind, Health, Level, Mode, ReleaseEntry,
+    ReleaseRequest, RenewRequest, Result, Store, Ttl,
 };
 use leasehold_local::LocalStore;
 use leasehold_quorum::QuorumConfig;
@@ -17,7 +17,7 @@ fn kind_and_text(answer: Result<Health>) -> (ErrorKind, String) {
 
 fn refusal<T: std::fmt::Debug>(answer: Result<T>) -> Error {
     let error = answer.unwrap_err();
-    assert_eq!(error.effect(), Effect::None, "{error:?}");
+    assert_eq!(error.effect(), Effect::NotApplied, "{error:?}");
     error
 }
 
@@ -45,23 +45,27 @@ async fn what_a_quorum_cannot_do_is_refused_without_a_request_and_said_why() {
     let cluster = Cluster::with(3, |config| config.max_ttl(Duration::from_secs(20)));
     let store = &cluster.store;
     let limited = Mode::Shared { max: std::num::NonZeroU32::new(2) };
-    let limited = Acquire::new(id("own"), Claims::one(key(), limited), ttl(ms(1_000)));
-    let longer = Acquire::new(id("own"), claims(), ttl(ms(20_001)));
-    let never = Renew::new(vec![leasehold_core::Renewal::extend(id("own"), claims(), Ttl::NEVER)]);
-    let longest = Renew::new(vec![renewal(&id("own"))]);
-    let keep = Ending::new(id("own"), [key()]).with_keep(ms(20_001));
+    let limited = AcquireRequest::new(id("own"), Claims::one(key(), limited), ttl(ms(1_000)));
+    let longer = AcquireRequest::new(id("own"), claims(), ttl(ms(20_001)));
+    let never = RenewRequest::new(vec![leasehold_core::RenewEntry::extend(
+        id("own"),
+        claims(),
+        Ttl::NEVER,
+    )]);
+    let longest = RenewRequest::new(vec![renewal(&id("own"))]);
+    let keep = ReleaseEntry::new(id("own"), [key()]).with_keep(ms(20_001));
     for (error, says) in [
         (refusal(store.acquire(&limited).await), "two of three nodes"),
         (refusal(store.acquire(&longer).await), "max_ttl"),
         (refusal(store.renew(&never).await), "without end"),
         (refusal(store.renew(&longest).await), "max_ttl"),
-        (refusal(store.release(&Release::new(vec![keep])).await), "max_ttl"),
+        (refusal(store.release(&ReleaseRequest::new(vec![keep])).await), "max_ttl"),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(says), "{error}");
     }
     assert!(cluster.nodes.iter().all(|node| node.asked().is_empty()), "a node was asked");
-    let longest = Acquire::new(id("own"), claims(), ttl(ms(20_000)));
+    let longest = AcquireRequest::new(id("own"), claims(), ttl(ms(20_000)));
     assert!(store.acquire(&longest).await.is_ok());
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::faulty::{Asked, Node, Way, ask, grant, id, released, renewed};
 use leasehold_core::{
-    Acquired, AnyStore, BoxFuture, Clock, Effect, Error, ErrorKind, Filter, LeaseReleased,
-    LeaseRenewed, List, Result, Store,
+    AcquireReply, AnyStore, BoxFuture, Clock, Effect, Error, ErrorKind, Filter, ListRequest,
+    ReleaseOutcome, RenewOutcome, Result, Store,
 };
 use leasehold_driver::TokioClock;
 use leasehold_quorum::{OpenNode, QuorumStore, QuorumUrl};
@@ -74,12 +74,12 @@ async fn a_node_that_cannot_be_opened_is_down_and_comes_back_by_itself() {
     // The third try opens it, and the renewal after that puts the lease back.
     for _ in 0..2 {
         let renewed = renewed(&store, &own).await;
-        assert!(matches!(renewed, LeaseRenewed::Held(_)), "{renewed:?}");
+        assert!(matches!(renewed, RenewOutcome::Held(_)), "{renewed:?}");
         store.settled().await;
     }
     assert!(opened.nodes[2].has(&own).await);
     assert_eq!(opened.tries[2].load(Ordering::SeqCst), 3, "it is opened once");
-    assert!(matches!(released(&store, &own).await, LeaseReleased::Released));
+    assert!(matches!(released(&store, &own).await, ReleaseOutcome::Released));
     store.settled().await;
     assert!(!opened.nodes[2].has(&own).await);
 }
@@ -88,7 +88,7 @@ async fn a_node_that_cannot_be_opened_is_down_and_comes_back_by_itself() {
 async fn without_a_majority_each_nodes_failure_is_told() {
     let error = open([Opens::Incompatible, Opens::AtOnce, Opens::After(9)], "").await;
     let error = error.store.expect_err("one of three is open");
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("open")));
     let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
     assert_eq!((error.nodes().len(), failed), (3, 2));
@@ -98,7 +98,7 @@ async fn without_a_majority_each_nodes_failure_is_told() {
         [(Opens::Incompatible, ErrorKind::Incompatible), (Opens::After(9), ErrorKind::InvalidInput)]
     {
         let error = open([opens, Opens::AtOnce, opens], "").await.store.expect_err("no majority");
-        assert_eq!((error.kind(), error.effect()), (kind, Effect::None));
+        assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied));
     }
 }
 
@@ -110,7 +110,7 @@ async fn a_majority_that_hangs_while_it_is_opened_is_waited_for_no_longer_than_1
     let opened = tokio::time::timeout(Duration::from_secs(60), opening).await;
     let error = opened.expect("it is not waited for").store.expect_err("one of three is open");
     assert_eq!((clock.now() - start).as_secs(), 10);
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     let failed: Vec<_> = error.nodes().iter().map(|node| node.error.is_some()).collect();
     assert_eq!(failed, [true, false, true]);
     assert!(error.to_string().contains("local:0: it is not open within 10s"), "{error}");
@@ -137,7 +137,7 @@ async fn a_node_that_hangs_while_it_is_opened_does_not_hold_up_the_others() {
     let store = opened.store.expect("a majority is open");
     let acquired = tokio::time::timeout(limit, store.acquire(&ask(&id("own")))).await;
     let acquired = acquired.expect("it is not waited for");
-    assert!(matches!(acquired, Ok(Acquired::Granted(_))), "{acquired:?}");
+    assert!(matches!(acquired, Ok(AcquireReply::Granted(_))), "{acquired:?}");
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_late_node_without_tokens_has_no_part_in_a_fenced_quorum() {
                     let (unfenced, tries) = (unfenced.clone(), Arc::clone(&tries));
                     Box::pin(async move {
                         match tries.fetch_add(1, Ordering::SeqCst) {
-                            0 => Err(Error::unavailable(Effect::None, "it is down")),
+                            0 => Err(Error::unavailable(Effect::NotApplied, "it is down")),
                             _ => Ok(AnyStore::new(unfenced)),
                         }
                     })
@@ -211,16 +211,17 @@ async fn a_node_that_hangs_while_it_opens_late_is_opened_by_one_task_and_sent_no
     for n in 0..5 {
         let own = id(&format!("own {n}"));
         grant(&store, &own).await;
-        assert!(matches!(released(&store, &own).await, LeaseReleased::Released));
+        assert!(matches!(released(&store, &own).await, ReleaseOutcome::Released));
     }
     // Nothing waits for the node: all of it has been answered before the node is open.
     let settled = tokio::time::timeout(Duration::from_secs(60), store.settled()).await;
     settled.expect("no request waits for the node");
     assert_eq!(tries.load(Ordering::SeqCst), 2, "with the others, and one later try");
-    let page = store.list(&List::new(Filter::default().with_key(crate::faulty::key()))).await;
+    let page =
+        store.list(&ListRequest::new(Filter::default().with_key(crate::faulty::key()))).await;
     let page = page.expect("a majority");
     let error = page.nodes[2].error.as_ref().expect("it is not open");
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert!(error.to_string().contains("not open yet"), "{error}");
     gate.notify_one();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -250,7 +251,7 @@ async fn a_node_that_opens_late_and_is_unfit_grants_nothing() {
         opened.nodes[2].set(Way::Up);
         let own = id("own");
         let answer = store.acquire(&ask(&own)).await.expect("a majority");
-        let Acquired::Granted(_) = answer else { panic!("{answer:?}") };
+        let AcquireReply::Granted(_) = answer else { panic!("{answer:?}") };
         store.settled().await;
         let is_fit = is_durable && !same_server;
         assert_eq!(opened.nodes[2].has(&own).await, is_fit, "{is_durable} {same_server}");

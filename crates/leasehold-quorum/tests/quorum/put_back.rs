@@ -5,8 +5,8 @@ use crate::faulty::{
     ttl,
 };
 use leasehold_core::{
-    Acquire, Acquired, Claims, FencingToken, Key, LeaseId, LeaseRenewed, Mode, Renew, Renewal,
-    Renewed, Store,
+    AcquireReply, AcquireRequest, Claims, FencingToken, Key, LeaseId, Mode, RenewEntry,
+    RenewOutcome, RenewReply, RenewRequest, Store,
 };
 
 /// So many leases are put back on one node at a time.
@@ -16,27 +16,27 @@ fn acquires(node: &Node) -> usize {
     node.asked().iter().filter(|asked| matches!(asked, Asked::Acquire(_))).count()
 }
 
-fn all_held(renewed: &Renewed) -> bool {
-    renewed.leases.iter().all(|lease| matches!(lease, LeaseRenewed::Held(_)))
+fn all_held(renewed: &RenewReply) -> bool {
+    renewed.leases.iter().all(|lease| matches!(lease, RenewOutcome::Held(_)))
 }
 
 /// Leases that all nodes had and n2 has forgotten, and the requests for them.
-async fn forgotten(count: usize) -> (Cluster, Vec<Acquire>, Renew) {
+async fn forgotten(count: usize) -> (Cluster, Vec<AcquireRequest>, RenewRequest) {
     let cluster = Cluster::new(3, false);
     let mut acquires = Vec::new();
     let mut renewals = Vec::new();
     for at in 0..count {
         let own = id(&format!("own {at}"));
         let claims = Claims::one(Key::new(&format!("job:{at}")).unwrap(), Mode::Exclusive);
-        let request = Acquire::new(own.clone(), claims.clone(), ttl(TERM));
-        assert!(matches!(cluster.store.acquire(&request).await, Ok(Acquired::Granted(_))));
+        let request = AcquireRequest::new(own.clone(), claims.clone(), ttl(TERM));
+        assert!(matches!(cluster.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
         acquires.push(request);
-        renewals.push(Renewal::extend(own, claims, ttl(TERM)));
+        renewals.push(RenewEntry::extend(own, claims, ttl(TERM)));
     }
     cluster.store.settled().await;
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
-    (cluster, acquires, Renew::new(renewals))
+    (cluster, acquires, RenewRequest::new(renewals))
 }
 
 /// What comes to the last of many leases while it waits its turn to be put back.
@@ -61,8 +61,12 @@ async fn what_ended_before_its_turn_to_be_put_back_came_is_not_put_back() {
         assert_eq!(acquires(node), AT_ONCE);
         if meanwhile == Meanwhile::Released {
             let ending =
-                leasehold_core::Ending::new(last.id().clone(), last.claims().keys().cloned());
-            cluster.store.release(&leasehold_core::Release::new(vec![ending])).await.unwrap();
+                leasehold_core::ReleaseEntry::new(last.id().clone(), last.claims().keys().cloned());
+            cluster
+                .store
+                .release(&leasehold_core::ReleaseRequest::new(vec![ending]))
+                .await
+                .unwrap();
         } else {
             cluster.nodes[..2].iter().for_each(|node| node.set(Way::Down));
             let mut request = last.clone();
@@ -88,7 +92,7 @@ async fn what_a_node_tells_when_the_term_is_over_puts_nothing_back() {
         cluster.nodes[2].forget();
         cluster.nodes[2].forget_asked();
         cluster.nodes[2].next(&[Way::SlowReply(late)]);
-        assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+        assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
         cluster.mend().await;
         assert_eq!(acquires(&cluster.nodes[2]), put_back, "after {late:?}");
     }
@@ -118,11 +122,11 @@ async fn a_renewal_does_not_count_what_another_put_back_meanwhile() {
     cluster.nodes[1].next(&[Way::Up, Way::Down]);
     cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(10))]);
     let (other, this) = tokio::join!(renewed(&cluster.store, &own), renewed(&cluster.store, &own));
-    assert!(matches!(other, LeaseRenewed::Held(_)), "{other:?}");
+    assert!(matches!(other, RenewOutcome::Held(_)), "{other:?}");
     assert!(cluster.nodes[2].has(&own).await);
-    assert!(matches!(this, LeaseRenewed::Failed(_)), "{this:?}");
+    assert!(matches!(this, RenewOutcome::Failed(_)), "{this:?}");
     cluster.mend().await;
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
 }
 
 /// A fenced quorum, a lease of which n0 knows nothing more, and its token.
@@ -140,7 +144,7 @@ async fn it_is_put_back_as_what_may_be_held_with_the_larger_of_its_tokens() {
     let (cluster, own, token) = fenced().await;
     let larger = FencingToken::new(token.get() + 7).unwrap();
     let raised = renewal(&own).with_token(token).with_token_raised_to(larger);
-    assert!(all_held(&cluster.store.renew(&Renew::new(vec![raised])).await.unwrap()));
+    assert!(all_held(&cluster.store.renew(&RenewRequest::new(vec![raised])).await.unwrap()));
     cluster.mend().await;
     let asked = cluster.nodes[0].acquires();
     assert_eq!(asked.len(), 1);
@@ -152,7 +156,7 @@ async fn it_is_put_back_as_what_may_be_held_with_the_larger_of_its_tokens() {
 async fn a_node_gets_no_token_for_what_it_refused_or_where_there_are_none() {
     let (cluster, own, token) = fenced().await;
     grant(&cluster.nodes[0].store(), &id("other")).await;
-    let named = Renew::new(vec![renewal(&own).with_token(token)]);
+    let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
     cluster.mend().await;
     let twice = [Asked::Renew(vec![own.clone()]), Asked::Acquire(own.clone())];
@@ -172,7 +176,7 @@ async fn a_node_whose_token_is_not_given_yet_does_not_count_for_a_later_try() {
     let (cluster, own, token) = fenced().await;
     // Of the renewal, of the acquire that puts it back, and of the token.
     cluster.nodes[0].next(&[Way::Up, Way::Up, Way::SlowRequest(ms(20_000))]);
-    let named = Renew::new(vec![renewal(&own).with_token(token)]);
+    let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
     tokio::time::sleep(ms(1)).await;
     released(&cluster.store, &own).await;

@@ -5,8 +5,8 @@ use crate::faulty::{
     renewed, ttl,
 };
 use leasehold_core::{
-    Acquire, Acquired, Clock, Effect, ErrorKind, LeaseReleased, LeaseRenewed, NodeOutcome,
-    Remaining, Store,
+    AcquireReply, AcquireRequest, Clock, Effect, ErrorKind, NodeOutcome, ReleaseOutcome, Remaining,
+    RenewOutcome, Store,
 };
 use leasehold_quorum::QuorumConfig;
 
@@ -28,7 +28,7 @@ async fn redlock_02_quorum_does_not_erode_over_restarts_of_its_nodes() {
     let (cluster, own) = held().await;
     for restarted in &cluster.nodes {
         restarted.forget();
-        assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+        assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
         cluster.store.settled().await;
         assert_eq!(cluster.copies(&own).await, 3);
     }
@@ -40,7 +40,7 @@ async fn redlock_03_extending_a_lost_lock_returns_at_once() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     let since = cluster.clock.now();
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Lost(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Lost(_)));
     assert_eq!(cluster.clock.now(), since);
 }
 
@@ -54,12 +54,12 @@ async fn redlock_04_one_foreign_minority_node_does_not_block() {
     for _ in 0..2 {
         assert!(matches!(
             cluster.store.acquire(&ask(&own).again(None)).await,
-            Ok(Acquired::Granted(_))
+            Ok(AcquireReply::Granted(_))
         ));
     }
-    assert!(matches!(renewed(&cluster.store, &own).await, LeaseRenewed::Held(_)));
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     assert_eq!(cluster.clock.now(), since);
-    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::Released));
+    assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::Released));
     cluster.mend().await;
     assert!(cluster.nodes[0].has(&id("foreign")).await);
 }
@@ -70,10 +70,10 @@ async fn redlock_05_a_minority_that_hangs_or_fails_does_not_cost_a_short_term() 
     for way in [Way::Hung, Way::Down, Way::SlowReply(ms(2_000))] {
         let cluster = Cluster::new(3, false);
         cluster.nodes[0].set(way);
-        let request = Acquire::new(id("own"), claims(), ttl(ms(100)));
+        let request = AcquireRequest::new(id("own"), claims(), ttl(ms(100)));
         let since = cluster.clock.now();
         match cluster.store.acquire(&request).await {
-            Ok(Acquired::Granted(granted)) => {
+            Ok(AcquireReply::Granted(granted)) => {
                 assert_eq!(granted.remaining, Remaining::For(ms(100)), "{way:?}");
             }
             other => panic!("{way:?}: {other:?}"),
@@ -89,7 +89,7 @@ async fn redlock_06_node_failures_are_shown_and_are_not_held() {
     let cluster = Cluster::new(3, false);
     cluster.nodes.iter().for_each(|node| node.set(Way::Down));
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("acquire")));
     // Two of three decide.
     assert!(error.nodes()[..2].iter().all(|node| node.error.is_some()));
@@ -127,7 +127,7 @@ async fn redlock_09_a_lost_reply_leaves_no_orphan() {
 #[tokio::test(start_paused = true)]
 async fn redlock_15_no_node_is_refused_and_an_even_number_is_a_hazard() {
     let error = QuorumConfig::new().open().unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::NotApplied));
     for (count, hazards) in [(1, 1), (2, 2), (3, 0), (4, 1), (5, 0)] {
         let cluster = Cluster::new(count, false);
         let health = cluster.store.check().await.unwrap();
@@ -136,7 +136,7 @@ async fn redlock_15_no_node_is_refused_and_an_even_number_is_a_hazard() {
         cluster.nodes[0].set(Way::Down);
         let survives = count >= 3;
         let answer = cluster.store.acquire(&ask(&id("own"))).await;
-        assert_eq!(matches!(answer, Ok(Acquired::Granted(_))), survives, "{count}: {answer:?}");
+        assert_eq!(matches!(answer, Ok(AcquireReply::Granted(_))), survives, "{count}: {answer:?}");
         cluster.mend().await;
     }
 }
@@ -149,15 +149,15 @@ async fn redlock_16_a_release_tells_what_happened_node_by_node() {
     cluster.nodes[1].next(&[Way::SlowReply(ms(10))]);
     cluster.nodes[2].next(&[Way::SlowReply(ms(20))]);
     let answer = cluster.store.release(&release(&own)).await.unwrap();
-    assert!(matches!(answer.leases[..], [LeaseReleased::Released]));
+    assert!(matches!(answer.leases[..], [ReleaseOutcome::Released]));
     let said: Vec<_> = answer.nodes().iter().map(|node| format!("{:?}", node.leases)).collect();
     assert_eq!(said, ["[NotHeld]", "[Released]", "[Released]"]);
     cluster.store.settled().await;
-    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::NotHeld));
+    assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::NotHeld));
     grant(&cluster.store, &own).await;
     cluster.store.settled().await;
     tokio::time::sleep(TERM).await;
-    assert!(matches!(released(&cluster.store, &own).await, LeaseReleased::Expired));
+    assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::Expired));
     cluster.nodes[1].set(Way::Down);
     cluster.nodes[2].set(Way::Down);
     let error = cluster.store.release(&release(&own)).await.unwrap_err();

@@ -5,7 +5,7 @@
 
 use crate::faulty::{Cluster, LIMIT, TERM, Way, ask, grant, id, ms, released, renewed};
 use leasehold_core::{
-    Acquired, Clock, Effect, ErrorKind, LeaseId, LeaseReleased, LeaseRenewed, Record, Store,
+    AcquireReply, Clock, Effect, ErrorKind, LeaseId, Record, ReleaseOutcome, RenewOutcome, Store,
 };
 
 /// What a node is when the operation begins. The lease that a renewal, a release or a re-acquire is about was
@@ -110,38 +110,38 @@ async fn operate(cluster: &Cluster, op: Op, states: &[State], ours: &LeaseId) ->
                 request = request.again(None);
             }
             match store.acquire(&request).await {
-                Ok(Acquired::Granted(granted)) => {
+                Ok(AcquireReply::Granted(granted)) => {
                     let confirming = states.iter().filter(|state| **state == Good).count() * 2;
                     let fresh = op == Op::Acquire || confirming <= states.len();
                     assert_eq!(granted.fresh, fresh, "{}", what());
                     assert_eq!(granted.nodes.len(), states.len(), "{}", what());
                     Outcome::Yes
                 }
-                Ok(Acquired::Refused(refused)) => {
+                Ok(AcquireReply::Refused(refused)) => {
                     assert_eq!(refused.nodes.len(), states.len(), "{}", what());
                     Outcome::No
                 }
                 Err(error) => {
                     // Rolled back: the id is dead (C10).
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}: {error:?}", what());
-                    assert_eq!(error.effect(), Effect::None, "{}: {error:?}", what());
+                    assert_eq!(error.effect(), Effect::NotApplied, "{}: {error:?}", what());
                     assert_eq!(error.nodes().len(), states.len(), "{}: {error:?}", what());
                     Outcome::Failed
                 }
             }
         }
         Op::Renew => match renewed(store, ours).await {
-            LeaseRenewed::Held(_) => Outcome::Yes,
-            LeaseRenewed::Lost(_) => Outcome::No,
-            LeaseRenewed::Failed(error) => {
+            RenewOutcome::Held(_) => Outcome::Yes,
+            RenewOutcome::Lost(_) => Outcome::No,
+            RenewOutcome::Failed(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{}: {error:?}", what());
                 Outcome::Failed
             }
         },
         Op::Release => match released(store, ours).await {
-            LeaseReleased::Released => Outcome::Yes,
-            LeaseReleased::NotHeld => Outcome::No,
-            LeaseReleased::Failed(error) => {
+            ReleaseOutcome::Released => Outcome::Yes,
+            ReleaseOutcome::NotHeld => Outcome::No,
+            ReleaseOutcome::Failed(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{}: {error:?}", what());
                 Outcome::Failed
             }

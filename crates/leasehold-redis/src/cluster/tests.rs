@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn who_begins_to_listen_at_a_node_that_is_left_is_moved_and_may_leave() {
-    let manner = Manner {
+    let options = ConnectionOptions {
         timeout: Duration::from_secs(1),
         quarantine: Duration::ZERO,
         replicas: 0,
         in_cluster: true,
     };
-    let cluster = Cluster::new(vec![Client::open("redis://h:1").unwrap()], manner);
+    let cluster = Cluster::new(vec![Client::open("redis://h:1").unwrap()], options);
     let owned_by = |owner| {
         let mut topology = Topology::default();
         topology.set_owner(slot("channel"), owner);
@@ -23,7 +23,8 @@ fn who_begins_to_listen_at_a_node_that_is_left_is_moved_and_may_leave() {
     inner.take(owned_by("h:2"));
     inner.hear(node, "channel", Listener::unread(7));
     inner.move_listeners();
-    let heard_at = |address: &str| inner.node(&address.into()).unwrap().ear.listeners().channels();
+    let heard_at =
+        |address: &str| inner.node(&address.into()).unwrap().subscriber.listeners().channels();
     assert_eq!((heard_at("h:1"), heard_at("h:2")), (vec![], vec!["channel".to_owned()]));
     cluster.leave(7, &["channel".to_owned()]);
     assert!(heard_at("h:2").is_empty());

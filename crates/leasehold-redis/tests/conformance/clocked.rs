@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_conformance::{
-    Network, Observation, Pool, Pooled, Proxy, Result, ServerClock, Tells, WallStep,
+    Network, Observation, Pool, Pooled, Proxy, Reports, Result, ServerClock, WallStep,
 };
 use leasehold_core::ManualClock;
 use leasehold_redis::{RedisConfig, RedisStore};
@@ -193,10 +193,10 @@ impl Clocked {
 }
 
 /// What a store on such a server tells.
-pub(crate) fn tells() -> Tells {
-    let mut tells = Tells::all();
-    tells.forgotten = false;
-    tells.own_clock = false;
-    tells.unit = Duration::from_millis(1);
-    tells
+pub(crate) fn reports() -> Reports {
+    let mut reports = Reports::all();
+    reports.forgotten = false;
+    reports.own_clock = false;
+    reports.unit = Duration::from_millis(1);
+    reports
 }

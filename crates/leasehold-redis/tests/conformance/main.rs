@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clocked::{Clocked, Layout, Sets};
 use leasehold_conformance::{
-    Backing, Forgets, Network, Observation, Restarted, Result, Subject, Suite, Tells, Time,
+    Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Suite, Time,
     WallStep,
 };
 use leasehold_core::{LeaseId, table};
@@ -60,8 +60,8 @@ impl Subject for Redis {
         Ok(Forgets::After(State(self.sets.take(forget_after).await?)))
     }
 
-    fn tells(&self) -> Tells {
-        clocked::tells()
+    fn reports(&self) -> Reports {
+        clocked::reports()
     }
 
     fn time_limit(&self) -> Duration {
@@ -145,8 +145,8 @@ impl Subject for Given {
         Ok(Forgets::After(self.part(forget_after)?))
     }
 
-    fn tells(&self) -> Tells {
-        clocked::tells()
+    fn reports(&self) -> Reports {
+        clocked::reports()
     }
 }
 

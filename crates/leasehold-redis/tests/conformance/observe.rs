@@ -1,7 +1,7 @@
 //! What stands in a server, by commands past the store.
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
-use leasehold_core::{FencingToken, Key, LeaseId, Mode, Owner};
+use leasehold_core::{FencingToken, GroupName, Key, LeaseId, Mode};
 use leasehold_redis::redis;
 use leasehold_testkit::redis::connect;
 
@@ -76,7 +76,7 @@ fn row(
     let mut row = Row::new(key.clone(), Some(LeaseId::foreign(id)?), mode, live);
     row.token = FencingToken::new(token).ok();
     let part = |name: &str| json.get(name).and_then(|value| value.as_str());
-    row.owner = part("owner").map(Owner::new).transpose()?;
+    row.group = part("group").map(GroupName::new).transpose()?;
     if let Some(host) = part("host") {
         row.note = row.note.with_host(host)?;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_conformance::{
-    Backing, Forgets, Network, Observation, Restarted, Result, Subject, Suite, Tells, Time,
+    Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Suite, Time,
     WallStep,
 };
 use leasehold_core::{AnyStore, table};
@@ -68,14 +68,14 @@ impl Subject for Quorum {
         Ok(Forgets::After(self.state(forget_after).await?))
     }
 
-    fn tells(&self) -> Tells {
-        let mut tells = clocked::tells();
-        tells.copies = self.count;
-        tells.winner = false;
+    fn reports(&self) -> Reports {
+        let mut reports = clocked::reports();
+        reports.copies = self.count;
+        reports.winner = false;
         // Nodes mint tokens from their own clocks, so a grant may have to raise them.
-        tells.acquire_exchanges = if self.fenced { 2 } else { 1 };
-        tells.evict_exchanges = 2;
-        tells
+        reports.acquire_exchanges = if self.fenced { 2 } else { 1 };
+        reports.evict_exchanges = 2;
+        reports
     }
 
     fn time_limit(&self) -> Duration {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold_core::{Ending, Mode, Note, Owner, Release, Store as _, Ttl};
+use leasehold_core::{GroupName, Mode, Note, ReleaseEntry, ReleaseRequest, Store as _, Ttl};
 use leasehold_redis::RedisConfig;
 use leasehold_redis::redis::{self, AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind};
 use leasehold_testkit::redis::Server;
@@ -22,12 +22,12 @@ async fn an_exclusive_holder() {
     let store = server.store().await;
     let note = Note::default().with_host("h").unwrap().with_pid(7);
     let request =
-        acquire("k", "a", Mode::Exclusive).with_owner(Owner::new("o").unwrap()).with_note(note);
+        acquire("k", "a", Mode::Exclusive).with_group(GroupName::new("o").unwrap()).with_note(note);
     let token = granted(store.acquire(&request).await).token.unwrap();
     assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"));
     let ends = server.number(&["PEXPIRETIME", "k"]).await;
     let book = book(&server, "lh:lock:{k}:k").await;
-    let record = format!(r#"xh {ends} {token} {token} 0 {{"owner":"o","host":"h","pid":7}}"#);
+    let record = format!(r#"xh {ends} {token} {token} 0 {{"group":"o","host":"h","pid":7}}"#);
     let expected = [("=a".to_owned(), record), ("token".to_owned(), token.to_string())];
     assert_eq!(book, expected.into(), "granted at its token's time");
     let forgotten = server.number(&["PEXPIRETIME", "lh:lock:{k}:k"]).await;
@@ -59,8 +59,8 @@ async fn shared_and_kept_and_endless_holders() {
     assert!(book(&server, "lh:lock:{s}:s").await["=a"].starts_with("sh 0 "));
 
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    let keep = Ending::new(id("a"), [key("k")]).with_keep(LONG);
-    store.release(&Release::new(vec![keep])).await.unwrap();
+    let keep = ReleaseEntry::new(id("a"), [key("k")]).with_keep(LONG);
+    store.release(&ReleaseRequest::new(vec![keep])).await.unwrap();
     let fields = book(&server, "lh:lock:{k}:k").await;
     assert!(fields["=a"].starts_with("xk "), "{fields:?}");
     assert_eq!(

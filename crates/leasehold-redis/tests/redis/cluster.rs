@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    Acquire, Claims, Effect, Ending, ErrorKind, Evict, Filter, LeaseReleased, LeaseRenewed, Level,
-    List, Mode, Release, Renew, Renewal, Store, Ttl,
+    AcquireRequest, Claims, Effect, ErrorKind, EvictRequest, Filter, Level, ListRequest, Mode,
+    ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store,
+    Ttl,
 };
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::Server;
@@ -31,24 +32,24 @@ async fn leases_are_where_their_slots_are() {
     for node in &cluster.nodes {
         assert!(node.number(&["DBSIZE"]).await > 10, "each master has some");
     }
-    let listed = store.list(&List::new(Filter::default()).with_limit(1_000)).await.unwrap();
+    let listed = store.list(&ListRequest::new(Filter::default()).with_limit(1_000)).await.unwrap();
     assert_eq!((listed.records.len(), listed.next), (60, None));
 
     let lease = |name: &String| Claims::one(key(name), Mode::Exclusive);
     let all = names(60);
     let renewals =
-        all.iter().map(|name| Renewal::extend(id("a"), lease(name), Ttl::new(LONG).unwrap()));
-    let renewed = store.renew(&Renew::new(renewals.collect())).await.unwrap();
-    assert!(renewed.leases.iter().all(|one| matches!(one, LeaseRenewed::Held(_))), "{renewed:?}");
+        all.iter().map(|name| RenewEntry::extend(id("a"), lease(name), Ttl::new(LONG).unwrap()));
+    let renewed = store.renew(&RenewRequest::new(renewals.collect())).await.unwrap();
+    assert!(renewed.leases.iter().all(|one| matches!(one, RenewOutcome::Held(_))), "{renewed:?}");
     let endings = all.iter().enumerate().map(|(at, name)| {
         // The answers come in the order of the request.
-        Ending::new(id(if at % 2 == 0 { "a" } else { "b" }), [key(name)])
+        ReleaseEntry::new(id(if at % 2 == 0 { "a" } else { "b" }), [key(name)])
     });
-    let released = store.release(&Release::new(endings.collect())).await.unwrap();
+    let released = store.release(&ReleaseRequest::new(endings.collect())).await.unwrap();
     for (at, one) in released.leases.iter().enumerate() {
         match one {
-            LeaseReleased::Released => assert_eq!(at % 2, 0),
-            LeaseReleased::NotHeld => assert_eq!(at % 2, 1),
+            ReleaseOutcome::Released => assert_eq!(at % 2, 0),
+            ReleaseOutcome::NotHeld => assert_eq!(at % 2, 1),
             other => panic!("{other:?}"),
         }
     }
@@ -60,7 +61,8 @@ async fn keys_of_one_lease_share_a_slot_or_are_refused() {
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let claims =
         |names: &[&str]| Claims::all(names.iter().map(|name| key(name)), Mode::Exclusive).unwrap();
-    let request = |names: &[&str]| Acquire::new(id("a"), claims(names), Ttl::new(LONG).unwrap());
+    let request =
+        |names: &[&str]| AcquireRequest::new(id("a"), claims(names), Ttl::new(LONG).unwrap());
     granted(store.acquire(&request(&["{t}:a", "{t}:b"])).await);
     let error = store.acquire(&request(&["a", "b"])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
@@ -69,13 +71,14 @@ async fn keys_of_one_lease_share_a_slot_or_are_refused() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 
     // One lease of many that cannot be is no harm to the others.
-    let renewal = |names: &[&str]| Renewal::extend(id("a"), claims(names), Ttl::new(LONG).unwrap());
+    let renewal =
+        |names: &[&str]| RenewEntry::extend(id("a"), claims(names), Ttl::new(LONG).unwrap());
     let renewed = store
-        .renew(&Renew::new(vec![renewal(&["a", "b"]), renewal(&["{t}:a", "{t}:b"])]))
+        .renew(&RenewRequest::new(vec![renewal(&["a", "b"]), renewal(&["{t}:a", "{t}:b"])]))
         .await
         .unwrap();
     assert!(
-        matches!(&renewed.leases[..], [LeaseRenewed::Failed(error), LeaseRenewed::Held(_)]
+        matches!(&renewed.leases[..], [RenewOutcome::Failed(error), RenewOutcome::Held(_)]
             if error.kind() == ErrorKind::Unsupported),
         "{renewed:?}"
     );
@@ -91,7 +94,7 @@ async fn a_release_wakes_who_waits_at_every_master() {
     for name in names(12) {
         granted(other.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
         let released = other.release(&release(&name, "a")).await.unwrap();
-        assert!(matches!(only(released.leases), LeaseReleased::Released));
+        assert!(matches!(only(released.leases), ReleaseOutcome::Released));
         // Each connection that is made counts as a hint for all.
         in_time(async { while wakeups.next().await != key(&name) {} }).await;
     }
@@ -111,7 +114,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
         .move_slot(slot, from, to, &["job", "lh:lock:{job}:job"], async |moved| {
             let acquired = store.acquire(&acquire("job", "b", Mode::Exclusive)).await;
             // A listing has the lease, or says that it cannot know.
-            match store.list(&List::new(Filter::default())).await {
+            match store.list(&ListRequest::new(Filter::default())).await {
                 Ok(page) => assert_eq!(page.records.len(), 1, "{moved} keys are there"),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
@@ -119,7 +122,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
                 // Half of it is here, half there: nobody can say, and nobody guesses.
                 let error = acquired.unwrap_err();
                 let said = (error.kind(), error.effect());
-                assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+                assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
             } else {
                 refused(acquired);
             }
@@ -131,7 +134,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
     let again = store.acquire(&acquire("job", "a", Mode::Exclusive)).await;
     assert_eq!(granted(again).token, first.token);
     let released = store.release(&release("job", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     let subscribed =
         async || cluster.nodes[to].number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
     until(subscribed).await;
@@ -160,14 +163,14 @@ async fn each_operation_is_one_exchange_with_one_node() {
         count();
         store.renew(&renew(name, "a", Mode::Exclusive, ttl)).await.unwrap();
         count();
-        store.list(&List::new(Filter::default().with_key(key(name)))).await.unwrap();
+        store.list(&ListRequest::new(Filter::default().with_key(key(name)))).await.unwrap();
         count();
         store.release(&release(name, "a")).await.unwrap();
         count();
         // Of these one with each master, and before that one, of which the first answer counts, about who they are.
-        store.list(&List::new(Filter::default())).await.unwrap();
+        store.list(&ListRequest::new(Filter::default())).await.unwrap();
         count();
-        store.evict(&Evict::expired(Filter::default())).await.unwrap();
+        store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
         count();
         counts
     };
@@ -242,7 +245,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
     let woken = async || replica.number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
     until(woken).await;
     let released = store.release(&release(name, "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     granted(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
 }
 
@@ -262,7 +265,7 @@ async fn nodes_that_send_a_request_to_and_fro_are_an_error_and_not_an_endless_lo
             return false;
         };
         let said = (error.kind(), error.effect());
-        assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+        assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
         error.to_string().contains("disagree")
     })
     .await;
@@ -296,6 +299,6 @@ async fn the_least_privileges_of_the_page_are_enough_in_a_cluster() {
     granted(store.acquire(&acquire("app:job", "a", Mode::Exclusive)).await);
     store.release(&release("app:job", "a")).await.unwrap();
     in_time(wakeups.next()).await;
-    let listed = store.list(&List::new(Filter::default())).await.unwrap();
+    let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
     assert!(listed.records.is_empty());
 }

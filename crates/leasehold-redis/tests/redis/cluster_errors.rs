@@ -6,8 +6,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    Claims, Effect, ErrorKind, Evict, Filter, List, Mode, Renew, Renewal, Store as _, Target, Ttl,
-    Wakeups,
+    Claims, Effect, ErrorKind, EvictRequest, EvictTarget, Filter, ListRequest, Mode, RenewEntry,
+    RenewRequest, Store as _, Ttl, Wakeups,
 };
 use leasehold_redis::RedisStore;
 use leasehold_testkit::redis::Server;
@@ -34,8 +34,8 @@ async fn hears(wakeups: &mut Wakeups, name: &str, node: &Server) {
     assert_eq!(in_time(wakeups.next()).await, key(name));
 }
 
-fn everything() -> List {
-    List::new(Filter::default())
+fn everything() -> ListRequest {
+    ListRequest::new(Filter::default())
 }
 
 #[tokio::test]
@@ -57,22 +57,23 @@ async fn of_failures_of_many_parts_the_one_that_may_have_acted_stands_for_all() 
             let url = format!("redis+cluster://locker:PASSWORD@{}/", proxies[0].address());
             let store = RedisStore::from_url(&url).await.unwrap();
             for (at, name) in names.iter().enumerate() {
-                let listed = store.list(&List::new(Filter::default().with_key(key(name)))).await;
+                let listed =
+                    store.list(&ListRequest::new(Filter::default().with_key(key(name)))).await;
                 assert_eq!(listed.is_err(), at == 0, "{listed:?}");
             }
             // This one acts, and nobody hears of it.
             proxies[1].set(Fault::CutAfter);
             let error = if evicts {
                 // At the third node there is nothing to do.
-                let target = |at: usize| Target::new(key(&names[at]), Some(id("a")));
-                let evict = Evict::exactly(order.map(target).to_vec(), None);
+                let target = |at: usize| EvictTarget::new(key(&names[at]), Some(id("a")));
+                let evict = EvictRequest::exactly(order.map(target).to_vec(), None);
                 store.evict(&evict).await.map(drop).unwrap_err()
             } else {
                 let ttl = Ttl::new(LONG).unwrap();
                 let claims = |at: usize| Claims::one(key(&names[at]), Mode::Exclusive);
                 let both = order.into_iter().filter(|at| *at < 2);
-                let renewals = both.map(|at| Renewal::extend(id("a"), claims(at), ttl));
-                store.renew(&Renew::new(renewals.collect())).await.map(drop).unwrap_err()
+                let renewals = both.map(|at| RenewEntry::extend(id("a"), claims(at), ttl));
+                store.renew(&RenewRequest::new(renewals.collect())).await.map(drop).unwrap_err()
             };
             let said = (error.kind(), error.effect());
             assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{order:?}: {error}");
@@ -98,7 +99,7 @@ async fn a_failed_search_for_the_nodes_is_one_for_all_who_wait_for_it() {
         for listed in join_all((0..callers).map(|_| store.list(&request))).await {
             let error = listed.unwrap_err();
             let said = (error.kind(), error.effect());
-            assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+            assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
         }
         exchanges() - before
     };
@@ -199,7 +200,7 @@ async fn a_listing_fails_while_a_lock_is_on_its_way() {
             }
             let error = store.list(&everything()).await.unwrap_err();
             let said = (error.kind(), error.effect());
-            assert_eq!(said, (ErrorKind::Unavailable, Effect::None), "{error}");
+            assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
         };
         cluster.move_slot(slot, from, to, &keys, between).await;
         both().await;

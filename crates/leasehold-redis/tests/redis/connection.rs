@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use leasehold_conformance::Proxy;
-use leasehold_core::{Effect, ErrorKind, Evict, Filter, LeaseRenewed, List, Mode, Store as _, Ttl};
+use leasehold_core::{
+    Effect, ErrorKind, EvictRequest, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl,
+};
 use leasehold_redis::redis;
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::{DURABLE, Server};
@@ -35,7 +37,7 @@ async fn a_server_that_hangs_is_not_waited_for_beyond_the_limit() {
     assert!(error.to_string().contains("within 3s"), "{error}");
     server.resume();
     let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+    assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
 }
 
 #[tokio::test]
@@ -88,9 +90,9 @@ async fn a_release_wakes_who_waits_and_nobody_else() {
     drop(second);
     granted(other.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let filter = Filter::default().with_key(key("k"));
-    let records = store.list(&List::new(filter)).await.unwrap().records;
-    let targets = records.iter().map(leasehold_core::Target::of).collect();
-    other.evict(&Evict::exactly(targets, None)).await.unwrap();
+    let records = store.list(&ListRequest::new(filter)).await.unwrap().records;
+    let targets = records.iter().map(leasehold_core::EvictTarget::of).collect();
+    other.evict(&EvictRequest::exactly(targets, None)).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k"));
     drop(wakeups);
     until(async || server.hearers("lh:wake:{k}:k").await == 0).await;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_conformance::free_port;
 use leasehold_core::{
-    Claims, Effect, Error, ErrorKind, Filter, LeaseReleased, LeaseRenewed, Level, List, Mode,
-    Release, Renew, Renewal, Store as _, Ttl,
+    Claims, Effect, Error, ErrorKind, Filter, Level, ListRequest, Mode, ReleaseOutcome,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::{DURABLE, Server};
@@ -39,9 +39,14 @@ async fn another_type_at_the_key_or_at_its_companion() {
     server.ask(&["SET", "lh:lock:{plain}:plain", "a"]).await.unwrap();
     for name in ["list", "plain"] {
         let acquired = store.acquire(&acquire(name, "a", Mode::Exclusive)).await;
-        failed(acquired, ErrorKind::Incompatible, Effect::None, "another type");
-        let named = List::new(Filter::default().with_key(key(name)));
-        failed(store.list(&named).await, ErrorKind::Incompatible, Effect::None, "another type");
+        failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "another type");
+        let named = ListRequest::new(Filter::default().with_key(key(name)));
+        failed(
+            store.list(&named).await,
+            ErrorKind::Incompatible,
+            Effect::NotApplied,
+            "another type",
+        );
     }
     assert_eq!(server.number(&["LLEN", "list"]).await, 1, "it is left alone");
     // Of many, none other is concerned.
@@ -49,19 +54,19 @@ async fn another_type_at_the_key_or_at_its_companion() {
     let claims = |name| Claims::one(key(name), Mode::Exclusive);
     let ttl = Ttl::new(LONG).unwrap();
     let both = vec![
-        Renewal::extend(id("a"), claims("list"), ttl),
-        Renewal::extend(id("b"), claims("fine"), ttl),
+        RenewEntry::extend(id("a"), claims("list"), ttl),
+        RenewEntry::extend(id("b"), claims("fine"), ttl),
     ];
-    let renewed = store.renew(&Renew::new(both)).await.unwrap().leases;
+    let renewed = store.renew(&RenewRequest::new(both)).await.unwrap().leases;
     assert!(
-        matches!(&renewed[0], LeaseRenewed::Failed(error) if error.kind() == ErrorKind::Incompatible)
+        matches!(&renewed[0], RenewOutcome::Failed(error) if error.kind() == ErrorKind::Incompatible)
     );
-    assert!(matches!(renewed[1], LeaseRenewed::Held(_)));
+    assert!(matches!(renewed[1], RenewOutcome::Held(_)));
     let both = ["list", "fine"].into_iter().zip(["a", "b"]);
-    let both = both.map(|(name, lease)| leasehold_core::Ending::new(id(lease), [key(name)]));
-    let released = store.release(&Release::new(both.collect())).await.unwrap().leases;
-    assert!(matches!(released[0], LeaseReleased::Failed(_)));
-    assert!(matches!(released[1], LeaseReleased::Released));
+    let both = both.map(|(name, lease)| leasehold_core::ReleaseEntry::new(id(lease), [key(name)]));
+    let released = store.release(&ReleaseRequest::new(both.collect())).await.unwrap().leases;
+    assert!(matches!(released[0], ReleaseOutcome::Failed(_)));
+    assert!(matches!(released[1], ReleaseOutcome::Released));
 }
 
 #[tokio::test]
@@ -77,7 +82,7 @@ async fn a_companion_that_somebody_changed_or_deleted() {
         let error = failed(
             store.acquire(&acquire("k", "b", Mode::Exclusive)).await,
             ErrorKind::Corrupt,
-            Effect::None,
+            Effect::NotApplied,
             book,
         );
         assert!(error.to_string().contains("docs/stores/redis.md"), "{error}");
@@ -85,7 +90,7 @@ async fn a_companion_that_somebody_changed_or_deleted() {
         let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap();
         let renewed = only(renewed.leases);
         assert!(
-            matches!(&renewed, LeaseRenewed::Failed(e) if e.kind() == ErrorKind::Corrupt),
+            matches!(&renewed, RenewOutcome::Failed(e) if e.kind() == ErrorKind::Corrupt),
             "{renewed:?}"
         );
         assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"), "it stays taken");
@@ -106,7 +111,7 @@ async fn a_companion_that_somebody_changed_or_deleted() {
     assert!(refused.retry_after.unwrap() > LONG / 2);
     let ttl = Ttl::new(LONG).unwrap();
     let renewed = store.renew(&renew("s", "reader", Mode::SHARED, ttl)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Lost(_)));
+    assert!(matches!(only(renewed.leases), RenewOutcome::Lost(_)));
 }
 
 #[tokio::test]
@@ -117,11 +122,11 @@ async fn keys_with_braces_and_keys_that_begin_as_companions_do() {
         granted(store.acquire(&acquire(name, &format!("id{at}"), Mode::Exclusive)).await);
         refused(store.acquire(&acquire(name, "other", Mode::Exclusive)).await);
     }
-    let all = store.list(&List::new(Filter::default())).await.unwrap().records;
+    let all = store.list(&ListRequest::new(Filter::default())).await.unwrap().records;
     assert_eq!(all.len(), 7, "{all:?}");
     let keys = server.number(&["DBSIZE"]).await;
     let acquired = store.acquire(&acquire("lh:lock:{a}:a", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::InvalidInput, Effect::None, "begins with \"lh:\"");
+    failed(acquired, ErrorKind::InvalidInput, Effect::NotApplied, "begins with \"lh:\"");
     assert_eq!(server.number(&["DBSIZE"]).await, keys);
 }
 
@@ -131,7 +136,7 @@ async fn a_server_that_cannot_be_reached_or_refuses_the_login() {
     let error = failed(
         connect(&url).await,
         ErrorKind::Unavailable,
-        Effect::None,
+        Effect::NotApplied,
         "no connection to 127.0.0.1:",
     );
     assert!(!format!("{error} {error:?}").contains("hunter2"));
@@ -142,7 +147,7 @@ async fn a_server_that_cannot_be_reached_or_refuses_the_login() {
         server.url().replace("//", "//locker:hunter2@"),
         server.url().replace("//", "//nobody:hunter2@"),
     ] {
-        let error = failed(connect(&url).await, ErrorKind::Denied, Effect::None, "refused");
+        let error = failed(connect(&url).await, ErrorKind::Denied, Effect::NotApplied, "refused");
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
     connect(&server.url().replace("//", "//locker:right@")).await.unwrap();
@@ -163,7 +168,7 @@ async fn a_server_that_cannot_be_reached_or_refuses_the_login() {
         .unwrap();
     let store = connect(&server.url().replace("//", "//poor:p@")).await.unwrap();
     let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Denied, Effect::None, "docs/stores/redis.md");
+    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "docs/stores/redis.md");
 }
 
 #[tokio::test]
@@ -177,14 +182,14 @@ async fn the_least_privileges_of_the_documentation_are_enough() {
     granted(store.acquire(&acquire("app:k", "a", Mode::SHARED)).await);
     let ttl = Ttl::new(LONG).unwrap();
     let renewed = store.renew(&renew("app:k", "a", Mode::SHARED, ttl)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
-    assert_eq!(store.list(&List::new(Filter::default())).await.unwrap().records.len(), 1);
+    assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+    assert_eq!(store.list(&ListRequest::new(Filter::default())).await.unwrap().records.len(), 1);
     let released = store.release(&release("app:k", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     assert_eq!(in_time(wakeups.next()).await, key("app:k"));
-    store.evict(&leasehold_core::Evict::expired(Filter::default())).await.unwrap();
+    store.evict(&leasehold_core::EvictRequest::expired(Filter::default())).await.unwrap();
     let acquired = store.acquire(&acquire("other", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Denied, Effect::None, "NOPERM");
+    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "NOPERM");
 }
 
 #[tokio::test]
@@ -195,7 +200,7 @@ async fn a_refused_subscription_is_told_and_leaves_nothing() {
     for names in [&["app:a", "app:b"][..], &["app:b", "app:a"], &["app:b"]] {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         let subscribed = store.subscribe(&keys).await.map(drop);
-        failed(subscribed, ErrorKind::Denied, Effect::None, "channels");
+        failed(subscribed, ErrorKind::Denied, Effect::NotApplied, "channels");
     }
     until(async || server.number(&["SPUBLISH", "lh:wake:{app:a}:app:a", ""]).await == 0).await;
     let mut wakeups = store.subscribe(&[key("app:a")]).await.unwrap();
@@ -214,21 +219,21 @@ async fn a_replica_is_refused_and_a_master_that_becomes_one_is_unavailable() {
     let port = master.port().to_string();
     let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {port}")]).await.unwrap();
     let opened = connect(&replica.url()).await;
-    failed(opened, ErrorKind::Incompatible, Effect::None, "is a replica");
+    failed(opened, ErrorKind::Incompatible, Effect::NotApplied, "is a replica");
 
     let store = master.store().await;
     let health = store.check().await.unwrap();
     assert_eq!((health.level, health.fails_over), (Level::BestEffort, true));
     master.ask(&["REPLICAOF", "127.0.0.1", &replica.port().to_string()]).await.unwrap();
     let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Unavailable, Effect::None, "replica");
+    failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "replica");
     let ttl = Ttl::new(LONG).unwrap();
     let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await;
-    failed(renewed, ErrorKind::Unavailable, Effect::None, "replica");
+    failed(renewed, ErrorKind::Unavailable, Effect::NotApplied, "replica");
 }
 
 #[tokio::test]
-async fn out_of_memory_nobody_is_let_in_and_holders_go_on() {
+async fn out_of_memory_acquires_fail_and_releases_succeed() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
@@ -236,13 +241,13 @@ async fn out_of_memory_nobody_is_let_in_and_holders_go_on() {
     }
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
     let acquired = store.acquire(&acquire("k", "b", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Unavailable, Effect::None, "out of memory");
+    failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "out of memory");
     for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
         let ttl = Ttl::new(LONG).unwrap();
         let renewed = store.renew(&renew(name, "a", mode, ttl)).await.unwrap();
-        assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
         let released = store.release(&release(name, "a")).await.unwrap();
-        assert!(matches!(only(released.leases), LeaseReleased::Released));
+        assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     }
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
     granted(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
@@ -258,7 +263,7 @@ async fn a_server_that_is_busy_with_a_script_of_somebody() {
         // It becomes busy a little later.
         until(async || store.acquire(&acquire("k", "a", Mode::Exclusive)).await.is_err()).await;
         let acquired = store.acquire(&acquire("k", "b", Mode::Exclusive)).await;
-        failed(acquired, ErrorKind::Unavailable, Effect::None, "keeps the server busy");
+        failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "keeps the server busy");
         server.ask(&["SCRIPT", "KILL"]).await.unwrap();
     };
     let (endless, ()) = tokio::join!(endless, meanwhile);
@@ -294,7 +299,7 @@ async fn a_script_of_ours_that_somebody_kills_has_changed_nothing() {
             store.release(&release("k", "a")).await.unwrap();
             return false;
         };
-        failed::<()>(Err(error), ErrorKind::Unavailable, Effect::None, "killed the script");
+        failed::<()>(Err(error), ErrorKind::Unavailable, Effect::NotApplied, "killed the script");
         true
     })
     .await;
@@ -307,7 +312,7 @@ async fn eviction_is_refused_unless_it_is_allowed() {
     let settings = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     let server = Server::start(&settings).await.unwrap();
     let opened = connect(&server.url()).await;
-    failed(opened, ErrorKind::Incompatible, Effect::None, "allow_eviction=1");
+    failed(opened, ErrorKind::Incompatible, Effect::NotApplied, "allow_eviction=1");
     let url = format!("{}?allow_eviction=1", server.url());
     let store = connect(&url).await.unwrap();
     let health = store.check().await.unwrap();
@@ -341,10 +346,10 @@ async fn a_server_that_forgets_is_in_quarantine_and_a_durable_one_is_not() {
     let store = connect(&url(&forgets)).await.unwrap();
     assert_eq!(store.check().await.unwrap().quarantine, Duration::from_secs(3_600));
     let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
-    let error = failed(acquired, ErrorKind::Unavailable, Effect::None, "has just started");
+    let error = failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "has just started");
     assert!(error.retry_after().unwrap() > Duration::from_secs(3_500));
     let released = store.release(&release("k", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::NotHeld));
+    assert!(matches!(only(released.leases), ReleaseOutcome::NotHeld));
     let durable = Server::start(DURABLE).await.unwrap();
     let store = connect(&url(&durable)).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);

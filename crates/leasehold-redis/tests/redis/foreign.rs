@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Claims, Ending, Evict, Filter, LeaseId, LeaseReleased, LeaseRenewed, List, LostReason,
-    Mode, Release, Remaining, Renew, Renewal, Store as _, Target, Ttl, Why,
+    AcquireRequest, Claims, EvictRequest, EvictTarget, Filter, LeaseId, ListRequest, LostReason,
+    Mode, RefusalReason, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Remaining, RenewEntry,
+    RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
@@ -116,7 +117,7 @@ async fn they_exclude_us() {
         let refused = refused(store.acquire(&acquire("k", "ours", mode)).await);
         let rest = refused.retry_after.unwrap();
         assert!(rest > Duration::from_secs(10) && rest <= Duration::from_secs(20), "{rest:?}");
-        let Why::Held(Some(holder)) = refused.why else { panic!("{:?}", refused.why) };
+        let RefusalReason::Held(Some(holder)) = refused.why else { panic!("{:?}", refused.why) };
         assert_eq!((holder.id, holder.token), (Some(id("theirs")), None));
     }
     assert!(foreign.release("k", "theirs").await);
@@ -157,7 +158,7 @@ async fn their_lock_is_adopted_renewed_and_released_by_its_token() {
     let to = Ttl::new(4 * LONG).unwrap();
     let renewed = store.renew(&renew("k", "theirs", Mode::Exclusive, to)).await.unwrap();
     assert!(
-        matches!(only(renewed.leases), LeaseRenewed::Held(Remaining::For(rest)) if rest > 3 * LONG)
+        matches!(only(renewed.leases), RenewOutcome::Held(Remaining::For(rest)) if rest > 3 * LONG)
     );
     assert!(server.number(&["PTTL", "k"]).await > 100_000);
     let again = granted(store.acquire(&acquire("k", "theirs", Mode::Exclusive)).await);
@@ -166,7 +167,7 @@ async fn their_lock_is_adopted_renewed_and_released_by_its_token() {
     assert_eq!(token, again.token);
     assert!(foreign.extend("k", "theirs", 9_000).await, "it is still theirs too");
     let released = store.release(&release("k", "theirs")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
 }
 
@@ -177,18 +178,18 @@ async fn the_plain_key_is_the_truth() {
     let first = granted(store.acquire(&acquire("k", "ours", Mode::Exclusive)).await);
     // Who deletes it breaks the lock, and who extends it extends it.
     assert!(foreign.extend("k", "ours", 300_000).await);
-    let page = store.list(&List::new(Filter::default())).await.unwrap();
+    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
     assert!(matches!(page.records[0].remaining(), Remaining::For(rest) if rest > 8 * LONG));
     server.ask(&["DEL", "k"]).await.unwrap();
     let to = Ttl::new(LONG).unwrap();
     let renewed = store.renew(&renew("k", "ours", Mode::Exclusive, to)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Lost(Some(LostReason::Gone))));
-    assert!(store.list(&List::new(Filter::default())).await.unwrap().records.is_empty());
+    assert!(matches!(only(renewed.leases), RenewOutcome::Lost(Some(LostReason::Gone))));
+    assert!(store.list(&ListRequest::new(Filter::default())).await.unwrap().records.is_empty());
     assert!(foreign.acquire("k", "theirs", 20_000).await);
     let renewed = store.renew(&renew("k", "ours", Mode::Exclusive, to)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Lost(_)));
+    assert!(matches!(only(renewed.leases), RenewOutcome::Lost(_)));
     let released = store.release(&release("k", "ours")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::NotHeld));
+    assert!(matches!(only(released.leases), ReleaseOutcome::NotHeld));
     assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("theirs"));
     assert!(foreign.release("k", "theirs").await);
     let second = granted(store.acquire(&acquire("k", "again", Mode::Exclusive)).await);
@@ -208,11 +209,11 @@ async fn their_lock_is_shown_and_broken_by_its_key() {
     let long = "x".repeat(300);
     assert!(foreign.acquire("long", &long, 20_000).await);
     for (name, theirs) in [("k", Some(id("theirs"))), ("long", None)] {
-        let named = List::new(Filter::default().with_key(key(name)));
+        let named = ListRequest::new(Filter::default().with_key(key(name)));
         let shown = store.list(&named).await.unwrap().records;
         assert_eq!((shown.len(), &shown[0].id), (1, &theirs));
-        let target = Target::of(&shown[0]);
-        let evicted = store.evict(&Evict::exactly(vec![target], None)).await.unwrap();
+        let target = EvictTarget::of(&shown[0]);
+        let evicted = store.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
         assert_eq!(evicted.removed.len(), 1);
         assert!(store.list(&named).await.unwrap().records.is_empty());
         assert_eq!(server.number(&["EXISTS", name]).await, 0);
@@ -228,9 +229,9 @@ async fn an_id_that_was_shared_is_theirs_when_they_take_it_alone() {
     assert!(foreign.acquire("k", "one", 20_000).await);
     let to = Ttl::new(LONG).unwrap();
     let renewed = store.renew(&renew("k", "one", Mode::Exclusive, to)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+    assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
     let released = store.release(&release("k", "one")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
 }
 
@@ -243,7 +244,7 @@ async fn what_is_left_of_ours_is_removed_beside_a_lock_of_theirs() {
         granted(store.acquire(&acquire_for(name, "ours", Mode::Exclusive, brief)).await);
         until(async || foreign.acquire(name, &theirs, 20_000).await).await;
     }
-    let purged = store.evict(&Evict::expired(Filter::default())).await.unwrap();
+    let purged = store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
     assert_eq!(purged.removed.len(), 2);
     assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("theirs"));
     assert_eq!(server.text(&["GET", "long"]).await, Some("x".repeat(300)));
@@ -254,7 +255,7 @@ async fn what_is_left_of_ours_is_removed_beside_a_lock_of_theirs() {
     let mark = server.text(&["GET", "s"]).await;
     server.ask(&["DEL", "lh:lock:{s}:s"]).await.unwrap();
     server.ask(&["HSET", "lh:lock:{s}:s", "=old", "xh 1 1 1 0 {}"]).await.unwrap();
-    let purged = store.evict(&Evict::expired(Filter::default())).await.unwrap();
+    let purged = store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
     assert_eq!(purged.removed.len(), 1);
     assert_eq!(server.text(&["GET", "s"]).await, mark);
 }
@@ -269,7 +270,9 @@ async fn each_of_their_values_excludes_us_and_is_adopted_renewed_and_released() 
             for mode in [Mode::Exclusive, Mode::SHARED] {
                 let refused = refused(store.acquire(&acquire("k", "ours", mode)).await);
                 assert!(refused.retry_after.is_some_and(|rest| rest <= Duration::from_millis(ms)));
-                let Why::Held(Some(holder)) = refused.why else { panic!("{:?}", refused.why) };
+                let RefusalReason::Held(Some(holder)) = refused.why else {
+                    panic!("{:?}", refused.why)
+                };
                 assert_eq!(holder.id.as_ref(), Some(&theirs));
             }
             assert!(foreign.extend("k", value, 300_000).await);
@@ -281,19 +284,19 @@ async fn each_of_their_values_excludes_us_and_is_adopted_renewed_and_released() 
 
         assert!(foreign.acquire_or_extend("k", value, 20_000).await, "of a free key");
         let to = Ttl::new(4 * LONG).unwrap();
-        let renewal = Renewal::extend(theirs.clone(), exclusive("k"), to);
-        let renewed = store.renew(&Renew::new(vec![renewal])).await.unwrap();
-        assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
-        let again = Acquire::new(theirs.clone(), exclusive("k"), to);
+        let renewal = RenewEntry::extend(theirs.clone(), exclusive("k"), to);
+        let renewed = store.renew(&RenewRequest::new(vec![renewal])).await.unwrap();
+        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+        let again = AcquireRequest::new(theirs.clone(), exclusive("k"), to);
         let again = granted(store.acquire(&again).await);
         assert!(!again.fresh && again.token.is_some());
         // It stays theirs too: the value, and what their scripts do.
         assert!(!foreign.acquire("k", b"another", 1_000).await);
         assert!(foreign.extend("k", value, 300_000).await);
         assert!(foreign.acquire_or_extend("k", value, 300_000).await);
-        let ending = || Release::new(vec![Ending::new(theirs.clone(), [key("k")])]);
+        let ending = || ReleaseRequest::new(vec![ReleaseEntry::new(theirs.clone(), [key("k")])]);
         let released = store.release(&ending()).await.unwrap();
-        assert!(matches!(only(released.leases), LeaseReleased::Released));
+        assert!(matches!(only(released.leases), ReleaseOutcome::Released));
         assert!(!foreign.release("k", value).await && !foreign.extend("k", value, 1_000).await);
         assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
     }
@@ -306,7 +309,7 @@ async fn each_of_our_locks_excludes_them_whatever_they_send() {
     for reader in [b"reader".as_slice(), VALUES[2]] {
         let reader = LeaseId::foreign(reader).unwrap();
         let claims = Claims::one(key("s"), Mode::SHARED);
-        granted(store.acquire(&Acquire::new(reader, claims, Ttl::new(LONG).unwrap())).await);
+        granted(store.acquire(&AcquireRequest::new(reader, claims, Ttl::new(LONG).unwrap())).await);
     }
     for (name, ours) in [("x", None), ("s", Some(VALUES[2])), ("s", Some(b"reader".as_slice()))] {
         let before = server.ask(&["GET", name]).await.unwrap();
@@ -335,10 +338,10 @@ async fn who_knows_our_id_extends_and_releases_ours() {
         assert!(foreign.acquire_or_extend("k", "ours", 400_000).await);
         let renewal = renew("k", "ours", Mode::Exclusive, Ttl::new(LONG).unwrap());
         let renewed = only(store.renew(&renewal).await.unwrap().leases);
-        assert!(matches!(renewed, LeaseRenewed::Held(Remaining::For(rest)) if rest > 10 * LONG));
+        assert!(matches!(renewed, RenewOutcome::Held(Remaining::For(rest)) if rest > 10 * LONG));
         assert!(foreign.release("k", "ours").await);
         let renewed = only(store.renew(&renewal).await.unwrap().leases);
-        assert!(matches!(renewed, LeaseRenewed::Lost(Some(LostReason::Gone))), "{renewed:?}");
+        assert!(matches!(renewed, RenewOutcome::Lost(Some(LostReason::Gone))), "{renewed:?}");
     }
 }
 
@@ -350,7 +353,7 @@ async fn their_lock_without_end_is_waited_for_without_a_bound() {
     assert!(foreign.acquire("k", "theirs", 0).await);
     let refused = refused(store.acquire(&acquire("k", "ours", Mode::Exclusive)).await);
     assert_eq!(refused.retry_after, None);
-    let page = store.list(&List::new(Filter::default().with_key(key("k")))).await.unwrap();
+    let page = store.list(&ListRequest::new(Filter::default().with_key(key("k")))).await.unwrap();
     assert_eq!(page.records[0].remaining(), Remaining::Never);
     // Their extension gives it an end; one of no time ends it at once.
     assert!(foreign.extend("k", "theirs", 20_000).await);

@@ -8,8 +8,9 @@ use std::time::Duration;
 use leasehold_conformance::history::{Answer, History, Violation, check};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Claims, ErrorKind, Evict, Evicted, Health, Key, Level, List,
-    Mode, Page, Release, Released, Renew, Renewed, Store, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, Claims, ErrorKind, EvictReply, EvictRequest,
+    Health, Key, Level, ListReply, ListRequest, Mode, ReleaseReply, ReleaseRequest, RenewReply,
+    RenewRequest, Store, Wakeups,
 };
 use leasehold_driver::TokioClock;
 use leasehold_quorum::{QuorumConfig, QuorumStore};
@@ -92,23 +93,23 @@ impl Store for Lying {
         self.0.prepare().await
     }
 
-    async fn acquire(&self, request: &Acquire) -> leasehold_core::Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> leasehold_core::Result<AcquireReply> {
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, request: &Renew) -> leasehold_core::Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> leasehold_core::Result<RenewReply> {
         self.0.renew(request).await
     }
 
-    async fn release(&self, request: &Release) -> leasehold_core::Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> leasehold_core::Result<ReleaseReply> {
         self.0.release(request).await
     }
 
-    async fn list(&self, request: &List) -> leasehold_core::Result<Page> {
+    async fn list(&self, request: &ListRequest) -> leasehold_core::Result<ListReply> {
         self.0.list(request).await
     }
 
-    async fn evict(&self, request: &Evict) -> leasehold_core::Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> leasehold_core::Result<EvictReply> {
         self.0.evict(request).await
     }
 
@@ -300,7 +301,7 @@ async fn a_fail_over_forgets_the_newest_leases_and_lets_second_holders_in() {
     let mut let_in = Vec::new();
     for name in &names {
         let acquired = after.acquire(&acquire(name, "second", Mode::Exclusive)).await.unwrap();
-        let_in.push(matches!(acquired, Acquired::Granted(_)));
+        let_in.push(matches!(acquired, AcquireReply::Granted(_)));
     }
     println!(
         "of {EACH} leases before the link hung {}, of {EACH} after {} were granted to a second holder",

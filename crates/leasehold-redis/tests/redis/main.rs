@@ -10,4 +10,4 @@ mod foreign;
 mod histories;
 mod replicas;
 mod rslock;
-mod ways_in;
+mod urls;

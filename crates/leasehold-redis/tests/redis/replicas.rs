@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Effect, ErrorKind, LeaseReleased, LeaseRenewed, Level, Mode, Store as _, Ttl,
+    Effect, ErrorKind, Level, Mode, ReleaseOutcome, RenewOutcome, Store as _, Ttl,
 };
 use leasehold_redis::redis;
 use leasehold_redis::{RedisConfig, RedisStore};
@@ -55,7 +55,7 @@ async fn sentinels_lead_to_the_master_and_after_a_fail_over_to_the_next() {
     in_time(wakeups.next()).await;
     until(async || replica.number(&["SPUBLISH", "lh:wake:{k}:k", ""]).await == 1).await;
     let released = store.release(&release("k", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 }
 
 #[tokio::test]
@@ -72,7 +72,11 @@ async fn a_sentinel_that_hangs_keeps_nobody() {
     let url = sentinels.url().replace(SERVICE, "other");
     let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_millis(500));
     let error = config.open().await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None), "{error}");
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (ErrorKind::Unavailable, Effect::NotApplied),
+        "{error}"
+    );
     assert!(error.to_string().contains("\"other\""), "{error}");
 }
 
@@ -121,7 +125,7 @@ async fn what_too_few_replicas_have_does_not_count() {
     );
     // Nobody is let in by what a release loses.
     let released = store.release(&release("k", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 
     replica.resume();
     let confirmed = store.acquire(&acquire("j", "a", Mode::Exclusive)).await.unwrap();
@@ -130,7 +134,7 @@ async fn what_too_few_replicas_have_does_not_count() {
         "the lease was there: {confirmed:?}"
     );
     let renewed = store.renew(&renew("j", "a", Mode::Exclusive, ttl)).await.unwrap();
-    assert!(matches!(only(renewed.leases), LeaseRenewed::Held(_)));
+    assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
 }
 
 #[tokio::test]
@@ -152,7 +156,7 @@ async fn what_replicas_have_that_may_not_be_asked_is_unknown() {
     assert_eq!(master.text(&["GET", "app:k"]).await.as_deref(), Some("a"), "it has acted");
     // Nobody asks after a release.
     let released = store.release(&release("app:k", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), LeaseReleased::Released));
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 }
 
 #[tokio::test]
@@ -174,6 +178,6 @@ async fn the_least_privileges_of_the_page_are_enough_behind_sentinels() {
     granted(store.acquire(&acquire("app:k", "a", Mode::Exclusive)).await);
     assert!(matches!(
         only(store.release(&release("app:k", "a")).await.unwrap().leases),
-        LeaseReleased::Released
+        ReleaseOutcome::Released
     ));
 }

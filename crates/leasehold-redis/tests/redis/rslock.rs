@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Acquired, Claims, Ending, LeaseId, LeaseReleased, LeaseRenewed, Mode, Release,
-    Remaining, Renew, Renewal, Store, Ttl, Why,
+    AcquireReply, AcquireRequest, Claims, LeaseId, Mode, RefusalReason, ReleaseEntry,
+    ReleaseOutcome, ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewRequest, Store, Ttl,
 };
 use leasehold_quorum::{QuorumConfig, QuorumStore};
 use leasehold_redis::RedisStore;
@@ -77,7 +77,9 @@ impl<S: Store> Both<S> {
         for mode in [Mode::Exclusive, Mode::SHARED] {
             let refused = refused(self.ours.acquire(&acquire("k", "ours", mode)).await);
             assert!(refused.retry_after.is_some_and(|rest| rest <= LONG), "{refused:?}");
-            let Why::Held(Some(holder)) = refused.why else { panic!("{:?}", refused.why) };
+            let RefusalReason::Held(Some(holder)) = refused.why else {
+                panic!("{:?}", refused.why)
+            };
             assert_eq!(holder.id, Some(LeaseId::foreign(&lock.val).unwrap()));
         }
         let lock = self.theirs.extend(&lock, 2 * LONG).await.unwrap();
@@ -114,15 +116,19 @@ impl<S: Store> Both<S> {
         assert_eq!(theirs.to_bytes().len(), 20);
         let claims = Claims::one(key("k"), Mode::Exclusive);
         let to = Ttl::new(2 * LONG).unwrap();
-        let renewed =
-            self.ours.renew(&Renew::new(vec![Renewal::extend(theirs.clone(), claims, to)])).await;
+        let renewed = self
+            .ours
+            .renew(&RenewRequest::new(vec![RenewEntry::extend(theirs.clone(), claims, to)]))
+            .await;
         let renewed = only(renewed.unwrap().leases);
-        assert!(matches!(renewed, LeaseRenewed::Held(Remaining::For(rest)) if rest > LONG));
+        assert!(matches!(renewed, RenewOutcome::Held(Remaining::For(rest)) if rest > LONG));
         assert!(!self.theirs.is_freed(&lock).await.unwrap());
         self.theirs.extend(&lock, LONG).await.unwrap();
-        let released =
-            self.ours.release(&Release::new(vec![Ending::new(theirs, [key("k")])])).await;
-        assert!(matches!(only(released.unwrap().leases), LeaseReleased::Released));
+        let released = self
+            .ours
+            .release(&ReleaseRequest::new(vec![ReleaseEntry::new(theirs, [key("k")])]))
+            .await;
+        assert!(matches!(only(released.unwrap().leases), ReleaseOutcome::Released));
         self.until_free("k").await;
         let freed = self.theirs.is_freed(&lock).await;
         assert!(matches!(freed, Err(LockError::RedisKeyNotFound)), "{freed:?}");
@@ -138,12 +144,12 @@ impl<S: Store> Both<S> {
         }
         let renewal = renew("k", "ours", Mode::Exclusive, Ttl::new(LONG).unwrap());
         let renewed = only(self.ours.renew(&renewal).await.unwrap().leases);
-        assert!(matches!(renewed, LeaseRenewed::Held(Remaining::For(rest)) if rest > LONG));
+        assert!(matches!(renewed, RenewOutcome::Held(Remaining::For(rest)) if rest > LONG));
         self.theirs.unlock(&lock).await;
         let renewed = only(self.ours.renew(&renewal).await.unwrap().leases);
-        assert!(matches!(renewed, LeaseRenewed::Lost(_)), "{renewed:?}");
+        assert!(matches!(renewed, RenewOutcome::Lost(_)), "{renewed:?}");
         let released = only(self.ours.release(&release("k", "ours")).await.unwrap().leases);
-        assert!(matches!(released, LeaseReleased::NotHeld), "{released:?}");
+        assert!(matches!(released, ReleaseOutcome::NotHeld), "{released:?}");
     }
 
     /// How often each won when both tried at once.
@@ -151,7 +157,7 @@ impl<S: Store> Both<S> {
         let (mut we, mut they) = (0, 0);
         for round in 0..rounds {
             let own = format!("round-{round}");
-            let request = Acquire::new(
+            let request = AcquireRequest::new(
                 id(&own),
                 Claims::one(key("k"), Mode::Exclusive),
                 Ttl::new(LONG).unwrap(),
@@ -164,7 +170,7 @@ impl<S: Store> Both<S> {
                     tokio::join!(self.theirs.lock("k", LONG), self.ours.acquire(&request));
                 (ours, theirs)
             };
-            let ours = matches!(ours.unwrap(), Acquired::Granted(_));
+            let ours = matches!(ours.unwrap(), AcquireReply::Granted(_));
             assert!(!(ours && theirs.is_ok()), "both hold it in round {round}");
             if ours {
                 we += 1;

@@ -1,6 +1,6 @@
 INSERT INTO {prefix}holders (
     key, id, mode, state, token, epoch, expires, granted_at, renewed_at,
-    owner, host, pid, program, comment, reason
+    group_name, host, pid, program, comment, reason
 )
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
 ON CONFLICT (key, id) DO UPDATE SET
@@ -11,7 +11,7 @@ ON CONFLICT (key, id) DO UPDATE SET
     expires = excluded.expires,
     granted_at = excluded.granted_at,
     renewed_at = excluded.renewed_at,
-    owner = excluded.owner,
+    group_name = excluded.group_name,
     host = excluded.host,
     pid = excluded.pid,
     program = excluded.program,

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS {prefix}holders (
     expires    INTEGER          CHECK (expires >= 0),
     granted_at INTEGER NOT NULL CHECK (granted_at >= 0),
     renewed_at INTEGER          CHECK (renewed_at >= 0),
-    owner      TEXT,
+    group_name      TEXT,
     host       TEXT,
     pid        INTEGER          CHECK (pid BETWEEN 0 AND 4294967295),
     program    TEXT,

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, Acquired, Claims, Ending, Granted, Key, LeaseId, LeaseReleased, ManualClock, Mode,
-    Refused, Release, Renew, Renewal, Result, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, Granted, Key, LeaseId, ManualClock, Mode, Refused,
+    ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewRequest, Result, Store, Ttl,
 };
 use leasehold_sqlite::rusqlite::Connection;
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
@@ -64,37 +64,37 @@ pub(crate) fn id(name: &str) -> LeaseId {
     LeaseId::foreign(name.as_bytes()).unwrap()
 }
 
-pub(crate) fn request(id: &str, key: &str) -> Acquire {
+pub(crate) fn request(id: &str, key: &str) -> AcquireRequest {
     let claims = Claims::one(self::key(key), Mode::Exclusive);
-    Acquire::new(self::id(id), claims, Ttl::new(30 * SECOND).unwrap())
+    AcquireRequest::new(self::id(id), claims, Ttl::new(30 * SECOND).unwrap())
 }
 
-pub(crate) async fn acquire(store: &SqliteStore, id: &str, key: &str) -> Result<Acquired> {
+pub(crate) async fn acquire(store: &SqliteStore, id: &str, key: &str) -> Result<AcquireReply> {
     store.acquire(&request(id, key)).await
 }
 
 pub(crate) async fn grant(store: &SqliteStore, id: &str, key: &str) -> Granted {
     match acquire(store, id, key).await.unwrap() {
-        Acquired::Granted(granted) => granted,
-        Acquired::Refused(refused) => panic!("refused: {refused:?}"),
+        AcquireReply::Granted(granted) => granted,
+        AcquireReply::Refused(refused) => panic!("refused: {refused:?}"),
     }
 }
 
 pub(crate) async fn refuse(store: &SqliteStore, id: &str, key: &str) -> Refused {
     match acquire(store, id, key).await.unwrap() {
-        Acquired::Refused(refused) => refused,
-        Acquired::Granted(granted) => panic!("granted: {granted:?}"),
+        AcquireReply::Refused(refused) => refused,
+        AcquireReply::Granted(granted) => panic!("granted: {granted:?}"),
     }
 }
 
-pub(crate) async fn release(store: &SqliteStore, id: &str, key: &str) -> LeaseReleased {
-    let request = Release::new(vec![Ending::new(self::id(id), [self::key(key)])]);
+pub(crate) async fn release(store: &SqliteStore, id: &str, key: &str) -> ReleaseOutcome {
+    let request = ReleaseRequest::new(vec![ReleaseEntry::new(self::id(id), [self::key(key)])]);
     store.release(&request).await.unwrap().leases.remove(0)
 }
 
 pub(crate) async fn renew_to_never(store: &SqliteStore, id: &str, key: &str) {
     let claims = Claims::one(self::key(key), Mode::Exclusive);
-    let request = Renew::new(vec![Renewal::extend(self::id(id), claims, Ttl::NEVER)]);
+    let request = RenewRequest::new(vec![RenewEntry::extend(self::id(id), claims, Ttl::NEVER)]);
     store.renew(&request).await.unwrap();
 }
 

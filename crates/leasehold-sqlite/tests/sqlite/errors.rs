@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use crate::common::{Place, acquire, count, grant};
 use leasehold_core::ErrorKind::{Corrupt, Incompatible, InvalidInput};
-use leasehold_core::{Effect, Error, ErrorKind, Filter, List, Store};
+use leasehold_core::{Effect, Error, ErrorKind, Filter, ListRequest, Store};
 use leasehold_sqlite::SqliteStore;
 
 #[track_caller]
 fn assert_error(error: &Error, kind: ErrorKind, says: &[&str]) {
-    assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{error}");
+    assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{error}");
     let text = error.to_string();
     for part in says {
         assert!(text.contains(part), "{part:?} is missing in: {text}");
@@ -170,7 +170,7 @@ async fn values_that_cannot_be_ours() {
         ("UPDATE leasehold_holders SET granted_at = -5", "granted_at"),
         ("UPDATE leasehold_holders SET renewed_at = -5", "renewed_at"),
         ("UPDATE leasehold_holders SET id = x''", "id"),
-        ("UPDATE leasehold_holders SET owner = ''", "owner"),
+        ("UPDATE leasehold_holders SET group_name = ''", "group_name"),
         ("UPDATE leasehold_holders SET comment = char(10)", "comment"),
         ("UPDATE leasehold_holders SET pid = -1", "cannot be what Leasehold wrote"),
         ("UPDATE leasehold_keys SET counter = 0", "counter"),
@@ -185,7 +185,7 @@ async fn values_that_cannot_be_ours() {
         assert_error(&error, Corrupt, &[says, "remove that row"]);
         grant(&store, "b", "another key").await;
         if !says.contains("counter") {
-            let all = List::new(Filter::default());
+            let all = ListRequest::new(Filter::default());
             assert_error(&store.list(&all).await.unwrap_err(), Corrupt, &[says]);
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{Place, acquire, again, count, grant, passes_again, refuse, release, role};
-use leasehold_core::{Acquired, Effect, ErrorKind, Filter, List, Note, Store};
+use leasehold_core::{AcquireReply, Effect, ErrorKind, Filter, ListRequest, Note, Store};
 use leasehold_sqlite::SqliteStore;
 
 const USER: &[&str] = &["unshare", "--user"];
@@ -23,7 +23,8 @@ fn mount(arguments: &[&str], on: &Path) {
 async fn a_crowd_of_processes_opens_a_new_file_and_one_wins() {
     if let Some(path) = role() {
         let store = SqliteStore::open(&path).await.unwrap();
-        let winner = matches!(acquire(&store, &own_id(), "k").await.unwrap(), Acquired::Granted(_));
+        let winner =
+            matches!(acquire(&store, &own_id(), "k").await.unwrap(), AcquireReply::Granted(_));
         println!("winner: {winner}");
         return;
     }
@@ -69,7 +70,7 @@ fn a_crowd_of_threads_opens_a_new_file_and_one_wins() {
                         runtime.block_on(async {
                             let store = SqliteStore::open(path).await.unwrap();
                             let reply = acquire(&store, &format!("{thread}"), "k").await.unwrap();
-                            usize::from(matches!(reply, Acquired::Granted(_)))
+                            usize::from(matches!(reply, AcquireReply::Granted(_)))
                         })
                     })
                 })
@@ -137,11 +138,11 @@ async fn a_full_disk_is_unavailable_without_effect_and_heals() {
         assert!(granted > 0);
         assert_eq!(
             (error.kind(), error.effect()),
-            (ErrorKind::Unavailable, Effect::None),
+            (ErrorKind::Unavailable, Effect::NotApplied),
             "{error}"
         );
         assert!(error.to_string().contains("is full"), "{error}");
-        let all = List::new(Filter::default()).with_limit(1_000);
+        let all = ListRequest::new(Filter::default()).with_limit(1_000);
         assert_eq!(store.list(&all).await.unwrap().records.len(), granted);
         mount(&["-o", "remount,size=8m"], disk);
         grant(&store, "last", &format!("{granted}")).await;

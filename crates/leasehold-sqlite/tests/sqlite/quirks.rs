@@ -8,8 +8,8 @@ use crate::common::{
     Place, SECOND, acquire, count, data_version, grant, id, key, refuse, release, renew_to_never,
 };
 use leasehold_core::{
-    Acquire, Claims, Clock, Effect, Ending, Error, ErrorKind, Filter, LeaseId, LeaseReleased,
-    Level, List, Mode, Note, Owner, Release, Store, Ttl,
+    AcquireRequest, Claims, Clock, Effect, Error, ErrorKind, Filter, GroupName, LeaseId, Level,
+    ListRequest, Mode, Note, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store, Ttl,
 };
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
@@ -76,7 +76,7 @@ async fn tokens_grow_and_leases_live_on_through_a_reopening() {
     let store = place.open().await;
     let first = grant(&store, "a", "k").await.token;
     grant(&store, "b", "other").await;
-    assert!(matches!(release(&store, "a", "k").await, LeaseReleased::Released));
+    assert!(matches!(release(&store, "a", "k").await, ReleaseOutcome::Released));
     store.close().await;
     place.clock.set_wall_micros(1);
     let store = place.open().await;
@@ -90,7 +90,7 @@ async fn two_stores_on_one_file_exclude_each_other() {
     let (one, two) = (place.open().await, place.open().await);
     grant(&one, "a", "k").await;
     assert_eq!(refuse(&two, "b", "k").await.retry_after, Some(30 * SECOND));
-    assert!(matches!(release(&two, "a", "k").await, LeaseReleased::Released));
+    assert!(matches!(release(&two, "a", "k").await, ReleaseOutcome::Released));
     grant(&two, "b", "k").await;
     refuse(&one, "a2", "k").await;
     assert_eq!(one.check().await.unwrap().identity, two.check().await.unwrap().identity);
@@ -124,7 +124,7 @@ async fn a_refusal_writes_nothing() {
     for _ in 0..10 {
         refuse(&store, "b", "k").await;
     }
-    assert!(matches!(release(&store, "b", "k").await, LeaseReleased::NotHeld));
+    assert!(matches!(release(&store, "b", "k").await, ReleaseOutcome::NotHeld));
     assert_eq!((data_version(&raw), log()), before);
     release(&store, "a", "k").await;
     assert_ne!((data_version(&raw), log()), before, "a write does show");
@@ -156,9 +156,9 @@ async fn after_a_reboot_terms_are_over_and_never_is_not() {
     place.raw().execute("UPDATE leasehold_boots SET boot_id = 'another'", []).unwrap();
     let after = place.open().await;
     refuse(&after, "new", "b").await;
-    assert!(matches!(release(&after, "finite", "a").await, LeaseReleased::Expired));
+    assert!(matches!(release(&after, "finite", "a").await, ReleaseOutcome::Expired));
     grant(&after, "new", "a").await;
-    assert!(matches!(release(&after, "endless", "b").await, LeaseReleased::Released));
+    assert!(matches!(release(&after, "endless", "b").await, ReleaseOutcome::Released));
     let raw = place.raw();
     assert_eq!(count(&raw, "leasehold_boots"), 2);
     let error = acquire(&store, "late", "a").await.unwrap_err();
@@ -204,14 +204,14 @@ async fn a_replaced_file_is_noticed() {
     grant(&other, "c", "k").await;
     let replaced = release_error(&store).await;
     for error in [gone, replaced] {
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::None));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::NotApplied));
         assert!(error.to_string().contains("removed, or replaced"), "{error}");
     }
 }
 
 async fn release_error(store: &SqliteStore) -> Error {
-    let ending = Ending::new(id("a"), [key("k")]);
-    store.release(&Release::new(vec![ending])).await.unwrap_err()
+    let ending = ReleaseEntry::new(id("a"), [key("k")]);
+    store.release(&ReleaseRequest::new(vec![ending])).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -235,16 +235,16 @@ async fn a_lease_of_many_keys_and_modes_is_stored_as_it_was_given() {
     let note = note.with_host("h").unwrap().with_pid(u32::MAX).with_program("p").unwrap();
     let claims = Claims::all([key("ключ %_*"), key("b")], Mode::SHARED).unwrap();
     let ttl = Ttl::new(30 * SECOND).unwrap();
-    let given = Acquire::new(LeaseId::foreign(&[0, 0xff, b'\'']).unwrap(), claims, ttl)
-        .with_owner(Owner::new("o'; --").unwrap())
+    let given = AcquireRequest::new(LeaseId::foreign(&[0, 0xff, b'\'']).unwrap(), claims, ttl)
+        .with_group(GroupName::new("o'; --").unwrap())
         .with_note(note.with_comment("c").unwrap());
     store.acquire(&given).await.unwrap();
-    let all = List::new(Filter::default());
+    let all = ListRequest::new(Filter::default());
     let page = store.list(&all).await.unwrap();
     assert_eq!(page.records.len(), 2);
     for record in page.records {
         assert_eq!(record.id.as_ref(), Some(given.id()));
-        assert_eq!((record.owner.as_ref(), &record.note), (given.owner(), given.note()));
+        assert_eq!((record.group.as_ref(), &record.note), (given.group(), given.note()));
         assert_eq!(record.mode, Mode::SHARED);
         assert_eq!(record.age, Some(Duration::ZERO));
     }

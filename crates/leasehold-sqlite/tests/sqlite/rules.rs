@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::common::{Place, id, key};
 use leasehold_core::{
-    Acquire, Claim, Claims, Ending, Evict, Expired, FencingToken, Filter, List, Mode, Now, Owner,
-    Release, Renew, Renewal, Store, Table, Target, Ttl,
+    AcquireRequest, Claim, Claims, EvictRequest, EvictTarget, Expired, FencingToken, Filter,
+    GroupName, ListRequest, Mode, Now, ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest,
+    Store, Table, Ttl,
 };
 
 /// Numbers that look random and are the same in every run.
@@ -46,7 +47,7 @@ impl Dice {
             0 => filter.with_key(key("k1")).with_key(key("k2")),
             1 => filter.with_prefix("k"),
             2 => filter.with_glob("k[12]").unwrap(),
-            3 => filter.with_owner(Owner::new("o").unwrap()),
+            3 => filter.with_group(GroupName::new("o").unwrap()),
             _ => filter,
         }
     }
@@ -64,52 +65,53 @@ async fn every_reply_and_every_row_is_that_of_the_table() {
             let ttl = Ttl::new(Duration::from_millis(10 + dice.below(5_000))).unwrap();
             let (ours, theirs) = match dice.below(9) {
                 0..=2 => {
-                    let request = Acquire::new(dice.lease(), dice.claims(), ttl)
-                        .with_owner(Owner::new("o").unwrap());
+                    let request = AcquireRequest::new(dice.lease(), dice.claims(), ttl)
+                        .with_group(GroupName::new("o").unwrap());
                     let ours = store.acquire(&request).await.map_err(|e| e.kind());
                     let theirs = table.acquire(&request, now).map_err(|e| e.kind());
                     (format!("{ours:?}"), format!("{theirs:?}"))
                 }
                 3 => {
                     let to = if dice.below(8) == 0 { Ttl::NEVER } else { ttl };
-                    let mut renewal = Renewal::extend(dice.lease(), dice.claims(), to);
+                    let mut renewal = RenewEntry::extend(dice.lease(), dice.claims(), to);
                     if dice.below(4) == 0 {
                         let token =
                             FencingToken::new(now.wall_micros + dice.below(1_000_000)).unwrap();
                         renewal = renewal.with_token_raised_to(token);
                     }
-                    let request = Renew::new(vec![renewal]);
+                    let request = RenewRequest::new(vec![renewal]);
                     let ours = store.renew(&request).await.unwrap();
                     (format!("{ours:?}"), format!("{:?}", table.renew(&request, now)))
                 }
                 4 | 5 => {
-                    let mut ending = Ending::new(dice.lease(), dice.keys().iter().map(|k| key(k)));
+                    let mut ending =
+                        ReleaseEntry::new(dice.lease(), dice.keys().iter().map(|k| key(k)));
                     if dice.below(4) == 0 {
                         ending = ending.with_keep(Duration::from_millis(dice.below(3_000)));
                     }
-                    let request = Release::new(vec![ending]);
+                    let request = ReleaseRequest::new(vec![ending]);
                     let ours = store.release(&request).await.unwrap();
                     (format!("{ours:?}"), format!("{:?}", table.release(&request, now)))
                 }
                 6 => {
-                    let request = Evict::expired(dice.filter());
+                    let request = EvictRequest::expired(dice.filter());
                     let ours = store.evict(&request).await.unwrap();
                     (format!("{ours:?}"), format!("{:?}", table.evict(&request, now)))
                 }
                 7 => {
-                    let target = Target::new(key("k1"), Some(dice.lease()));
-                    let request = Evict::exactly(vec![target], None);
+                    let target = EvictTarget::new(key("k1"), Some(dice.lease()));
+                    let request = EvictRequest::exactly(vec![target], None);
                     let ours = store.evict(&request).await.unwrap();
                     (format!("{ours:?}"), format!("{:?}", table.evict(&request, now)))
                 }
                 _ => {
-                    let request = List::new(dice.filter()).with_limit(3);
+                    let request = ListRequest::new(dice.filter()).with_limit(3);
                     let ours = store.list(&request).await.unwrap();
                     (format!("{ours:?}"), format!("{:?}", table.list(&request, now).unwrap()))
                 }
             };
             assert_eq!(ours, theirs, "seed {seed}, step {step}");
-            let all = List::new(Filter::default().with_expired(Expired::In));
+            let all = ListRequest::new(Filter::default().with_expired(Expired::In));
             let ours = store.list(&all).await.unwrap();
             assert_eq!(format!("{ours:?}"), format!("{:?}", table.list(&all, now).unwrap()));
             place.clock.advance(Duration::from_millis(dice.below(400)));

@@ -3,35 +3,36 @@
 use std::time::Duration;
 
 use crate::common::{Place, SECOND, acquire, count, grant, id, key, release};
-use leasehold_core::{Claims, LeaseRenewed, Mode};
+use leasehold_core::{Claims, Mode, RenewOutcome};
 use leasehold_core::{
-    Clock, Cursor, Ending, Evict, Evicted, Expired, Filter, LeaseId, List, LostReason, Owner,
-    Reason, Release, Renew, Renewal, Store, Target, Ttl,
+    Clock, Cursor, EvictReply, EvictRequest, EvictTarget, Expired, Filter, GroupName, LeaseId,
+    ListRequest, LostReason, Reason, ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Store,
+    Ttl,
 };
 use leasehold_sqlite::SqliteStore;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Adds keys `k000000`, … each with a holder `h` that has an owner. A thousand terms end in each µs.
-fn fill(place: &Place, records: usize, owner: &str) {
+/// Adds keys `k000000`, … each with a holder `h` that has a group. A thousand terms end in each µs.
+fn fill(place: &Place, records: usize, group: &str) {
     let (boot, wall) = (place.clock.now().as_micros(), 1_767_225_600_000_000_u64);
     place.change(&format!(
         "BEGIN;
          WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {records})
          INSERT INTO leasehold_keys SELECT format('k%06d', i), {wall} FROM n;
-         INSERT INTO leasehold_holders (key, id, mode, state, token, epoch, expires, granted_at, owner)
+         INSERT INTO leasehold_holders (key, id, mode, state, token, epoch, expires, granted_at, group_name)
          SELECT key, CAST('h' AS BLOB), 'exclusive', 'held', {wall}, 1,
-                {boot} + 1 + row_number() OVER () / 1000, {wall}, '{owner}'
+                {boot} + 1 + row_number() OVER () / 1000, {wall}, '{group}'
          FROM leasehold_keys;
          COMMIT;"
     ));
 }
 
-async fn evict(store: &SqliteStore, filter: Filter, limit: usize) -> Evicted {
-    store.evict(&Evict::expired(filter).with_limit(limit)).await.unwrap()
+async fn evict(store: &SqliteStore, filter: Filter, limit: usize) -> EvictReply {
+    store.evict(&EvictRequest::expired(filter).with_limit(limit)).await.unwrap()
 }
 
-async fn pages(store: &SqliteStore, list: List) -> (Vec<String>, usize) {
+async fn pages(store: &SqliteStore, list: ListRequest) -> (Vec<String>, usize) {
     let (mut keys, mut pages, mut cursor) = (Vec::new(), 0, None::<Cursor>);
     loop {
         let list = list.clone();
@@ -54,15 +55,15 @@ async fn pages_hold_every_record_once_in_the_order_of_keys() {
     let place = Place::new();
     let store = place.open().await;
     fill(&place, 25_000, "o");
-    let (keys, count) = pages(&store, List::new(Filter::default()).with_limit(999)).await;
+    let (keys, count) = pages(&store, ListRequest::new(Filter::default()).with_limit(999)).await;
     assert_eq!((keys.len(), count), (25_000, 26));
     assert!(keys.is_sorted());
     let prefix = Filter::default().with_prefix("k0000");
-    assert_eq!(pages(&store, List::new(prefix).with_limit(100)).await.0.len(), 100);
+    assert_eq!(pages(&store, ListRequest::new(prefix).with_limit(100)).await.0.len(), 100);
     let glob = Filter::default().with_glob("k0249?7").unwrap();
-    assert_eq!(pages(&store, List::new(glob)).await.0.len(), 10);
+    assert_eq!(pages(&store, ListRequest::new(glob)).await.0.len(), 10);
     let beyond = Filter::default().with_prefix("l");
-    assert_eq!(pages(&store, List::new(beyond)).await, (vec![], 1));
+    assert_eq!(pages(&store, ListRequest::new(beyond)).await, (vec![], 1));
 }
 
 #[tokio::test]
@@ -72,11 +73,12 @@ async fn a_page_that_finds_little_ends_early_and_goes_on() {
     fill(&place, 25_000, "o");
     // The last that the first page looks at, the first that the second does, and the last of all.
     for rare in ["k009999", "k010000", "k024999"] {
-        let holder = format!("UPDATE leasehold_holders SET owner = 'rare' WHERE key = '{rare}'");
+        let holder =
+            format!("UPDATE leasehold_holders SET group_name = 'rare' WHERE key = '{rare}'");
         place.change(&holder);
     }
-    let rare = Filter::default().with_owner(Owner::new("rare").unwrap());
-    let (keys, pages) = pages(&store, List::new(rare)).await;
+    let rare = Filter::default().with_group(GroupName::new("rare").unwrap());
+    let (keys, pages) = pages(&store, ListRequest::new(rare)).await;
     assert_eq!((keys.join(" "), pages), ("k009999 k010000 k024999".to_owned(), 3));
 }
 
@@ -85,10 +87,10 @@ async fn a_page_of_exactly_the_limit_is_the_last() {
     let place = Place::new();
     let store = place.open().await;
     fill(&place, 10_000, "o");
-    let page = store.list(&List::new(Filter::default()).with_limit(1_000)).await.unwrap();
+    let page = store.list(&ListRequest::new(Filter::default()).with_limit(1_000)).await.unwrap();
     assert!(page.next.is_some());
     let some = Filter::default().with_prefix("k00000");
-    let page = store.list(&List::new(some).with_limit(10)).await.unwrap();
+    let page = store.list(&ListRequest::new(some).with_limit(10)).await.unwrap();
     assert_eq!((page.records.len(), page.next), (10, None));
 }
 
@@ -114,11 +116,11 @@ async fn only_what_matches_is_removed_however_much_does_not() {
     let place = Place::new();
     let store = place.open().await;
     fill(&place, 5_000, "theirs");
-    place.change("UPDATE leasehold_holders SET owner = 'mine' WHERE key = 'k004990'");
+    place.change("UPDATE leasehold_holders SET group_name = 'mine' WHERE key = 'k004990'");
     place.clock.advance(SECOND);
-    let mine = Filter::default().with_owner(Owner::new("mine").unwrap());
+    let mine = Filter::default().with_group(GroupName::new("mine").unwrap());
     let evicted = evict(&store, mine, 10).await;
-    let target = Target::new(key("k004990"), Some(LeaseId::foreign(b"h").unwrap()));
+    let target = EvictTarget::new(key("k004990"), Some(LeaseId::foreign(b"h").unwrap()));
     assert_eq!((&evicted.removed[0].key, &evicted.removed[0].id), (&target.key, &target.id));
     assert_eq!((evicted.removed.len(), evicted.more), (1, false));
     let named = Filter::default().with_key(key("k000001"));
@@ -139,7 +141,7 @@ async fn records_of_an_earlier_boot_are_expired() {
     let evicted = evict(&store, Filter::default(), 1_000).await;
     assert_eq!((evicted.removed.len(), evicted.more), (301, false));
     assert_eq!(
-        pages(&store, List::new(Filter::default().with_expired(Expired::In))).await.0,
+        pages(&store, ListRequest::new(Filter::default().with_expired(Expired::In))).await.0,
         ["a"]
     );
 }
@@ -159,8 +161,8 @@ async fn old_counters_of_free_keys_are_forgotten() {
     place.clock.advance(Duration::from_micros(1));
     let some = evict(&store, Filter::default(), 100).await;
     assert_eq!((some.removed.len(), some.forgotten, some.more), (0, 100, true));
-    let owner = Filter::default().with_owner(Owner::new("o").unwrap());
-    assert_eq!(evict(&store, owner, 1_000).await.forgotten, 0, "not only keys are named");
+    let group = Filter::default().with_group(GroupName::new("o").unwrap());
+    assert_eq!(evict(&store, group, 1_000).await.forgotten, 0, "not only keys are named");
     let rest = evict(&store, Filter::default(), 1_000).await;
     assert_eq!((rest.forgotten, rest.more), (500, false));
     assert_eq!(count(&place.raw(), "leasehold_keys"), 2, "the held and the young");
@@ -184,15 +186,16 @@ async fn an_evicted_holder_is_told_and_its_record_goes_in_the_end() {
     let store = place.open().await;
     grant(&store, "a", "k").await;
     let reason = Reason::new("maintenance").unwrap();
-    let target = Target::new(key("k"), Some(id("a")));
-    let evicted = store.evict(&Evict::exactly(vec![target], Some(reason.clone()))).await.unwrap();
+    let target = EvictTarget::new(key("k"), Some(id("a")));
+    let evicted =
+        store.evict(&EvictRequest::exactly(vec![target], Some(reason.clone()))).await.unwrap();
     assert_eq!(evicted.removed.len(), 1);
     grant(&store, "b", "k").await;
     let claims = Claims::one(key("k"), Mode::Exclusive);
     let ttl = Ttl::new(30 * SECOND).unwrap();
-    let renewal = Renew::new(vec![Renewal::extend(id("a"), claims, ttl)]);
+    let renewal = RenewRequest::new(vec![RenewEntry::extend(id("a"), claims, ttl)]);
     let told = store.renew(&renewal).await.unwrap().leases.remove(0);
-    let LeaseRenewed::Lost(Some(LostReason::Evicted(why))) = told else { panic!("{told:?}") };
+    let RenewOutcome::Lost(Some(LostReason::Evicted(why))) = told else { panic!("{told:?}") };
     assert_eq!(why, Some(reason));
     assert_eq!(evict(&store, Filter::default(), 10).await.removed, vec![]);
     assert_eq!(count(&place.raw(), "leasehold_holders"), 2, "it is still to be told");
@@ -206,8 +209,8 @@ async fn a_kept_key_stays_taken() {
     let place = Place::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
-    let ending = Ending::new(id("a"), [key("k")]).with_keep(5 * SECOND);
-    store.release(&Release::new(vec![ending])).await.unwrap();
+    let ending = ReleaseEntry::new(id("a"), [key("k")]).with_keep(5 * SECOND);
+    store.release(&ReleaseRequest::new(vec![ending])).await.unwrap();
     place.clock.advance(5 * SECOND - Duration::from_micros(1));
     crate::common::refuse(&store, "b", "k").await;
     place.clock.advance(Duration::from_micros(1));

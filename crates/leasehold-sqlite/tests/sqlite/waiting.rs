@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Place, SECOND, acquire, count, grant, refuse, release, request};
 use futures_util::FutureExt as _;
-use leasehold_core::{Acquired, BoxFuture, Clock, Effect, ErrorKind, ManualClock, Store};
+use leasehold_core::{AcquireReply, BoxFuture, Clock, Effect, ErrorKind, ManualClock, Store};
 use leasehold_sqlite::SqliteConfig;
 use leasehold_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 
@@ -25,7 +25,7 @@ async fn a_busy_database_is_waited_for_and_then_reported() {
     let mut waiting = Box::pin(patient.acquire(&wanted));
     assert!((&mut waiting).now_or_never().is_none());
     let error = acquire(&hasty, "b", "k").await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     let text = error.to_string();
     assert!(text.contains("another process") && text.contains("30ms"), "{text}");
     let error = hasty.prepare().await;
@@ -73,7 +73,7 @@ async fn the_clock_is_read_once_the_lock_is_held() {
     place.clock.advance(30 * SECOND);
     drop(writing);
     let reply = waiting.await.unwrap();
-    assert!(matches!(reply, Acquired::Granted(_)), "the term ended while we waited: {reply:?}");
+    assert!(matches!(reply, AcquireReply::Granted(_)), "the term ended while we waited: {reply:?}");
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
     assert_eq!((hung.kind(), hung.effect()), (ErrorKind::Unavailable, Effect::Unknown), "{hung}");
     assert_eq!(
         (behind.kind(), behind.effect()),
-        (ErrorKind::Unavailable, Effect::None),
+        (ErrorKind::Unavailable, Effect::NotApplied),
         "{behind}"
     );
     drop(writing);

@@ -63,7 +63,7 @@ impl Guard {
     }
 
     /// Waits until the lease is lost, at the local deadline at the latest, and says why (F5). `None` if
-    /// `limit` passes first (`None` is no limit), or the lease is released by its [`Group`](super::Group).
+    /// `limit` passes first (`None` is no limit), or the lease is released by its [`GroupName`](super::Group).
     ///
     /// # Errors
     /// As [the module](crate::blocking) says.

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Capabilities, Claims, Error, Evict, Evicted, Filter, Health, Key, Lease, LeaseId, Level, List,
-    Owner, Page, Record, Remaining, Result, Store,
+    Capabilities, Claims, Error, EvictReply, EvictRequest, Filter, GroupName, Health, Key, Lease,
+    LeaseId, Level, ListReply, ListRequest, Record, Remaining, Result, Store,
 };
 
 use super::guard::Guard;
 use super::janitor::Janitor;
 use super::thread::Thread;
-use crate::acquiring::Acquiring;
+use crate::acquiring::LockRequest;
 use crate::janitor::Purged;
 use crate::release_report::ReleaseReport;
 
-/// What a program without async keeps in order to lock; see [`crate::Locker`], whose methods these are.
+/// Handle for locking on one store without async; its methods are those of [`crate::Locker`].
 ///
 /// Cheap to clone; clones share everything, the thread that serves them among it. What asks the store fails as
 /// any operation, and as [the module](crate::blocking) says.
@@ -62,8 +62,8 @@ impl Locker {
         Self(crate::Locker::new(store))
     }
 
-    /// Locks `key`: set what is wanted, then [`take`](Acquiring::take) it.
-    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
+    /// Locks `key`: set what is wanted, then [`take`](LockRequest::take) it.
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.0.lock(key).giving()
     }
 
@@ -71,7 +71,7 @@ impl Locker {
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
-    ) -> Acquiring<Option<Guard>> {
+    ) -> LockRequest<Option<Guard>> {
         self.0.try_lock(key).giving()
     }
 
@@ -79,18 +79,18 @@ impl Locker {
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Acquiring<Guard> {
+    ) -> LockRequest<Guard> {
         self.0.lock_all(keys).giving()
     }
 
     /// Locks several keys, each in a mode of its own.
-    pub fn lock_claims(&self, claims: Claims) -> Acquiring<Guard> {
+    pub fn lock_claims(&self, claims: Claims) -> LockRequest<Guard> {
         self.0.lock_claims(claims).giving()
     }
 
     /// Goes on holding `lease` if it still lives, else locks its keys anew; as
     /// [`crate::Locker::acquire_or_renew`].
-    pub fn acquire_or_renew(&self, lease: Lease) -> Acquiring<Guard> {
+    pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
         self.0.acquire_or_renew(lease).giving()
     }
 
@@ -155,7 +155,7 @@ impl Locker {
     ///
     /// # Errors
     /// As any operation.
-    pub fn list_page(&self, request: &List) -> Result<Page> {
+    pub fn list_page(&self, request: &ListRequest) -> Result<ListReply> {
         let request = request.clone();
         self.call(|locks| async move { locks.list_page(&request).await })
     }
@@ -164,7 +164,7 @@ impl Locker {
     ///
     /// # Errors
     /// As any operation; asking again is safe.
-    pub fn evict(&self, request: &Evict) -> Result<Evicted> {
+    pub fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let request = request.clone();
         self.call(|locks| async move { locks.evict(&request).await })
     }
@@ -186,12 +186,12 @@ impl Locker {
         Ok(Janitor::new(janitor, self.0.clone()))
     }
 
-    /// Acts on the leases under the label `owner` that this `Locker` opened or adopted (F9).
+    /// Acts on the leases under the label `group` that this `Locker` opened or adopted (F9).
     ///
     /// # Errors
-    /// `InvalidInput` for a bad owner.
-    pub fn owner<O: TryInto<Owner, Error: Into<Error>>>(&self, owner: O) -> Result<Group> {
-        self.0.owner(owner).map(Group)
+    /// `InvalidInput` for a bad group.
+    pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(&self, group: O) -> Result<Group> {
+        self.0.group(group).map(Group)
     }
 
     /// Looks at the store's settings now and says what may be promised.
@@ -237,7 +237,7 @@ impl Locker {
     }
 }
 
-impl Acquiring<Guard> {
+impl LockRequest<Guard> {
     /// Waits for the lock, blocking this thread.
     ///
     /// # Errors
@@ -248,7 +248,7 @@ impl Acquiring<Guard> {
     }
 }
 
-impl Acquiring<Option<Guard>> {
+impl LockRequest<Option<Guard>> {
     /// Tries to lock, blocking this thread until the store has answered; `None` if somebody else holds it.
     ///
     /// # Errors
@@ -265,24 +265,24 @@ impl Acquiring<Option<Guard>> {
 pub struct Group(crate::Group);
 
 impl Group {
-    /// Locks `key` under this owner.
-    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Acquiring<Guard> {
+    /// Locks `key` under this group.
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.0.lock(key).giving()
     }
 
-    /// Tries once to lock `key` under this owner.
+    /// Tries once to lock `key` under this group.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
-    ) -> Acquiring<Option<Guard>> {
+    ) -> LockRequest<Option<Guard>> {
         self.0.try_lock(key).giving()
     }
 
-    /// Locks all `keys` or none under this owner.
+    /// Locks all `keys` or none under this group.
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
-    ) -> Acquiring<Guard> {
+    ) -> LockRequest<Guard> {
         self.0.lock_all(keys).giving()
     }
 
@@ -291,7 +291,7 @@ impl Group {
         self.0.leases()
     }
 
-    /// All live records of this owner in the store, whoever opened them.
+    /// All live records of this group in the store, whoever opened them.
     ///
     /// # Errors
     /// As any operation.

@@ -3,14 +3,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, Key, LeaseId, LostReason, Mode, Note, Owner, Record, RecordTerm, Remaining, Result, Ttl,
-    Why,
+    Error, GroupName, Key, LeaseId, LostReason, Mode, Note, Record, RecordTerm, RefusalReason,
+    Remaining, Result, Ttl,
 };
 use tokio::sync::{broadcast, watch};
 
-use super::candidate::Standing;
+use super::candidate::CandidateStatus;
 use super::observer::identity;
-use super::transition::{LAG, Transition, Transitions};
+use super::transition::{LAG, LeadershipEvent, LeadershipEvents};
 use super::{Leadership, leads};
 use crate::acquiring::Witness;
 use crate::attempt::Tried;
@@ -22,7 +22,7 @@ use crate::waiting::Order;
 /// What a spawned candidate and its handles share.
 pub(super) struct Candidacy {
     pub(super) locks: Locker,
-    pub(super) id: Owner,
+    pub(super) id: GroupName,
     pub(super) ttl: Ttl,
     name: Key,
     note: Note,
@@ -30,7 +30,7 @@ pub(super) struct Candidacy {
     own: Mutex<Own>,
     iterations: AtomicU64,
     /// Sent while `view` is locked for writing, so that who subscribes while it reads misses nothing.
-    transitions: broadcast::Sender<Option<Transition>>,
+    transitions: broadcast::Sender<Option<LeadershipEvent>>,
     /// Somebody listens who was not told who leads, because that was not known: the next sight is news.
     unknowing: AtomicBool,
     rounds: broadcast::Sender<Option<bool>>,
@@ -84,7 +84,7 @@ impl Candidacy {
         let unnamed = || Error::unexpected("a candidate has no id");
         Ok(Self {
             locks,
-            id: order.owner.clone().ok_or_else(unnamed)?,
+            id: order.group.clone().ok_or_else(unnamed)?,
             ttl: order.ttl,
             name: order.claims.first().key.clone(),
             note: order.plan.note.clone(),
@@ -149,29 +149,31 @@ impl Candidacy {
     pub(super) fn running_in(&self, view: &View) -> Result<()> {
         match &view.ended {
             None => Ok(()),
-            Some(Ok(())) => Err(self.not_running()),
-            Some(Err(error)) => Err(self.not_running().with_source(error.clone())),
+            Some(Ok(())) => Err(self.closed()),
+            Some(Err(error)) => Err(self.closed().with_source(error.clone())),
         }
     }
 
-    fn not_running(&self) -> Error {
-        Error::not_running(format!(
+    fn closed(&self) -> Error {
+        Error::closed(format!(
             "the candidate {} for {:?} is not running any more; spawn another",
             self.id, self.name
         ))
     }
 
     /// Where it stands, without asking anybody.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> CandidateStatus {
         let now = self.now();
         let view = self.view();
         match view.leadership.as_ref().filter(|leadership| leadership.is_leader()) {
-            Some(leadership) => {
-                Standing::new(true, leadership.token(), Some(self.own_record(leadership, now)))
-            }
+            Some(leadership) => CandidateStatus::new(
+                true,
+                leadership.token(),
+                Some(self.own_record(leadership, now)),
+            ),
             None => {
                 let other = view.other.as_ref().and_then(|seen| seen.aged(now));
-                Standing::new(false, None, other.filter(leads))
+                CandidateStatus::new(false, None, other.filter(leads))
             }
         }
     }
@@ -182,7 +184,7 @@ impl Candidacy {
         let mut record = Record::new(self.name.clone(), Mode::Exclusive, term);
         record.id = Some(guard.lease().id.clone());
         record.token = leadership.token();
-        record.owner = Some(self.id.clone());
+        record.group = Some(self.id.clone());
         record.note = self.note.clone();
         let since = |at| now.saturating_sub(at);
         record.age = Some(since(guard.held().started));
@@ -191,15 +193,18 @@ impl Candidacy {
     }
 
     /// Its transitions from now on, and where it stands now.
-    pub(super) fn transitions(&self) -> Transitions {
+    pub(super) fn transitions(&self) -> LeadershipEvents {
         let view = self.view();
         if let Some(ended) = &view.ended {
-            return Transitions::of_candidate(ended.clone().err().map(Transition::Failed), None);
+            return LeadershipEvents::of_candidate(
+                ended.clone().err().map(LeadershipEvent::Failed),
+                None,
+            );
         }
         let receiver = self.transitions.subscribe();
         let known = match (&view.leadership, &view.other) {
             (Some(leadership), _) if leadership.is_leader() => {
-                Some(Transition::Gained { token: leadership.token() })
+                Some(LeadershipEvent::Gained { token: leadership.token() })
             }
             // It has ended, which is about to be told.
             (Some(_), _) | (None, None) => None,
@@ -208,7 +213,7 @@ impl Candidacy {
         if known.is_none() {
             self.unknowing.store(true, Ordering::Relaxed);
         }
-        Transitions::of_candidate(known, Some(receiver))
+        LeadershipEvents::of_candidate(known, Some(receiver))
     }
 
     /// Its rounds from now on; `None` if it has ended.
@@ -248,7 +253,7 @@ impl Candidacy {
             let before = view.other.replace(Seen { holder: holder.clone(), at: now });
             let same = before.is_some_and(|before| who(&before.holder) == who(holder));
             if self.unknowing.swap(false, Ordering::Relaxed) || !same {
-                tell(&self.transitions, Some(changed(holder)));
+                self.announce(changed(holder));
             }
         });
     }
@@ -258,7 +263,7 @@ impl Candidacy {
         self.view.send_modify(|view| {
             view.leadership = Some(Arc::clone(leadership));
             view.other = None;
-            tell(&self.transitions, Some(Transition::Gained { token: leadership.token() }));
+            self.announce(LeadershipEvent::Gained { token: leadership.token() });
         });
         tell(&self.rounds, Some(true));
     }
@@ -272,9 +277,22 @@ impl Candidacy {
         let yields = matches!(lost, None | Some(LostReason::MaxHold));
         self.view.send_modify(|view| {
             view.leadership = None;
-            tell(&self.transitions, Some(lost.map_or(Transition::Resigned, Transition::Lost)));
+            self.announce(lost.map_or(LeadershipEvent::Resigned, LeadershipEvent::Lost));
         });
         yields
+    }
+
+    /// Says so to whoever listens, and to the log.
+    fn announce(&self, event: LeadershipEvent) {
+        let what = match &event {
+            LeadershipEvent::Gained { .. } => "gained",
+            LeadershipEvent::Lost(_) => "lost",
+            LeadershipEvent::Resigned => "resigned",
+            LeadershipEvent::Changed(_) => "changed",
+            LeadershipEvent::Failed(_) => "failed",
+        };
+        tracing::info!(election = %self.name, candidate = %self.id, "leadership {what}");
+        tell(&self.transitions, Some(event));
     }
 
     /// Nothing follows.
@@ -285,7 +303,7 @@ impl Candidacy {
             }
             view.leadership = None;
             if let Err(error) = &outcome {
-                tell(&self.transitions, Some(Transition::Failed(error.clone())));
+                self.announce(LeadershipEvent::Failed(error.clone()));
             }
             tell(&self.transitions, None);
             tell(&self.rounds, None);
@@ -308,25 +326,25 @@ impl Witness for Candidacy {
             Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
             Tried::Refused(refused) => match &refused.why {
                 // Who leads after it, if anybody, is not known.
-                Why::Held(Some(holder)) if leads(holder) && self.is_own(holder) => {
+                RefusalReason::Held(Some(holder)) if leads(holder) && self.is_own(holder) => {
                     self.view.send_modify(|view| view.other = None);
                     self.round(None);
                 }
-                Why::Held(Some(holder)) => {
+                RefusalReason::Held(Some(holder)) => {
                     self.saw(holder);
                     self.round(leads(holder).then_some(false));
                 }
                 // The store cannot tell who leads.
-                Why::Held(None) => self.round(Some(false)),
-                Why::Busy | Why::Queued => self.round(None),
+                RefusalReason::Held(None) => self.round(Some(false)),
+                RefusalReason::Busy | RefusalReason::Queued => self.round(None),
             },
         }
     }
 }
 
 /// `holder` leads, or it keeps the name and nobody leads.
-fn changed(holder: &Record) -> Transition {
-    Transition::Changed(Some(holder).filter(|it| leads(it)).cloned().map(Box::new))
+fn changed(holder: &Record) -> LeadershipEvent {
+    LeadershipEvent::Changed(Some(holder).filter(|it| leads(it)).cloned().map(Box::new))
 }
 
 fn tell<T>(listeners: &broadcast::Sender<T>, news: T) {

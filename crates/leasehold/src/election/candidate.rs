@@ -2,10 +2,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use leasehold_core::{FencingToken, Key, Owner, Record, Result, Ttl};
+use leasehold_core::{FencingToken, GroupName, Key, Record, Result, Ttl};
 
 use super::candidacy::Candidacy;
-use super::transition::{Transitions, next_of};
+use super::transition::{LeadershipEvents, next_of};
 use super::{Leadership, leader_of};
 
 /// A candidate that stands in the background, again after each loss; see [`Election::spawn`].
@@ -25,7 +25,7 @@ use super::{Leadership, leader_of};
 /// leadership.run(async { /* work */ }).await?;
 ///
 /// drop(stop);
-/// candidate.ended().await?; // it has resigned
+/// candidate.join().await?; // it has resigned
 /// # Ok(()) }
 /// ```
 ///
@@ -36,7 +36,7 @@ pub struct Candidate(Arc<Candidacy>);
 /// Where a candidate stands, as it knows without asking anybody.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Standing {
+pub struct CandidateStatus {
     /// It leads, by its own clock.
     pub leads: bool,
     /// Its token while it leads, where the store has them.
@@ -46,7 +46,7 @@ pub struct Standing {
     pub leader: Option<Record>,
 }
 
-impl Standing {
+impl CandidateStatus {
     pub(super) fn new(leads: bool, token: Option<FencingToken>, leader: Option<Record>) -> Self {
         Self { leads, token, leader }
     }
@@ -63,7 +63,7 @@ impl Candidate {
     }
 
     /// Its own id.
-    pub fn id(&self) -> &Owner {
+    pub fn candidate_name(&self) -> &GroupName {
         &self.0.id
     }
 
@@ -89,14 +89,14 @@ impl Candidate {
     }
 
     /// Whether it leads, its token, and who leads else, as it last learnt, without I/O.
-    pub fn status(&self) -> Standing {
+    pub fn status(&self) -> CandidateStatus {
         self.0.standing()
     }
 
     /// Asks the store who leads; see [`Election::leader`](crate::Election::leader).
     ///
     /// # Errors
-    /// `NotRunning` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
+    /// `Closed` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -108,7 +108,7 @@ impl Candidate {
     /// Waits until it leads, now or later.
     ///
     /// # Errors
-    /// `NotRunning` if it is not running any more.
+    /// `Closed` if it is not running any more.
     ///
     /// # Cancel safety
     /// May be dropped; the candidate stands on.
@@ -122,7 +122,7 @@ impl Candidate {
     }
 
     /// What changes from now on: gained, lost with the reason, another leader.
-    pub fn observe(&self) -> Transitions {
+    pub fn observe(&self) -> LeadershipEvents {
         self.0.transitions()
     }
 
@@ -148,7 +148,7 @@ impl Candidate {
     /// background.
     ///
     /// # Errors
-    /// `NotRunning` if it is not running any more.
+    /// `Closed` if it is not running any more.
     ///
     /// # Cancel safety
     /// May be dropped once it was polled; the candidate is paused all the same.
@@ -163,7 +163,7 @@ impl Candidate {
     /// Lets it stand again, at once.
     ///
     /// # Errors
-    /// `NotRunning` if it is not running any more.
+    /// `Closed` if it is not running any more.
     pub fn resume(&self) -> Result<()> {
         self.0.wish(false)
     }
@@ -172,11 +172,11 @@ impl Candidate {
     /// ended it before.
     ///
     /// # Errors
-    /// What no further try can mend: see [`Acquiring`](crate::Acquiring); `Unexpected` if its runtime ended.
+    /// What no further try can mend: see [`LockRequest`](crate::LockRequest); `Unexpected` if its runtime ended.
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub async fn ended(&self) -> Result<()> {
+    pub async fn join(&self) -> Result<()> {
         self.0.until(|view| view.ended.clone()).await
     }
 }
@@ -185,7 +185,7 @@ impl fmt::Debug for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Candidate")
             .field("name", self.name())
-            .field("id", self.id())
+            .field("id", self.candidate_name())
             .field("leads", &self.is_leader())
             .finish_non_exhaustive()
     }

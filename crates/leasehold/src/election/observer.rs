@@ -5,7 +5,7 @@ use leasehold_core::{
     Backoff, FencingToken, Key, LeaseId, Random, Record, Remaining, Result, Store, Wakeups,
 };
 
-use super::{Transition, leader_of};
+use super::{LeadershipEvent, leader_of};
 use crate::acquiring::Pauses;
 use crate::locker::Locker;
 use crate::waiting::{pushed_poll, usual_backoff};
@@ -57,7 +57,7 @@ impl Observer {
     ///
     /// # Cancel safety
     /// No change is lost: each look compares with the last.
-    pub(super) async fn next(&mut self) -> Option<Transition> {
+    pub(super) async fn next(&mut self) -> Option<LeadershipEvent> {
         while !self.ended {
             self.pause().await;
             match self.look().await {
@@ -71,7 +71,7 @@ impl Observer {
                     }
                     self.plan(now, leader.as_ref());
                     if news {
-                        return Some(Transition::Changed(leader.map(Box::new)));
+                        return Some(LeadershipEvent::Changed(leader.map(Box::new)));
                     }
                 }
                 // C10: a store that cannot be asked says nothing of who leads.
@@ -80,7 +80,7 @@ impl Observer {
                 }
                 Err(error) => {
                     self.ended = true;
-                    return Some(Transition::Failed(error));
+                    return Some(LeadershipEvent::Failed(error));
                 }
             }
         }
@@ -90,7 +90,7 @@ impl Observer {
     /// Asks to be woken before it looks, so that no change falls between the two (C12).
     async fn look(&mut self) -> Result<Option<Record>> {
         let keeper = &self.locks.0.keeper;
-        if keeper.can.push && self.wakeups.is_none() {
+        if keeper.can.notifications && self.wakeups.is_none() {
             let subscribing = keeper.store.subscribe(std::slice::from_ref(&self.name));
             match keeper.limited("subscribe", subscribing).await {
                 Ok(wakeups) => self.wakeups = Some(wakeups),

@@ -8,7 +8,7 @@ use leasehold_core::{Error, Result};
 use super::Leadership;
 use super::candidacy::Candidacy;
 use super::seat::Seat;
-use crate::acquiring::Acquiring;
+use crate::acquiring::LockRequest;
 use crate::events::Event;
 use crate::guard::Guard;
 
@@ -19,7 +19,7 @@ const STAND_BACK: Duration = Duration::from_secs(2);
 /// Stands until `shutdown` ends, or something ends it that no further try can mend.
 pub(super) async fn stand(
     ending: Ending,
-    campaign: Acquiring<Guard>,
+    campaign: LockRequest<Guard>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let candidacy = Arc::clone(&ending.candidacy);
@@ -38,7 +38,7 @@ enum Stop {
 impl Candidacy {
     async fn stand(
         &self,
-        campaign: &Acquiring<Guard>,
+        campaign: &LockRequest<Guard>,
         mut shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Result<()> {
         loop {
@@ -62,7 +62,7 @@ impl Candidacy {
     /// Campaigns once and leads; `None` if it shall stand again.
     async fn once(
         &self,
-        campaign: &Acquiring<Guard>,
+        campaign: &LockRequest<Guard>,
         mut shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Result<Option<Stop>> {
         let guard = tokio::select! {

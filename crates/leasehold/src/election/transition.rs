@@ -8,7 +8,7 @@ use super::observer::{Identity, Observer, identity};
 /// What changed in an election.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Transition {
+pub enum LeadershipEvent {
     /// This candidate leads.
     Gained {
         /// Its token, where the store has them.
@@ -30,13 +30,13 @@ pub enum Transition {
 ///
 /// A candidate tells of itself and of the leaders that it met; a reader that lags more than 64 transitions
 /// behind misses the oldest, never the last. An [observer](crate::Election::observe) only tells
-/// [`Changed`](Transition::Changed).
+/// [`Changed`](LeadershipEvent::Changed).
 #[derive(Debug)]
-pub struct Transitions(Source);
+pub struct LeadershipEvents(Source);
 
 enum Source {
     Candidate {
-        known: Option<Transition>,
+        known: Option<LeadershipEvent>,
         receiver: Option<Receiver>,
         /// Who was told to lead, if that was told last: told again to those who came since, it is no change.
         told: Option<Option<Identity>>,
@@ -45,13 +45,13 @@ enum Source {
 }
 
 /// `None` is sent when the candidate has ended.
-pub(super) type Receiver = broadcast::Receiver<Option<Transition>>;
+pub(super) type Receiver = broadcast::Receiver<Option<LeadershipEvent>>;
 
 /// How many transitions a slow reader may lag behind.
 pub(super) const LAG: usize = 64;
 
-impl Transitions {
-    pub(super) fn of_candidate(known: Option<Transition>, receiver: Option<Receiver>) -> Self {
+impl LeadershipEvents {
+    pub(super) fn of_candidate(known: Option<LeadershipEvent>, receiver: Option<Receiver>) -> Self {
         Self(Source::Candidate { known, receiver, told: None })
     }
 
@@ -59,11 +59,11 @@ impl Transitions {
         Self(Source::Observer(Box::new(observer)))
     }
 
-    /// The next transition; `None` when the candidate has ended, or after [`Transition::Failed`].
+    /// The next transition; `None` when the candidate has ended, or after [`LeadershipEvent::Failed`].
     ///
     /// # Cancel safety
     /// No transition is lost if the future is dropped.
-    pub async fn next(&mut self) -> Option<Transition> {
+    pub async fn next(&mut self) -> Option<LeadershipEvent> {
         match &mut self.0 {
             Source::Candidate { known, receiver, told } => loop {
                 let next = match known.take() {
@@ -75,7 +75,7 @@ impl Transitions {
                     return None;
                 };
                 let leader = match &next {
-                    Transition::Changed(leader) => Some(leader.as_deref().map(identity)),
+                    LeadershipEvent::Changed(leader) => Some(leader.as_deref().map(identity)),
                     _ => None,
                 };
                 let news = leader.is_none() || *told != leader;
@@ -88,11 +88,11 @@ impl Transitions {
         }
     }
 
-    /// Calls `each` with every transition; ends when [`next`](Transitions::next) has no more.
+    /// Calls `each` with every transition; ends when [`next`](LeadershipEvents::next) has no more.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
-    pub async fn for_each(mut self, mut each: impl FnMut(Transition)) {
+    pub async fn for_each(mut self, mut each: impl FnMut(LeadershipEvent)) {
         while let Some(transition) = self.next().await {
             each(transition);
         }

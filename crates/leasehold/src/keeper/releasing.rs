@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Acquire, BoxFuture, Ending, LeaseReleased, MAX_ENTRIES, Random, Release, Released, Result,
-    Store,
+    AcquireRequest, BoxFuture, MAX_ENTRIES, Random, ReleaseEntry, ReleaseOutcome, ReleaseReply,
+    ReleaseRequest, Result, Store,
 };
 
 use super::inbox::{Releases, Unfinishing};
@@ -20,7 +20,7 @@ use crate::release_report::ReleaseReport;
 /// One lease to end.
 #[derive(Debug, Clone)]
 pub(crate) struct Releasing {
-    ending: Ending,
+    ending: ReleaseEntry,
     /// Until when its keys stay taken.
     keep_until: Duration,
     /// The longest term that the store may still count, for a lease that has one.
@@ -39,10 +39,10 @@ const LISTEN: Duration = Duration::from_secs(60);
 
 impl Releasing {
     /// What an acquire may leave behind that is sent from now on.
-    pub(crate) fn of_request(request: &Acquire, taking: Arc<Taking>, now: Duration) -> Self {
+    pub(crate) fn of_request(request: &AcquireRequest, taking: Arc<Taking>, now: Duration) -> Self {
         let term = request.term().duration();
         Self {
-            ending: Ending::new(request.id().clone(), request.claims().keys().cloned()),
+            ending: ReleaseEntry::new(request.id().clone(), request.claims().keys().cloned()),
             keep_until: Duration::ZERO,
             term,
             until: term.map(|term| now.saturating_add(term)),
@@ -53,7 +53,7 @@ impl Releasing {
     /// A lease that its holder gives back: its keys stay taken for the rest of `min_hold`.
     pub(crate) fn of_held(held: &Held) -> Self {
         Self {
-            ending: Ending::new(held.lease.id.clone(), held.lease.claims.keys().cloned()),
+            ending: ReleaseEntry::new(held.lease.id.clone(), held.lease.claims.keys().cloned()),
             keep_until: held.plan.min_hold_until.unwrap_or_default(),
             term: held.plan.term.duration(),
             until: held.store_until(),
@@ -78,21 +78,21 @@ impl Releasing {
         self
     }
 
-    fn ending(&self, now: Duration) -> Ending {
+    fn ending(&self, now: Duration) -> ReleaseEntry {
         self.ending.clone().with_keep(self.keep_until.saturating_sub(now))
     }
 }
 
 /// Releases as they are sent. The names live as long as the request.
 struct Sending {
-    request: Release,
+    request: ReleaseRequest,
     names: Vec<Arc<Named>>,
 }
 
 impl Sending {
     fn of<'a>(leases: impl Iterator<Item = &'a Releasing> + Clone, now: Duration) -> Self {
         Self {
-            request: Release::new(leases.clone().map(|lease| lease.ending(now)).collect()),
+            request: ReleaseRequest::new(leases.clone().map(|lease| lease.ending(now)).collect()),
             names: leases.map(|lease| Arc::clone(&lease.taking.named)).collect(),
         }
     }
@@ -103,7 +103,7 @@ impl Sending {
 struct Left(Arc<[Releasing]>);
 
 impl Leaves for Left {
-    type Reply = Result<Released>;
+    type Reply = Result<ReleaseReply>;
 
     fn after(self, answer: Self::Reply) -> Vec<Releasing> {
         self.failed(&answer)
@@ -115,7 +115,7 @@ impl Leaves for Left {
 }
 
 impl Left {
-    fn failed(&self, answer: &Result<Released>) -> Vec<Releasing> {
+    fn failed(&self, answer: &Result<ReleaseReply>) -> Vec<Releasing> {
         let outcomes = answer.as_ref().map(|reply| reply.leases.as_slice()).unwrap_or_default();
         let mut outcomes = outcomes.iter();
         self.0.iter().filter(|_| outcomes.next().is_none_or(is_failure)).cloned().collect()
@@ -204,7 +204,7 @@ impl Keeper {
 
     /// Sends one release. One that is not answered within the limit is listened to for a while longer, so
     /// that its ids stay barred, and may be sent again: a release is idempotent.
-    async fn send_release(self: &Arc<Self>, sending: Sending) -> Result<Released> {
+    async fn send_release(self: &Arc<Self>, sending: Sending) -> Result<ReleaseReply> {
         let until = self.clock.now().saturating_add(self.limit);
         let mut answer = Box::pin(Arc::clone(self).release_now(sending));
         tokio::select! {
@@ -227,7 +227,7 @@ impl Keeper {
     }
 
     /// Sends one release and wakes whoever waits in this process for what it freed.
-    async fn release_now(self: Arc<Self>, sending: Sending) -> Result<Released> {
+    async fn release_now(self: Arc<Self>, sending: Sending) -> Result<ReleaseReply> {
         let Sending { request, names } = sending;
         let mut answer = pin!(caught(self.store.release(&request)));
         let mut woken = false;
@@ -236,7 +236,7 @@ impl Keeper {
             if self.can.in_order && polled.is_pending() && !mem::replace(&mut woken, true) {
                 // The first in line tries right behind it.
                 let ended = request.leases().iter().filter(|lease| lease.keep().is_none());
-                self.lines.released(ended.flat_map(Ending::keys));
+                self.lines.released(ended.flat_map(ReleaseEntry::keys));
             }
             polled
         });
@@ -247,7 +247,7 @@ impl Keeper {
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
             // Whoever was woken may have been granted the key already; then the next would try in vain.
             let is_told = woken && lease.keep().is_none();
-            if !is_told && !matches!(outcome, LeaseReleased::Kept(_) | LeaseReleased::Failed(_)) {
+            if !is_told && !matches!(outcome, ReleaseOutcome::Kept(_) | ReleaseOutcome::Failed(_)) {
                 self.lines.released(lease.keys());
             }
         }
@@ -283,9 +283,9 @@ impl Keeper {
             };
             let (released, error) = match answer {
                 Ok(released) => (released, None),
-                Err(error) => (Released::new(Vec::new()), Some(error)),
+                Err(error) => (ReleaseReply::new(Vec::new()), Some(error)),
             };
-            let Released { leases, nodes, .. } = released;
+            let ReleaseReply { leases, nodes, .. } = released;
             let report = |(at, outcome)| ReleaseReport::new(outcome, of_lease(&nodes, at));
             let mut reports: Vec<_> = leases.into_iter().enumerate().map(report).collect();
             if reports.len() != count {
@@ -297,8 +297,8 @@ impl Keeper {
     }
 }
 
-fn is_failure(outcome: &LeaseReleased) -> bool {
-    matches!(outcome, LeaseReleased::Failed(_))
+fn is_failure(outcome: &ReleaseOutcome) -> bool {
+    matches!(outcome, ReleaseOutcome::Failed(_))
 }
 
 /// Releases that are not answered; when the task ends with its runtime they go back to the inbox.

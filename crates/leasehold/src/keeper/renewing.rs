@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    LeaseRenewed, MAX_ENTRIES, NodeReport, Remaining, Renew, Renewal, Renewed, Result, Store,
+    MAX_ENTRIES, NodeReport, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
+    Store,
 };
 
 use super::{Keeper, caught};
@@ -47,7 +48,7 @@ impl Keeper {
         self: &Arc<Self>,
         leases: &[Arc<Held>],
         until: Duration,
-    ) -> Vec<(Verdict, LeaseRenewed)> {
+    ) -> Vec<(Verdict, RenewOutcome)> {
         let sent = self.clock.now();
         let outcomes = self.ask_renew(leases, sent, until).await;
         let apply = |(held, answer): (&Arc<Held>, Answer)| {
@@ -78,7 +79,7 @@ impl Keeper {
         sent: Duration,
         until: Duration,
     ) -> Vec<Answer> {
-        let request = Renew::new(leases.iter().map(|held| held.renewal(sent)).collect());
+        let request = RenewRequest::new(leases.iter().map(|held| held.renewal(sent)).collect());
         let (mut answers, error) = match self.send_renew(&request, until).await {
             Ok(answers) => (answers, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -87,19 +88,19 @@ impl Keeper {
             let unanswered = || self.unanswered("renew", until.saturating_sub(sent));
             let error = error.unwrap_or_else(unanswered);
             let nodes = error.nodes().to_vec();
-            answers.resize(leases.len(), (LeaseRenewed::Failed(error), nodes));
+            answers.resize(leases.len(), (RenewOutcome::Failed(error), nodes));
         }
         answers
     }
 
     /// Sends one renewal and waits for it until `until`. A renewal may be dropped: it revives nothing, and a
     /// reply that is not heard is not believed.
-    async fn send_renew(&self, request: &Renew, until: Duration) -> Result<Vec<Answer>> {
+    async fn send_renew(&self, request: &RenewRequest, until: Duration) -> Result<Vec<Answer>> {
         let sent = self.clock.now();
         tokio::select! {
             biased;
             renewed = caught(self.store.renew(request)) => {
-                let Renewed { leases, nodes, .. } = renewed??;
+                let RenewReply { leases, nodes, .. } = renewed??;
                 let leases = leases.into_iter().enumerate();
                 Ok(leases.map(|(at, outcome)| (outcome, of_lease(&nodes, at))).collect())
             }
@@ -110,9 +111,13 @@ impl Keeper {
     }
 
     /// Renews a lease that is not in care.
-    pub(crate) async fn renew_stranger(&self, renewal: Renewal, until: Duration) -> Result<Answer> {
+    pub(crate) async fn renew_stranger(
+        &self,
+        renewal: RenewEntry,
+        until: Duration,
+    ) -> Result<Answer> {
         let sent = self.clock.now();
-        let mut leases = self.send_renew(&Renew::new(vec![renewal]), until).await?;
+        let mut leases = self.send_renew(&RenewRequest::new(vec![renewal]), until).await?;
         let unanswered = || self.unanswered("renew", until.saturating_sub(sent));
         leases.pop().ok_or_else(unanswered)
     }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Acquire, Capabilities, Claims, Error, Granted, Lease, LeaseId, Mode, Owner, Remaining, Result,
-    Ttl, Wait,
+    AcquireRequest, Capabilities, Claims, Error, Granted, GroupName, Lease, LeaseId, Mode,
+    Remaining, Result, Ttl, Wait,
 };
 
 use crate::acquiring::{Keepalive, Options, What, Witness};
@@ -31,7 +31,7 @@ pub(crate) struct Order {
     min_hold: Duration,
     max_hold: Option<Duration>,
     pub(crate) witness: Option<Arc<dyn Witness>>,
-    pub(crate) owner: Option<Owner>,
+    pub(crate) group: Option<GroupName>,
 }
 
 impl Order {
@@ -91,7 +91,7 @@ impl Order {
             ttl,
             min_hold: options.min_hold,
             max_hold: options.max_hold,
-            owner: options.owner.or(resuming.as_ref().and_then(|lease| lease.owner.clone())),
+            group: options.group.or(resuming.as_ref().and_then(|lease| lease.group.clone())),
             resuming,
             witness: options.witness,
         };
@@ -129,16 +129,16 @@ impl Order {
     }
 
     /// The request of one try.
-    pub(crate) fn request(&self, id: LeaseId) -> Acquire {
-        let mut request = Acquire::new(id, self.claims.clone(), self.first_term())
+    pub(crate) fn request(&self, id: LeaseId) -> AcquireRequest {
+        let mut request = AcquireRequest::new(id, self.claims.clone(), self.first_term())
             .with_note(self.plan.note.clone());
         // Under the caller's own id the lease may be held already: a quorum must then not take it back whole when
         // the request fails.
         if self.lease_id.is_some() {
             request = request.again(None);
         }
-        match &self.owner {
-            Some(owner) => request.with_owner(owner.clone()),
+        match &self.group {
+            Some(group) => request.with_group(group.clone()),
             None => request,
         }
     }
@@ -168,7 +168,7 @@ impl Order {
     ) -> Arc<Held> {
         let mut lease = Lease::new(id, self.claims.clone(), self.ttl);
         lease.token = granted.token;
-        lease.owner.clone_from(&self.owner);
+        lease.group.clone_from(&self.group);
         // A minted id was asked for once, whatever became of the first reply.
         let fresh = self.lease_id.is_none() || granted.fresh;
         let Granted { remaining, nodes, .. } = granted;

@@ -10,8 +10,9 @@ use crate::support::blocking::{LONG, in_time, store};
 use crate::support::{Fault, Flaky, ms, secs};
 use leasehold::blocking::{Guard, Locker};
 use leasehold::{
-    Claim, Claims, Error, ErrorKind, Event, Evict, Filter, Janitor, Keepalive, Key, LeaseReleased,
-    Level, List, LocalStore, LostReason, ManualClock, Mode, Record, Remaining, Target, Wait,
+    Claim, Claims, Error, ErrorKind, Event, EvictRequest, EvictTarget, Filter, Janitor, Keepalive,
+    Key, Level, ListRequest, LocalStore, LostReason, ManualClock, Mode, Record, ReleaseOutcome,
+    Remaining, Wait,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -25,8 +26,8 @@ fn multi_thread() -> Runtime {
 
 /// Ends the lease on `key` as an operator would.
 fn evict(others: &Locker, key: &str) {
-    let seen: Vec<Target> = others.status(key).unwrap().iter().map(Target::of).collect();
-    assert_eq!(others.evict(&Evict::exactly(seen, None)).unwrap().removed.len(), 1);
+    let seen: Vec<EvictTarget> = others.status(key).unwrap().iter().map(EvictTarget::of).collect();
+    assert_eq!(others.evict(&EvictRequest::exactly(seen, None)).unwrap().removed.len(), 1);
 }
 
 /// One of everything that a caller may ask for.
@@ -46,7 +47,7 @@ fn everything(locks: &Locker) {
     assert_eq!(locks.status("k").unwrap()[0].note.comment(), Some("why"));
     let id = |records: &[Record]| records[0].id.clone().unwrap();
     assert_eq!(id(&locks.list(Filter::default()).unwrap()), guard.lease().id);
-    let page = locks.list_page(&List::new(Filter::default()).with_limit(1)).unwrap();
+    let page = locks.list_page(&ListRequest::new(Filter::default()).with_limit(1)).unwrap();
     assert_eq!(id(&page.records), guard.lease().id);
 
     let lease = guard.detach();
@@ -55,7 +56,7 @@ fn everything(locks: &Locker) {
     let lease = guard.detach();
     let guard = locks.acquire_or_renew(lease).take().unwrap();
     assert!(!guard.is_fresh());
-    assert!(matches!(guard.release().unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(guard.release().unwrap().outcome, ReleaseOutcome::Released));
     assert!(!locks.is_held("k").unwrap());
 
     let both = locks.lock_all(["a", "b"]).take().unwrap();
@@ -69,9 +70,9 @@ fn everything(locks: &Locker) {
     locks.lock("y").shared().wait(Wait::No).take().unwrap().release().unwrap();
     evict_one(locks, "x");
     assert_eq!(mixed.renew().unwrap_err().kind(), ErrorKind::Lost);
-    assert!(matches!(mixed.release().unwrap().outcome, LeaseReleased::NotHeld));
+    assert!(matches!(mixed.release().unwrap().outcome, ReleaseOutcome::NotHeld));
 
-    let job = locks.owner("job-7").unwrap();
+    let job = locks.group("job-7").unwrap();
     let (one, two) = (job.lock("one").take().unwrap(), job.lock_all(["two"]).take().unwrap());
     assert!(job.try_lock("one").take().unwrap().is_none());
     assert_eq!((job.leases().len(), job.list().unwrap().len()), (2, 2));
@@ -80,11 +81,11 @@ fn everything(locks: &Locker) {
     assert!(!one.is_held() && !two.is_held());
 
     let (value, released) = locks.with_lock("k", |guard| guard.token()).unwrap();
-    assert!(value.is_some() && matches!(released.outcome, LeaseReleased::Released));
+    assert!(value.is_some() && matches!(released.outcome, ReleaseOutcome::Released));
     assert_eq!(locks.purge(Filter::default(), 10).unwrap().removed, 0);
     drop(locks.janitor(Janitor::EVERY, Janitor::BATCH).unwrap());
     locks.close(LONG).unwrap();
-    assert_eq!(locks.lock("k").take().unwrap_err().kind(), ErrorKind::NotRunning);
+    assert_eq!(locks.lock("k").take().unwrap_err().kind(), ErrorKind::Closed);
 }
 
 fn evict_one(locks: &Locker, key: &str) {
@@ -258,7 +259,7 @@ fn with_lock_releases_before_a_panic_goes_on() {
 fn with_lock_gives_the_value_and_says_how_the_hold_ended() {
     let (store, locks, others) = store();
     let (value, released) = locks.with_lock("k", |_| 1).unwrap();
-    assert!(value == 1 && matches!(released.outcome, LeaseReleased::Released));
+    assert!(value == 1 && matches!(released.outcome, ReleaseOutcome::Released));
     let (value, released) = locks
         .with_lock("k", |guard| {
             evict(&others, "k");
@@ -267,12 +268,12 @@ fn with_lock_gives_the_value_and_says_how_the_hold_ended() {
         })
         .unwrap();
     assert!(
-        value == 2 && matches!(released.outcome, LeaseReleased::NotHeld),
+        value == 2 && matches!(released.outcome, ReleaseOutcome::NotHeld),
         "an overrun: {released:?}"
     );
     store.on_release([Fault::LostRequest]);
     let (value, released) = locks.with_lock("k", |_| 3).unwrap();
-    assert!(value == 3 && matches!(released.outcome, LeaseReleased::Failed(_)), "{released:?}");
+    assert!(value == 3 && matches!(released.outcome, ReleaseOutcome::Failed(_)), "{released:?}");
     let _held = others.lock("k").wait(LONG).take().unwrap();
     store.on_acquire([Fault::Denied]);
     let refused = locks.with_lock("k", |_| panic!("not locked")).unwrap_err();
@@ -282,8 +283,8 @@ fn with_lock_gives_the_value_and_says_how_the_hold_ended() {
 /// What one lock comes to, for an async and for a blocking caller.
 fn both(
     prepare: impl Fn(&Flaky),
-    lock: impl Fn(&leasehold::Locker) -> leasehold::Acquiring,
-    blocking: impl Fn(&Locker) -> leasehold::Acquiring<Guard>,
+    lock: impl Fn(&leasehold::Locker) -> leasehold::LockRequest,
+    blocking: impl Fn(&Locker) -> leasehold::LockRequest<Guard>,
 ) -> (Error, Error) {
     let error = |ask: &dyn Fn(&Flaky) -> Error| {
         let store = Flaky::in_real_time();
@@ -364,13 +365,13 @@ fn loss_is_seen_by_the_clock_by_a_wait_and_by_events() {
     let guard = locks.lock("other").ttl(secs(3)).wait(LONG).take().unwrap();
     evict(&others, "other");
     assert!(matches!(guard.lost(LONG).unwrap(), Some(LostReason::Evicted(_) | LostReason::Gone)));
-    assert!(matches!(guard.release().unwrap().outcome, LeaseReleased::NotHeld));
+    assert!(matches!(guard.release().unwrap().outcome, ReleaseOutcome::NotHeld));
 }
 
 #[test]
 fn a_wait_for_loss_and_the_events_end_with_a_release() {
     let (_store, locks, _others) = store();
-    let job = locks.owner("job").unwrap();
+    let job = locks.group("job").unwrap();
     let guard = job.lock("k").take().unwrap();
     let mut events = guard.events();
     thread::scope(|scope| {
@@ -397,7 +398,7 @@ fn close_from_another_thread_ends_a_wait() {
     };
     waits.recv_timeout(LONG).unwrap();
     locks.close(LONG).unwrap();
-    assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::NotRunning);
+    assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn the_thread_ends_with_the_last_handle_and_not_before_its_work_is_done() {
     let (store, locks, others) = store();
     let ended = end_of_thread(&locks);
     let again = locks.clone();
-    let job = locks.owner("job").unwrap();
+    let job = locks.group("job").unwrap();
     let guard = locks.lock("k").ttl(secs(3_600)).take().unwrap();
     drop((locks, again, job));
     guard.renew().unwrap();
@@ -80,7 +80,7 @@ fn a_blocking_call_on_the_thread_itself_is_refused_and_not_a_deadlock() {
     let waiting = locks.lock("k").backoff(asks);
     in_time(|| waiting.take().unwrap_err());
     let error = says.recv_timeout(LONG).unwrap().unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::NotApplied));
     assert!(error.to_string().contains("wait for itself"), "{error}");
     assert!(locks.is_held("k").unwrap(), "others are served");
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{ErrorKind, LeaseId, LeaseReleased, Remaining, Ttl, Wait};
+use leasehold::{ErrorKind, LeaseId, ReleaseOutcome, Remaining, Ttl, Wait};
 
 /// Polls an acquire `polls` times, then drops it. True if it was ready before.
 pub(crate) fn poll_then_drop(acquire: impl Future, polls: usize) -> bool {
@@ -174,7 +174,7 @@ async fn never_is_acquired_for_a_while_and_then_made_endless() {
     let guard = store.locks().lock("k").ttl(Ttl::NEVER).await.unwrap();
     assert_eq!(guard.remaining(), Remaining::Never);
     assert_eq!(store.records("k").await[0].remaining(), Remaining::Never);
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
     assert!(store.is_free("k").await);
 }
 

@@ -1,13 +1,13 @@
 //! C11 and F8: what a store cannot do is refused before anything is sent.
 
 use crate::support::{Flaky, secs};
-use leasehold::{Acquiring, ErrorKind, Ttl};
+use leasehold::{ErrorKind, LockRequest, Ttl};
 
 /// The lock is `Unsupported` on a store that lacks what `lack` takes away, and works on one that has it.
 async fn needs(
     lack: impl FnOnce(&mut leasehold::Capabilities),
     said: &str,
-    lock: impl Fn(&leasehold::Locker) -> Acquiring,
+    lock: impl Fn(&leasehold::Locker) -> LockRequest,
 ) {
     drop(lock(&Flaky::new().locks()).await.expect("a store that can"));
     let store = Flaky::that_can(lack);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use leasehold::{
-    Clock, Effect, ErrorKind, LeaseReleased, LocalStore, Locker, LostReason, ManualClock, Owner,
-    Ttl, Wait,
+    Clock, Effect, ErrorKind, GroupName, LocalStore, Locker, LostReason, ManualClock,
+    ReleaseOutcome, Ttl, Wait,
 };
 use tokio::time::timeout;
 
@@ -19,7 +19,7 @@ async fn of_two_candidates_one_leads_and_its_resignation_lets_the_other_in_at_on
     tokio::time::sleep(secs(3_600)).await;
     assert!(first.is_leader() && !campaign.is_finished());
     let resigned = store.now();
-    assert!(matches!(first.resign().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(first.resign().await.unwrap().outcome, ReleaseOutcome::Released));
     assert!(!first.is_leader());
     let second = campaign.await.unwrap();
     assert_eq!(store.now(), resigned, "the store can wake");
@@ -31,10 +31,10 @@ async fn of_two_candidates_one_leads_and_its_resignation_lets_the_other_in_at_on
 async fn the_leader_holds_the_key_of_that_name_under_the_candidates_id() {
     let store = Flaky::new();
     let locks = store.locks();
-    let election = locks.election("n").id("node-3").ttl(secs(7)).comment("why");
+    let election = locks.election("n").candidate_name("node-3").ttl(secs(7)).comment("why");
     let leadership = election.campaign().await.unwrap();
     let [record] = &store.records("n").await[..] else { panic!("one record") };
-    assert_eq!(record.owner, Some(Owner::new("node-3").unwrap()));
+    assert_eq!(record.group, Some(GroupName::new("node-3").unwrap()));
     assert_eq!(record.token, leadership.token());
     assert_eq!(record.note.pid(), Some(std::process::id()));
     assert_eq!(record.note.comment(), Some("why"));
@@ -42,8 +42,8 @@ async fn the_leader_holds_the_key_of_that_name_under_the_candidates_id() {
     // By default the id is random.
     let other = locks.election("m").campaign().await.unwrap();
     let third = locks.election("o").campaign().await.unwrap();
-    assert_ne!(other.guard().lease().owner, third.guard().lease().owner);
-    assert!(other.guard().lease().owner.is_some());
+    assert_ne!(other.guard().lease().group, third.guard().lease().group);
+    assert!(other.guard().lease().group.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +85,7 @@ async fn a_leader_that_was_paused_past_its_term_knows_it_before_anything_else() 
     let new = locks().election("n").campaign().await.unwrap();
     assert!(new.token() > old.token());
     assert!(new.is_leader() && !old.is_leader());
-    assert!(matches!(old.resign().await.unwrap().outcome, LeaseReleased::Expired));
+    assert!(matches!(old.resign().await.unwrap().outcome, ReleaseOutcome::Expired));
     assert!(new.is_leader());
     assert!(new.guard().verify().await.unwrap(), "the old one's resignation ended nothing");
 }
@@ -97,10 +97,10 @@ async fn a_resignation_ends_when_the_store_has_answered_and_goes_on_if_nobody_wa
     let leadership = election.campaign().await.unwrap();
     store.on_release([Fault::SlowRequest(secs(3)), Fault::SlowRequest(secs(3))]);
     let began = store.now();
-    assert!(matches!(leadership.resign().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(leadership.resign().await.unwrap().outcome, ReleaseOutcome::Released));
     assert_eq!(store.now() - began, secs(3));
     assert!(store.is_free("n").await);
-    assert!(matches!(leadership.resign().await.unwrap().outcome, LeaseReleased::NotHeld), "once");
+    assert!(matches!(leadership.resign().await.unwrap().outcome, ReleaseOutcome::NotHeld), "once");
 
     let leadership = election.campaign().await.unwrap();
     timeout(secs(1), leadership.resign()).await.unwrap_err();
@@ -143,13 +143,13 @@ async fn a_cancelled_campaign_leaves_nothing_and_renews_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_campaign_with_a_deadline_of_its_own_says_who_led() {
     let store = Flaky::new();
-    let _leader = store.others().election("n").id("them").campaign().await.unwrap();
+    let _leader = store.others().election("n").candidate_name("them").campaign().await.unwrap();
     let election = store.locks().election("n").wait(Wait::UpTo(secs(5)));
     let error = election.campaign().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let report = error.wait().unwrap();
     assert_eq!(report.waited, secs(5));
-    assert_eq!(report.holder.as_ref().unwrap().owner, Some(Owner::new("them").unwrap()));
+    assert_eq!(report.holder.as_ref().unwrap().group, Some(GroupName::new("them").unwrap()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn a_second_candidate_of_one_name_is_refused_before_any_request() {
     let locks = store.locks();
     let shutdown = std::future::pending::<()>;
     let refused = |error: leasehold::Error| {
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::None));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::NotApplied));
         assert!(error.to_string().contains("already has a candidate for \"n\""), "{error}");
     };
 
@@ -208,8 +208,8 @@ async fn a_wrong_argument_is_the_error_of_the_first_call_that_needs_it() {
     let shutdown = std::future::pending::<()>;
     let wrong = [
         locks.election(""),
-        locks.election("n").id(""),
-        locks.election("n").id(long.as_str()),
+        locks.election("n").candidate_name(""),
+        locks.election("n").candidate_name(long.as_str()),
         locks.election("n").ttl(Duration::from_millis(1)),
         locks.election("n").ttl(Ttl::NEVER),
         locks.election("n").max_hold(Duration::ZERO),

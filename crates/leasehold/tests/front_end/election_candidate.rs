@@ -1,6 +1,7 @@
 //! A candidate that stands in the background: its shutdown, its pauses, its end.
 
 use std::future::Future;
+use std::io::Write;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use leasehold::{
-    Candidate, Effect, Election, ErrorKind, LeaseReleased, Locker, LostReason, Transition,
-    Transitions, Wait,
+    Candidate, Effect, Election, ErrorKind, LeadershipEvent, LeadershipEvents, Locker, LostReason,
+    ReleaseOutcome, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -21,7 +22,7 @@ fn spawned(election: &Election) -> (Candidate, Stop) {
     (election.spawn(async { drop(stopped.await) }).unwrap(), stop)
 }
 
-async fn next(transitions: &mut Transitions) -> Transition {
+async fn next(transitions: &mut LeadershipEvents) -> LeadershipEvent {
     within(transitions.next()).await.expect("more transitions")
 }
 
@@ -33,12 +34,13 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
 async fn its_first_try_is_made_at_once() {
     let store = Flaky::new();
     let started = store.now();
-    let (candidate, _stop) = spawned(&store.locks().election("n").id("a").ttl(secs(30)));
+    let (candidate, _stop) =
+        spawned(&store.locks().election("n").candidate_name("a").ttl(secs(30)));
     let leadership = candidate.elected().await.unwrap();
     assert_eq!(store.now(), started);
     assert!(candidate.is_leader() && leadership.is_leader());
     assert_eq!(candidate.leadership().unwrap().token(), leadership.token());
-    assert_eq!((candidate.name().as_str(), candidate.id().as_str()), ("n", "a"));
+    assert_eq!((candidate.name().as_str(), candidate.candidate_name().as_str()), ("n", "a"));
     assert_eq!(candidate.ttl().duration(), Some(secs(30)));
 }
 
@@ -66,16 +68,16 @@ async fn it_steps_down_at_its_own_deadline_and_leads_again_when_the_store_is_bac
     let store = Flaky::new();
     let (candidate, _stop) = spawned(&store.locks().election("n").ttl(secs(30)));
     let mut transitions = candidate.observe();
-    assert!(matches!(next(&mut transitions).await, Transition::Gained { .. }));
+    assert!(matches!(next(&mut transitions).await, LeadershipEvent::Gained { .. }));
     let elected = store.now();
     store.down(Fault::Hang);
     let lost = next(&mut transitions).await;
-    assert!(matches!(lost, Transition::Lost(LostReason::StoreUnreachable)), "{lost:?}");
+    assert!(matches!(lost, LeadershipEvent::Lost(LostReason::StoreUnreachable)), "{lost:?}");
     assert_eq!(store.now() - elected, secs(30) - drift(secs(30)));
     assert!(!candidate.is_leader() && candidate.leadership().is_none());
     store.up();
     let gained = next(&mut transitions).await;
-    assert!(matches!(gained, Transition::Gained { .. }), "{gained:?}");
+    assert!(matches!(gained, LeadershipEvent::Gained { .. }), "{gained:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +89,7 @@ async fn shut_down_it_ends_only_when_its_resignation_is_answered() {
     store.on_release([Fault::SlowRequest(secs(3))]);
     let stopped = store.now();
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     assert_eq!(store.now() - stopped, secs(3));
     assert!(store.is_free("n").await);
     assert!(!leadership.is_leader() && !candidate.is_leader());
@@ -103,7 +105,7 @@ async fn shut_down_while_the_store_hangs_it_ends_at_the_limit_of_one_operation()
     store.down(Fault::Hang);
     let stopped = store.now();
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     assert_eq!(store.now() - stopped, secs(10));
     store.up();
     // The resignation goes on in the background.
@@ -120,7 +122,7 @@ async fn shut_down_while_a_grant_is_on_its_way_it_ends_when_that_is_released() {
     store.until_acquires(1).await;
     assert!(!store.is_free("n").await);
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     assert_eq!(store.now() - started, secs(4));
     assert!(store.is_free("n").await);
     assert!(!candidate.is_leader());
@@ -140,7 +142,7 @@ async fn shut_down_or_paused_while_its_leader_resigns_it_waits_for_the_answer() 
             within(candidate.pause()).await.unwrap();
         } else {
             drop(stop);
-            within(candidate.ended()).await.unwrap();
+            within(candidate.join()).await.unwrap();
         }
         assert_eq!(store.now() - resigned, secs(5));
         assert!(store.is_free("n").await);
@@ -164,7 +166,7 @@ async fn its_pause_and_its_end_do_not_wait_for_what_others_of_its_locker_ask() {
     candidate.resume().unwrap();
     within(candidate.elected()).await.unwrap();
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     assert_eq!(store.now(), begun);
     assert!(!leadership.is_leader(), "held on to, it holds nothing up");
 }
@@ -173,7 +175,7 @@ async fn its_pause_and_its_end_do_not_wait_for_what_others_of_its_locker_ask() {
 async fn shut_down_before_it_was_ever_polled_it_asks_nothing() {
     let store = Flaky::new();
     let candidate = store.locks().election("n").spawn(std::future::ready(())).unwrap();
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     assert_eq!(store.log(), Vec::<Sent>::new());
 }
 
@@ -252,10 +254,10 @@ async fn whoever_is_told_of_its_end_may_stand_at_once() {
     store.until_acquires(2).await;
     let again = Arc::new(StandsAgain { locks, stood: Mutex::default() });
     let waker = Waker::from(Arc::clone(&again));
-    let mut ended = pin!(candidate.ended());
+    let mut ended = pin!(candidate.join());
     assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     again.stood.lock().unwrap().take().expect("it was woken").unwrap();
 }
 
@@ -265,7 +267,7 @@ async fn shut_down_while_it_is_paused_it_ends() {
     let (candidate, stop) = spawned(&store.locks().election("n"));
     candidate.pause().await.unwrap();
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,22 +277,22 @@ async fn when_it_resigns_others_are_elected_although_the_store_wakes_nobody() {
     let first = one.elected().await.unwrap();
     let (other, _other_stop) = spawned(&store.others().election("n"));
     tokio::time::sleep(secs(60)).await;
-    assert!(matches!(first.resign().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(first.resign().await.unwrap().outcome, ReleaseOutcome::Released));
     let resigned = store.now();
     let second = within(other.elected()).await.unwrap();
     assert!(store.now() - resigned <= secs(1), "the longest pause of a candidate");
     assert!(!one.is_leader());
     // It stands again: nobody else does any more.
     drop(_other_stop);
-    within(other.ended()).await.unwrap();
+    within(other.join()).await.unwrap();
     let third = within(one.elected()).await.unwrap();
     assert!(third.token() > second.token());
 }
 
 #[tokio::test(start_paused = true)]
 async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
-    for push in [true, false] {
-        let store = Flaky::with_push(push);
+    for notifications in [true, false] {
+        let store = Flaky::with_push(notifications);
         let election = |locks: Locker| locks.election("n").max_hold(secs(7));
         let (one, _one_stop) = spawned(&election(store.locks()));
         let mut transitions = one.observe();
@@ -298,10 +300,10 @@ async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
         let (other, _other_stop) = spawned(&election(store.others()));
         for _ in 0..5 {
             let second = within(other.elected()).await.unwrap();
-            assert!(matches!(next(&mut transitions).await, Transition::Gained { .. }));
+            assert!(matches!(next(&mut transitions).await, LeadershipEvent::Gained { .. }));
             let lost = next(&mut transitions).await;
-            assert!(matches!(lost, Transition::Lost(LostReason::MaxHold)), "{lost:?}");
-            assert!(matches!(next(&mut transitions).await, Transition::Changed(Some(_))));
+            assert!(matches!(lost, LeadershipEvent::Lost(LostReason::MaxHold)), "{lost:?}");
+            assert!(matches!(next(&mut transitions).await, LeadershipEvent::Changed(Some(_))));
             assert!(second.token() > first.token());
             within(second.lost()).await;
         }
@@ -316,7 +318,7 @@ async fn while_it_stands_back_it_hears_its_shutdown() {
     let resigned = store.now();
     tokio::time::sleep(ms(500)).await;
     drop(stop);
-    within(candidate.ended()).await.unwrap();
+    within(candidate.join()).await.unwrap();
     assert_eq!(store.now() - resigned, ms(500));
     assert_eq!(store.acquires().len(), 1);
 }
@@ -324,10 +326,10 @@ async fn while_it_stands_back_it_hears_its_shutdown() {
 #[tokio::test(start_paused = true)]
 async fn a_candidate_that_is_not_running_says_so() {
     let store = Flaky::new();
-    let (candidate, stop) = spawned(&store.locks().election("n").id("a"));
+    let (candidate, stop) = spawned(&store.locks().election("n").candidate_name("a"));
     candidate.elected().await.unwrap();
     drop(stop);
-    candidate.ended().await.unwrap();
+    candidate.join().await.unwrap();
     let errors = [
         candidate.leader().await.unwrap_err(),
         candidate.elected().await.unwrap_err(),
@@ -335,7 +337,7 @@ async fn a_candidate_that_is_not_running_says_so() {
         candidate.resume().unwrap_err(),
     ];
     for error in errors {
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::NotRunning, Effect::None));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::NotApplied));
         assert!(!error.is_retryable());
         assert!(error.to_string().contains("candidate a for \"n\" is not running"), "{error}");
     }
@@ -353,11 +355,11 @@ async fn what_no_further_try_can_mend_ends_it_and_is_told() {
     let mut transitions = candidate.observe();
     let failed = next(&mut transitions).await;
     assert!(
-        matches!(&failed, Transition::Failed(e) if e.kind() == ErrorKind::Denied),
+        matches!(&failed, LeadershipEvent::Failed(e) if e.kind() == ErrorKind::Denied),
         "{failed:?}"
     );
     assert!(transitions.next().await.is_none());
-    assert_eq!(candidate.ended().await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(candidate.join().await.unwrap_err().kind(), ErrorKind::Denied);
     // Why, beside that it is not running.
     let error = candidate.elected().await.unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("password"));
@@ -367,7 +369,7 @@ async fn what_no_further_try_can_mend_ends_it_and_is_told() {
     locks.close(secs(1)).await.unwrap();
     again.pause().await.unwrap();
     again.resume().unwrap();
-    assert_eq!(within(again.ended()).await.unwrap_err().kind(), ErrorKind::NotRunning);
+    assert_eq!(within(again.join()).await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,7 +377,7 @@ async fn a_panic_of_the_store_in_a_try_ends_it_and_is_told_as_what_it_is() {
     let store = Flaky::new();
     store.on_acquire([Fault::Panic]);
     let (candidate, _stop) = spawned(&store.locks().election("n"));
-    let error = within(candidate.ended()).await.unwrap_err();
+    let error = within(candidate.join()).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
     assert!(error.to_string().contains("the store panicked"), "{error}");
 }
@@ -399,7 +401,7 @@ fn when_its_runtime_is_gone_it_has_ended_and_the_lease_ends_with_its_term() {
     };
     runtime().block_on(async {
         // In real time.
-        let ended = tokio::time::timeout(secs(20), candidate.ended()).await;
+        let ended = tokio::time::timeout(secs(20), candidate.join()).await;
         let error = ended.expect("it ends").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unexpected);
         assert!(error.to_string().contains("runtime"), "{error}");
@@ -426,10 +428,46 @@ fn when_its_runtime_ends_before_it_was_ever_polled_it_has_ended() {
     };
     drop(its_own);
     other.block_on(async {
-        let ended = tokio::time::timeout(secs(20), candidate.ended()).await;
+        let ended = tokio::time::timeout(secs(20), candidate.join()).await;
         assert_eq!(ended.expect("it has ended").unwrap_err().kind(), ErrorKind::Unexpected);
         candidate.elected().await.unwrap_err();
         candidate.pause().await.unwrap_err();
         drop(locks.election("n").campaign().await.unwrap());
     });
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_its_leadership_is_an_event_of_tracing() {
+    let log = Log::default();
+    let writer = log.clone();
+    let writer = move || writer.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let store = Flaky::new();
+    let leader = store.others().election("n").candidate_name("b").campaign().await.unwrap();
+    let (candidate, stop) = spawned(&store.locks().election("n").candidate_name("a"));
+    let mut events = candidate.observe();
+    next(&mut events).await;
+    leader.resign().await.unwrap();
+    within(candidate.elected()).await.unwrap();
+    drop(stop);
+    within(candidate.join()).await.unwrap();
+    let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    for what in ["changed", "gained", "resigned"] {
+        assert!(said.contains(&format!("leadership {what} election=n candidate=a")), "{said}");
+    }
 }

@@ -6,30 +6,30 @@ use std::time::Duration;
 use crate::support::{Fault, Flaky, drift, ms, secs, spawn, taken};
 use futures_util::FutureExt;
 use leasehold::{
-    Candidate, Election, ErrorKind, Fixed, LocalStore, Locker, LostReason, ManualClock, Owner,
-    Remaining, Transition, Transitions,
+    Candidate, Election, ErrorKind, Fixed, GroupName, LeadershipEvent, LeadershipEvents,
+    LocalStore, Locker, LostReason, ManualClock, Remaining,
 };
 
 fn forever(election: &Election) -> Candidate {
     election.spawn(std::future::pending()).unwrap()
 }
 
-async fn next(transitions: &mut Transitions) -> Transition {
+async fn next(transitions: &mut LeadershipEvents) -> LeadershipEvent {
     let next = tokio::time::timeout(secs(3_600), transitions.next()).await;
     next.expect("a transition in time").expect("more transitions")
 }
 
 /// Fails if anything is told for so many seconds.
-async fn quiet_for(transitions: &mut Transitions, seconds: u64) {
+async fn quiet_for(transitions: &mut LeadershipEvents, seconds: u64) {
     let told = tokio::time::timeout(secs(seconds), transitions.next()).await;
     assert!(told.is_err(), "{told:?}");
 }
 
 /// Who leads since then, `None` for nobody.
-fn changed(transition: Transition) -> Option<String> {
+fn changed(transition: LeadershipEvent) -> Option<String> {
     match transition {
-        Transition::Changed(leader) => {
-            leader.map(|leader| leader.owner.map(|owner| owner.to_string()).unwrap_or_default())
+        LeadershipEvent::Changed(leader) => {
+            leader.map(|leader| leader.group.map(|group| group.to_string()).unwrap_or_default())
         }
         other => panic!("{other:?}"),
     }
@@ -43,7 +43,8 @@ async fn renewed_ago(candidate: &Candidate) -> Option<Duration> {
 #[tokio::test(start_paused = true)]
 async fn a_candidates_status_says_who_leads_without_asking_anybody() {
     let store = Flaky::new();
-    let candidate = forever(&store.locks().election("n").id("a").ttl(secs(9)).comment("why"));
+    let candidate =
+        forever(&store.locks().election("n").candidate_name("a").ttl(secs(9)).comment("why"));
     let before = candidate.status();
     assert!(!before.leads && before.token.is_none() && before.leader.is_none());
     let leadership = candidate.elected().await.unwrap();
@@ -56,7 +57,7 @@ async fn a_candidates_status_says_who_leads_without_asking_anybody() {
     assert!(status.leads);
     assert_eq!(status.token, leadership.token());
     let leader = status.leader.unwrap();
-    assert_eq!(leader.owner, Some(Owner::new("a").unwrap()));
+    assert_eq!(leader.group, Some(GroupName::new("a").unwrap()));
     assert_eq!(leader.id.as_ref(), Some(&leadership.guard().lease().id));
     assert_eq!((leader.token, leader.age), (leadership.token(), Some(secs(100))));
     assert_eq!(leader.note.comment(), Some("why"));
@@ -88,10 +89,11 @@ async fn the_store_is_asked_who_leads_and_an_expired_leader_is_none() {
     let locks = store.locks();
     let election = locks.election("n");
     assert!(election.leader().await.unwrap().is_none());
-    let leadership = store.others().election("n").id("them").ttl(secs(9)).campaign().await.unwrap();
+    let leadership =
+        store.others().election("n").candidate_name("them").ttl(secs(9)).campaign().await.unwrap();
     tokio::time::sleep(secs(100)).await;
     let leader = election.leader().await.unwrap().unwrap();
-    assert_eq!(leader.owner, Some(Owner::new("them").unwrap()));
+    assert_eq!(leader.group, Some(GroupName::new("them").unwrap()));
     assert_eq!(leader.token, leadership.token());
     assert_eq!(leader.note.pid(), Some(std::process::id()));
     assert_eq!(leader.age, Some(secs(100)));
@@ -138,25 +140,28 @@ async fn a_candidate_tells_its_transitions_and_nothing_between() {
     guard.release().await.unwrap();
     let gained = next(&mut transitions).await;
     let token = candidate.leadership().unwrap().token();
-    assert!(matches!(gained, Transition::Gained { token: told } if told == token), "{gained:?}");
+    assert!(
+        matches!(gained, LeadershipEvent::Gained { token: told } if told == token),
+        "{gained:?}"
+    );
     // It renews some hundred times, and once in vain.
     store.on_renew([Fault::LostRequest]);
     quiet_for(&mut transitions, 300).await;
     store.evict("n", "maintenance").await;
     let rival = store.others();
-    let rival = rival.election("n").id("rival").campaign().await.unwrap();
+    let rival = rival.election("n").candidate_name("rival").campaign().await.unwrap();
     let lost = next(&mut transitions).await;
-    assert!(matches!(&lost, Transition::Lost(LostReason::Evicted(Some(_)))), "{lost:?}");
+    assert!(matches!(&lost, LeadershipEvent::Lost(LostReason::Evicted(Some(_)))), "{lost:?}");
     assert_eq!(changed(next(&mut transitions).await).as_deref(), Some("rival"));
     // Who listens now learns where it stands.
     let mut late = candidate.observe();
     assert_eq!(changed(next(&mut late).await).as_deref(), Some("rival"));
     rival.resign().await.unwrap();
     for transitions in [&mut transitions, &mut late] {
-        assert!(matches!(next(transitions).await, Transition::Gained { .. }));
+        assert!(matches!(next(transitions).await, LeadershipEvent::Gained { .. }));
     }
     candidate.pause().await.unwrap();
-    assert!(matches!(next(&mut transitions).await, Transition::Resigned));
+    assert!(matches!(next(&mut transitions).await, LeadershipEvent::Resigned));
     quiet_for(&mut transitions, 300).await;
     let mut late = candidate.observe();
     quiet_for(&mut late, 10).await;
@@ -174,7 +179,7 @@ async fn who_asks_while_a_candidate_resigns_is_not_told_that_it_leads() {
     assert!(!candidate.is_leader() && !pausing.is_finished());
     assert!(tokio::time::timeout(secs(1), candidate.elected()).await.is_err());
     let mut observed = candidate.observe();
-    assert!(matches!(next(&mut observed).await, Transition::Resigned));
+    assert!(matches!(next(&mut observed).await, LeadershipEvent::Resigned));
     pausing.await.unwrap().unwrap();
 }
 
@@ -183,7 +188,8 @@ async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_oth
     for pauses in [true, false] {
         let store = Flaky::new();
         let others = store.others();
-        let leader = others.election("n").id("L").ttl(secs(10)).campaign().await.unwrap();
+        let leader =
+            others.election("n").candidate_name("L").ttl(secs(10)).campaign().await.unwrap();
         let candidate = forever(&store.locks().election("n"));
         let mut early = candidate.observe();
         assert_eq!(changed(next(&mut early).await).as_deref(), Some("L"));
@@ -210,30 +216,33 @@ async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_oth
 
 #[tokio::test(start_paused = true)]
 async fn what_a_candidate_lost_or_abandoned_is_not_told_as_another_leader() {
-    for (push, fault) in [
+    for (notifications, fault) in [
         (true, Fault::Refused),
         (true, Fault::EntriesFailed),
         (false, Fault::LostRequest),
         (false, Fault::EntriesFailed),
     ] {
-        let store = Flaky::with_push(push);
-        let candidate = forever(&store.locks().election("n").id("me"));
+        let store = Flaky::with_push(notifications);
+        let candidate = forever(&store.locks().election("n").candidate_name("me"));
         let mut observed = candidate.observe();
-        assert!(matches!(next(&mut observed).await, Transition::Gained { .. }));
+        assert!(matches!(next(&mut observed).await, LeadershipEvent::Gained { .. }));
         store.down(fault);
-        assert!(matches!(next(&mut observed).await, Transition::Lost(_)));
+        assert!(matches!(next(&mut observed).await, LeadershipEvent::Lost(_)));
         // The store still has its lease, for as long as the drift allowance.
         store.up();
         let told = next(&mut observed).await;
-        assert!(matches!(told, Transition::Gained { .. }), "{push} {fault:?}: {told:?}");
+        assert!(
+            matches!(told, LeadershipEvent::Gained { .. }),
+            "{notifications} {fault:?}: {told:?}"
+        );
     }
     // What it won without hearing of it.
     let store = Flaky::new();
     store.on_acquire([Fault::SlowReply(secs(12))]);
-    let candidate = forever(&store.locks().election("n").id("me"));
+    let candidate = forever(&store.locks().election("n").candidate_name("me"));
     let mut observed = candidate.observe();
     let told = next(&mut observed).await;
-    assert!(matches!(told, Transition::Gained { .. }), "{told:?}");
+    assert!(matches!(told, LeadershipEvent::Gained { .. }), "{told:?}");
     assert!(store.acquires().len() > 2, "it was refused for its own");
 }
 
@@ -241,12 +250,12 @@ async fn what_a_candidate_lost_or_abandoned_is_not_told_as_another_leader() {
 async fn a_slow_reader_misses_no_leader_however_often_a_candidate_tries() {
     let store = Flaky::with_push(false);
     let others = store.others();
-    let one = others.election("n").id("one").campaign().await.unwrap();
+    let one = others.election("n").candidate_name("one").campaign().await.unwrap();
     let candidate = forever(&store.locks().election("n").backoff(Fixed::new(secs(1))));
     let mut slow = candidate.observe();
     store.until_acquires(1).await;
     one.resign().await.unwrap();
-    let _other = others.election("n").id("other").campaign().await.unwrap();
+    let _other = others.election("n").candidate_name("other").campaign().await.unwrap();
     store.until_acquires(200).await;
     assert_eq!(changed(next(&mut slow).await).as_deref(), Some("one"));
     assert_eq!(changed(next(&mut slow).await).as_deref(), Some("other"));
@@ -287,22 +296,23 @@ async fn while_a_name_is_only_kept_taken_nobody_leads_and_no_round_says_who() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_sees_each_change_and_no_renewal() {
-    for push in [true, false] {
-        let store = Flaky::with_push(push);
+    for notifications in [true, false] {
+        let store = Flaky::with_push(notifications);
         let mut observed = store.locks().election("n").observe().unwrap();
         assert_eq!(changed(next(&mut observed).await), None, "where it starts");
         quiet_for(&mut observed, 100).await;
         let others = store.others();
         for id in ["a", "b"] {
             let campaigned = store.now();
-            let leadership = others.election("n").id(id).ttl(secs(6)).campaign().await.unwrap();
+            let leadership =
+                others.election("n").candidate_name(id).ttl(secs(6)).campaign().await.unwrap();
             assert_eq!(changed(next(&mut observed).await).as_deref(), Some(id));
             assert!(store.now() - campaigned <= secs(1), "it looks each second while nobody leads");
             quiet_for(&mut observed, 600).await;
             leadership.resign().await.unwrap();
             let resigned = store.now();
             assert_eq!(changed(next(&mut observed).await), None);
-            let woken = if push { ms(0) } else { secs(1) };
+            let woken = if notifications { ms(0) } else { secs(1) };
             assert!(store.now() - resigned <= woken, "{:?}", store.now() - resigned);
         }
         // A leader that ends without a word is over when its term is.
@@ -357,7 +367,7 @@ async fn a_store_that_cannot_be_asked_is_no_transition() {
     store.on_look([Fault::Denied]);
     let failed = next(&mut observed).await;
     assert!(
-        matches!(&failed, Transition::Failed(e) if e.kind() == ErrorKind::Denied),
+        matches!(&failed, LeadershipEvent::Failed(e) if e.kind() == ErrorKind::Denied),
         "{failed:?}"
     );
     assert!(observed.next().await.is_none());

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::support::{Fault, Flaky, drift, ms, secs, spawn, taken};
 use futures_util::future::join_all;
 use leasehold::{
-    ErrorKind, Expired, Filter, LocalStore, Locker, LostReason, ManualClock, Owner, Transition,
-    Wait,
+    ErrorKind, Expired, Filter, GroupName, LeadershipEvent, LocalStore, Locker, LostReason,
+    ManualClock, Wait,
 };
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -33,14 +33,14 @@ type AnyLocks = Arc<dyn Fn() -> Locker + Send + Sync>;
 async fn spindle_test_lock() {
     each_store(async |locks| {
         let (cancel, cancelled) = oneshot::channel::<()>();
-        let election = locks().election("lock").id("me").ttl(secs(5));
+        let election = locks().election("lock").candidate_name("me").ttl(secs(5));
         let candidate = election.spawn(async { drop(cancelled.await) }).unwrap();
         let leadership = timeout(secs(60), candidate.elected()).await.unwrap().unwrap();
         let status = candidate.status();
         assert!(status.leads && status.token == leadership.token() && status.token.is_some());
-        assert_eq!(status.leader.unwrap().owner, Some(Owner::new("me").unwrap()));
+        assert_eq!(status.leader.unwrap().group, Some(GroupName::new("me").unwrap()));
         drop(cancel);
-        timeout(secs(60), candidate.ended()).await.unwrap().unwrap();
+        timeout(secs(60), candidate.join()).await.unwrap().unwrap();
         assert!(!candidate.is_leader());
     })
     .await;
@@ -158,12 +158,13 @@ async fn spindle_01_a_crash_between_claim_and_update_does_not_wedge() {
     // It takes the name over, and dies before it learns that: no reply, and no word from it ever again.
     store.on_acquire([Fault::SlowReply(secs(3_000))]);
     store.on_release([Fault::Hang; 64]);
-    let dying = spawn(store.locks().election("lock").id("dying").ttl(secs(5)).campaign());
+    let dying =
+        spawn(store.locks().election("lock").candidate_name("dying").ttl(secs(5)).campaign());
     store.until_acquires(1).await;
     dying.abort();
     let died = store.now();
     let [record] = &store.records("lock").await[..] else { panic!("it has taken over") };
-    assert_eq!(record.owner, Some(Owner::new("dying").unwrap()));
+    assert_eq!(record.group, Some(GroupName::new("dying").unwrap()));
     let next = store.others().election("lock").campaign().await.unwrap();
     assert!(next.is_leader() && next.token() > old.token);
     assert!(store.now() - died <= secs(5) + ms(100), "{:?}", store.now() - died);
@@ -221,7 +222,7 @@ async fn spindle_04_a_campaign_that_is_cancelled_by_a_deadline_renews_nothing() 
     store.until_free("lock").await;
     let deadline = tokio::time::sleep(secs(60));
     let candidate = locks.election("lock").ttl(secs(9)).spawn(deadline).unwrap();
-    candidate.ended().await.unwrap();
+    candidate.join().await.unwrap();
     assert!(store.renews().len() > 10, "it was renewed before");
     assert!(store.is_free("lock").await);
     let sent = store.log().len();
@@ -301,11 +302,11 @@ async fn spindle_09_a_leader_without_its_store_is_told_and_steps_down() {
         store.locks().election("lock").ttl(secs(9)).spawn(std::future::pending()).unwrap();
     candidate.elected().await.unwrap();
     let mut transitions = candidate.observe();
-    assert!(matches!(transitions.next().await, Some(Transition::Gained { .. })));
+    assert!(matches!(transitions.next().await, Some(LeadershipEvent::Gained { .. })));
     store.down(Fault::Refused);
     let down = store.now();
     let lost = transitions.next().await.unwrap();
-    assert!(matches!(lost, Transition::Lost(LostReason::StoreUnreachable)), "{lost:?}");
+    assert!(matches!(lost, LeadershipEvent::Lost(LostReason::StoreUnreachable)), "{lost:?}");
     assert!(store.now() - down <= secs(9) - drift(secs(9)));
     assert!(!candidate.is_leader());
     store.up();
@@ -322,7 +323,7 @@ async fn spindle_10_a_graceful_stop_frees_the_name_at_once_and_nothing_leads_aft
     tokio::time::sleep(secs(60)).await;
     let stopping = store.now();
     drop(stop);
-    candidate.ended().await.unwrap();
+    candidate.join().await.unwrap();
     next.await.unwrap().unwrap().resign().await.unwrap();
     assert_eq!(store.now(), stopping);
     assert!(!candidate.is_leader());
@@ -331,7 +332,7 @@ async fn spindle_10_a_graceful_stop_frees_the_name_at_once_and_nothing_leads_aft
     let asked = store.acquires().len();
     let candidate = election.spawn(tokio::time::sleep(secs(1))).unwrap();
     store.until_acquires(asked + 1).await;
-    candidate.ended().await.unwrap();
+    candidate.join().await.unwrap();
     assert!(!candidate.is_leader() && candidate.status().token.is_none());
     assert!(store.is_free("lock").await);
 }
@@ -364,10 +365,10 @@ async fn spindle_13_names_and_ids_are_data() {
         let names = ["it's", "x'); DELETE FROM locks; --", "a\"b", "%_", "\\", "日本"];
         let mut leaders = Vec::new();
         for name in names {
-            let election = locks().election(name).id(name);
+            let election = locks().election(name).candidate_name(name);
             leaders.push(election.campaign().await.unwrap());
             let leader = election.leader().await.unwrap().unwrap();
-            assert_eq!((leader.key.as_str(), leader.owner.unwrap().as_str()), (name, name));
+            assert_eq!((leader.key.as_str(), leader.group.unwrap().as_str()), (name, name));
         }
         for leadership in leaders {
             assert!(leadership.guard().verify().await.unwrap());

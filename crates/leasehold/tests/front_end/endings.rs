@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::support::{Fault, Flaky, ms, secs};
-use leasehold::{ErrorKind, Keepalive, LeaseReleased, LostReason, Ttl, Wait};
+use leasehold::{ErrorKind, Keepalive, LostReason, ReleaseOutcome, Ttl, Wait};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_runs_under_a_lease_that_its_group_released() {
     let store = Flaky::new();
     let locks = store.locks();
-    let group = locks.owner("o").unwrap();
+    let group = locks.group("o").unwrap();
     let guard = Arc::new(group.lock("k").await.unwrap());
     let started = store.now();
     let at_work = Arc::clone(&guard);
@@ -43,7 +43,7 @@ async fn a_late_release_of_an_adopted_lease_ends_no_later_one() {
 async fn a_late_release_of_a_group_ends_no_later_lease() {
     let store = Flaky::new();
     let locks = store.locks();
-    let group = locks.owner("o").unwrap();
+    let group = locks.group("o").unwrap();
     let guard = group.lock("k").lease_id("w").await.unwrap();
     store.on_release([Fault::Detached(secs(3))]);
     tokio::time::timeout(secs(1), group.release()).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn max_hold_and_an_unreachable_store_are_followed_by_a_release() {
     assert_eq!(guard.lost().await, LostReason::MaxHold);
     locks.close(ms(100)).await.unwrap();
     assert!(store.is_free("k").await, "an hour before its term");
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Expired));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Expired));
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@ async fn a_store_that_panics_in_its_check_or_as_it_is_asked_for_wake_ups_ends_on
     let locks = store.locks();
     store.on_check([Fault::Panic]);
     let error = locks.lock("k").await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::NotApplied));
     assert!(error.to_string().contains("the store panicked"), "{error}");
     let _held = crate::support::taken(&store, "k", secs(60)).await;
     store.on_subscribe([Fault::Panic]);
@@ -135,7 +135,7 @@ fn in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew() 
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let said = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();
-        assert!(said.contains("Unexpected (effect None)"), "{said}");
+        assert!(said.contains("Unexpected (effect NotApplied)"), "{said}");
         assert!(said.contains("make the Locker after the fork"), "{said}");
         return;
     }

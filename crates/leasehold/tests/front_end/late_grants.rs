@@ -135,7 +135,7 @@ async fn a_grant_whose_time_was_spent_on_the_way_keeps_no_key_for_its_lock_delay
     store.on_acquire([Fault::SlowReply(secs(2))]);
     let lock = store.locks().lock("k").ttl(secs(1)).lock_delay(LONG);
     let error = lock.wait(Wait::No).await.unwrap_err();
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::ValiditySpent), "{error}");
+    assert!(matches!(error.wait().unwrap().cause, WaitCause::GrantedTooLate), "{error}");
     let id = store.acquires().remove(0);
     until_released(&store, &id, "k").await;
 }

@@ -13,7 +13,7 @@ async fn the_first_check_is_part_of_the_wait() {
     store.on_check([Fault::Hang]);
     let before = store.now();
     let error = store.locks().lock("k").wait(secs(1)).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::NotApplied));
     assert_eq!(store.now() - before, secs(1));
     store.on_check([Fault::Refused, Fault::Refused]);
     drop(store.locks().lock("k").wait(secs(30)).await.unwrap());
@@ -92,7 +92,7 @@ async fn a_heap_of_hints_is_one_try() {
     store.until(|log| log.iter().filter(|s| matches!(s, Sent::Acquire(_))).count() == 2).await;
     for _ in 0..200 {
         // Releasing what nobody holds is a hint too.
-        let lease = leasehold_core::Ending::new(
+        let lease = leasehold_core::ReleaseEntry::new(
             leasehold::LeaseId::mint().unwrap(),
             [Key::new("k").unwrap()],
         );
@@ -123,7 +123,7 @@ async fn the_report_keeps_the_holder_and_the_error_its_effect() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_says_when_to_come_back_is_believed() {
     let store = Flaky::new();
-    let refused = Error::unavailable(Effect::None, "quarantined").with_retry_after(secs(7));
+    let refused = Error::unavailable(Effect::NotApplied, "quarantined").with_retry_after(secs(7));
     store.fail_acquire(refused);
     let before = store.now();
     let long = |_: u32| Some(secs(60));
@@ -218,8 +218,8 @@ async fn a_waiter_in_line_is_woken_directly_by_this_lockers_own_doings() {
     // An eviction through it.
     let (tries, waiter, before) = (store.acquires().len(), wait(), store.now());
     store.until_acquires(tries + 1).await;
-    let targets = locks.status("k").await.unwrap().iter().map(leasehold::Target::of).collect();
-    locks.evict(&leasehold::Evict::exactly(targets, None)).await.unwrap();
+    let targets = locks.status("k").await.unwrap().iter().map(leasehold::EvictTarget::of).collect();
+    locks.evict(&leasehold::EvictRequest::exactly(targets, None)).await.unwrap();
     drop(waiter.await.unwrap().unwrap());
     assert!(store.now() - before < secs(1));
     drop(holder);
@@ -255,7 +255,7 @@ async fn different_modes_and_own_ids_stand_in_lines_of_their_own_or_none() {
 async fn every_operation_has_a_limit() {
     let store = Flaky::new();
     let locks = store.locks();
-    let expired = || leasehold::Evict::expired(leasehold::Filter::default());
+    let expired = || leasehold::EvictRequest::expired(leasehold::Filter::default());
     for operation in ["list", "evict", "check"] {
         store.on_look([Fault::Hang]);
         store.on_check([Fault::Hang]);

@@ -1,7 +1,7 @@
 //! F4, F5 and F14: when a lease is lost, who is told, and what is not believed.
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs};
-use leasehold::{ErrorKind, Event, Keepalive, LeaseReleased, LostReason, Reason, Remaining, Ttl};
+use leasehold::{ErrorKind, Event, Keepalive, LostReason, Reason, ReleaseOutcome, Remaining, Ttl};
 
 #[tokio::test(start_paused = true)]
 async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
@@ -29,7 +29,7 @@ async fn a_failed_renewal_is_no_loss_and_renewal_goes_on() {
     store.up();
     tokio::time::sleep(secs(100)).await;
     assert!(guard.is_held());
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +92,7 @@ async fn a_lost_lease_is_released_in_the_background() {
     store.until(|log| log.contains(&Sent::Release(vec![id.clone()]))).await;
     locks.close(ms(1)).await.unwrap();
     assert!(store.is_free("k").await);
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Expired));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Expired));
     assert_eq!(store.released(&id), 1, "the guard's own release asked nothing");
 }
 
@@ -127,7 +127,7 @@ async fn what_the_store_says_is_gone_is_lost_at_the_next_renewal() {
     let reason = guard.lost().await;
     assert_eq!(reason, LostReason::Evicted(Some(Reason::new("deploying").unwrap())));
     assert!(store.now() - before <= secs(10));
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::NotHeld));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +225,7 @@ async fn a_pause_longer_than_the_term_is_a_loss_before_anything_else() {
     assert_eq!(guard.renew().await.unwrap_err().lost(), Some(&LostReason::Expired));
     let other = store.others().lock("k").await.unwrap();
     assert!(other.token() > guard.token());
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Expired));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Expired));
     tokio::time::sleep(ms(10)).await;
     assert!(other.verify().await.unwrap(), "the overrun holder frees nobody else's lock");
 }
@@ -233,7 +233,7 @@ async fn a_pause_longer_than_the_term_is_a_loss_before_anything_else() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_is_an_event_and_names_all_that_puts_the_lease_back() {
     let store = Flaky::new();
-    let guard = store.locks().lock("k").owner("o").comment("why").await.unwrap();
+    let guard = store.locks().lock("k").group("o").comment("why").await.unwrap();
     let mut events = guard.events();
     store.on_renew([Fault::LostRequest]);
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -242,7 +242,7 @@ async fn a_renewal_that_fails_is_an_event_and_names_all_that_puts_the_lease_back
     let renewals = store.renewals();
     assert_eq!(renewals.len(), 2);
     for renewal in renewals {
-        assert_eq!(renewal.owner().map(|owner| owner.as_str()), Some("o"));
+        assert_eq!(renewal.group().map(|group| group.as_str()), Some("o"));
         assert_eq!(renewal.note().comment(), Some("why"));
         assert!(renewal.note().pid().is_some());
         assert_eq!(renewal.token(), guard.token());

@@ -38,10 +38,10 @@ mod redlock_defects;
 mod redlock_quorum;
 #[cfg(all(feature = "quorum", feature = "redis"))]
 mod redlock_watch;
+mod release;
 mod renewal;
 mod resumed;
 mod send_sync;
 mod support;
 mod telemetry;
 mod waiting;
-mod ways_out;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs};
 use leasehold::{
-    Effect, ErrorKind, LeaseReleased, Locker, LostReason, NodeOutcome, QuorumConfig, QuorumStore,
+    Effect, ErrorKind, Locker, LostReason, NodeOutcome, QuorumConfig, QuorumStore, ReleaseOutcome,
     TokioClock, Ttl, Wait, WaitCause,
 };
 
@@ -56,7 +56,7 @@ async fn a_guard_and_its_release_tell_of_each_node() {
     let granted = |node: &&leasehold::NodeReport| matches!(node.leases[..], [NodeOutcome::Granted]);
     assert_eq!((guard.nodes().len(), guard.nodes().iter().filter(granted).count() >= 2), (3, true));
     let report = guard.release().await.unwrap();
-    assert!(matches!(report.outcome, LeaseReleased::Released));
+    assert!(matches!(report.outcome, ReleaseOutcome::Released));
     assert!(report.has_majority() == Some(true) && report.released() >= 2 && report.total() == 3);
 }
 
@@ -71,7 +71,7 @@ async fn what_a_quorum_cannot_do_is_refused_before_any_node_is_asked_to_lock() {
         (locks.lock("k").ttl(Ttl::NEVER), "without end"),
     ] {
         let error = lock.await.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unsupported, Effect::None));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unsupported, Effect::NotApplied));
         assert!(error.to_string().contains(says), "{error}");
     }
     assert!(three.nodes.iter().all(|node| node.log().is_empty()));
@@ -144,7 +144,7 @@ async fn a_grant_whose_deadline_has_passed_is_released_everywhere() {
     }
     let locks = three.locks_of(three.store(|config| config.node_timeout(ms(95))));
     let error = locks.lock("k").ttl(ms(90)).wait(Wait::Attempts(1)).await.unwrap_err();
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::ValiditySpent), "{error}");
+    assert!(matches!(error.wait().unwrap().cause, WaitCause::GrantedTooLate), "{error}");
     locks.close(secs(5)).await.unwrap();
     assert_eq!(three.copies("k").await, 0);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fleet::{Fleet, behind_a_proxy, foreign, lease, ms, recorded, secs};
 use futures_util::future::join_all;
 use leasehold::{
-    Backoff, Error, ErrorKind, Exponential, Jitter, LeaseReleased, Locker, LostReason, Ttl,
+    Backoff, Error, ErrorKind, Exponential, Jitter, Locker, LostReason, ReleaseOutcome, Ttl,
     Uniform, Wait, WaitCause, WaitReport,
 };
 
@@ -172,7 +172,7 @@ async fn redlock_lock_release_success() {
     let guard = fleet.locks().await.lock("k").await.unwrap();
     assert_eq!(fleet.copies("k", &guard).await, 1);
     let report = guard.release().await.unwrap();
-    assert!(matches!(report.outcome, LeaseReleased::Released));
+    assert!(matches!(report.outcome, ReleaseOutcome::Released));
     assert_eq!(fleet.values("k").await, [None]);
 }
 
@@ -184,10 +184,10 @@ async fn redlock_lock_release_wrong_fencing_does_not_delete() {
     let guard = locks.lock("k").await.unwrap();
     fleet.servers[0].ask(&["SET", "k", "theirs", "PX", "300000"]).await.unwrap();
     let report = guard.release().await.unwrap();
-    assert!(matches!(report.outcome, LeaseReleased::NotHeld), "{report:?}");
+    assert!(matches!(report.outcome, ReleaseOutcome::NotHeld), "{report:?}");
     assert_eq!(fleet.values("k").await, [Some("theirs".to_owned())]);
     let right = locks.adopt(lease("k", "theirs", secs(30))).await.unwrap();
-    assert!(matches!(right.release().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(right.release().await.unwrap().outcome, ReleaseOutcome::Released));
     assert_eq!(fleet.values("k").await, [None]);
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::fleet::{Fleet, behind_a_proxy, foreign, ms, quorum_url, secs};
 use futures_util::future::join_all;
 use leasehold::{
-    Backoff as _, Effect, ErrorKind, Event, Exponential, Jitter, Keepalive, LeaseReleased, Locker,
-    LostReason, ManualClock, Ttl, Wait, WaitCause,
+    Backoff as _, Effect, ErrorKind, Event, Exponential, Jitter, Keepalive, Locker, LostReason,
+    ManualClock, ReleaseOutcome, Ttl, Wait, WaitCause,
 };
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::redis::Server;
@@ -207,7 +207,10 @@ async fn redlock_11_a_term_below_a_millisecond_is_refused_before_anything_is_sen
             locks.acquire_or_renew(guard.lease().clone()).ttl(term),
         ] {
             let error = asked.await.unwrap_err();
-            assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::None));
+            assert_eq!(
+                (error.kind(), error.effect()),
+                (ErrorKind::InvalidInput, Effect::NotApplied)
+            );
         }
     }
     assert_eq!(proxy.exchanges(), before);
@@ -219,7 +222,7 @@ async fn redlock_11_a_term_below_a_millisecond_is_refused_before_anything_is_sen
     forever.release().await.unwrap();
     let quorum = Fleet::nodes(3).await.locks().await;
     let error = quorum.lock("k").ttl(Ttl::NEVER).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unsupported, Effect::None));
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unsupported, Effect::NotApplied));
 }
 
 #[tokio::test]
@@ -317,7 +320,7 @@ async fn redlock_16_a_release_tells_whether_the_lock_was_still_held_on_redis() {
             server.ask(&["DEL", "k"]).await.unwrap();
         }
         let report = guard.release().await.unwrap();
-        let was_held = matches!(report.outcome, LeaseReleased::Released);
+        let was_held = matches!(report.outcome, ReleaseOutcome::Released);
         assert_eq!(
             (was_held, report.has_majority(), report.total()),
             (released, Some(released), 3)
@@ -330,6 +333,6 @@ async fn redlock_16_a_release_tells_whether_the_lock_was_still_held_on_redis() {
     let overrun = clocked.locks().await.lock("k").ttl(secs(10)).await.unwrap();
     clocked.advance(secs(10));
     let next = clocked.locks().await.lock("k").await.unwrap();
-    assert!(matches!(overrun.release().await.unwrap().outcome, LeaseReleased::Expired));
+    assert!(matches!(overrun.release().await.unwrap().outcome, ReleaseOutcome::Expired));
     assert!(next.verify().await.unwrap());
 }

@@ -9,7 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use leasehold::{
-    Drift, Effect, Error, ErrorKind, LeaseReleased, Locker, LostReason, NodeOutcome, QuorumConfig,
+    Drift, Effect, Error, ErrorKind, Locker, LostReason, NodeOutcome, QuorumConfig, ReleaseOutcome,
     Remaining, Ttl, Uniform, Wait, WaitCause, WaitReport,
 };
 use leasehold_redis::RedisStore;
@@ -30,7 +30,7 @@ async fn redlock_distributed_lock_acquire_success_quorum_achieved_release_succes
     assert!(fleet.copies("k", &guard).await >= 2);
     let report = guard.release().await.unwrap();
     assert!(
-        matches!(report.outcome, LeaseReleased::Released) && report.has_majority() == Some(true)
+        matches!(report.outcome, ReleaseOutcome::Released) && report.has_majority() == Some(true)
     );
     assert_eq!(report.total(), 3);
     fleet.until_nowhere("k").await;
@@ -179,7 +179,7 @@ async fn redlock_distributed_lock_release_wrong_fencing_does_not_release() {
         server.ask(&["SET", "k", "theirs", "PX", "300000"]).await.unwrap();
     }
     let report = guard.release().await.unwrap();
-    assert!(matches!(report.outcome, LeaseReleased::NotHeld), "{report:?}");
+    assert!(matches!(report.outcome, ReleaseOutcome::NotHeld), "{report:?}");
     assert!(report.has_majority() == Some(false) && report.released() == 0);
     assert_eq!(fleet.values("k").await, [(); 3].map(|()| Some("theirs".to_owned())));
     let right = locks.adopt(lease("k", "theirs", secs(60))).await.unwrap();

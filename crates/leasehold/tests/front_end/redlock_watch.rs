@@ -135,7 +135,7 @@ async fn redlock_watch_dog_two_items_are_both_kept_past_their_term() {
 async fn redlock_watch_dog_many_items_are_extended_together() {
     let (_server, proxy, locks) = behind_a_proxy().await;
     let keys = (0..50).map(|at| format!("k{at}"));
-    let group = locks.owner("job").unwrap();
+    let group = locks.group("job").unwrap();
     let guards = join_all(keys.map(|key| group.lock(key).into_future())).await;
     group.renew().await;
     let before = proxy.exchanges();

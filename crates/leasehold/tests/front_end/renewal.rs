@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::support::{Fault, Flaky, drift, ms, secs};
 use leasehold::{
-    Drift, ErrorKind, Event, Keepalive, LeaseReleased, LocalStore, Locker, LostReason, Remaining,
+    Drift, ErrorKind, Event, Keepalive, LocalStore, Locker, LostReason, ReleaseOutcome, Remaining,
     TokioClock, Ttl, Wait,
 };
 
@@ -99,7 +99,7 @@ async fn min_hold_keeps_the_key_taken_after_an_early_release_and_a_drop() {
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(5)).min_hold(secs(60)).await.unwrap();
     tokio::time::sleep(secs(10)).await;
-    let LeaseReleased::Kept(left) = guard.release().await.unwrap().outcome else {
+    let ReleaseOutcome::Kept(left) = guard.release().await.unwrap().outcome else {
         panic!("not kept")
     };
     assert!(left > secs(49) && left <= secs(50), "{left:?}");
@@ -143,7 +143,7 @@ async fn a_late_release_after_min_hold_frees_at_once() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").min_hold(secs(5)).await.unwrap();
     tokio::time::sleep(secs(6)).await;
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
     assert!(store.is_free("k").await);
 }
 

@@ -31,8 +31,8 @@ facts! {
     leasehold::Error,
     leasehold::Event,
     leasehold::Events,
-    leasehold::Evict,
-    leasehold::Evicted,
+    leasehold::EvictRequest,
+    leasehold::EvictReply,
     leasehold::Filter,
     leasehold::Group,
     leasehold::Guard,
@@ -42,16 +42,16 @@ facts! {
     leasehold::Key,
     leasehold::Lease,
     leasehold::Leadership,
-    leasehold::LeaseReleased,
+    leasehold::ReleaseOutcome,
     leasehold::LocalStore,
     leasehold::Locker,
     leasehold::LockerBuilder,
     leasehold::ManualClock,
-    leasehold::Page,
+    leasehold::ListReply,
     leasehold::Purged,
     leasehold::Record,
-    leasehold::Standing,
-    leasehold::Transition,
+    leasehold::CandidateStatus,
+    leasehold::LeadershipEvent,
     leasehold::WaitReport,
 }
 
@@ -78,7 +78,7 @@ fn futures_of_an_election(locks: Locker, candidate: leasehold::Candidate) {
         election.leader().await?;
         candidate.pause().await?;
         candidate.elected().await?.resign().await?;
-        candidate.ended().await
+        candidate.join().await
     });
 }
 

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{
-    Capabilities, Clock, Effect, Error, Evict, Evicted, Filter, Guard, Health, Key, LeaseId, List,
-    LocalStore, Locker, ManualClock, Page, Record, Result, Store, SystemClock, Target, TokioClock,
+    Capabilities, Clock, Effect, Error, EvictReply, EvictRequest, EvictTarget, Filter, Guard,
+    Health, Key, LeaseId, ListReply, ListRequest, LocalStore, Locker, ManualClock, Record, Result,
+    Store, SystemClock, TokioClock,
 };
 use leasehold_core::{
-    Acquire, Acquired, Ending, LeaseRenewed, Refused, Release, Released, Renew, Renewal, Renewed,
-    Wakeups, Why,
+    AcquireReply, AcquireRequest, RefusalReason, Refused, ReleaseEntry, ReleaseReply,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Wakeups,
 };
 use tokio::sync::Notify;
 
@@ -92,7 +93,7 @@ struct Inner {
     subscribes: Mutex<VecDeque<Fault>>,
     looks: Mutex<VecDeque<Fault>>,
     asked_at: Mutex<Vec<Duration>>,
-    renewals: Mutex<Vec<Renewal>>,
+    renewals: Mutex<Vec<RenewEntry>>,
     down: Mutex<Option<Fault>>,
     failure: Mutex<Option<Error>>,
     log: Mutex<Vec<Sent>>,
@@ -104,8 +105,8 @@ impl Flaky {
         Self::that_can(|_| {})
     }
 
-    pub(crate) fn with_push(push: bool) -> Self {
-        Self::that_can(|can| can.push = push)
+    pub(crate) fn with_push(notifications: bool) -> Self {
+        Self::that_can(|can| can.notifications = notifications)
     }
 
     /// A store that can less.
@@ -194,7 +195,7 @@ impl Flaky {
     }
 
     /// Every renewal that was asked for.
-    pub(crate) fn renewals(&self) -> Vec<Renewal> {
+    pub(crate) fn renewals(&self) -> Vec<RenewEntry> {
         self.0.renewals.lock().unwrap().clone()
     }
 
@@ -204,8 +205,8 @@ impl Flaky {
     }
 
     /// Releases past the front end.
-    pub(crate) async fn release_directly(&self, lease: Ending) {
-        self.0.store.release(&Release::new(vec![lease])).await.unwrap();
+    pub(crate) async fn release_directly(&self, lease: ReleaseEntry) {
+        self.0.store.release(&ReleaseRequest::new(vec![lease])).await.unwrap();
     }
 
     /// Ends when so many acquires were sent.
@@ -278,7 +279,7 @@ impl Flaky {
     /// The live records of `key`, seen past the seam's front.
     pub(crate) async fn records(&self, key: &str) -> Vec<Record> {
         let filter = Filter::default().with_key(Key::new(key).unwrap());
-        self.0.store.list(&List::new(filter)).await.unwrap().records
+        self.0.store.list(&ListRequest::new(filter)).await.unwrap().records
     }
 
     pub(crate) async fn is_free(&self, key: &str) -> bool {
@@ -302,9 +303,9 @@ impl Flaky {
     /// Ends the lease as an operator would.
     pub(crate) async fn evict(&self, key: &str, reason: &str) {
         let records = self.records(key).await;
-        let targets = records.iter().map(Target::of).collect();
+        let targets = records.iter().map(EvictTarget::of).collect();
         let reason = Some(reason.try_into().unwrap());
-        self.0.store.evict(&Evict::exactly(targets, reason)).await.unwrap();
+        self.0.store.evict(&EvictRequest::exactly(targets, reason)).await.unwrap();
     }
 
     fn note(&self, sent: Sent) {
@@ -337,7 +338,7 @@ impl Flaky {
                 tokio::time::sleep(pause).await;
                 gone(Effect::Unknown)
             }
-            Fault::Refused => gone(Effect::None),
+            Fault::Refused => gone(Effect::NotApplied),
             Fault::Denied => Err(Error::denied("the password is wrong")),
             Fault::SlowRequest(pause) => {
                 tokio::time::sleep(pause).await;
@@ -382,7 +383,7 @@ impl Store for Flaky {
         self.0.store.prepare().await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.note(Sent::Acquire(request.id().clone()));
         self.0.asked_at.lock().unwrap().push(self.now());
         if let Some(error) = self.0.failure.lock().unwrap().take() {
@@ -390,44 +391,44 @@ impl Store for Flaky {
         }
         let fault = self.fault(&self.0.acquires);
         let why = match fault {
-            Fault::Busy => Some(Why::Busy),
-            Fault::Unnamed => Some(Why::Held(None)),
+            Fault::Busy => Some(RefusalReason::Busy),
+            Fault::Unnamed => Some(RefusalReason::Held(None)),
             _ => None,
         };
         if let Some(why) = why {
             let key = request.claims().first().key.clone();
-            return Ok(Acquired::Refused(Refused::new(key, why, None)));
+            return Ok(AcquireReply::Refused(Refused::new(key, why, None)));
         }
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.acquire(&request).await }).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.note(Sent::Renew(request.leases().iter().map(|l| l.id().clone()).collect()));
         self.0.renewals.lock().unwrap().extend_from_slice(request.leases());
         let fault = self.fault(&self.0.renews);
         if fault == Fault::EntriesFailed {
-            let failed = LeaseRenewed::Failed(Error::unavailable(Effect::None, "busy"));
-            return Ok(Renewed::new(vec![failed; request.leases().len()]));
+            let failed = RenewOutcome::Failed(Error::unavailable(Effect::NotApplied, "busy"));
+            return Ok(RenewReply::new(vec![failed; request.leases().len()]));
         }
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.renew(&request).await }).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.note(Sent::Release(request.leases().iter().map(|l| l.id().clone()).collect()));
         let (store, request) = (self.0.store.clone(), request.clone());
         let request = async move { store.release(&request).await };
         Self::through(self.fault(&self.0.releases), request).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let fault = self.0.looks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.list(&request).await }).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.note(Sent::Evict(request.limit()));
         let fault = self.0.looks.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
         if let (Fault::Asleep(time), Some(clock)) = (fault, &self.0.manual) {
@@ -439,7 +440,7 @@ impl Store for Flaky {
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         self.note(Sent::Subscribe);
-        if !self.0.can.push {
+        if !self.0.can.notifications {
             return Ok(Wakeups::none());
         }
         let fault = self.0.subscribes.lock().unwrap().pop_front().unwrap_or(Fault::Fine);

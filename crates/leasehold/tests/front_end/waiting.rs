@@ -301,7 +301,7 @@ async fn a_grant_whose_term_was_spent_on_the_way_is_released_and_tried_again() {
 
     store.on_acquire([Fault::SlowReply(secs(2))]);
     let error = store.locks().lock("j").ttl(secs(1)).wait(Wait::No).await.unwrap_err();
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::ValiditySpent));
+    assert!(matches!(error.wait().unwrap().cause, WaitCause::GrantedTooLate));
 }
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +315,7 @@ async fn the_first_wrong_argument_is_the_error_and_nothing_is_sent() {
     wrong(locks.lock("").await.unwrap_err(), "key is empty");
     wrong(locks.lock("k").ttl(Duration::ZERO).shared().permits(0).await.unwrap_err(), "TTL is 0ns");
     wrong(locks.lock("k").permits(0).await.unwrap_err(), "0 permits");
-    wrong(locks.lock("k").owner("").await.unwrap_err(), "owner is empty");
+    wrong(locks.lock("k").group("").await.unwrap_err(), "group name is empty");
     wrong(locks.lock("k").comment(&"c".repeat(513)).await.unwrap_err(), "513 bytes");
     wrong(locks.lock("k").min_hold(secs(2)).max_hold(secs(1)).await.unwrap_err(), "max_hold");
     wrong(locks.lock_all::<&str>([]).await.unwrap_err(), "at least one key");

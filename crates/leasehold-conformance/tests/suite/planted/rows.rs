@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    Acquire, Acquired, Claim, Ending, Error, FencingToken, Granted, Key, LeaseId, LeaseReleased,
-    LeaseRenewed, LostReason, Mode, Note, Owner, Reason, Refused, Remaining, Renewal, Result, Why,
+    AcquireReply, AcquireRequest, Claim, Error, FencingToken, Granted, GroupName, Key, LeaseId,
+    LostReason, Mode, Note, Reason, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome,
+    Remaining, RenewEntry, RenewOutcome, Result,
 };
 
 use super::bug::Bug;
@@ -24,7 +25,7 @@ pub(crate) struct Row {
     pub(crate) id: Option<LeaseId>,
     pub(crate) shared: bool,
     pub(crate) token: u64,
-    pub(crate) owner: Option<Owner>,
+    pub(crate) group: Option<GroupName>,
     pub(crate) note: Note,
     /// On the boot clock; `u64::MAX` is never.
     pub(crate) until: u64,
@@ -100,7 +101,7 @@ impl Rows {
         at.boot + term
     }
 
-    pub(crate) fn acquire(&mut self, request: &Acquire, at: At) -> Result<Acquired> {
+    pub(crate) fn acquire(&mut self, request: &AcquireRequest, at: At) -> Result<AcquireReply> {
         let term = request.term().duration().ok_or_else(|| Error::invalid_input("no end"))?;
         let (id, until) = (request.id(), self.until(term, at));
         let mut own = Vec::new();
@@ -125,18 +126,18 @@ impl Rows {
             let mut least = u64::MAX;
             for row in own {
                 let shortens = self.has(Bug::RetryShortens);
-                let overwrites = self.has(Bug::OwnerIsOverwritten);
+                let overwrites = self.has(Bug::GroupIsOverwritten);
                 let row = &mut self.rows[row];
                 row.until = if shortens { until } else { row.until.max(until) };
                 row.renewed = Some(at.wall);
                 if overwrites {
-                    row.owner = request.owner().cloned();
+                    row.group = request.group().cloned();
                     row.note = request.note().clone();
                 }
                 least = least.min(row.until);
             }
             let token = token.map(FencingToken::new).transpose()?;
-            return Ok(Acquired::Granted(Granted::new(token, rest(least, at), false)));
+            return Ok(AcquireReply::Granted(Granted::new(token, rest(least, at), false)));
         }
         self.drop_held(id, request.claims().iter().map(|claim| &claim.key), at);
         if let Some(refused) = self.refusal(request, at) {
@@ -150,14 +151,14 @@ impl Rows {
                     self.take(request, claim, 1, until, at);
                 }
             }
-            return Ok(Acquired::Refused(refused));
+            return Ok(AcquireReply::Refused(refused));
         }
         let token = self.draw(request, at);
         for claim in request.claims() {
             self.take(request, claim, token, until, at);
         }
         let token = Some(FencingToken::new(token)?);
-        Ok(Acquired::Granted(Granted::new(token, rest(until, at), true)))
+        Ok(AcquireReply::Granted(Granted::new(token, rest(until, at), true)))
     }
 
     fn drop_held<'a>(&mut self, id: &LeaseId, keys: impl Iterator<Item = &'a Key>, at: At) {
@@ -169,7 +170,7 @@ impl Rows {
     }
 
     /// The next token of these keys.
-    pub(crate) fn draw(&self, request: &Acquire, at: At) -> u64 {
+    pub(crate) fn draw(&self, request: &AcquireRequest, at: At) -> u64 {
         let mut keys = request.claims().keys();
         let counter = |key: &Key| self.counters.get(key).copied().unwrap_or(0);
         let highest = match self.bug {
@@ -180,7 +181,7 @@ impl Rows {
         at.wall.max(highest.unwrap_or(0) + 1)
     }
 
-    fn take(&mut self, request: &Acquire, claim: &Claim, token: u64, until: u64, at: At) {
+    fn take(&mut self, request: &AcquireRequest, claim: &Claim, token: u64, until: u64, at: At) {
         let stored = std::mem::take(&mut self.rows);
         let id = Some(request.id());
         let keeps = |row: &Row| {
@@ -193,7 +194,7 @@ impl Rows {
             id: id.cloned(),
             shared: claim.mode.is_shared(),
             token,
-            owner: request.owner().cloned(),
+            group: request.group().cloned(),
             note: request.note().clone(),
             until,
             granted: at.wall,
@@ -203,7 +204,7 @@ impl Rows {
         });
     }
 
-    pub(crate) fn refusal(&self, request: &Acquire, at: At) -> Option<Refused> {
+    pub(crate) fn refusal(&self, request: &AcquireRequest, at: At) -> Option<Refused> {
         let waits = request.claims().iter().filter_map(|claim| {
             let row = self.awaited(request, claim, at)?;
             Some((claim, row))
@@ -225,11 +226,11 @@ impl Rows {
             after = after.or(Some(Duration::ZERO));
         }
         let holder = self.record(row, at).map(Box::new);
-        Some(Refused::new(claim.key.clone(), Why::Held(holder), after))
+        Some(Refused::new(claim.key.clone(), RefusalReason::Held(holder), after))
     }
 
     /// The row whose end a claim must await.
-    fn awaited(&self, request: &Acquire, claim: &Claim, at: At) -> Option<&Row> {
+    fn awaited(&self, request: &AcquireRequest, claim: &Claim, at: At) -> Option<&Row> {
         let counts = |row: &&Row| {
             let expired = row.evicted.is_none()
                 && (row.shared && self.has(Bug::ExpiredReadersAreCounted)
@@ -238,8 +239,8 @@ impl Rows {
             self.same(&row.key, &claim.key) && (self.excludes(row, at) && !own || expired)
         };
         let mut others: Vec<_> = self.rows.iter().filter(counts).collect();
-        if self.has(Bug::OwnerEntersAgain) && request.owner().is_some() {
-            others.retain(|row| row.owner.as_ref() != request.owner());
+        if self.has(Bug::GroupEntersAgain) && request.group().is_some() {
+            others.retain(|row| row.group.as_ref() != request.group());
         }
         others.sort_by_key(|row| row.until);
         let writer = others.iter().find(|row| !row.shared).copied();
@@ -261,7 +262,7 @@ impl Rows {
         }
     }
 
-    pub(crate) fn renew(&mut self, renewal: &Renewal, at: At) -> LeaseRenewed {
+    pub(crate) fn renew(&mut self, renewal: &RenewEntry, at: At) -> RenewOutcome {
         let mut rows = Vec::new();
         for claim in renewal.claims() {
             let mut row = self.find(&claim.key, renewal.id());
@@ -274,7 +275,7 @@ impl Rows {
                 |row: &Row| self.held(row, at) || revives && !row.kept && row.evicted.is_none();
             match row.filter(|row| lives(&self.rows[*row])) {
                 Some(row) if self.rows[row].shared != claim.mode.is_shared() => {
-                    return LeaseRenewed::Failed(Error::invalid_input("held in another mode"));
+                    return RenewOutcome::Failed(Error::invalid_input("held in another mode"));
                 }
                 Some(row) => rows.push(row),
                 None => {}
@@ -284,7 +285,7 @@ impl Rows {
         if !is_whole && (rows.is_empty() || !self.has(Bug::BrokenLeaseIsRenewed)) {
             let reason = self.why_lost(renewal, at);
             self.drop_held(renewal.id(), renewal.claims().keys(), at);
-            return LeaseRenewed::Lost(Some(reason));
+            return RenewOutcome::Lost(Some(reason));
         }
         let to = renewal.to().duration().map_or(u64::MAX, |to| self.until(to, at));
         let (shortens, ends) = (self.has(Bug::RenewalShortens), self.has(Bug::NeverIsShortened));
@@ -309,10 +310,10 @@ impl Rows {
                 row.token = raise.get().max(if lowers { 0 } else { row.token });
             }
         }
-        LeaseRenewed::Held(rest(least, at))
+        RenewOutcome::Held(rest(least, at))
     }
 
-    fn why_lost(&self, renewal: &Renewal, at: At) -> LostReason {
+    fn why_lost(&self, renewal: &RenewEntry, at: At) -> LostReason {
         let rows = renewal.claims().keys().filter_map(|key| self.find(key, renewal.id()));
         let rows: Vec<_> = rows.map(|row| &self.rows[row]).collect();
         let evicted = rows.iter().find_map(|row| row.evicted.clone());
@@ -325,13 +326,13 @@ impl Rows {
         }
     }
 
-    pub(crate) fn release(&mut self, ending: &Ending, at: At) -> LeaseReleased {
+    pub(crate) fn release(&mut self, ending: &ReleaseEntry, at: At) -> ReleaseOutcome {
         let id = Some(ending.id());
         if self.has(Bug::ReleaseFreesWhoeverHolds) {
             let before = self.rows.len();
             self.rows.retain(|row| !ending.keys().contains(&row.key));
             let freed = self.rows.len() < before;
-            return if freed { LeaseReleased::Released } else { LeaseReleased::NotHeld };
+            return if freed { ReleaseOutcome::Released } else { ReleaseOutcome::NotHeld };
         }
         let found: Vec<_> = ending.keys().iter().map(|key| self.find(key, ending.id())).collect();
         let rows = || found.iter().map(|row| row.map(|row| &self.rows[row]));
@@ -351,10 +352,10 @@ impl Rows {
                     self.rows[*row].kept = true;
                     self.rows[*row].until = if frees { at.boot } else { until };
                 }
-                return LeaseReleased::Kept(Duration::from_micros(until - at.boot));
+                return ReleaseOutcome::Kept(Duration::from_micros(until - at.boot));
             }
             if let Some(until) = kept_until.flatten() {
-                return LeaseReleased::Kept(Duration::from_micros(until - at.boot));
+                return ReleaseOutcome::Kept(Duration::from_micros(until - at.boot));
             }
         }
         let ends_keep = self.has(Bug::ReleaseEndsAKeep);
@@ -375,10 +376,10 @@ impl Rows {
             self.counters.retain(|key, _| !ending.keys().contains(key));
         }
         match (all_held, any_expired) {
-            (true, _) => LeaseReleased::Released,
-            (false, true) if self.has(Bug::ExpiredReleaseSaysReleased) => LeaseReleased::Released,
-            (false, true) => LeaseReleased::Expired,
-            (false, false) => LeaseReleased::NotHeld,
+            (true, _) => ReleaseOutcome::Released,
+            (false, true) if self.has(Bug::ExpiredReleaseSaysReleased) => ReleaseOutcome::Released,
+            (false, true) => ReleaseOutcome::Expired,
+            (false, false) => ReleaseOutcome::NotHeld,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    Cursor, Evict, Evicted, Eviction, Expired, FencingToken, Filter, List, Mode, Page, Reason,
-    Record, RecordTerm, Result, Target,
+    Cursor, EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, FencingToken, Filter,
+    ListReply, ListRequest, Mode, Reason, Record, RecordTerm, Result,
 };
 
 use super::bug::Bug;
@@ -27,7 +27,7 @@ impl Rows {
         let since = |then: u64| Duration::from_micros(at.wall.saturating_sub(then));
         record.id.clone_from(&row.id);
         record.token = FencingToken::new(row.token).ok();
-        record.owner.clone_from(&row.owner);
+        record.group.clone_from(&row.group);
         record.note = row.note.clone();
         record.age = Some(since(row.granted));
         record.renewed = row.renewed.map(since);
@@ -55,7 +55,7 @@ impl Rows {
         filter.matches(record)
     }
 
-    pub(crate) fn list(&self, request: &List, at: At) -> Result<Page> {
+    pub(crate) fn list(&self, request: &ListRequest, at: At) -> Result<ListReply> {
         let after = request.cursor().map(Cursor::position).transpose()?;
         let bytes = |record: &Record| record.id.as_ref().map(|id| id.to_bytes().into_owned());
         let records = self.rows.iter().filter_map(|row| self.record(row, at));
@@ -73,13 +73,13 @@ impl Rows {
         let more = records.len() > request.limit();
         records.truncate(request.limit());
         let next = records.last().map(Cursor::after).filter(|_| more);
-        Ok(Page::new(records, next))
+        Ok(ListReply::new(records, next))
     }
 
-    pub(crate) fn evict(&mut self, request: &Evict, at: At) -> Evicted {
+    pub(crate) fn evict(&mut self, request: &EvictRequest, at: At) -> EvictReply {
         match request.what() {
-            Eviction::Expired(filter) => self.purge(filter, request.limit(), at),
-            Eviction::Exactly { targets, reason } => {
+            EvictScope::Expired(filter) => self.purge(filter, request.limit(), at),
+            EvictScope::Exactly { targets, reason } => {
                 let named = &targets[..targets.len().min(request.limit())];
                 let mut removed = Vec::new();
                 for target in named {
@@ -87,12 +87,12 @@ impl Rows {
                         removed.push(target.clone());
                     }
                 }
-                Evicted::new(removed, 0, named.len() < targets.len())
+                EvictReply::new(removed, 0, named.len() < targets.len())
             }
         }
     }
 
-    fn evict_one(&mut self, target: &Target, reason: Option<&Reason>, at: At) -> bool {
+    fn evict_one(&mut self, target: &EvictTarget, reason: Option<&Reason>, at: At) -> bool {
         let meant = |row: &Row| {
             row.key == target.key
                 && (row.id == target.id || self.has(Bug::EvictIgnoresTheId))
@@ -112,7 +112,7 @@ impl Rows {
         true
     }
 
-    fn purge(&mut self, filter: &Filter, limit: usize, at: At) -> Evicted {
+    fn purge(&mut self, filter: &Filter, limit: usize, at: At) -> EvictReply {
         let limit = if self.has(Bug::PurgeIgnoresItsLimit) { usize::MAX } else { limit };
         let wanted = filter.clone().with_expired(match self.bug {
             Some(Bug::PurgeTakesTheLive) => Expired::In,
@@ -127,7 +127,7 @@ impl Rows {
                     && wanted.matches(&record)
                     && removed.len() < limit =>
             {
-                removed.push(Target::of(&record));
+                removed.push(EvictTarget::of(&record));
                 false
             }
             Some(_) => true,
@@ -152,6 +152,6 @@ impl Rows {
             !forget
         });
         let more = removed.len() + forgotten == limit;
-        Evicted::new(removed, forgotten, more)
+        EvictReply::new(removed, forgotten, more)
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::stream;
 use leasehold_conformance::{
-    Backing, Forgets, Observation, Restarted, Result, Row, Subject, Tells, Time,
+    Backing, Forgets, Observation, Reports, Restarted, Result, Row, Subject, Time,
 };
 use leasehold_core::{
-    Acquire, Acquired, Capabilities, Claims, Clock, Evict, Evicted, FencingToken, Health, Key,
-    LeaseReleased, Level, List, ManualClock, Mode, Page, Release, Released, Renew, Renewal,
-    Renewed, Store, Ttl, Wakeups, Why,
+    AcquireReply, AcquireRequest, Capabilities, Claims, Clock, EvictReply, EvictRequest,
+    FencingToken, Health, Key, Level, ListReply, ListRequest, ManualClock, Mode, RefusalReason,
+    ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewEntry, RenewReply, RenewRequest, Store, Ttl,
+    Wakeups,
 };
 use tokio::sync::broadcast;
 
@@ -57,8 +58,8 @@ fn all_abilities() -> Capabilities {
     can.never = true;
     can.keep = true;
     can.tokens = true;
-    can.push = true;
-    can.tells_expired = true;
+    can.notifications = true;
+    can.reports_expired = true;
     can
 }
 
@@ -116,10 +117,10 @@ impl Subject for Planted {
         Ok(Forgets::After(PlantedStore(self.state(forget_after))))
     }
 
-    fn tells(&self) -> Tells {
+    fn reports(&self) -> Reports {
         match self.abilities {
-            Abilities::All | Abilities::Margin => Tells::all(),
-            Abilities::Few => Tells::nothing(),
+            Abilities::All | Abilities::Margin => Reports::all(),
+            Abilities::Few => Reports::nothing(),
         }
     }
 
@@ -142,7 +143,7 @@ impl Backing for PlantedStore {
             let live = rows.excludes(stored, at);
             let mut row = Row::new(stored.key.clone(), stored.id.clone(), mode, live);
             row.token = FencingToken::new(stored.token).ok();
-            row.owner.clone_from(&stored.owner);
+            row.group.clone_from(&stored.group);
             row.note = stored.note.clone();
             row
         });
@@ -184,14 +185,14 @@ impl PlantedStore {
     }
 
     /// Leaves out of an answer what the store does not have.
-    fn without_tokens(&self, mut acquired: Acquired) -> Acquired {
+    fn without_tokens(&self, mut acquired: AcquireReply) -> AcquireReply {
         if self.0.can.tokens {
             return acquired;
         }
         match &mut acquired {
-            Acquired::Granted(granted) => granted.token = None,
-            Acquired::Refused(refused) => {
-                if let Why::Held(Some(holder)) = &mut refused.why {
+            AcquireReply::Granted(granted) => granted.token = None,
+            AcquireReply::Refused(refused) => {
+                if let RefusalReason::Held(Some(holder)) = &mut refused.why {
                     holder.token = None;
                 }
             }
@@ -215,7 +216,7 @@ impl Store for PlantedStore {
         Ok(())
     }
 
-    async fn acquire(&self, request: &Acquire) -> leasehold_core::Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> leasehold_core::Result<AcquireReply> {
         self.0.admits.admit(request)?;
         if self.has(Bug::LooksAndThenTakes) {
             let refused = self.rows().refusal(request, self.at());
@@ -233,19 +234,19 @@ impl Store for PlantedStore {
             tokio::task::yield_now().await;
             let mut rows = self.rows();
             let acquired = rows.acquire(request, self.at())?;
-            let Acquired::Granted(mut granted) = acquired else { return Ok(acquired) };
+            let AcquireReply::Granted(mut granted) = acquired else { return Ok(acquired) };
             if granted.fresh {
                 granted.token = Some(FencingToken::new(token)?);
                 let own = rows.rows.iter_mut().filter(|row| row.id.as_ref() == Some(request.id()));
                 own.for_each(|row| row.token = token);
             }
-            return Ok(Acquired::Granted(granted));
+            return Ok(AcquireReply::Granted(granted));
         }
         let is_free = self.rows().refusal(request, self.at()).is_none();
         if self.has(Bug::WritesKeyByKey) && request.claims().len() > 1 && is_free {
             for claim in request.claims() {
                 let claims = Claims::one(claim.key.clone(), claim.mode);
-                let one = Acquire::new(request.id().clone(), claims, request.term());
+                let one = AcquireRequest::new(request.id().clone(), claims, request.term());
                 self.rows().acquire(&one, self.at())?;
                 tokio::task::yield_now().await;
             }
@@ -254,7 +255,7 @@ impl Store for PlantedStore {
         Ok(self.without_tokens(acquired))
     }
 
-    async fn renew(&self, request: &Renew) -> leasehold_core::Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> leasehold_core::Result<RenewReply> {
         if !self.has(Bug::EntriesAreNotCounted) {
             self.0.admits.admit(request)?;
         }
@@ -262,29 +263,29 @@ impl Store for PlantedStore {
             let lease = match lease.to() {
                 Ttl::NEVER if self.has(Bug::NeverIsWeakenedInSilence) => {
                     let longest = Ttl::new(Ttl::MAX).expect("the longest term is a term");
-                    Renewal::extend(lease.id().clone(), lease.claims().clone(), longest)
+                    RenewEntry::extend(lease.id().clone(), lease.claims().clone(), longest)
                 }
                 _ => lease.clone(),
             };
             self.rows().renew(&lease, self.at())
         });
-        Ok(Renewed::new(leases.collect()))
+        Ok(RenewReply::new(leases.collect()))
     }
 
-    async fn release(&self, request: &Release) -> leasehold_core::Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> leasehold_core::Result<ReleaseReply> {
         self.0.admits.admit(request)?;
         let leases = request.leases().iter().map(|lease| {
             let released = self.rows().release(lease, self.at());
             self.wake(lease.keys().iter());
             match released {
-                LeaseReleased::Expired if !self.0.can.tells_expired => LeaseReleased::NotHeld,
+                ReleaseOutcome::Expired if !self.0.can.reports_expired => ReleaseOutcome::NotHeld,
                 released => released,
             }
         });
-        Ok(Released::new(leases.collect()))
+        Ok(ReleaseReply::new(leases.collect()))
     }
 
-    async fn list(&self, request: &List) -> leasehold_core::Result<Page> {
+    async fn list(&self, request: &ListRequest) -> leasehold_core::Result<ListReply> {
         self.0.admits.admit(request)?;
         let mut page = self.rows().list(request, self.at())?;
         if !self.0.can.tokens {
@@ -293,7 +294,7 @@ impl Store for PlantedStore {
         Ok(page)
     }
 
-    async fn evict(&self, request: &Evict) -> leasehold_core::Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> leasehold_core::Result<EvictReply> {
         self.0.admits.admit(request)?;
         if self.has(Bug::LooksAndThenPurges) {
             let over = {
@@ -305,7 +306,7 @@ impl Store for PlantedStore {
                 tokio::task::yield_now().await;
             }
             self.rows().rows.retain(|row| !over.contains(&row.key));
-            return Ok(Evicted::new(vec![], 0, false));
+            return Ok(EvictReply::new(vec![], 0, false));
         }
         let evicted = self.rows().evict(request, self.at());
         if !self.has(Bug::EvictionDoesNotWake) {
@@ -315,7 +316,7 @@ impl Store for PlantedStore {
     }
 
     async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
-        if !self.0.can.push {
+        if !self.0.can.notifications {
             return Ok(Wakeups::none());
         }
         let (freed, keys) = (self.0.freed.subscribe(), keys.to_vec());

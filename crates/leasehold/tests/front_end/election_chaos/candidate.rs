@@ -66,7 +66,7 @@ impl Body {
             Self::Ever(running) => {
                 let (candidate, stop) = running.take().unwrap();
                 drop(stop);
-                candidate.ended().await.unwrap();
+                candidate.join().await.unwrap();
             }
         }
         drop(leadership);
@@ -85,7 +85,8 @@ pub(crate) async fn stand(
     let clock = SystemClock::new();
     let store = Cut::new(open(&url).await);
     let locks = Locker::builder(store.clone()).build();
-    let election = locks.election("chief").id(format!("candidate-{number}").as_str()).ttl(TTL);
+    let election =
+        locks.election("chief").candidate_name(format!("candidate-{number}").as_str()).ttl(TTL);
     let mut body = if number % 2 == 0 { Body::Once } else { Body::Ever(None) };
     loop {
         let leadership = tokio::select! {

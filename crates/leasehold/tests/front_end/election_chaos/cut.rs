@@ -3,10 +3,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{
-    AnyStore, Capabilities, Clock, Effect, Error, Evict, Evicted, Health, Key, List, Page, Result,
-    Store, SystemClock,
+    AnyStore, Capabilities, Clock, Effect, Error, EvictReply, EvictRequest, Health, Key, ListReply,
+    ListRequest, Result, Store, SystemClock,
 };
-use leasehold_core::{Acquire, Acquired, Release, Released, Renew, Renewed, Wakeups};
+use leasehold_core::{
+    AcquireReply, AcquireRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Wakeups,
+};
 
 /// A store that its candidate can be cut off from. It knows when it was last asked for a lock.
 #[derive(Debug, Clone)]
@@ -59,24 +61,24 @@ impl Store for Cut {
         self.through(self.store.prepare()).await
     }
 
-    async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.state.asked.lock().unwrap().push(SystemClock::new().now());
         self.through(self.store.acquire(request)).await
     }
 
-    async fn renew(&self, request: &Renew) -> Result<Renewed> {
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.through(self.store.renew(request)).await
     }
 
-    async fn release(&self, request: &Release) -> Result<Released> {
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.through(self.store.release(request)).await
     }
 
-    async fn list(&self, request: &List) -> Result<Page> {
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.through(self.store.list(request)).await
     }
 
-    async fn evict(&self, request: &Evict) -> Result<Evicted> {
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.through(self.store.evict(request)).await
     }
 

@@ -126,7 +126,7 @@ impl Supervisor {
     fn new(url: &str, home: Home) -> Self {
         let runtime = Runtime::new().unwrap();
         let (send, told) = channel();
-        let wakes = runtime.block_on(open(url)).capabilities().push;
+        let wakes = runtime.block_on(open(url)).capabilities().notifications;
         let mut supervisor = Self {
             url: url.to_owned(),
             home,

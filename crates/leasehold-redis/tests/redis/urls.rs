@@ -44,7 +44,7 @@ async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
         let kind = error.kind();
         // A server that turns a client away may be gone before it has said why.
         assert!(matches!(kind, ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
-        assert_eq!(error.effect(), leasehold_core::Effect::None);
+        assert_eq!(error.effect(), leasehold_core::Effect::NotApplied);
     }
     let error = RedisStore::from_url(&url(None, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");

@@ -9,16 +9,17 @@ use crate::case::Ended;
 use crate::client::Client;
 use crate::failure::{ensure, ensure_eq};
 use crate::{
-    Backing, Failure, Fault, Network, Observation, Proxy, Restarted, Result, Tells, Time, WallStep,
+    Backing, Failure, Fault, Network, Observation, Proxy, Reports, Restarted, Result, Time,
+    WallStep,
 };
 
 /// One fresh backing state with all that a case needs around it.
-pub(crate) struct Bench<B: Backing> {
+pub(crate) struct Fixture<B: Backing> {
     backing: B,
     /// The client that most cases make do with.
     pub(crate) client: Client<B::Store>,
     pub(crate) can: Capabilities,
-    pub(crate) tells: Tells,
+    pub(crate) reports: Reports,
     time: Time,
     tick: Duration,
 }
@@ -47,10 +48,10 @@ impl<S> BehindProxies<S> {
     }
 }
 
-impl<B: Backing> Bench<B> {
+impl<B: Backing> Fixture<B> {
     /// Prepares the state and opens a first client.
-    pub(crate) async fn new(backing: B, tells: Tells) -> Result<Self> {
-        let client = Client::new(backing.client().await?, &tells);
+    pub(crate) async fn new(backing: B, reports: Reports) -> Result<Self> {
+        let client = Client::new(backing.client().await?, &reports);
         client.store().prepare().await?;
         let can = client.store().capabilities();
         let time = backing.time();
@@ -60,12 +61,12 @@ impl<B: Backing> Bench<B> {
         };
         // Many margins fit into a term.
         let tick = tick.max(can.min_term).max(can.margin * 10);
-        Ok(Self { backing, client, can, tells, time, tick })
+        Ok(Self { backing, client, can, reports, time, tick })
     }
 
     /// Opens another client of the same state.
     pub(crate) async fn another(&self) -> Result<Client<B::Store>> {
-        Ok(Client::new(self.backing.client().await?, &self.tells))
+        Ok(Client::new(self.backing.client().await?, &self.reports))
     }
 
     /// So many units of time.
@@ -111,7 +112,7 @@ impl<B: Backing> Bench<B> {
     /// Lets just less than so many units of time pass at the store.
     pub(crate) async fn pass_almost(&self, ticks: u32) {
         let little = match self.time {
-            Time::Manual(_) => self.tells.unit,
+            Time::Manual(_) => self.reports.unit,
             Time::Real { .. } => self.tick,
         };
         self.backing.advance(self.ticks(ticks).saturating_sub(little)).await;
@@ -144,7 +145,7 @@ impl<B: Backing> Bench<B> {
     pub(crate) async fn behind_proxies(&self) -> Result<Result<BehindProxies<B::Store>, Ended>> {
         Ok(match self.backing.network().await? {
             Network::Proxied(store, proxies) => {
-                Ok(BehindProxies { client: Client::new(store, &self.tells), proxies })
+                Ok(BehindProxies { client: Client::new(store, &self.reports), proxies })
             }
             Network::None => {
                 let why = format!("{} has no network between client and state", self.can.name);

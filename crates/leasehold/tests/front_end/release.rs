@@ -2,7 +2,7 @@
 
 use crate::support::{Fault, Flaky, Sent, secs, taken};
 use leasehold::{
-    Claim, Claims, Effect, ErrorKind, Key, LeaseId, LeaseReleased, Locker, Mode, Remaining, Wait,
+    Claim, Claims, Effect, ErrorKind, Key, LeaseId, Locker, Mode, ReleaseOutcome, Remaining, Wait,
 };
 
 #[tokio::test(start_paused = true)]
@@ -10,10 +10,12 @@ async fn release_says_what_the_store_answered() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    let released = guard.release().await.unwrap();
+    assert!(matches!(released.outcome, ReleaseOutcome::Released));
+    assert_eq!((released.total(), released.has_majority()), (0, None), "no quorum");
     let guard = locks.lock("k").await.unwrap();
     store.evict("k", "x").await;
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::NotHeld));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
@@ -32,7 +34,7 @@ async fn a_dropped_guard_is_released_in_the_background_without_panic_or_runtime(
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_handed_over_and_adopted() {
     let store = Flaky::new();
-    let guard = store.locks().lock("k").ttl(secs(10)).owner("o").await.unwrap();
+    let guard = store.locks().lock("k").ttl(secs(10)).group("o").await.unwrap();
     let token = guard.token();
     tokio::time::sleep(secs(2)).await;
     let lease = guard.detach();
@@ -75,7 +77,7 @@ async fn a_foreign_lease_is_adopted_renewed_and_released() {
     assert_eq!(lease.id, LeaseId::foreign(b"php-worker").unwrap());
     let guard = locks.adopt(lease).await.unwrap();
     assert!(matches!(guard.renew().await.unwrap(), Remaining::For(left) if left > secs(19)));
-    assert!(matches!(guard.release().await.unwrap().outcome, LeaseReleased::Released));
+    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
     assert!(store.is_free("k").await);
 }
 
@@ -112,34 +114,33 @@ async fn many_keys_are_one_lease_with_one_token() {
 async fn a_group_acts_on_what_this_locker_holds_under_its_label() {
     let store = Flaky::new();
     let locks = store.locks();
-    let group = locks.owner("job-7").unwrap();
+    let group = locks.group("job-7").unwrap();
     let a = group.lock("a").await.unwrap();
     let b = group.lock_all(["b", "c"]).await.unwrap();
-    let foreign = store.others().lock("d").owner("job-7").await.unwrap();
+    let foreign = store.others().lock("d").group("job-7").await.unwrap();
     let apart = locks.lock("e").await.unwrap();
-    assert!(group.try_lock("a").await.unwrap().is_none(), "an owner is no identity");
+    assert!(group.try_lock("a").await.unwrap().is_none(), "a group is no identity");
     assert_eq!(group.leases().len(), 2);
     assert_eq!(group.list().await.unwrap().len(), 4);
     assert!(group.renew().await.iter().all(|(_, outcome)| outcome.is_ok()));
     let ended = group.release().await;
     let ids: Vec<_> = ended.iter().map(|(id, _)| id.clone()).collect();
     assert_eq!(ids, [b.lease().id.clone(), a.lease().id.clone()], "newest first");
-    assert!(ended.iter().all(|(_, report)| matches!(report.outcome, LeaseReleased::Released)));
+    assert!(ended.iter().all(|(_, report)| matches!(report.outcome, ReleaseOutcome::Released)));
     assert!(!a.is_held() && !b.is_held());
     assert!(foreign.verify().await.unwrap() && apart.verify().await.unwrap());
-    assert!(matches!(a.release().await.unwrap().outcome, LeaseReleased::NotHeld));
+    assert!(matches!(a.release().await.unwrap().outcome, ReleaseOutcome::NotHeld));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_release_that_fails_goes_on_in_the_background() {
     let store = Flaky::new();
     let locks = store.locks();
-    let group = locks.owner("o").unwrap();
+    let group = locks.group("o").unwrap();
     let _guards = (group.lock("a").await.unwrap(), group.lock("b").await.unwrap());
     store.on_release([Fault::LostRequest]);
     let ended = group.release().await;
-    let failed =
-        |o: &LeaseReleased| matches!(o, LeaseReleased::Failed(e) if e.effect() == Effect::Unknown);
+    let failed = |o: &ReleaseOutcome| matches!(o, ReleaseOutcome::Failed(e) if e.effect() == Effect::Unknown);
     assert!(
         ended.len() == 2 && ended.iter().all(|(_, report)| failed(&report.outcome)),
         "{ended:?}"
@@ -153,7 +154,7 @@ async fn status_and_listing_see_what_is_held() {
     let store = Flaky::new();
     let locks = store.locks();
     assert!(!locks.is_held("k").await.unwrap());
-    let guard = locks.lock("k").comment("why").owner("me").await.unwrap();
+    let guard = locks.lock("k").comment("why").group("me").await.unwrap();
     let status = locks.status("k").await.unwrap();
     assert_eq!(status.len(), 1);
     assert_eq!(status[0].id.as_ref(), Some(&guard.lease().id));
@@ -175,7 +176,7 @@ async fn close_refuses_new_locks_and_waits_for_what_was_dropped() {
     locks.close(secs(10)).await.unwrap();
     assert_eq!(store.now() - before, secs(2));
     assert!(store.is_free("k").await && kept.is_held());
-    assert_eq!(locks.lock("x").await.unwrap_err().kind(), ErrorKind::NotRunning);
+    assert_eq!(locks.lock("x").await.unwrap_err().kind(), ErrorKind::Closed);
 
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();

@@ -13,7 +13,7 @@ use redis::{
 
 /// One server, or the one that Sentinel says is the master.
 #[derive(Clone)]
-pub(crate) enum Way {
+pub(crate) enum Endpoint {
     Server(Client),
     Sentinel(Sentinel),
 }
@@ -29,7 +29,7 @@ pub(crate) struct Sentinel {
     pub(crate) server: ConnectionInfo,
 }
 
-impl Way {
+impl Endpoint {
     /// Where to connect to now.
     pub(crate) async fn client(&self, limit: Duration) -> RedisResult<Client> {
         match self {
@@ -40,7 +40,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server(client) => f.write_str(&name(client.get_connection_info().addr())),

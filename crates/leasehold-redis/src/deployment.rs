@@ -7,30 +7,34 @@ use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
-use crate::way::{self, Sentinel, Way};
+use crate::endpoint::{self, Endpoint, Sentinel};
 
 /// Where the leases are.
 #[derive(Clone)]
 #[expect(clippy::large_enum_variant, reason = "one is made for each store")]
-pub(crate) enum Place {
+pub(crate) enum Deployment {
     /// On one server.
-    One(Way),
+    One(Endpoint),
     /// In the cluster of these nodes.
     Cluster(Vec<Client>),
 }
 
 /// Without user and password.
-impl fmt::Display for Place {
+impl fmt::Display for Deployment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(way) => write!(f, "{way}"),
-            Self::Cluster(nodes) => write!(f, "the cluster of {}", way::names(nodes)),
+            Self::One(endpoint) => write!(f, "{endpoint}"),
+            Self::Cluster(nodes) => write!(f, "the cluster of {}", endpoint::names(nodes)),
         }
     }
 }
 
 /// Where a URL leads.
-pub(crate) fn place(scheme: &str, address: &str, options: &mut StoreUrl) -> Result<Place> {
+pub(crate) fn deployment(
+    scheme: &str,
+    address: &str,
+    options: &mut StoreUrl,
+) -> Result<Deployment> {
     let tls = tls(scheme, options)?;
     let (transport, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
     let open = |address: &str| {
@@ -46,7 +50,7 @@ pub(crate) fn place(scheme: &str, address: &str, options: &mut StoreUrl) -> Resu
                 )));
             }
             let nodes = hosts.map(|host| open(&format!("{transport}://{login}{host}")));
-            Place::Cluster(nodes.collect::<Result<_>>()?)
+            Deployment::Cluster(nodes.collect::<Result<_>>()?)
         }
         "sentinel" => {
             let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
@@ -73,14 +77,14 @@ pub(crate) fn place(scheme: &str, address: &str, options: &mut StoreUrl) -> Resu
                 let port = if has_port(host) { "" } else { ":26379" };
                 open(&format!("{transport}://{login}{host}{port}"))
             });
-            Place::One(Way::Sentinel(Sentinel {
+            Deployment::One(Endpoint::Sentinel(Sentinel {
                 sentinels: sentinels.collect::<Result<_>>()?,
                 service: service.into_owned(),
                 server: server.get_connection_info().clone(),
             }))
         }
-        "unix" => Place::One(Way::Server(open(&unix(address, options)?)?)),
-        _ => Place::One(Way::Server(open(address)?)),
+        "unix" => Deployment::One(Endpoint::Server(open(&unix(address, options)?)?)),
+        _ => Deployment::One(Endpoint::Server(open(address)?)),
     })
 }
 
@@ -187,14 +191,14 @@ fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::way;
+    use crate::endpoint;
 
     #[test]
     fn requests_are_sent_at_once_to_every_node() {
         let info = "redis://h".into_connection_info().unwrap();
         let client = opened(info, None).unwrap();
         let seed = client.get_connection_info();
-        for info in [seed, &way::at(seed, "other", 1)] {
+        for info in [seed, &endpoint::at(seed, "other", 1)] {
             assert!(info.tcp_settings().nodelay());
         }
     }

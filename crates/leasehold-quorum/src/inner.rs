@@ -1,0 +1,110 @@
+//! What all operations of a quorum share: its nodes, and the requests to them that are in progress.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Capabilities, Clock, ReleaseOutcome, ReleaseRequest, Store as _};
+use tokio::sync::watch;
+
+use crate::config::Limits;
+use crate::node::Node;
+use crate::turns::{Turn, Turns};
+
+pub(crate) const NAME: &str = "quorum";
+
+pub(crate) struct Inner {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) can: Capabilities,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) turns: Arc<Turns>,
+    running: watch::Sender<usize>,
+}
+
+/// Requests in progress, counted.
+struct Running(Arc<Inner>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(
+        nodes: Vec<Node>,
+        can: Capabilities,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        let turns = Turns::new(nodes.len());
+        Arc::new(Self { nodes, can, limits, clock, turns, running: watch::Sender::new(0) })
+    }
+
+    /// Ends when no request is in progress.
+    pub(crate) async fn settled(&self) {
+        let settled = self.running.subscribe().wait_for(|running| *running == 0).await.is_ok();
+        debug_assert!(settled, "the sender is ours");
+    }
+
+    /// Runs a node's request in a task of its own, which nobody drops: no driver takes a sent request back
+    /// (C15).
+    #[expect(clippy::disallowed_methods, reason = "a node's request outlives its caller")]
+    pub(crate) fn spawn(self: &Arc<Self>, request: impl Future<Output = ()> + Send + 'static) {
+        self.running.send_modify(|running| *running += 1);
+        let running = Running(Arc::clone(self));
+        tokio::spawn(async move {
+            request.await;
+            drop(running);
+        });
+    }
+
+    /// Releases on one node until that is answered or `until` is over. Every attempt has a task of its own, and
+    /// the turn lasts until all of them are answered: a late one must not end a later life of the lease.
+    pub(crate) async fn release_surely(
+        self: &Arc<Self>,
+        node: usize,
+        request: &ReleaseRequest,
+        turn: &Turn,
+        until: Duration,
+    ) {
+        const PAUSE: Duration = Duration::from_millis(50);
+        let limit = self.limits.of_term(None);
+        let mut pause = PAUSE;
+        loop {
+            let (answered, answer) = tokio::sync::oneshot::channel();
+            let (store, request) = (self.nodes[node].store.clone(), request.clone());
+            let turn = turn.clone();
+            self.spawn(async move {
+                let released = store.release(&request).await;
+                let done = released.is_ok_and(|released| {
+                    !released.leases.iter().any(|l| matches!(l, ReleaseOutcome::Failed(_)))
+                });
+                drop(turn);
+                // Nobody waits any more after the limit.
+                answered.send(done).unwrap_or_default();
+            });
+            let done = tokio::select! {
+                biased;
+                done = answer => done.unwrap_or(false),
+                () = self.clock.sleep_until(self.clock.now().saturating_add(limit)) => false,
+            };
+            let next = self.clock.now().saturating_add(pause);
+            if done || next >= until {
+                return;
+            }
+            self.clock.sleep_until(next).await;
+            pause = (pause * 2).min(limit.max(PAUSE));
+        }
+    }
+
+    /// Waits for `ready`, but no longer than until `limit`; says whether it came.
+    pub(crate) async fn within(&self, limit: Duration, ready: impl Future<Output = ()>) -> bool {
+        tokio::select! {
+            biased;
+            () = ready => true,
+            () = self.clock.sleep_until(limit) => false,
+        }
+    }
+}
