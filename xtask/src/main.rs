@@ -1,5 +1,6 @@
 //! The commands a developer needs: `cargo xtask help`.
 
+mod circles;
 mod deny;
 mod msrv;
 mod mutants;
@@ -37,7 +38,7 @@ enum Command {
     Check,
     /// Formats the code
     Fmt,
-    /// Formatting, `check`, and links and test names in the documents; changes nothing
+    /// Formatting, `check`, imports in circles, and links and test names in the documents; changes nothing
     Lint,
     /// Builds the documentation of every library, warnings denied
     Docs,
@@ -104,6 +105,8 @@ fn lint() -> Outcome {
     run(cargo(&["fmt", "--all", "--check"]))?;
     section("clippy");
     check()?;
+    section("imports");
+    circles::check()?;
     section("documents");
     prose::check()
 }

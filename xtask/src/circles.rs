@@ -1,0 +1,264 @@
+//! Which files of a crate import each other in a circle. Two files may; more cannot be read one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, Item, ItemUse, UseTree, Visibility};
+
+use crate::shell::{Outcome, root};
+
+/// The most files that a circle may have.
+const MOST: usize = 2;
+
+/// Crates whose circles are still to be dissolved.
+const LATER: [&str; 2] = ["leasehold", "leasehold-core"];
+
+/// A module, as the names that lead to it from the root of its crate.
+type Module = Vec<String>;
+
+/// Fails if files of a crate form a circle of more than two.
+pub(crate) fn check() -> Outcome {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join("crates"))? {
+        let folder = entry?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !folder.join("src").is_dir() {
+            continue;
+        }
+        for circle in of_crate(&folder.join("src"))? {
+            let files: Vec<_> = circle.iter().map(shown).collect();
+            let told = format!("{name}: {} files: {}", files.len(), files.join(", "));
+            if LATER.contains(&name.as_str()) {
+                println!("still to be dissolved: {told}");
+            } else {
+                found.push(told);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(format!("files import each other in a circle: {}", found.join("; ")).into())
+}
+
+fn shown(module: &Module) -> String {
+    if module.is_empty() { "the root".to_owned() } else { module.join("::") }
+}
+
+/// The circles of a crate that are too large.
+fn of_crate(src: &Path) -> Outcome<Vec<BTreeSet<Module>>> {
+    let mut files = BTreeMap::new();
+    read(src, &Vec::new(), &mut files)?;
+    Ok(circles(&imports(&files)))
+}
+
+/// Reads every file below a folder, and the paths that it names.
+fn read(folder: &Path, below: &Module, files: &mut BTreeMap<Module, Paths>) -> Outcome {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let mut module = below.clone();
+        if path.is_dir() {
+            module.push(name);
+            read(&path, &module, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            if !["lib", "main", "mod"].contains(&name.as_str()) {
+                module.push(name);
+            }
+            files.insert(module, Paths::of(&path)?);
+        }
+    }
+    Ok(())
+}
+
+/// The paths that a file names, outside its tests.
+#[derive(Debug, Default)]
+struct Paths {
+    /// What is imported, by the name under which the file has it.
+    used: Vec<Module>,
+    /// What is named in passing.
+    named: Vec<Module>,
+}
+
+impl Paths {
+    fn of(file: &PathBuf) -> Outcome<Self> {
+        let text = fs::read_to_string(file)?;
+        Self::in_text(&text).map_err(|error| format!("{}: {error}", file.display()).into())
+    }
+
+    fn in_text(text: &str) -> syn::Result<Self> {
+        let mut paths = Self::default();
+        paths.visit_file(&syn::parse_file(text)?);
+        Ok(paths)
+    }
+
+    fn add(&mut self, tree: &UseTree, before: &Module) {
+        let mut path = before.clone();
+        match tree {
+            UseTree::Path(part) => {
+                path.push(part.ident.to_string());
+                self.add(&part.tree, &path);
+            }
+            UseTree::Name(name) => {
+                path.push(name.ident.to_string());
+                self.used.push(path);
+            }
+            UseTree::Rename(name) => {
+                path.push(name.ident.to_string());
+                self.used.push(path);
+            }
+            UseTree::Glob(_) => self.used.push(path),
+            UseTree::Group(group) => group.items.iter().for_each(|item| self.add(item, before)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !attributes(item).iter().any(is_for_tests) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.add(&item.tree, &Vec::new());
+    }
+
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        self.named.push(path.segments.iter().map(|part| part.ident.to_string()).collect());
+        visit::visit_path(self, path);
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn is_for_tests(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg")
+        && attribute.meta.require_list().is_ok_and(|list| {
+            let told = list.tokens.to_string();
+            told == "test" || told.starts_with("all (test") || told == "doctest"
+        })
+}
+
+/// For each file the files that it names something of.
+fn imports(files: &BTreeMap<Module, Paths>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let of_file = |(module, paths): (&Module, &Paths)| {
+        let all = paths.used.iter().chain(&paths.named);
+        let named = all.filter_map(|path| absolute(files, module, path));
+        let mut named: BTreeSet<_> = named.filter_map(|path| home(files, path)).collect();
+        named.remove(module);
+        (module.clone(), named)
+    };
+    files.iter().map(of_file).collect()
+}
+
+/// The path from the root of the crate, if it leads into the crate.
+fn absolute(files: &BTreeMap<Module, Paths>, from: &Module, path: &Module) -> Option<Module> {
+    let (first, rest) = path.split_first()?;
+    let mut whole = from.clone();
+    match first.as_str() {
+        "crate" => whole.clear(),
+        "self" => {}
+        "super" => {
+            whole.pop();
+            if rest.first().is_some_and(|next| next == "super") {
+                return absolute(files, &whole, &rest.to_vec());
+            }
+        }
+        _ => {
+            whole.push(first.clone());
+            if !files.contains_key(&whole) {
+                return None;
+            }
+        }
+    }
+    whole.extend_from_slice(rest);
+    Some(whole)
+}
+
+/// The file in which a path ends, through what files on the way re-export.
+fn home(files: &BTreeMap<Module, Paths>, mut path: Module) -> Option<Module> {
+    // A re-export leads on a few times at the most.
+    for _ in 0..8 {
+        let known = (0..=path.len()).rev().find(|length| files.contains_key(&path[..*length]))?;
+        let (module, rest) = (path[..known].to_vec(), &path[known..]);
+        let Some((name, rest)) = rest.split_first() else { return Some(module) };
+        let mut used = files[&module].used.iter();
+        let from = used.find(|used| used.last() == Some(name));
+        match from.and_then(|used| absolute(files, &module, used)) {
+            Some(next) if next != path => path = [&next, rest].concat(),
+            _ => return Some(module),
+        }
+    }
+    None
+}
+
+/// The largest sets in which each file leads to each other.
+fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> {
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> = imports
+        .keys()
+        .map(|start| {
+            let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
+            while let Some(module) = next.pop() {
+                let further = imports.get(module).into_iter().flatten();
+                next.extend(further.filter(|module| seen.insert(*module)));
+            }
+            (start, seen)
+        })
+        .collect();
+    let circle = |module: &&Module| -> BTreeSet<Module> {
+        let back = |other: &&&Module| reached[**other].contains(*module);
+        reached[*module].iter().filter(back).map(|other| (*other).clone()).collect()
+    };
+    let all: BTreeSet<_> = imports.keys().map(|module| circle(&module)).collect();
+    all.into_iter().filter(|circle| circle.len() > MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(texts: &[(&str, &str)]) -> Vec<Vec<String>> {
+        let module = |name: &str| name.split_terminator("::").map(str::to_owned).collect();
+        let files = texts
+            .iter()
+            .map(|(name, text)| (module(name), Paths::in_text(text).unwrap()))
+            .collect();
+        let circles = circles(&imports(&files));
+        circles.iter().map(|circle| circle.iter().map(shown).collect()).collect()
+    }
+
+    #[test]
+    fn three_files_that_import_each_other_are_found_through_re_exports_and_inline_paths() {
+        let root = ("", "mod a; mod b; pub use b::B;");
+        let b = ("b", "pub(crate) struct B; fn f() { crate::a::c::g() }");
+        let c = ("a::c", "use super::A;");
+        assert_eq!(
+            found(&[root, ("a", "mod c; pub struct A(crate::B);"), b, c]),
+            [["a", "a::c", "b"]]
+        );
+        assert!(found(&[root, ("a", "mod c; pub struct A;"), b, c]).is_empty());
+    }
+
+    #[test]
+    fn two_files_may_import_each_other_and_tests_may_import_anything() {
+        let b = ("b", "pub(super) use crate::a::A; #[cfg(test)] mod tests { use crate::c::C; }");
+        let texts = [("", ""), ("a", "use crate::b::B;"), b, ("c", "use crate::b::B;")];
+        assert!(found(&texts).is_empty());
+    }
+}
