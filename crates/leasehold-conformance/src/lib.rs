@@ -95,9 +95,9 @@
 //! counts exchanges (C1).
 //!
 //! # How a case ends
-//! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; *cannot here*,
-//! when the subject cannot be put to it by its nature; or *ignored*, when something that it needs is missing. At the end the counts are printed, and each name that did not pass
-//! with its reason.
+//! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; *cannot
+//! here*, when the subject cannot be put to it by its nature; or *ignored*, when something that it needs is missing.
+//! At the end the counts are printed, and each name that did not pass with its reason.
 //!
 //! # Environment
 //! - `LEASEHOLD_REQUIRE`: names of stores, separated by commas; for them *ignored* is a failure.
