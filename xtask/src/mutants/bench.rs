@@ -71,8 +71,16 @@ impl Bench {
                     run(copy)?;
                 }
             }
+            // Its tests were built with the path of the command in the tree itself, which has no fault.
+            run(Self::cargo(folder, &["clean", "--quiet", "--package", "leasehold-cli"]))?;
         }
         Ok(Self { folder: folder.to_path_buf() })
+    }
+
+    fn cargo(folder: &Path, arguments: &[&str]) -> Command {
+        let mut cargo = cargo(arguments);
+        cargo.current_dir(folder.join("tree")).env("CARGO_TARGET_DIR", folder.join("target"));
+        cargo
     }
 
     /// What the tests printed.
@@ -83,13 +91,8 @@ impl Bench {
     /// Builds and runs these tests.
     pub(super) fn judge(&self, tests: &Tests, name: &str) -> Outcome<Verdict> {
         let log = File::create(self.log(name))?;
-        let mut build = cargo(&["test", "--no-run", "--all-features"]);
-        build
-            .args(test::WHOLE)
-            .args(tests.test.split_whitespace())
-            .current_dir(self.folder.join("tree"))
-            .env("CARGO_TARGET_DIR", self.folder.join("target"))
-            .stderr(log.try_clone()?);
+        let mut build = Self::cargo(&self.folder, &["test", "--no-run", "--all-features"]);
+        build.args(test::WHOLE).args(tests.test.split_whitespace()).stderr(log.try_clone()?);
         let Ok(programs) = programs::build(build) else { return Ok(Verdict::NotCompiled) };
         let mut verdict = Verdict::NothingRun;
         for program in programs {
