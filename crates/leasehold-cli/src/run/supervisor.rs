@@ -28,8 +28,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// How much longer a shim that is at work has.
 const AT_IT: Duration = Duration::from_secs(1);
 
-/// How long a stop waits for the message about it.
-const PARTING: Duration = Duration::from_millis(100);
+/// How long a stop waits for the message about it, which a stopped process cannot write.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// How it ended.
 #[derive(Debug)]

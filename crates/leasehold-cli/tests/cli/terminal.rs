@@ -84,9 +84,18 @@ impl Shell {
             }
             match self.screen.recv_timeout(Duration::from_secs(30)) {
                 Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(error) => panic!("{error}: no {text:?} but {:?}", self.seen),
+                Err(error) => {
+                    panic!("{error}: no {text:?} but {:?} from\n{}", self.seen, self.processes())
+                }
             }
         }
+    }
+
+    /// What runs in the terminal.
+    fn processes(&self) -> String {
+        let mut ps = Command::new("ps");
+        ps.args(["-o", "pid,ppid,pgid,tpgid,stat,wchan:20,args", "-t"]).arg(&self.terminal);
+        crate::support::text(&ps.output().unwrap().stdout).to_owned()
     }
 
     /// The command under the `leasehold` of this number.
@@ -346,7 +355,7 @@ fn a_script_ends_at_ctrl_c_with_the_command() {
 fn a_command_that_asks_for_the_terminal_gets_it_though_its_output_goes_elsewhere() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
-    for redirection in ["> out; cat out", "| cat"] {
+    for redirection in ["> $TMPDIR/out; cat $TMPDIR/out", "| cat"] {
         shell.types(&format!("run k -- sh -c 'read line; echo got $line.' {redirection}\nit\n"));
         shell.sees("got it.");
         shell.sees("$ ");
