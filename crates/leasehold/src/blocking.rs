@@ -52,9 +52,7 @@
 mod guard;
 mod janitor;
 mod locker;
-mod thread;
 
 pub use self::guard::{Events, Guard};
 pub use self::janitor::Janitor;
 pub use self::locker::{Group, Locker};
-pub(crate) use self::thread::Thread;

@@ -5,8 +5,31 @@ use leasehold_driver::StoreUrl;
 
 use crate::locker::{Locker, LockerBuilder};
 
+impl Locker {
+    /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
+    ///
+    /// | URL | Store | Feature |
+    /// |---|---|---|
+    /// | `local:` | the one store of this process | `local` |
+    /// | `sqlite:PATH` | a SQLite file | `sqlite` |
+    /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
+    /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown scheme or option; else what opening and [`check`](Locker::check) give.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let locks = open(url).await?.build();
+        let keeper = &locks.0.keeper;
+        keeper.limited("check", locks.0.health()).await?;
+        Ok(locks)
+    }
+}
+
 /// Opens the store that `url` names.
-pub(crate) async fn open(url: &str) -> Result<LockerBuilder> {
+async fn open(url: &str) -> Result<LockerBuilder> {
     #[cfg(feature = "quorum")]
     if StoreUrl::parse(url)?.scheme() == "quorum" {
         let quorum = leasehold_quorum::QuorumUrl::parse(url)?;

@@ -1,27 +1,33 @@
 //! Of many candidates for a name, one leads: the one recipe over [`Locker`].
 
-mod candidacy;
 mod candidate;
+mod event;
+mod events;
+mod leader;
 mod leadership;
 mod observer;
-mod seat;
-mod stand;
-mod transition;
+mod state;
+mod task;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Backoff, Error, GroupName, Key, LeaseId, Mode, Record, Result, Ttl, Wait};
+use leasehold_core::{Backoff, Error, GroupName, Key, LeaseId, Record, Result, Ttl, Wait};
 use tokio::runtime::Handle;
 
-pub use self::candidate::{Candidate, CandidateStatus};
+pub use self::candidate::Candidate;
+pub use self::event::LeadershipEvent;
+pub use self::events::LeadershipEvents;
+use self::leader::leader_of;
 pub use self::leadership::Leadership;
 use self::observer::Observer;
-pub(crate) use self::seat::Seats;
-pub use self::transition::{LeadershipEvent, LeadershipEvents};
-use crate::acquiring::{LockRequest, Pauses, What};
+use self::state::CandidateState;
+pub use self::state::CandidateStatus;
+use self::task::Ending;
+use crate::acquire::options::{LockTarget, Pauses};
+use crate::acquire::request::LockRequest;
 use crate::guard::Guard;
 use crate::locker::Locker;
 
@@ -64,7 +70,7 @@ impl Locker {
     /// Describes a candidate for `name`, which is the key that its leader locks. Nothing is sent.
     pub fn election<K: TryInto<Key, Error: Into<Error>>>(&self, name: K) -> Election {
         let name = name.try_into().map_err(Into::into);
-        let what = name.clone().map(What::Key);
+        let what = name.clone().map(LockTarget::Key);
         let campaign = LockRequest::new(self, what).wait(Wait::Forever);
         let election = Election { locks: self.clone(), name, backoff: None, campaign };
         match LeaseId::mint() {
@@ -148,8 +154,8 @@ impl Election {
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
         let Self { locks, name, campaign, .. } = self.clone();
         async move {
-            let seat = locks.0.seats.take(&locks, &name?)?;
-            Ok(Leadership::seated(campaign.await?, seat))
+            let registration = locks.0.registry.register(&locks.0.keeper, &name?)?;
+            Ok(Leadership::registered(campaign.await?, registration))
         }
     }
 
@@ -163,17 +169,17 @@ impl Election {
     /// `Unsupported` for what the store cannot do; `Unexpected` outside a tokio runtime with timers.
     pub fn spawn(&self, shutdown: impl Future<Output = ()> + Send + 'static) -> Result<Candidate> {
         let campaign = self.campaign.clone().wait(Wait::Forever);
-        let order = campaign.order()?;
+        let spec = campaign.spec()?;
         let runtime = Handle::try_current().map_err(|e| {
             Error::unexpected("a candidate needs a tokio runtime to stand on; spawn it inside one")
                 .with_source(e)
         })?;
         self.locks.0.keeper.check_timers()?;
-        let seat = self.locks.0.seats.take(&self.locks, self.name()?)?;
-        let candidacy = Arc::new(candidacy::Candidacy::new(self.locks.clone(), &order)?);
-        let ending = stand::Ending::of(&candidacy, seat);
-        runtime.spawn(stand::stand(ending, campaign, shutdown));
-        Ok(Candidate::new(candidacy))
+        let registration = self.locks.0.registry.register(&self.locks.0.keeper, self.name()?)?;
+        let state = Arc::new(CandidateState::new(self.locks.clone(), &spec)?);
+        let ending = Ending::of(&state, registration);
+        runtime.spawn(task::stand(ending, campaign, shutdown));
+        Ok(Candidate::new(state))
     }
 
     /// Asks the store who leads: the lease's id, the candidate's id as its group, who that is for people, how
@@ -220,14 +226,4 @@ impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-/// The live record of who leads.
-async fn leader_of(locks: &Locker, name: &Key) -> Result<Option<Record>> {
-    Ok(locks.status(name.clone()).await?.into_iter().find(leads))
-}
-
-/// True of a holder in exclusive mode; what a lease left taken behind it leads nobody.
-fn leads(record: &Record) -> bool {
-    record.mode == Mode::Exclusive && !record.kept
 }

@@ -6,12 +6,12 @@ use leasehold_core::{
     Result,
 };
 
-use crate::acquiring::LockRequest;
+use crate::acquire::request::LockRequest;
 use crate::guard::Guard;
-use crate::held::{Held, Verdict, left};
-use crate::keeper::Releasing;
+use crate::lease::cleanup::Cleanup;
+use crate::lease::release_report::ReleaseReport;
+use crate::lease::state::{HoldStatus, LeaseState, left};
 use crate::locker::Locker;
-use crate::release_report::ReleaseReport;
 
 /// The leases under one label that this [`Locker`] opened or adopted (F9).
 ///
@@ -23,11 +23,17 @@ pub struct Group {
     group: GroupName,
 }
 
-impl Group {
-    pub(crate) fn new(locks: Locker, group: GroupName) -> Self {
-        Self { locks, group }
+impl Locker {
+    /// Acts on the leases under the label `group` that this `Locker` opened or adopted (F9).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a bad group.
+    pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(&self, group: O) -> Result<Group> {
+        Ok(Group { locks: self.clone(), group: group.try_into().map_err(Into::into)? })
     }
+}
 
+impl Group {
     /// Locks `key` under this group.
     pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.locks.lock(key).group(&self.group)
@@ -75,12 +81,12 @@ impl Group {
         for batch in self.held().chunks(MAX_ENTRIES) {
             let until = keeper.clock.now().saturating_add(keeper.limit);
             let answers = keeper.renew_for(batch, until).await;
-            for (held, (verdict, answer)) in batch.iter().zip(answers) {
-                let outcome = match (verdict, answer) {
-                    (Verdict::Released, _) => continue,
-                    (Verdict::Lost { reason, .. }, _) => Err(Error::lease_lost(reason)),
-                    (Verdict::Held(_), RenewOutcome::Failed(error)) => Err(error),
-                    (Verdict::Held(deadline), _) => Ok(left(deadline, keeper.clock.now())),
+            for (held, (status, answer)) in batch.iter().zip(answers) {
+                let outcome = match (status, answer) {
+                    (HoldStatus::Released, _) => continue,
+                    (HoldStatus::Lost { reason, .. }, _) => Err(Error::lease_lost(reason)),
+                    (HoldStatus::Held(_), RenewOutcome::Failed(error)) => Err(error),
+                    (HoldStatus::Held(deadline), _) => Ok(left(deadline, keeper.clock.now())),
                 };
                 outcomes.push((held.lease.id.clone(), outcome));
             }
@@ -99,16 +105,17 @@ impl Group {
         let keeper = &self.locks.0.keeper;
         let mut held = self.held();
         held.reverse();
-        held.retain(|held| matches!(keeper.finish(held), Verdict::Held(_)));
+        held.retain(|held| matches!(keeper.finish(held), HoldStatus::Held(_)));
         // All are sent at once, so that dropping this future leaves none behind.
-        let releasing = |batch: &[Arc<Held>]| batch.iter().map(|h| Releasing::of_held(h)).collect();
-        let calls = held.chunks(MAX_ENTRIES).map(|batch| keeper.release_for(releasing(batch)));
-        let answers = join_all(calls).await;
+        let cleanups =
+            |batch: &[Arc<LeaseState>]| batch.iter().map(|h| Cleanup::of_held(h)).collect();
+        let requests = held.chunks(MAX_ENTRIES).map(|batch| keeper.release_for(cleanups(batch)));
+        let answers = join_all(requests).await;
         let ids = held.iter().map(|held| held.lease.id.clone());
         ids.zip(answers.into_iter().flatten()).collect()
     }
 
-    fn held(&self) -> Vec<Arc<Held>> {
+    fn held(&self) -> Vec<Arc<LeaseState>> {
         let mut held = self.locks.0.keeper.leases();
         held.retain(|held| held.lease.group.as_ref() == Some(&self.group));
         held

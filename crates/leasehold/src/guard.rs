@@ -10,11 +10,11 @@ use leasehold_core::{
     RenewOutcome, Result,
 };
 
-use crate::events::Events;
-use crate::held::{Held, Verdict, left};
-use crate::keeper::{Keeper, Releasing};
-use crate::locker::Locker;
-use crate::release_report::ReleaseReport;
+use crate::keeper::{Keeper, KeeperHandle};
+use crate::lease::cleanup::Cleanup;
+use crate::lease::events::Events;
+use crate::lease::release_report::ReleaseReport;
+use crate::lease::state::{HoldStatus, LeaseState, left};
 
 /// The right to be inside the critical section, for as long as its own clock says so.
 ///
@@ -28,16 +28,16 @@ use crate::release_report::ReleaseReport;
 /// it never blocks, and it is **not immediate**.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
-    held: Arc<Held>,
-    pub(crate) locks: Locker,
+    held: Arc<LeaseState>,
+    keeper: Arc<KeeperHandle>,
     /// Nothing is left to be done when it is dropped, which follows at once.
     is_over: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(held: Arc<Held>, locks: Locker) -> Self {
-        locks.0.keeper.keep(&held);
-        Self { held, locks, is_over: false }
+    pub(crate) fn new(held: Arc<LeaseState>, keeper: &Arc<KeeperHandle>) -> Self {
+        keeper.keep(&held);
+        Self { held, keeper: Arc::clone(keeper), is_over: false }
     }
 
     /// The fencing token, where the store has them: larger than every earlier token of each of its keys (C7).
@@ -58,7 +58,7 @@ impl Guard {
     /// True until the lease is lost, by this process's clock and without I/O (F4, F5). Once false, for ever
     /// false.
     pub fn is_held(&self) -> bool {
-        matches!(self.verdict(), Verdict::Held(_))
+        matches!(self.status(), HoldStatus::Held(_))
     }
 
     /// Fails unless the lease is held: for use right before each side effect.
@@ -66,18 +66,18 @@ impl Guard {
     /// # Errors
     /// `Lost`, with the reason.
     pub fn check(&self) -> Result<()> {
-        match self.verdict() {
-            Verdict::Held(_) => Ok(()),
-            Verdict::Lost { reason, .. } => Err(Error::lease_lost(reason)),
-            Verdict::Released => Err(Error::lease_lost(LostReason::Gone)),
+        match self.status() {
+            HoldStatus::Held(_) => Ok(()),
+            HoldStatus::Lost { reason, .. } => Err(Error::lease_lost(reason)),
+            HoldStatus::Released => Err(Error::lease_lost(LostReason::Gone)),
         }
     }
 
     /// How much longer the holder may believe in the lease if no renewal succeeds; zero once it is lost.
     pub fn remaining(&self) -> Remaining {
-        match self.verdict() {
-            Verdict::Held(deadline) => left(deadline, self.keeper().clock.now()),
-            Verdict::Lost { .. } | Verdict::Released => Remaining::For(Duration::ZERO),
+        match self.status() {
+            HoldStatus::Held(deadline) => left(deadline, self.keeper().clock.now()),
+            HoldStatus::Lost { .. } | HoldStatus::Released => Remaining::For(Duration::ZERO),
         }
     }
 
@@ -139,7 +139,7 @@ impl Guard {
         let Lease { id, claims, .. } = &self.held.lease;
         let filter = Filter::default().with_keys(claims.keys().cloned()).with_lease(id.clone());
         let sent = self.keeper().clock.now();
-        let records = self.locks.holders(filter).await?;
+        let records = self.keeper.holders(filter).await?;
         let whole = claims.keys().all(|key| records.iter().any(|r| r.key == *key && !r.kept));
         if !whole {
             self.keeper().apply_renewal(&self.held, sent, (RenewOutcome::Lost(None), Vec::new()));
@@ -164,10 +164,10 @@ impl Guard {
         self.check()?;
         let leases = [Arc::clone(&self.held)];
         match self.keeper().renew_for(&leases, until).await.pop() {
-            Some((Verdict::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
-            Some((Verdict::Held(_), RenewOutcome::Failed(error))) => Err(error),
-            Some((Verdict::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
-            Some((Verdict::Released, _)) | None => Err(Error::lease_lost(LostReason::Gone)),
+            Some((HoldStatus::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
+            Some((HoldStatus::Held(_), RenewOutcome::Failed(error))) => Err(error),
+            Some((HoldStatus::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
+            Some((HoldStatus::Released, _)) | None => Err(Error::lease_lost(LostReason::Gone)),
         }
     }
 
@@ -193,18 +193,17 @@ impl Guard {
     /// As [`release`](Guard::release), for a guard that others hold too.
     pub(crate) async fn end(&self) -> Result<ReleaseReport> {
         let unasked = match self.keeper().finish(&self.held) {
-            Verdict::Held(_) => None,
-            Verdict::Released
-            | Verdict::Lost { reason: LostReason::Gone | LostReason::Evicted(_), .. } => {
+            HoldStatus::Held(_) => None,
+            HoldStatus::Released
+            | HoldStatus::Lost { reason: LostReason::Gone | LostReason::Evicted(_), .. } => {
                 Some(ReleaseOutcome::NotHeld)
             }
-            Verdict::Lost { .. } => Some(ReleaseOutcome::Expired),
+            HoldStatus::Lost { .. } => Some(ReleaseOutcome::Expired),
         };
         if let Some(outcome) = unasked {
             return Ok(ReleaseReport::new(outcome, Vec::new()));
         }
-        let releasing = Arc::new([Releasing::of_held(&self.held)]);
-        let mut reports = self.keeper().release_for(releasing).await;
+        let mut reports = self.keeper.release_for(vec![Cleanup::of_held(&self.held)]).await;
         let report = reports.pop().expect("one report for each lease");
         match report.outcome {
             ReleaseOutcome::Failed(error) => Err(error),
@@ -213,7 +212,7 @@ impl Guard {
     }
 
     /// Hands the lease over: it is no longer renewed here, and nothing releases it. Whoever
-    /// [adopts](Locker::adopt) it within its term goes on holding it; else it ends with its term.
+    /// [adopts](crate::Locker::adopt) it within its term goes on holding it; else it ends with its term.
     pub fn detach(mut self) -> Lease {
         let lease = self.held.lease.clone();
         self.keeper().finish(&self.held);
@@ -226,16 +225,16 @@ impl Guard {
         ended(Arc::clone(self.keeper()), Arc::clone(&self.held))
     }
 
-    pub(crate) fn held(&self) -> &Arc<Held> {
+    pub(crate) fn held(&self) -> &Arc<LeaseState> {
         &self.held
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.keeper().verdict(&self.held)
+    pub(crate) fn status(&self) -> HoldStatus {
+        self.keeper().status(&self.held)
     }
 
-    fn keeper(&self) -> &Arc<Keeper> {
-        &self.locks.0.keeper
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
     }
 }
 
@@ -247,11 +246,11 @@ impl Drop for Guard {
         let keeper = self.keeper();
         if keeper.runs_in_another_process() {
             // What is shared stays as the fork found it, which may be locked.
-            std::mem::forget((Arc::clone(&self.held), self.locks.clone()));
+            std::mem::forget((Arc::clone(&self.held), Arc::clone(&self.keeper)));
             return;
         }
-        if let Verdict::Held(_) = keeper.finish(&self.held) {
-            keeper.release(vec![Releasing::of_held(&self.held)]);
+        if let HoldStatus::Held(_) = keeper.finish(&self.held) {
+            keeper.release([Cleanup::of_held(&self.held)]);
         }
     }
 }
@@ -260,13 +259,13 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("lease", &self.held.lease)
-            .field("held", &self.is_held())
+            .field("held", &self.held.is_held(self.keeper.clock.now()))
             .finish_non_exhaustive()
     }
 }
 
 /// Ends with the reason of a loss; never, if the lease is given back first.
-async fn lost(keeper: Arc<Keeper>, held: Arc<Held>) -> LostReason {
+async fn lost(keeper: Arc<Keeper>, held: Arc<LeaseState>) -> LostReason {
     match ended(keeper, held).await {
         Some(reason) => reason,
         None => std::future::pending().await,
@@ -274,19 +273,19 @@ async fn lost(keeper: Arc<Keeper>, held: Arc<Held>) -> LostReason {
 }
 
 /// Ends when the hold does, with the reason if it was lost.
-async fn ended(keeper: Arc<Keeper>, held: Arc<Held>) -> Option<LostReason> {
+async fn ended(keeper: Arc<Keeper>, held: Arc<LeaseState>) -> Option<LostReason> {
     loop {
         let changed = held.changed().notified();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        match keeper.verdict(&held) {
-            Verdict::Lost { reason, .. } => return Some(reason),
-            Verdict::Released => return None,
-            Verdict::Held(Some(deadline)) => tokio::select! {
+        match keeper.status(&held) {
+            HoldStatus::Lost { reason, .. } => return Some(reason),
+            HoldStatus::Released => return None,
+            HoldStatus::Held(Some(deadline)) => tokio::select! {
                 () = changed => {}
                 () = keeper.clock.sleep_until(deadline) => {}
             },
-            Verdict::Held(None) => changed.await,
+            HoldStatus::Held(None) => changed.await,
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::locker::Locker;
-use crate::telemetry;
+use crate::metrics;
 
 /// Purges what has expired from time to time (F15), until it is stopped, dropped, or its [`Locker`] closed.
 ///
@@ -186,7 +186,17 @@ impl Locker {
             pause = every - random.up_to(every / 10);
             let mut purged = Purged::default();
             let round = self.purge_into(&mut purged, request).await;
-            telemetry::janitor_round(keeper.can.name, purged, &round);
+            let outcome = match &round {
+                Ok(()) => {
+                    tracing::debug!(store = keeper.can.name, ?purged, "a janitor's round is done");
+                    "done"
+                }
+                Err(error) => {
+                    tracing::warn!(store = keeper.can.name, ?purged, %error, "a janitor's round failed");
+                    "failed"
+                }
+            };
+            metrics::janitor_round(keeper.can.name, outcome);
             said.send_modify(|report| {
                 report.rounds += 1;
                 report.purged.add(purged);
@@ -203,7 +213,7 @@ impl Locker {
             let evicted = self.evict(request).await?;
             let (removed, forgotten) = (evicted.removed.len(), evicted.forgotten);
             purged.add(Purged { removed, forgotten, batches: 1 });
-            telemetry::purged(keeper.can.name, removed, forgotten);
+            metrics::purged(keeper.can.name, removed, forgotten);
             if !evicted.more {
                 return Ok(());
             }

@@ -1,33 +1,35 @@
 //! The one background task of a `Locker`: renews leases, finishes abandoned requests, releases dropped guards.
 
-mod book;
-mod inbox;
-mod releasing;
-mod renewing;
+pub(crate) mod in_flight;
+mod list;
+mod mailbox;
+mod release;
+mod renew;
+mod schedule;
+mod task;
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use leasehold_core::term::Drift;
-use leasehold_core::{AnyStore, BoxFuture, Capabilities, Clock, Effect, Error, Result, Store};
+use leasehold_core::{AnyStore, Capabilities, Clock, Effect, Error, Result, Store};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use self::book::Book;
-use self::inbox::Inbox;
-pub(crate) use self::releasing::Releasing;
-use crate::call::Orphaned;
-use crate::held::{Held, Verdict};
-use crate::ids::Ids;
-use crate::line::Lines;
-use crate::telemetry;
+use self::mailbox::Mailbox;
+use self::schedule::Schedule;
+use crate::lease::cleanup::Cleanup;
+use crate::lease::ids::Ids;
+use crate::lease::state::{HoldStatus, LeaseState};
+use crate::metrics;
+use crate::queue::Queues;
 
 /// What a `Locker`, its guards and the background task share.
 pub(crate) struct Keeper {
@@ -37,10 +39,10 @@ pub(crate) struct Keeper {
     pub(crate) drift: Drift,
     /// How long one operation is waited for.
     pub(crate) limit: Duration,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) queues: Arc<Queues>,
     pub(crate) ids: Arc<Ids>,
-    book: Book,
-    inbox: Inbox,
+    schedule: Schedule,
+    mailbox: Mailbox,
     wake: Notify,
     /// The id of the process in which the task runs, 0 if it does not.
     running_in: AtomicU32,
@@ -61,10 +63,10 @@ impl Keeper {
             clock,
             drift,
             limit,
-            lines: Arc::default(),
+            queues: Arc::default(),
             ids: Arc::default(),
-            book: Book::default(),
-            inbox: Inbox::default(),
+            schedule: Schedule::default(),
+            mailbox: Mailbox::default(),
             wake: Notify::new(),
             running_in: AtomicU32::new(0),
             orphaned: AtomicBool::new(false),
@@ -95,7 +97,7 @@ impl Keeper {
             Ordering::Acquire,
         );
         if begins.is_ok() {
-            runtime.spawn(run(Running(Arc::clone(self))));
+            runtime.spawn(task::run(Arc::clone(self)));
         }
         Ok(())
     }
@@ -120,70 +122,59 @@ impl Keeper {
     }
 
     /// Takes a lease into care.
-    pub(crate) fn keep(self: &Arc<Self>, held: &Arc<Held>) {
-        let sooner = self.book.insert(held);
+    pub(crate) fn keep(self: &Arc<Self>, held: &Arc<LeaseState>) {
+        let sooner = self.schedule.insert(held);
         if sooner || self.running_in.load(Ordering::Acquire) == 0 {
             self.attend();
         }
     }
 
     /// The leases in care, oldest first.
-    pub(crate) fn leases(&self) -> Vec<Arc<Held>> {
-        self.book.all()
+    pub(crate) fn leases(&self) -> Vec<Arc<LeaseState>> {
+        self.schedule.all()
     }
 
     /// Asks the clock whether the lease is still held; whoever finds it lost releases it in the background.
-    pub(crate) fn verdict(self: &Arc<Self>, held: &Arc<Held>) -> Verdict {
-        let verdict = held.verdict(self.clock.now());
-        self.settle(held, &verdict);
-        verdict
+    pub(crate) fn status(self: &Arc<Self>, held: &Arc<LeaseState>) -> HoldStatus {
+        let status = held.status(self.clock.now());
+        self.settle(held, &status);
+        status
     }
 
     /// Ends a hold at its holder's wish and forgets it.
-    pub(crate) fn finish(self: &Arc<Self>, held: &Arc<Held>) -> Verdict {
+    pub(crate) fn finish(self: &Arc<Self>, held: &Arc<LeaseState>) -> HoldStatus {
         let now = self.clock.now();
-        let verdict = held.finish(now);
-        match &verdict {
-            Verdict::Held(_) => {
-                self.book.remove(held);
-                telemetry::hold_ended(self.can.name, held, now);
+        let status = held.finish(now);
+        match &status {
+            HoldStatus::Held(_) => {
+                self.schedule.remove(held);
+                let held_for = now.saturating_sub(held.started);
+                metrics::hold_ended(self.can.name, held.label(), held_for);
             }
             other => self.settle(held, other),
         }
-        verdict
+        status
     }
 
     /// Acts once on a loss: forgets the lease and releases it in the background (F5), for the store may hold
     /// it, or some of its keys, longer than we believe.
-    fn settle(self: &Arc<Self>, held: &Arc<Held>, verdict: &Verdict) {
-        if let Verdict::Lost { reason, news: true } = verdict {
-            self.book.remove(held);
-            telemetry::lost(self.can.name, held, reason, self.clock.now());
-            self.release(vec![Releasing::of_lost(held)]);
+    fn settle(self: &Arc<Self>, held: &Arc<LeaseState>, status: &HoldStatus) {
+        if let HoldStatus::Lost { reason, news: true } = status {
+            self.schedule.remove(held);
+            let held_for = self.clock.now().saturating_sub(held.started);
+            tracing::warn!(lease = %held.lease.id, %reason, "a lease is lost");
+            metrics::lost(self.can.name, held.label(), reason, held_for);
+            self.release([Cleanup::of_lost(held)]);
             // Whoever waits in this process may try.
-            self.lines.released(held.lease.claims.keys());
+            self.queues.released(held.lease.claims.keys());
         }
     }
 
     /// Notes that a lease's next wake may have changed.
-    fn reschedule(&self, held: &Arc<Held>) {
-        if self.book.reschedule(held) {
+    fn reschedule(&self, held: &Arc<LeaseState>) {
+        if self.schedule.reschedule(held) {
             self.wake.notify_one();
         }
-    }
-
-    /// Releases in the background.
-    pub(crate) fn release(self: &Arc<Self>, releases: Vec<Releasing>) {
-        for releasing in releases {
-            self.inbox.push_release(releasing);
-        }
-        self.attend();
-    }
-
-    /// Finishes a request whose caller went away.
-    pub(crate) fn finish_call(self: &Arc<Self>, call: Orphaned) {
-        self.inbox.push_call(call);
-        self.attend();
     }
 
     /// Wakes the task, and starts it if there is a runtime to start it on.
@@ -196,18 +187,22 @@ impl Keeper {
     }
 
     /// Lets the task end when its work is done.
-    pub(crate) fn orphan(&self) {
+    fn orphan(&self) {
         self.orphaned.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    /// Ends when nothing is left to be released or finished, true, or at `until`, false.
+    /// Ends when nothing is left to be released or finished, true, or at `until`, false. What is left of leases without
+    /// end is then given up.
     pub(crate) async fn drained(self: &Arc<Self>, until: Duration) -> bool {
         self.attend();
         tokio::select! {
             biased;
-            () = self.inbox.drained() => true,
-            () = self.clock.sleep_until(until) => false,
+            () = self.mailbox.drained() => true,
+            () = self.clock.sleep_until(until) => {
+                self.mailbox.close();
+                false
+            }
         }
     }
 
@@ -238,51 +233,36 @@ impl fmt::Debug for Keeper {
     }
 }
 
+/// What a `Locker`, and each of its guards, has of the Keeper. When the last is dropped, the task ends once its work is
+/// done.
+pub(crate) struct KeeperHandle(Arc<Keeper>);
+
+impl KeeperHandle {
+    pub(crate) fn new(keeper: Keeper) -> Arc<Self> {
+        Arc::new(Self(Arc::new(keeper)))
+    }
+}
+
+impl Deref for KeeperHandle {
+    type Target = Arc<Keeper>;
+
+    fn deref(&self) -> &Arc<Keeper> {
+        &self.0
+    }
+}
+
+impl Drop for KeeperHandle {
+    fn drop(&mut self) {
+        if !self.runs_in_another_process() {
+            self.orphan();
+        }
+    }
+}
+
 /// Turns a panic of a store into an error, so that it ends one request and not the Keeper.
 pub(crate) async fn caught<T>(request: impl Future<Output = T>) -> Result<T> {
     AssertUnwindSafe(request)
         .catch_unwind()
         .await
         .map_err(|_| Error::unexpected("the store panicked").with_effect(Effect::Unknown))
-}
-
-/// Says that the task has ended, however it ended.
-struct Running(Arc<Keeper>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.running_in.store(0, Ordering::Release);
-    }
-}
-
-/// The task.
-async fn run(running: Running) {
-    let keeper = &running.0;
-    let mut flights = FuturesUnordered::<BoxFuture<'static, ()>>::new();
-    loop {
-        for batch in keeper.due() {
-            flights.push(Box::pin(Arc::clone(keeper).renew(batch)));
-        }
-        for work in keeper.take_work() {
-            flights.push(work);
-        }
-        let next = keeper.book.plan(keeper.clock.now());
-        // Without a guard there is no lease in care. What the last of them left may have come just now.
-        let orphaned = keeper.orphaned.load(Ordering::Acquire);
-        if orphaned && flights.is_empty() && keeper.inbox.is_empty() {
-            return;
-        }
-        tokio::select! {
-            () = keeper.wake.notified() => {}
-            Some(()) = flights.next() => {}
-            () = sleep_until(&*keeper.clock, next) => {}
-        }
-    }
-}
-
-async fn sleep_until(clock: &dyn Clock, at: Option<Duration>) {
-    match at {
-        Some(at) => clock.sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

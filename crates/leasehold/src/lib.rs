@@ -27,35 +27,32 @@
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
 //! guarantees is in `docs/STORES.md`, and every promise with its reason in `docs/CONTRACT.md`.
 
-mod acquiring;
-mod attempt;
+mod acquire;
 pub mod blocking;
-mod call;
 mod connect;
 mod election;
-mod events;
 mod group;
 mod guard;
-mod held;
-mod ids;
 mod janitor;
 mod keeper;
-mod line;
+mod lease;
 mod locker;
-mod release_report;
-mod telemetry;
-mod waiting;
+mod metrics;
+mod queue;
+mod registry;
+mod thread;
 
-pub use acquiring::{Keepalive, LockRequest};
+pub use acquire::options::Keepalive;
+pub use acquire::request::LockRequest;
 pub use election::{
     Candidate, CandidateStatus, Election, Leadership, LeadershipEvent, LeadershipEvents,
 };
-pub use events::{Event, Events};
 pub use group::Group;
 pub use guard::Guard;
 pub use janitor::{Janitor, JanitorReport, Purged};
+pub use lease::events::{Event, Events};
+pub use lease::release_report::ReleaseReport;
 pub use locker::{Locker, LockerBuilder};
-pub use release_report::ReleaseReport;
 
 pub use leasehold_core::{
     AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind,

@@ -4,19 +4,15 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    AnyStore, Capabilities, Claims, Clock, Effect, Error, EvictReply, EvictRequest, Filter,
-    GroupName, Health, Key, Lease, Level, ListReply, ListRequest, Note, Record, Result, Store,
+    AnyStore, Capabilities, Clock, Effect, Error, EvictReply, EvictRequest, Filter, Health, Key,
+    Level, ListReply, ListRequest, Note, Record, Result, Store,
 };
 use leasehold_driver::SystemClock;
 use tokio::sync::{OnceCell, SetOnce};
 
-use crate::acquiring::{LockRequest, What};
-use crate::blocking::Thread;
-use crate::election::Seats;
-use crate::group::Group;
-use crate::guard::Guard;
-use crate::keeper::{Keeper, caught};
-use crate::waiting::{self, Order};
+use crate::keeper::{Keeper, KeeperHandle, caught};
+use crate::registry::Registry;
+use crate::thread::Thread;
 
 /// Handle for locking on one store: cheap to clone, and the same type for every store.
 ///
@@ -30,9 +26,9 @@ use crate::waiting::{self, Order};
 pub struct Locker(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) keeper: Arc<KeeperHandle>,
     pub(crate) note: Note,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) registry: Arc<Registry>,
     health: OnceCell<Health>,
     closed: SetOnce<()>,
     /// Where the calls of blocking callers run; started by the first of them.
@@ -83,9 +79,9 @@ impl LockerBuilder {
     pub fn build(self) -> Locker {
         let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
         Locker(Arc::new(Inner {
-            keeper: Arc::new(keeper),
+            keeper: KeeperHandle::new(keeper),
             note: self.note.unwrap_or_else(this_process),
-            seats: Arc::default(),
+            registry: Arc::default(),
             health: OnceCell::new(),
             closed: SetOnce::new(),
             thread: OnceLock::new(),
@@ -94,27 +90,6 @@ impl LockerBuilder {
 }
 
 impl Locker {
-    /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
-    ///
-    /// | URL | Store | Feature |
-    /// |---|---|---|
-    /// | `local:` | the one store of this process | `local` |
-    /// | `sqlite:PATH` | a SQLite file | `sqlite` |
-    /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
-    /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
-    ///
-    /// # Errors
-    /// `InvalidInput` for an unknown scheme or option; else what opening and [`check`](Locker::check) give.
-    ///
-    /// # Cancel safety
-    /// May be dropped; nothing stays open.
-    pub async fn connect(url: &str) -> Result<Self> {
-        let locks = crate::connect::open(url).await?.build();
-        let keeper = &locks.0.keeper;
-        keeper.limited("check", locks.0.health()).await?;
-        Ok(locks)
-    }
-
     /// Locks in `store`, which is checked at first use.
     pub fn new(store: impl Store) -> Self {
         Self::builder(store).build()
@@ -131,62 +106,6 @@ impl Locker {
         }
     }
 
-    /// Locks `key`. Await the builder; see [`LockRequest`].
-    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
-        self.acquiring(key.try_into().map(What::Key))
-    }
-
-    /// Tries once to lock `key`: `None` if somebody else holds it.
-    pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
-        &self,
-        key: K,
-    ) -> LockRequest<Option<Guard>> {
-        LockRequest::once(self, key.try_into().map(What::Key).map_err(Into::into))
-    }
-
-    /// Locks all `keys` or none, under one guard and one token (F8).
-    ///
-    /// The result is `Unsupported` where the store cannot do that at once; it is never imitated one by one.
-    pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-    ) -> LockRequest<Guard> {
-        let keys: Result<Vec<Key>, K::Error> = keys.into_iter().map(TryInto::try_into).collect();
-        self.acquiring(keys.map(What::Keys))
-    }
-
-    /// Locks several keys, each in a mode of its own.
-    pub fn lock_claims(&self, claims: Claims) -> LockRequest<Guard> {
-        self.acquiring(Ok::<_, Error>(What::Claims(claims)))
-    }
-
-    /// Goes on holding `lease` if it still lives, else locks its keys anew, waiting as the builder says;
-    /// [`Guard::is_fresh`] tells which. The keys, TTL and group are the lease's.
-    ///
-    /// The lease is renewed first; only when the store says that it has ended is a new one asked for, with an
-    /// id of its own unless [`lease_id`](LockRequest::lease_id) says otherwise.
-    pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
-        self.acquiring(Ok::<_, Error>(What::Resume(Box::new(lease))))
-    }
-
-    /// Picks up a lease that another guard [handed over](Guard::detach), here or in another process: renews
-    /// it once, and counts its term from that.
-    ///
-    /// # Errors
-    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` holds it, or a release
-    /// of it is not finished; else as any operation, and the lease is as it was.
-    ///
-    /// # Cancel safety
-    /// May be dropped; the lease may have been renewed.
-    pub async fn adopt(&self, lease: Lease) -> Result<Guard> {
-        let order = Order::adopting(&self.0, &lease)?;
-        let keeper = &self.0.keeper;
-        let limit = keeper.clock.now().saturating_add(keeper.limit);
-        self.0.ready(limit).await?;
-        let named = keeper.ids.try_name(&lease.id).ok_or_else(waiting::id_in_use)?;
-        waiting::resume(&self.0, lease, &order, named, limit).await?.map_err(Error::lease_lost)
-    }
-
     /// The live records of `key`: who holds it, and until when. On a quorum, a lease holds it that a majority
     /// of the nodes has; [`list`](Locker::list) shows what each node has.
     ///
@@ -197,23 +116,7 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn status<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> Result<Vec<Record>> {
-        self.holders(Filter::default().with_key(key.try_into().map_err(Into::into)?)).await
-    }
-
-    /// The live holders among those that a filter which names keys finds.
-    pub(crate) async fn holders(&self, filter: Filter) -> Result<Vec<Record>> {
-        self.list_whole(filter).await?.holders()
-    }
-
-    /// Every page in one.
-    async fn list_whole(&self, filter: Filter) -> Result<ListReply> {
-        let mut request = ListRequest::new(filter).with_limit(leasehold_core::MAX_ENTRIES);
-        let mut whole = self.list_page(&request).await?;
-        while let Some(next) = whole.next.take() {
-            request = request.with_cursor(next);
-            whole.append(self.list_page(&request).await?);
-        }
-        Ok(whole)
+        self.0.keeper.holders(Filter::default().with_key(key.try_into().map_err(Into::into)?)).await
     }
 
     /// True if anybody holds `key`, in any mode.
@@ -235,7 +138,7 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn list(&self, filter: Filter) -> Result<Vec<Record>> {
-        Ok(self.list_whole(filter).await?.records)
+        Ok(self.0.keeper.list_whole(filter).await?.records)
     }
 
     /// One page of records.
@@ -246,8 +149,7 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn list_page(&self, request: &ListRequest) -> Result<ListReply> {
-        let keeper = &self.0.keeper;
-        keeper.limited("list", keeper.store.list(request)).await
+        self.0.keeper.list_page(request).await
     }
 
     /// Removes what has expired, or ends exactly the leases that are named, whoever holds them.
@@ -260,16 +162,8 @@ impl Locker {
     pub async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let keeper = &self.0.keeper;
         let evicted = keeper.limited("evict", keeper.store.evict(request)).await?;
-        keeper.lines.released(evicted.removed.iter().map(|target| &target.key));
+        keeper.queues.released(evicted.removed.iter().map(|target| &target.key));
         Ok(evicted)
-    }
-
-    /// Acts on the leases under the label `group` that this `Locker` opened or adopted (F9).
-    ///
-    /// # Errors
-    /// `InvalidInput` for a bad group.
-    pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(&self, group: O) -> Result<Group> {
-        Ok(Group::new(self.clone(), group.try_into().map_err(Into::into)?))
     }
 
     /// Looks at the store's settings now and says what may be promised.
@@ -330,10 +224,6 @@ impl Locker {
         }
         Ok(())
     }
-
-    fn acquiring<E: Into<Error>>(&self, what: Result<What, E>) -> LockRequest<Guard> {
-        LockRequest::new(self, what.map_err(Into::into))
-    }
 }
 
 impl fmt::Debug for Locker {
@@ -385,9 +275,18 @@ impl Inner {
         }
     }
 
-    async fn health(&self) -> Result<&Health> {
+    pub(crate) async fn health(&self) -> Result<&Health> {
         let check = || async { caught(self.keeper.store.check()).await? };
         self.health.get_or_try_init(check).await
+    }
+
+    /// The thread of blocking callers; the first of them starts it.
+    pub(crate) fn thread(&self) -> Result<&Thread> {
+        if let Some(thread) = self.thread.get() {
+            return Ok(thread);
+        }
+        let thread = Thread::start()?;
+        Ok(self.thread.get_or_init(|| thread))
     }
 
     /// Ends when the `Locker` is closed.
@@ -402,20 +301,17 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let thread = self.thread.take();
+        let Some(thread) = self.thread.take() else { return };
         if self.keeper.runs_in_another_process() {
             // Nor is its thread here to be told.
             std::mem::forget(thread);
             return;
         }
-        self.keeper.orphan();
-        if let Some(thread) = thread {
-            let keeper = Arc::clone(&self.keeper);
-            thread.end(Box::pin(async move {
-                keeper.drained(Duration::MAX).await;
-                keeper.store.drain().await;
-            }));
-        }
+        let keeper = Arc::clone(&**self.keeper);
+        thread.end(Box::pin(async move {
+            keeper.drained(Duration::MAX).await;
+            keeper.store.drain().await;
+        }));
     }
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use leasehold_core::{FencingToken, Lease, LostReason, NodeReport, Remaining, Result};
 
-use crate::events::Event;
+use crate::lease::events::Event;
+use crate::lease::release_report::ReleaseReport;
 use crate::locker::Locker;
-use crate::release_report::ReleaseReport;
 
 /// The right to be inside the critical section, for as long as its own clock says so; see [`crate::Guard`].
 ///
@@ -20,11 +20,12 @@ use crate::release_report::ReleaseReport;
 pub struct Guard {
     /// Shared with no more than one call of each thread that waits for it.
     guard: Arc<crate::Guard>,
+    locks: Locker,
 }
 
 impl Guard {
-    pub(super) fn new(guard: crate::Guard) -> Self {
-        Self { guard: Arc::new(guard) }
+    pub(super) fn new(guard: crate::Guard, locks: Locker) -> Self {
+        Self { guard: Arc::new(guard), locks }
     }
 
     /// As [`crate::Guard::token`].
@@ -70,7 +71,7 @@ impl Guard {
     pub fn lost(&self, limit: impl Into<Option<Duration>>) -> Result<Option<LostReason>> {
         let limit = limit.into();
         self.call(move |guard| async move {
-            let clock = &guard.locks.0.keeper.clock;
+            let clock = &guard.keeper().clock;
             let Some(limit) = limit else { return Ok(guard.ended().await) };
             let until = clock.now().saturating_add(limit);
             tokio::select! {
@@ -88,7 +89,7 @@ impl Guard {
 
     /// What happens to the lease from now on (F14), as an iterator that waits for each event.
     pub fn events(&self) -> Events {
-        Events { events: self.guard.events(), locks: self.guard.locks.clone() }
+        Events { events: self.guard.events(), locks: self.locks.clone() }
     }
 
     /// Asks the store whether it still has the lease, on all its keys. If not, the lease is lost.
@@ -113,7 +114,7 @@ impl Guard {
     /// If the store could not be asked. The release then goes on in the background until it is answered or
     /// the term has passed.
     pub fn release(self) -> Result<ReleaseReport> {
-        let locks = self.guard.locks.clone();
+        let locks = self.locks.clone();
         let guard = self.into_inner();
         locks.0.thread()?.run(async move { guard.release().await })
     }
@@ -131,7 +132,7 @@ impl Guard {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        self.guard.locks.0.thread()?.run(ask(Arc::clone(&self.guard)))
+        self.locks.0.thread()?.run(ask(Arc::clone(&self.guard)))
     }
 }
 

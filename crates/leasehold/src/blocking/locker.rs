@@ -1,6 +1,5 @@
 use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
@@ -10,10 +9,10 @@ use leasehold_core::{
 
 use super::guard::Guard;
 use super::janitor::Janitor;
-use super::thread::Thread;
-use crate::acquiring::LockRequest;
+use crate::acquire::request::LockRequest;
 use crate::janitor::Purged;
-use crate::release_report::ReleaseReport;
+use crate::lease::release_report::ReleaseReport;
+use crate::thread::Thread;
 
 /// Handle for locking on one store without async; its methods are those of [`crate::Locker`].
 ///
@@ -123,7 +122,8 @@ impl Locker {
     /// # Errors
     /// As there.
     pub fn adopt(&self, lease: Lease) -> Result<Guard> {
-        self.call(|locks| async move { locks.adopt(lease).await }).map(Guard::new)
+        let guard = self.call(|locks| async move { locks.adopt(lease).await })?;
+        Ok(Guard::new(guard, self.0.clone()))
     }
 
     /// The live records of `key`: who holds it, and until when.
@@ -243,8 +243,9 @@ impl LockRequest<Guard> {
     /// # Errors
     /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
     pub fn take(self) -> Result<Guard> {
-        let inner = Arc::clone(&self.inner);
-        inner.thread()?.run(self.giving::<crate::Guard>().into_future()).map(Guard::new)
+        let locks = self.locks.clone();
+        let guard = locks.0.thread()?.run(self.giving::<crate::Guard>().into_future())?;
+        Ok(Guard::new(guard, locks))
     }
 }
 
@@ -254,9 +255,9 @@ impl LockRequest<Option<Guard>> {
     /// # Errors
     /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
     pub fn take(self) -> Result<Option<Guard>> {
-        let inner = Arc::clone(&self.inner);
-        let guard = inner.thread()?.run(self.giving::<Option<crate::Guard>>().into_future())?;
-        Ok(guard.map(Guard::new))
+        let locks = self.locks.clone();
+        let guard = locks.0.thread()?.run(self.giving::<Option<crate::Guard>>().into_future())?;
+        Ok(guard.map(|guard| Guard::new(guard, locks)))
     }
 }
 

@@ -2,11 +2,12 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use leasehold_core::{FencingToken, GroupName, Key, Record, Result, Ttl};
+use leasehold_core::{GroupName, Key, Record, Result, Ttl};
 
-use super::candidacy::Candidacy;
-use super::transition::{LeadershipEvents, next_of};
-use super::{Leadership, leader_of};
+use super::events::{LeadershipEvents, next_of};
+use super::leader::leader_of;
+use super::leadership::Leadership;
+use super::state::{CandidateState, CandidateStatus};
 
 /// A candidate that stands in the background, again after each loss; see [`Election::spawn`].
 ///
@@ -31,30 +32,11 @@ use super::{Leadership, leader_of};
 ///
 /// [`Election::spawn`]: crate::Election::spawn
 #[derive(Clone)]
-pub struct Candidate(Arc<Candidacy>);
-
-/// Where a candidate stands, as it knows without asking anybody.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct CandidateStatus {
-    /// It leads, by its own clock.
-    pub leads: bool,
-    /// Its token while it leads, where the store has them.
-    pub token: Option<FencingToken>,
-    /// Who leads: itself, or who its last try was refused for, unless that one's term is over or it was paused
-    /// since. `None` if it knows of nobody; [`Candidate::leader`] asks.
-    pub leader: Option<Record>,
-}
-
-impl CandidateStatus {
-    pub(super) fn new(leads: bool, token: Option<FencingToken>, leader: Option<Record>) -> Self {
-        Self { leads, token, leader }
-    }
-}
+pub struct Candidate(Arc<CandidateState>);
 
 impl Candidate {
-    pub(super) fn new(candidacy: Arc<Candidacy>) -> Self {
-        Self(candidacy)
+    pub(super) fn new(state: Arc<CandidateState>) -> Self {
+        Self(state)
     }
 
     /// The name it stands for.
@@ -90,7 +72,7 @@ impl Candidate {
 
     /// Whether it leads, its token, and who leads else, as it last learnt, without I/O.
     pub fn status(&self) -> CandidateStatus {
-        self.0.standing()
+        self.0.status()
     }
 
     /// Asks the store who leads; see [`Election::leader`](crate::Election::leader).

@@ -2,9 +2,9 @@ use std::future::Future;
 
 use leasehold_core::{FencingToken, LostReason, Result};
 
-use super::seat::Seat;
 use crate::guard::Guard;
-use crate::release_report::ReleaseReport;
+use crate::lease::release_report::ReleaseReport;
+use crate::registry::Registration;
 
 /// The right to lead, for as long as its own clock says so.
 ///
@@ -19,19 +19,19 @@ use crate::release_report::ReleaseReport;
 pub struct Leadership {
     guard: Guard,
     #[expect(dead_code, reason = "held, not read")]
-    seat: Option<Seat>,
+    registration: Option<Registration>,
 }
 
 impl Leadership {
-    /// Of a candidate that campaigned once, and whose seat it now holds.
-    pub(super) fn seated(guard: Guard, seat: Seat) -> Self {
-        seat.elected(guard.held());
-        Self { guard, seat: Some(seat) }
+    /// Of a candidate that campaigned once, and stays registered while it leads.
+    pub(super) fn registered(guard: Guard, registration: Registration) -> Self {
+        registration.is_elected(guard.held());
+        Self { guard, registration: Some(registration) }
     }
 
-    /// Of a spawned candidate, which keeps its seat.
+    /// Of a spawned candidate, which stays registered itself.
     pub(super) fn spawned(guard: Guard) -> Self {
-        Self { guard, seat: None }
+        Self { guard, registration: None }
     }
 
     /// The fencing token, where the store has them: larger than that of every earlier leader (C7).

@@ -1,14 +1,13 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::{
-    Backoff, FencingToken, Key, LeaseId, Random, Record, Remaining, Result, Store, Wakeups,
-};
+use leasehold_core::{Backoff, Key, Random, Record, Remaining, Result, Store, Wakeups};
 
-use super::{LeadershipEvent, leader_of};
-use crate::acquiring::Pauses;
+use super::event::LeadershipEvent;
+use super::leader::{Identity, identity, leader_of};
+use crate::acquire::options::Pauses;
+use crate::acquire::poll::{pushed_poll, usual_backoff};
 use crate::locker::Locker;
-use crate::waiting::{pushed_poll, usual_backoff};
 
 /// Looks at who leads, without standing.
 pub(super) struct Observer {
@@ -25,13 +24,6 @@ pub(super) struct Observer {
     /// When to look next, so that a caller who drops `next` again and again does not put it off.
     due: Duration,
     ended: bool,
-}
-
-/// What makes two sights of a leader the same: one grant.
-pub(super) type Identity = (Option<LeaseId>, Option<FencingToken>);
-
-pub(super) fn identity(leader: &Record) -> Identity {
-    (leader.id.clone(), leader.token)
 }
 
 impl Observer {

@@ -3,24 +3,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, GroupName, Key, LeaseId, LostReason, Mode, Note, Record, RecordTerm, RefusalReason,
-    Remaining, Result, Ttl,
+    Error, FencingToken, GroupName, Key, LeaseId, LostReason, Mode, Note, Record, RecordTerm,
+    RefusalReason, Remaining, Result, Ttl,
 };
 use tokio::sync::{broadcast, watch};
 
-use super::candidate::CandidateStatus;
-use super::observer::identity;
-use super::transition::{LAG, LeadershipEvent, LeadershipEvents};
-use super::{Leadership, leads};
-use crate::acquiring::Witness;
-use crate::attempt::Tried;
-use crate::held::Verdict;
-use crate::ids::Taking;
+use super::event::LeadershipEvent;
+use super::events::{LAG, LeadershipEvents};
+use super::leader::{identity, leads};
+use super::leadership::Leadership;
+use crate::acquire::attempt::AttemptOutcome;
+use crate::acquire::options::AttemptObserver;
+use crate::acquire::spec::LockSpec;
+use crate::lease::ids::Ownership;
+use crate::lease::state::HoldStatus;
 use crate::locker::Locker;
-use crate::waiting::Order;
+
+/// Where a candidate stands, as it knows without asking anybody.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct CandidateStatus {
+    /// It leads, by its own clock.
+    pub leads: bool,
+    /// Its token while it leads, where the store has them.
+    pub token: Option<FencingToken>,
+    /// Who leads: itself, or who its last try was refused for, unless that one's term is over or it was paused
+    /// since. `None` if it knows of nobody; [`Candidate::leader`] asks.
+    pub leader: Option<Record>,
+}
 
 /// What a spawned candidate and its handles share.
-pub(super) struct Candidacy {
+pub(super) struct CandidateState {
     pub(super) locks: Locker,
     pub(super) id: GroupName,
     pub(super) ttl: Ttl,
@@ -42,7 +55,7 @@ struct Own {
     /// What it led with last: a node of a quorum may show it after its release was answered.
     led: Option<LeaseId>,
     /// What it asked for and may still hold: a store may say that it refused for one of these.
-    taken: Vec<(LeaseId, Weak<Taking>)>,
+    taken: Vec<(LeaseId, Weak<Ownership>)>,
 }
 
 /// Where it stands.
@@ -79,15 +92,15 @@ impl Seen {
     }
 }
 
-impl Candidacy {
-    pub(super) fn new(locks: Locker, order: &Order) -> Result<Self> {
+impl CandidateState {
+    pub(super) fn new(locks: Locker, spec: &LockSpec) -> Result<Self> {
         let unnamed = || Error::unexpected("a candidate has no id");
         Ok(Self {
             locks,
-            id: order.group.clone().ok_or_else(unnamed)?,
-            ttl: order.ttl,
-            name: order.claims.first().key.clone(),
-            note: order.plan.note.clone(),
+            id: spec.group.clone().ok_or_else(unnamed)?,
+            ttl: spec.ttl,
+            name: spec.claims.first().key.clone(),
+            note: spec.policy.note.clone(),
             view: watch::Sender::default(),
             own: Mutex::default(),
             iterations: AtomicU64::new(0),
@@ -162,18 +175,18 @@ impl Candidacy {
     }
 
     /// Where it stands, without asking anybody.
-    pub(super) fn standing(&self) -> CandidateStatus {
+    pub(super) fn status(&self) -> CandidateStatus {
         let now = self.now();
         let view = self.view();
         match view.leadership.as_ref().filter(|leadership| leadership.is_leader()) {
-            Some(leadership) => CandidateStatus::new(
-                true,
-                leadership.token(),
-                Some(self.own_record(leadership, now)),
-            ),
+            Some(leadership) => CandidateStatus {
+                leads: true,
+                token: leadership.token(),
+                leader: Some(self.own_record(leadership, now)),
+            },
             None => {
                 let other = view.other.as_ref().and_then(|seen| seen.aged(now));
-                CandidateStatus::new(false, None, other.filter(leads))
+                CandidateStatus { leads: false, token: None, leader: other.filter(leads) }
             }
         }
     }
@@ -231,8 +244,8 @@ impl Candidacy {
     }
 
     /// What may not be given back yet.
-    pub(super) fn taken(&self) -> Vec<Weak<Taking>> {
-        self.own().taken.iter().map(|(_, taking)| Weak::clone(taking)).collect()
+    pub(super) fn taken(&self) -> Vec<Weak<Ownership>> {
+        self.own().taken.iter().map(|(_, ownership)| Weak::clone(ownership)).collect()
     }
 
     /// True of a lease of its own, which the store may hold after it was lost or abandoned.
@@ -270,9 +283,9 @@ impl Candidacy {
 
     /// Its leadership has ended; true if it shall let others try first: it resigned, or has led for long enough.
     pub(super) fn over(&self, leadership: &Leadership) -> bool {
-        let lost: Option<LostReason> = match leadership.guard().verdict() {
-            Verdict::Lost { reason, .. } => Some(reason),
-            Verdict::Released | Verdict::Held(_) => None,
+        let lost: Option<LostReason> = match leadership.guard().status() {
+            HoldStatus::Lost { reason, .. } => Some(reason),
+            HoldStatus::Released | HoldStatus::Held(_) => None,
         };
         let yields = matches!(lost, None | Some(LostReason::MaxHold));
         self.view.send_modify(|view| {
@@ -313,18 +326,18 @@ impl Candidacy {
     }
 }
 
-impl Witness for Candidacy {
-    fn tries(&self, id: &LeaseId, taking: &Arc<Taking>) {
+impl AttemptObserver for CandidateState {
+    fn tries(&self, id: &LeaseId, ownership: &Arc<Ownership>) {
         let taken = &mut self.own().taken;
-        taken.retain(|(_, taking)| taking.strong_count() > 0);
-        taken.push((id.clone(), Arc::downgrade(taking)));
+        taken.retain(|(_, ownership)| ownership.strong_count() > 0);
+        taken.push((id.clone(), Arc::downgrade(ownership)));
     }
 
-    fn tried(&self, tried: &Tried) {
+    fn tried(&self, tried: &AttemptOutcome) {
         match tried {
             // It leads when its guard is handed out, and not before.
-            Tried::Granted { .. } | Tried::Failed(_) => self.round(None),
-            Tried::Refused(refused) => match &refused.why {
+            AttemptOutcome::Granted { .. } | AttemptOutcome::Failed(_) => self.round(None),
+            AttemptOutcome::Refused(refused) => match &refused.why {
                 // Who leads after it, if anybody, is not known.
                 RefusalReason::Held(Some(holder)) if leads(holder) && self.is_own(holder) => {
                     self.view.send_modify(|view| view.other = None);

@@ -1,40 +1,40 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::{
-    MAX_ENTRIES, NodeReport, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
-    Store,
+    BoxFuture, MAX_ENTRIES, NodeReport, Remaining, RenewEntry, RenewOutcome, RenewReply,
+    RenewRequest, Result, Store,
 };
 
 use super::{Keeper, caught};
-use crate::held::{Answer, Held, Verdict};
-use crate::telemetry;
+use crate::lease::state::{Answer, HoldStatus, LeaseState, left};
+use crate::metrics;
 
 impl Keeper {
     /// The renewals to send now. Leases with less than a third left travel apart from the others, so that the
     /// nearest deadline, which limits a request, is not theirs for all (F3).
-    pub(super) fn due(self: &Arc<Self>) -> Vec<Vec<Arc<Held>>> {
+    pub(super) fn renewals(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let now = self.clock.now();
         let (mut urgent, mut usual) = (Vec::new(), Vec::new());
-        for held in self.book.due(now) {
-            if !matches!(self.verdict(&held), Verdict::Held(_)) {
+        for held in self.schedule.due(now) {
+            if !matches!(self.status(&held), HoldStatus::Held(_)) {
                 continue;
             }
             if held.start_renewal(now) {
-                self.book.reschedule(&held);
+                self.schedule.reschedule(&held);
                 if held.is_urgent(now) { urgent.push(held) } else { usual.push(held) }
             }
         }
-        urgent
-            .chunks(MAX_ENTRIES)
-            .chain(usual.chunks(MAX_ENTRIES))
-            .map(<[Arc<Held>]>::to_vec)
+        let batches = urgent.chunks(MAX_ENTRIES).chain(usual.chunks(MAX_ENTRIES));
+        batches
+            .map(|batch| Renewing { keeper: Arc::clone(self), leases: batch.to_vec() })
+            .map(|batch| Arc::clone(self).renew(batch).boxed())
             .collect()
     }
 
     /// Renews a batch and applies each lease's answer.
-    pub(super) async fn renew(self: Arc<Self>, batch: Vec<Arc<Held>>) {
-        let mut batch = Renewing { keeper: Arc::clone(&self), leases: batch };
+    async fn renew(self: Arc<Self>, mut batch: Renewing) {
         let sent = self.clock.now();
         let limit = renewal_limit(&batch.leases, sent);
         let outcomes = self.ask_renew(&batch.leases, sent, sent.saturating_add(limit)).await;
@@ -46,12 +46,12 @@ impl Keeper {
     /// Renews leases for a caller who waits for the answer until `until`, outside the Keeper's own round.
     pub(crate) async fn renew_for(
         self: &Arc<Self>,
-        leases: &[Arc<Held>],
+        leases: &[Arc<LeaseState>],
         until: Duration,
-    ) -> Vec<(Verdict, RenewOutcome)> {
+    ) -> Vec<(HoldStatus, RenewOutcome)> {
         let sent = self.clock.now();
         let outcomes = self.ask_renew(leases, sent, until).await;
-        let apply = |(held, answer): (&Arc<Held>, Answer)| {
+        let apply = |(held, answer): (&Arc<LeaseState>, Answer)| {
             let outcome = answer.0.clone();
             (self.apply_renewal(held, sent, answer), outcome)
         };
@@ -61,21 +61,24 @@ impl Keeper {
     /// Applies one answer, unless the lease was lost before it came (F4, F5).
     pub(crate) fn apply_renewal(
         self: &Arc<Self>,
-        held: &Arc<Held>,
+        held: &Arc<LeaseState>,
         sent: Duration,
         answer: Answer,
-    ) -> Verdict {
-        telemetry::renewal(self.can.name, held, &answer.0);
-        let verdict = held.apply(sent, answer, self.clock.now());
-        self.settle(held, &verdict);
+    ) -> HoldStatus {
+        if let RenewOutcome::Failed(error) = &answer.0 {
+            tracing::warn!(lease = %held.lease.id, %error, "a renewal failed");
+        }
+        metrics::renewed(self.can.name, held.label(), &answer.0);
+        let status = held.apply(sent, answer, self.clock.now());
+        self.settle(held, &status);
         self.reschedule(held);
-        verdict
+        status
     }
 
     /// Asks for the renewal of leases in care; one outcome for each.
     async fn ask_renew(
         &self,
-        leases: &[Arc<Held>],
+        leases: &[Arc<LeaseState>],
         sent: Duration,
         until: Duration,
     ) -> Vec<Answer> {
@@ -125,9 +128,9 @@ impl Keeper {
 
 /// The nearest deadline, and no more than a third of the shortest TTL, so that an unanswered renewal is sent
 /// again while there is time.
-fn renewal_limit(batch: &[Arc<Held>], now: Duration) -> Duration {
-    let of_one = |held: &Arc<Held>| {
-        let left = crate::held::left(held.deadline(), now);
+fn renewal_limit(batch: &[Arc<LeaseState>], now: Duration) -> Duration {
+    let of_one = |held: &Arc<LeaseState>| {
+        let left = left(held.deadline(), now);
         let third = held.lease.ttl.duration().map_or(Duration::from_secs(10), |ttl| ttl / 3);
         match left {
             Remaining::For(left) => left.min(third),
@@ -145,7 +148,7 @@ pub(super) fn of_lease(nodes: &[NodeReport], at: usize) -> Vec<NodeReport> {
 /// Leases whose renewal is not answered; when the task ends with its runtime they are due again.
 struct Renewing {
     keeper: Arc<Keeper>,
-    leases: Vec<Arc<Held>>,
+    leases: Vec<Arc<LeaseState>>,
 }
 
 impl Drop for Renewing {

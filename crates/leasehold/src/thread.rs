@@ -13,8 +13,6 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use crate::locker::Inner;
-
 /// The thread on which the calls of one `Locker`'s blocking callers run, beside its Keeper.
 ///
 /// A caller polls nothing itself: on a worker of an async runtime, what it polled could wait for that very
@@ -22,7 +20,7 @@ use crate::locker::Inner;
 pub(crate) struct Thread {
     runtime: Handle,
     process: u32,
-    end: oneshot::Sender<Left>,
+    end: oneshot::Sender<Remainder>,
 }
 
 impl fmt::Debug for Thread {
@@ -32,7 +30,7 @@ impl fmt::Debug for Thread {
 }
 
 /// What a thread is still to do when nobody calls any more.
-pub(crate) type Left = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Remainder = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
     /// This thread serves blocking callers.
@@ -82,25 +80,14 @@ impl Thread {
     }
 
     /// Lets the thread end when what is `left` is done.
-    pub(crate) fn end(self, left: Left) {
+    pub(crate) fn end(self, left: Remainder) {
         // A thread that ended before has nothing to do.
         drop(self.end.send(left));
     }
 }
 
-impl Inner {
-    /// The thread of blocking callers; the first of them starts it.
-    pub(crate) fn thread(&self) -> Result<&Thread> {
-        if let Some(thread) = self.thread.get() {
-            return Ok(thread);
-        }
-        let thread = Thread::start()?;
-        Ok(self.thread.get_or_init(|| thread))
-    }
-}
-
 /// The thread.
-fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receiver<Left>) {
+fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receiver<Remainder>) {
     SERVES.set(true);
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -2,22 +2,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::held::Held;
+use crate::lease::state::LeaseState;
 
 /// The leases in care, ordered by when the Keeper must look at them.
 ///
 /// Taking one in wakes the Keeper only if it is due before what the Keeper already waits for, so that an
 /// ordinary acquire sends it no message.
 #[derive(Debug, Default)]
-pub(super) struct Book(Mutex<Pages>);
+pub(super) struct Schedule(Mutex<Entries>);
 
 /// So many times in vain are often.
 const OFTEN: u32 = 32;
 
 #[derive(Debug, Default)]
-struct Pages {
+struct Entries {
     /// In the order of arrival.
-    leases: BTreeMap<u64, (Arc<Held>, Option<Duration>)>,
+    leases: BTreeMap<u64, (Arc<LeaseState>, Option<Duration>)>,
     queue: BTreeSet<(Duration, u64)>,
     /// When the Keeper wakes by itself.
     planned: Option<Duration>,
@@ -26,43 +26,43 @@ struct Pages {
     longest_slack: Duration,
 }
 
-impl Book {
+impl Schedule {
     /// Takes a lease in; true if the Keeper must be woken.
-    pub(super) fn insert(&self, held: &Arc<Held>) -> bool {
-        let mut pages = self.pages();
-        pages.longest_slack = pages.longest_slack.max(held.slack());
+    pub(super) fn insert(&self, held: &Arc<LeaseState>) -> bool {
+        let mut entries = self.entries();
+        entries.longest_slack = entries.longest_slack.max(held.slack());
         let wake = held.next_wake();
-        pages.leases.insert(held.number, (Arc::clone(held), wake));
-        pages.enqueue(held.number, wake)
+        entries.leases.insert(held.number, (Arc::clone(held), wake));
+        entries.enqueue(held.number, wake)
     }
 
     /// Notes that a lease's next wake may have changed; true if the Keeper must be woken.
-    pub(super) fn reschedule(&self, held: &Arc<Held>) -> bool {
-        let mut pages = self.pages();
+    pub(super) fn reschedule(&self, held: &Arc<LeaseState>) -> bool {
+        let mut entries = self.entries();
         let wake = held.next_wake();
-        let Some((_, known)) = pages.leases.get_mut(&held.number) else { return false };
+        let Some((_, known)) = entries.leases.get_mut(&held.number) else { return false };
         let before = std::mem::replace(known, wake);
-        pages.dequeue(held.number, before);
-        pages.enqueue(held.number, wake)
+        entries.dequeue(held.number, before);
+        entries.enqueue(held.number, wake)
     }
 
     /// Forgets a lease.
-    pub(super) fn remove(&self, held: &Arc<Held>) {
-        let mut pages = self.pages();
-        if let Some((_, wake)) = pages.leases.remove(&held.number) {
-            pages.dequeue(held.number, wake);
+    pub(super) fn remove(&self, held: &Arc<LeaseState>) {
+        let mut entries = self.entries();
+        if let Some((_, wake)) = entries.leases.remove(&held.number) {
+            entries.dequeue(held.number, wake);
         }
     }
 
     /// If one is due now: all that may be renewed with it.
-    pub(super) fn due(&self, now: Duration) -> Vec<Arc<Held>> {
-        let pages = self.pages();
-        if pages.queue.first().is_none_or(|(wake, _)| *wake > now) {
+    pub(super) fn due(&self, now: Duration) -> Vec<Arc<LeaseState>> {
+        let entries = self.entries();
+        if entries.queue.first().is_none_or(|(wake, _)| *wake > now) {
             return Vec::new();
         }
-        let horizon = now.saturating_add(pages.longest_slack);
-        let soon = pages.queue.iter().take_while(|(wake, _)| *wake <= horizon);
-        soon.filter_map(|(_, number)| pages.leases.get(number))
+        let horizon = now.saturating_add(entries.longest_slack);
+        let soon = entries.queue.iter().take_while(|(wake, _)| *wake <= horizon);
+        soon.filter_map(|(_, number)| entries.leases.get(number))
             .map(|(held, _)| Arc::clone(held))
             .collect()
     }
@@ -70,29 +70,29 @@ impl Book {
     /// When the Keeper will wake, which it now promises to do. Once it has been woken in vain often, because leases
     /// were released before it looked, the promise stands also without a lease: else each short hold would wake it.
     pub(super) fn plan(&self, now: Duration) -> Option<Duration> {
-        let mut pages = self.pages();
-        let due = pages.queue.first().map(|(wake, _)| *wake);
-        let promised = pages.planned.filter(|planned| *planned > now);
-        pages.in_vain = match (promised, due) {
+        let mut entries = self.entries();
+        let due = entries.queue.first().map(|(wake, _)| *wake);
+        let promised = entries.planned.filter(|planned| *planned > now);
+        entries.in_vain = match (promised, due) {
             (None, _) => 0,
-            (Some(_), None) => pages.in_vain.saturating_add(1),
-            (Some(_), Some(_)) => pages.in_vain,
+            (Some(_), None) => entries.in_vain.saturating_add(1),
+            (Some(_), Some(_)) => entries.in_vain,
         };
-        let stands = promised.filter(|_| pages.in_vain >= OFTEN);
-        pages.planned = stands.into_iter().chain(due).min();
-        pages.planned
+        let stands = promised.filter(|_| entries.in_vain >= OFTEN);
+        entries.planned = stands.into_iter().chain(due).min();
+        entries.planned
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<Held>> {
-        self.pages().leases.values().map(|(held, _)| Arc::clone(held)).collect()
+    pub(super) fn all(&self) -> Vec<Arc<LeaseState>> {
+        self.entries().leases.values().map(|(held, _)| Arc::clone(held)).collect()
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Pages {
+impl Entries {
     fn enqueue(&mut self, number: u64, wake: Option<Duration>) -> bool {
         let Some(wake) = wake else { return false };
         self.queue.insert((wake, number));
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn a_promise_stands_without_a_lease_once_many_were_given_in_vain() {
         const S: Duration = Duration::from_secs(1);
-        let book = Book::default();
+        let schedule = Schedule::default();
         let plan = |promised: Option<Duration>, now| {
-            book.pages().planned = promised;
-            book.plan(now)
+            schedule.entries().planned = promised;
+            schedule.plan(now)
         };
         for _ in 1..OFTEN {
             assert_eq!(plan(Some(10 * S), S), None);

@@ -13,23 +13,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{LostReason, RenewOutcome, Result};
+use leasehold_core::{LostReason, RenewOutcome};
 use metrics::{SharedString, counter, histogram};
-
-use crate::attempt::Tried;
-use crate::held::Held;
-use crate::janitor::Purged;
 
 fn label(label: Option<&Arc<str>>) -> SharedString {
     label.map_or(SharedString::const_str(""), |label| SharedString::from_shared(Arc::clone(label)))
 }
 
-pub(crate) fn tried(store: &'static str, of: Option<&Arc<str>>, tried: &Tried) {
-    let outcome = match tried {
-        Tried::Granted { .. } => "granted",
-        Tried::Refused(_) => "refused",
-        Tried::Failed(_) => "failed",
-    };
+pub(crate) fn tried(store: &'static str, of: Option<&Arc<str>>, outcome: &'static str) {
     counter!("leasehold_attempts_total", "store" => store, "label" => label(of), "outcome" => outcome)
         .increment(1);
 }
@@ -44,29 +35,26 @@ pub(crate) fn waited(
         .record(waited);
 }
 
-pub(crate) fn hold_ended(store: &'static str, held: &Held, now: Duration) {
-    histogram!("leasehold_hold_seconds", "store" => store, "label" => label(held.plan.label.as_ref()))
-        .record(now.saturating_sub(held.started));
+pub(crate) fn hold_ended(store: &'static str, of: Option<&Arc<str>>, held_for: Duration) {
+    histogram!("leasehold_hold_seconds", "store" => store, "label" => label(of)).record(held_for);
 }
 
-pub(crate) fn renewal(store: &'static str, held: &Held, outcome: &RenewOutcome) {
+pub(crate) fn renewed(store: &'static str, of: Option<&Arc<str>>, outcome: &RenewOutcome) {
     let outcome = match outcome {
         RenewOutcome::Held(_) => "held",
         RenewOutcome::Lost(_) => "lost",
-        RenewOutcome::Failed(error) => {
-            tracing::warn!(lease = %held.lease.id, %error, "a renewal failed");
-            "failed"
-        }
+        RenewOutcome::Failed(_) => "failed",
     };
-    counter!(
-        "leasehold_renewals_total",
-        "store" => store, "label" => label(held.plan.label.as_ref()), "outcome" => outcome
-    )
-    .increment(1);
+    counter!("leasehold_renewals_total", "store" => store, "label" => label(of), "outcome" => outcome)
+        .increment(1);
 }
 
-pub(crate) fn lost(store: &'static str, held: &Held, reason: &LostReason, now: Duration) {
-    tracing::warn!(lease = %held.lease.id, %reason, "a lease is lost");
+pub(crate) fn lost(
+    store: &'static str,
+    of: Option<&Arc<str>>,
+    reason: &LostReason,
+    held_for: Duration,
+) {
     let reason = match reason {
         LostReason::Expired => "expired",
         LostReason::Gone => "gone",
@@ -74,12 +62,9 @@ pub(crate) fn lost(store: &'static str, held: &Held, reason: &LostReason, now: D
         LostReason::StoreUnreachable => "store_unreachable",
         LostReason::MaxHold => "max_hold",
     };
-    counter!(
-        "leasehold_losses_total",
-        "store" => store, "label" => label(held.plan.label.as_ref()), "reason" => reason
-    )
-    .increment(1);
-    hold_ended(store, held, now);
+    counter!("leasehold_losses_total", "store" => store, "label" => label(of), "reason" => reason)
+        .increment(1);
+    hold_ended(store, of, held_for);
 }
 
 pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
@@ -89,16 +74,6 @@ pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
     }
 }
 
-pub(crate) fn janitor_round(store: &'static str, purged: Purged, round: &Result<()>) {
-    let outcome = match round {
-        Ok(()) => {
-            tracing::debug!(store, ?purged, "a janitor's round is done");
-            "done"
-        }
-        Err(error) => {
-            tracing::warn!(store, ?purged, %error, "a janitor's round failed");
-            "failed"
-        }
-    };
+pub(crate) fn janitor_round(store: &'static str, outcome: &'static str) {
     counter!("leasehold_janitor_rounds_total", "store" => store, "outcome" => outcome).increment(1);
 }

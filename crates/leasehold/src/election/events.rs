@@ -1,29 +1,10 @@
 use std::fmt;
 
-use leasehold_core::{Error, FencingToken, LostReason, Record};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use super::observer::{Identity, Observer, identity};
-
-/// What changed in an election.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum LeadershipEvent {
-    /// This candidate leads.
-    Gained {
-        /// Its token, where the store has them.
-        token: Option<FencingToken>,
-    },
-    /// This candidate leads no more, and did not wish that.
-    Lost(LostReason),
-    /// This candidate leads no more, by its own wish: it resigned, was paused or shut down.
-    Resigned,
-    /// Somebody else leads, or nobody. The record shows who, and how fresh that is. Nothing is told while it
-    /// is not known.
-    Changed(Option<Box<Record>>),
-    /// The store can never work like this, or a candidate lost its runtime; nothing follows.
-    Failed(Error),
-}
+use super::event::LeadershipEvent;
+use super::leader::{Identity, identity};
+use super::observer::Observer;
 
 /// The transitions of one election, and nothing in between: where it stands at the call of `observe`, as far
 /// as that is known, then each change.

@@ -7,9 +7,9 @@ use leasehold_core::{
     Remaining, Result, Ttl, Wait,
 };
 
-use crate::acquiring::{Keepalive, Options, What, Witness};
-use crate::held::{Held, Plan, at_least};
-use crate::ids::Taking;
+use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget};
+use crate::lease::ids::Ownership;
+use crate::lease::state::{HoldPolicy, LeaseState, at_least};
 use crate::locker::Inner;
 
 /// The term that is asked for first when the lease shall have no end (F6).
@@ -19,36 +19,36 @@ const FIRST_TERM: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The builder's options, checked against each other and against the store: what every try asks for.
-pub(crate) struct Order {
+pub(crate) struct LockSpec {
     pub(crate) claims: Claims,
     pub(crate) wait: Wait,
     pub(crate) lease_id: Option<LeaseId>,
     /// The lease to go on with, until it is known to have ended.
     pub(crate) resuming: Option<Lease>,
     /// Without the instants that depend on the grant.
-    pub(crate) plan: Plan,
+    pub(crate) policy: HoldPolicy,
     pub(crate) ttl: Ttl,
     min_hold: Duration,
     max_hold: Option<Duration>,
-    pub(crate) witness: Option<Arc<dyn Witness>>,
+    pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
     pub(crate) group: Option<GroupName>,
 }
 
-impl Order {
+impl LockSpec {
     /// Checks everything that can be checked before any I/O (C11).
-    pub(crate) fn new(inner: &Inner, options: Box<Options>) -> Result<Self> {
+    pub(crate) fn new(inner: &Inner, options: Box<LockOptions>) -> Result<Self> {
         let keeper = &inner.keeper;
         let mode = options.mode.unwrap_or(Mode::Exclusive);
         let (claims, resuming) = match options.what {
-            What::Key(key) => (Claims::one(key, mode), None),
-            What::Keys(keys) => (Claims::all(keys, mode)?, None),
-            What::Claims(_) | What::Resume(_) if options.mode.is_some() => {
+            LockTarget::Key(key) => (Claims::one(key, mode), None),
+            LockTarget::Keys(keys) => (Claims::all(keys, mode)?, None),
+            LockTarget::Claims(_) | LockTarget::Resume(_) if options.mode.is_some() => {
                 return Err(Error::invalid_input(
                     "shared() or permits() was asked for, but each claim has a mode of its own",
                 ));
             }
-            What::Claims(claims) => (claims, None),
-            What::Resume(lease) => (lease.claims.clone(), Some(*lease)),
+            LockTarget::Claims(claims) => (claims, None),
+            LockTarget::Resume(lease) => (lease.claims.clone(), Some(*lease)),
         };
         if options.fenced && resuming.as_ref().is_some_and(|lease| lease.token.is_none()) {
             return Err(Error::invalid_input(
@@ -73,11 +73,11 @@ impl Order {
         if let Some(comment) = &options.comment {
             note = note.with_comment(comment)?;
         }
-        let order = Self {
+        let spec = Self {
             claims,
             wait: options.wait,
             lease_id: options.lease_id,
-            plan: Plan {
+            policy: HoldPolicy {
                 interval: interval(options.keepalive, ttl, keeper.drift)?,
                 jitter: options.keepalive == Keepalive::Auto && !ttl.is_never(),
                 term,
@@ -93,27 +93,27 @@ impl Order {
             max_hold: options.max_hold,
             group: options.group.or(resuming.as_ref().and_then(|lease| lease.group.clone())),
             resuming,
-            witness: options.witness,
+            observer: options.observer,
         };
-        order.admit(&keeper.can, options.fenced)?;
-        Ok(order)
+        spec.admit(&keeper.can, options.fenced)?;
+        Ok(spec)
     }
 
     /// What adopting `lease` asks for.
     pub(crate) fn adopting(inner: &Inner, lease: &Lease) -> Result<Self> {
-        let what = What::Resume(Box::new(lease.clone()));
-        Self::new(inner, Box::new(Options::of(what, Wait::No)))
+        let what = LockTarget::Resume(Box::new(lease.clone()));
+        Self::new(inner, Box::new(LockOptions::of(what, Wait::No)))
     }
 
     /// The user's metrics label.
     pub(crate) fn label(&self) -> Option<&Arc<str>> {
-        self.plan.label.as_ref()
+        self.policy.label.as_ref()
     }
 
     fn admit(&self, can: &Capabilities, fenced: bool) -> Result<()> {
         can.admit(&self.claims)?;
         can.admit(&self.first_term())?;
-        can.admit(&self.plan.term)?;
+        can.admit(&self.policy.term)?;
         if fenced && !can.tokens {
             return Err(can.lacks("fencing tokens"));
         }
@@ -131,7 +131,7 @@ impl Order {
     /// The request of one try.
     pub(crate) fn request(&self, id: LeaseId) -> AcquireRequest {
         let mut request = AcquireRequest::new(id, self.claims.clone(), self.first_term())
-            .with_note(self.plan.note.clone());
+            .with_note(self.policy.note.clone());
         // Under the caller's own id the lease may be held already: a quorum must then not take it back whole when
         // the request fails.
         if self.lease_id.is_some() {
@@ -145,17 +145,17 @@ impl Order {
 
     /// Finite, and no shorter than the lease is held at least.
     fn first_term(&self) -> Ttl {
-        let finite = Ttl::new(self.plan.term.duration().unwrap_or(FIRST_TERM));
-        at_least(finite.unwrap_or(self.plan.term), self.min_hold)
+        let finite = Ttl::new(self.policy.term.duration().unwrap_or(FIRST_TERM));
+        at_least(finite.unwrap_or(self.policy.term), self.min_hold)
     }
 
     /// The plan of a lease whose grant or adoption was asked for at `sent`.
-    pub(crate) fn plan_from(&self, sent: Duration) -> Plan {
-        let mut plan = self.plan.clone();
-        plan.min_hold_until =
+    pub(crate) fn policy_from(&self, sent: Duration) -> HoldPolicy {
+        let mut policy = self.policy.clone();
+        policy.min_hold_until =
             (!self.min_hold.is_zero()).then(|| sent.saturating_add(self.min_hold));
-        plan.max_hold_until = self.max_hold.map(|max| sent.saturating_add(max));
-        plan
+        policy.max_hold_until = self.max_hold.map(|max| sent.saturating_add(max));
+        policy
     }
 
     /// The state of the lease `id` that was granted.
@@ -164,15 +164,23 @@ impl Order {
         id: LeaseId,
         granted: Granted,
         (sent, now): (Duration, Duration),
-        taking: Arc<Taking>,
-    ) -> Arc<Held> {
+        ownership: Arc<Ownership>,
+    ) -> Arc<LeaseState> {
         let mut lease = Lease::new(id, self.claims.clone(), self.ttl);
         lease.token = granted.token;
         lease.group.clone_from(&self.group);
         // A minted id was asked for once, whatever became of the first reply.
         let fresh = self.lease_id.is_none() || granted.fresh;
         let Granted { remaining, nodes, .. } = granted;
-        Held::new(lease, fresh, self.plan_from(sent), taking, (sent, now), remaining, nodes)
+        LeaseState::new(
+            lease,
+            fresh,
+            self.policy_from(sent),
+            ownership,
+            (sent, now),
+            remaining,
+            nodes,
+        )
     }
 }
 

@@ -11,35 +11,35 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 /// Where callers of one `Locker` with equal claims stand in line, so that only the first of each line talks
 /// to the store (F1).
 #[derive(Default)]
-pub(crate) struct Lines {
-    by_key: Mutex<BTreeMap<Key, Vec<Arc<Line>>>>,
+pub(crate) struct Queues {
+    by_key: Mutex<BTreeMap<Key, Vec<Arc<Queue>>>>,
 }
 
-struct Line {
+struct Queue {
     claims: Claims,
     /// Fair: grants in the order of arrival.
-    turn: Arc<tokio::sync::Mutex<Known>>,
+    turn: Arc<tokio::sync::Mutex<QueueState>>,
     /// A key of it may be free, as this `Locker` knows.
     freed: Notify,
 }
 
 /// What the first of a line knows, and leaves to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct QueueState {
     /// The store's hints for the keys of the line.
     pub(crate) wakeups: Option<Wakeups>,
     /// Somebody of the line was granted what the next cannot have beside it.
     pub(crate) taken: Option<Taken>,
 }
 
-impl Line {
+impl Queue {
     /// How many places it has: of the references one per key is the map's.
     fn places(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - self.claims.len()
     }
 }
 
-impl Known {
+impl QueueState {
     /// Ends when the store tells that a key may be free; never, if it tells nothing.
     pub(crate) async fn hint(&mut self) {
         match &mut self.wakeups {
@@ -58,22 +58,22 @@ pub(crate) struct Taken {
 
 /// A place in a line; leaving is dropping it.
 pub(crate) struct Place {
-    lines: Arc<Lines>,
+    queues: Arc<Queues>,
     /// `Some` until it is dropped.
-    line: Option<Arc<Line>>,
-    turn: Option<OwnedMutexGuard<Known>>,
+    line: Option<Arc<Queue>>,
+    turn: Option<OwnedMutexGuard<QueueState>>,
 }
 
-impl Lines {
+impl Queues {
     /// Joins the line for `claims` at its end.
     pub(crate) fn join(self: &Arc<Self>, claims: &Claims) -> Place {
         let mut by_key = self.by_key();
         let known = by_key
             .get(&claims.first().key)
-            .and_then(|lines| lines.iter().find(|line| line.claims == *claims))
+            .and_then(|queues| queues.iter().find(|line| line.claims == *claims))
             .map(Arc::clone);
         let line = known.unwrap_or_else(|| {
-            let line = Arc::new(Line {
+            let line = Arc::new(Queue {
                 claims: claims.clone(),
                 turn: Arc::default(),
                 freed: Notify::new(),
@@ -83,7 +83,7 @@ impl Lines {
             }
             line
         });
-        Place { lines: Arc::clone(self), line: Some(line), turn: None }
+        Place { queues: Arc::clone(self), line: Some(line), turn: None }
     }
 
     /// Wakes the first of every line that waits for one of `keys`.
@@ -96,14 +96,14 @@ impl Lines {
         }
     }
 
-    fn by_key(&self) -> MutexGuard<'_, BTreeMap<Key, Vec<Arc<Line>>>> {
+    fn by_key(&self) -> MutexGuard<'_, BTreeMap<Key, Vec<Arc<Queue>>>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Lines {
+impl fmt::Debug for Queues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lines")
+        f.write_str("Queues")
     }
 }
 
@@ -122,7 +122,7 @@ impl Place {
     /// tells the first.
     pub(crate) async fn woken(&mut self) {
         let line = Arc::clone(self.line());
-        let hint = OptionFuture::from(self.known().map(Known::hint));
+        let hint = OptionFuture::from(self.known().map(QueueState::hint));
         tokio::select! {
             biased;
             () = line.freed.notified() => {}
@@ -131,7 +131,7 @@ impl Place {
     }
 
     /// What is known to the first; nobody else knows anything.
-    pub(crate) fn known(&mut self) -> Option<&mut Known> {
+    pub(crate) fn known(&mut self) -> Option<&mut QueueState> {
         self.turn.as_deref_mut()
     }
 
@@ -146,7 +146,7 @@ impl Place {
         }
     }
 
-    fn line(&self) -> &Arc<Line> {
+    fn line(&self) -> &Arc<Queue> {
         self.line.as_ref().expect("a place has its line until it is dropped")
     }
 }
@@ -154,16 +154,16 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.turn = None;
-        let mut by_key = self.lines.by_key();
+        let mut by_key = self.queues.by_key();
         let Some(line) = self.line.take() else { return };
         // Nobody can join or leave while the map is locked.
         if line.places() > 1 {
             return;
         }
         for key in line.claims.keys() {
-            if let Some(lines) = by_key.get_mut(key) {
-                lines.retain(|other| !Arc::ptr_eq(other, &line));
-                if lines.is_empty() {
+            if let Some(queues) = by_key.get_mut(key) {
+                queues.retain(|other| !Arc::ptr_eq(other, &line));
+                if queues.is_empty() {
                     by_key.remove(key);
                 }
             }
@@ -181,14 +181,14 @@ mod tests {
     fn a_line_that_all_have_left_at_once_is_gone() {
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
         for _ in 0..5_000 {
-            let lines = Arc::new(Lines::default());
-            let places = [lines.join(&claims), lines.join(&claims)];
+            let queues = Arc::new(Queues::default());
+            let places = [queues.join(&claims), queues.join(&claims)];
             std::thread::scope(|scope| {
                 for place in places {
                     scope.spawn(move || drop(place));
                 }
             });
-            assert!(lines.by_key().is_empty());
+            assert!(queues.by_key().is_empty());
         }
     }
 }

@@ -2,21 +2,20 @@ use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
     Backoff, BoxFuture, Claims, Error, ErrorKind, GroupName, Key, Lease, LeaseId, Mode, Result,
     Ttl, Wait, WaitCause,
 };
-
 use tracing::Instrument;
 
-use crate::attempt::Tried;
+use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget, Pauses};
+use super::spec::LockSpec;
+use super::{resume, run};
 use crate::guard::Guard;
-use crate::ids::Taking;
-use crate::locker::{Inner, Locker};
-use crate::waiting::{self, Order};
+use crate::locker::Locker;
 
 /// A lock that is being asked for: set what is wanted, then await it, or [`take`](Self::take) it where the
 /// caller [blocks](crate::blocking).
@@ -44,110 +43,78 @@ use crate::waiting::{self, Order};
 /// ```
 #[must_use = "nothing is locked until it is awaited, or taken where the caller blocks"]
 pub struct LockRequest<T = Guard> {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) locks: Locker,
     /// Boxed: it is large, and moved at each call of the builder.
-    options: Result<Box<Options>>,
+    options: Result<Box<LockOptions>>,
     gives: PhantomData<fn() -> T>,
 }
 
-/// When a held lease is renewed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Keepalive {
-    /// At a third of its TTL with jitter; a lease without end is looked at every 10 s.
-    #[default]
-    Auto,
-    /// This often; it must be less than the holder may believe in its TTL.
-    Every(Duration),
-    /// Never: the lease ends with its TTL unless [`Guard::renew`] is called.
-    Off,
-}
-
-/// What is locked.
-#[derive(Debug, Clone)]
-pub(crate) enum What {
-    Key(Key),
-    Keys(Vec<Key>),
-    Claims(Claims),
-    Resume(Box<Lease>),
-}
-
-#[derive(Clone)]
-pub(crate) struct Options {
-    pub(crate) what: What,
-    /// `None` where it was not asked for.
-    pub(crate) mode: Option<Mode>,
-    pub(crate) ttl: Option<Ttl>,
-    pub(crate) wait: Wait,
-    pub(crate) backoff: Option<Pauses>,
-    pub(crate) keepalive: Keepalive,
-    pub(crate) min_hold: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) lock_delay: Duration,
-    pub(crate) comment: Option<String>,
-    pub(crate) group: Option<GroupName>,
-    pub(crate) label: Option<Arc<str>>,
-    pub(crate) lease_id: Option<LeaseId>,
-    pub(crate) fenced: bool,
-    pub(crate) witness: Option<Arc<dyn Witness>>,
-}
-
-/// The caller's own back-off; clones share its state.
-#[derive(Clone)]
-pub(crate) struct Pauses(Arc<Mutex<dyn Backoff>>);
-
-impl Pauses {
-    pub(crate) fn new(backoff: impl Backoff) -> Self {
-        Self(Arc::new(Mutex::new(backoff)))
+impl Locker {
+    /// Locks `key`. Await the builder; see [`LockRequest`].
+    pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
+        self.acquiring(key.try_into().map(LockTarget::Key))
     }
-}
 
-impl Backoff for Pauses {
-    fn next(&mut self, retry: u32) -> Option<Duration> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next(retry)
+    /// Tries once to lock `key`: `None` if somebody else holds it.
+    pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        key: K,
+    ) -> LockRequest<Option<Guard>> {
+        LockRequest::once(self, key.try_into().map(LockTarget::Key).map_err(Into::into))
     }
-}
 
-/// Follows the tries of a wait.
-pub(crate) trait Witness: Send + Sync {
-    /// A try with this id begins.
-    fn tries(&self, id: &LeaseId, taking: &Arc<Taking>);
+    /// Locks all `keys` or none, under one guard and one token (F8).
+    ///
+    /// The result is `Unsupported` where the store cannot do that at once; it is never imitated one by one.
+    pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> LockRequest<Guard> {
+        let keys: Result<Vec<Key>, K::Error> = keys.into_iter().map(TryInto::try_into).collect();
+        self.acquiring(keys.map(LockTarget::Keys))
+    }
 
-    /// What the try came to.
-    fn tried(&self, tried: &Tried);
-}
+    /// Locks several keys, each in a mode of its own.
+    pub fn lock_claims(&self, claims: Claims) -> LockRequest<Guard> {
+        self.acquiring(Ok::<_, Error>(LockTarget::Claims(claims)))
+    }
 
-impl Options {
-    pub(crate) fn of(what: What, wait: Wait) -> Self {
-        Self {
-            what,
-            mode: None,
-            ttl: None,
-            wait,
-            backoff: None,
-            keepalive: Keepalive::Auto,
-            min_hold: Duration::ZERO,
-            max_hold: None,
-            lock_delay: Duration::ZERO,
-            comment: None,
-            group: None,
-            label: None,
-            lease_id: None,
-            fenced: false,
-            witness: None,
-        }
+    /// Goes on holding `lease` if it still lives, else locks its keys anew, waiting as the builder says;
+    /// [`Guard::is_fresh`] tells which. The keys, TTL and group are the lease's.
+    ///
+    /// The lease is renewed first; only when the store says that it has ended is a new one asked for, with an
+    /// id of its own unless [`lease_id`](LockRequest::lease_id) says otherwise.
+    pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
+        self.acquiring(Ok::<_, Error>(LockTarget::Resume(Box::new(lease))))
+    }
+
+    /// Picks up a lease that another guard [handed over](Guard::detach), here or in another process: renews
+    /// it once, and counts its term from that.
+    ///
+    /// # Errors
+    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` holds it, or a release
+    /// of it is not finished; else as any operation, and the lease is as it was.
+    ///
+    /// # Cancel safety
+    /// May be dropped; the lease may have been renewed.
+    pub async fn adopt(&self, lease: Lease) -> Result<Guard> {
+        resume::adopt(&self.0, lease).await
+    }
+
+    fn acquiring<E: Into<Error>>(&self, what: Result<LockTarget, E>) -> LockRequest<Guard> {
+        LockRequest::new(self, what.map_err(Into::into))
     }
 }
 
 impl<T> LockRequest<T> {
-    fn with_wait(locks: &Locker, what: Result<What>, wait: Wait) -> Self {
-        let options = what.map(|what| Box::new(Options::of(what, wait)));
-        Self { inner: Arc::clone(&locks.0), options, gives: PhantomData }
+    fn with_wait(locks: &Locker, what: Result<LockTarget>, wait: Wait) -> Self {
+        let options = what.map(|what| Box::new(LockOptions::of(what, wait)));
+        Self { locks: locks.clone(), options, gives: PhantomData }
     }
 
     /// The same lock, given in another form.
     pub(crate) fn giving<U>(self) -> LockRequest<U> {
-        LockRequest { inner: self.inner, options: self.options, gives: PhantomData }
+        LockRequest { locks: self.locks, options: self.options, gives: PhantomData }
     }
 
     /// Asks for shared mode: any number may hold the keys together, but nobody exclusively.
@@ -254,29 +221,29 @@ impl<T> LockRequest<T> {
     }
 
     /// Lets `witness` follow the tries.
-    pub(crate) fn witness(self, witness: Arc<dyn Witness>) -> Self {
-        self.set(Ok::<_, Error>(witness), |options, witness| options.witness = Some(witness))
+    pub(crate) fn observer(self, observer: Arc<dyn AttemptObserver>) -> Self {
+        self.set(Ok::<_, Error>(observer), |options, observer| options.observer = Some(observer))
     }
 
     /// What is asked for, checked before anything is sent (C11).
-    pub(crate) fn order(&self) -> Result<Order> {
-        Order::new(&self.inner, self.options.clone()?)
+    pub(crate) fn spec(&self) -> Result<LockSpec> {
+        LockSpec::new(&self.locks.0, self.options.clone()?)
     }
 
     async fn acquire(self) -> Result<Guard> {
         let options = self.options?;
         let span = tracing::debug_span!(
             "acquire",
-            store = self.inner.keeper.can.name,
+            store = self.locks.0.keeper.can.name,
             label = options.label.as_deref(),
         );
-        waiting::acquire(&self.inner, options).instrument(span).await
+        run::acquire(&self.locks.0, options).instrument(span).await
     }
 
     pub(crate) fn set<V, E: Into<Error>>(
         mut self,
         value: Result<V, E>,
-        set: impl FnOnce(&mut Options, V),
+        set: impl FnOnce(&mut LockOptions, V),
     ) -> Self {
         if let Ok(options) = &mut self.options {
             match value {
@@ -289,13 +256,13 @@ impl<T> LockRequest<T> {
 }
 
 impl LockRequest<Guard> {
-    pub(crate) fn new(locks: &Locker, what: Result<What>) -> Self {
+    pub(crate) fn new(locks: &Locker, what: Result<LockTarget>) -> Self {
         Self::with_wait(locks, what, Wait::default())
     }
 }
 
 impl LockRequest<Option<Guard>> {
-    pub(crate) fn once(locks: &Locker, what: Result<What>) -> Self {
+    pub(crate) fn once(locks: &Locker, what: Result<LockTarget>) -> Self {
         Self::with_wait(locks, what, Wait::No)
     }
 }
@@ -331,7 +298,7 @@ fn is_contention(error: &Error) -> bool {
 
 impl<T> Clone for LockRequest<T> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), options: self.options.clone(), gives: PhantomData }
+        Self { locks: self.locks.clone(), options: self.options.clone(), gives: PhantomData }
     }
 }
 

@@ -8,8 +8,8 @@ use leasehold_core::{
 };
 use tokio::sync::{Notify, broadcast};
 
-use crate::events::Event;
-use crate::ids::{Named, Taking};
+use super::events::Event;
+use super::ids::{IdReservation, Ownership};
 
 /// How many events a slow reader may lag behind.
 const EVENTS: usize = 64;
@@ -22,15 +22,15 @@ const LONGEST_SLACK: Duration = Duration::from_secs(300);
 /// Its state only ever moves from held to lost or released. Loss is evaluated against the clock before any
 /// reply is applied, so that a reply that came too late is discarded (F4).
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LeaseState {
     /// Unique in this process, growing.
     pub(crate) number: u64,
     pub(crate) lease: Lease,
     /// The grant was made by this call, not adopted or resumed.
     pub(crate) fresh: bool,
-    pub(crate) plan: Plan,
+    pub(crate) policy: HoldPolicy,
     /// Bars other requests with its id while anything may still name it.
-    pub(crate) named: Arc<Named>,
+    pub(crate) reservation: Arc<IdReservation>,
     pub(crate) started: Duration,
     state: Mutex<State>,
     changed: Notify,
@@ -39,7 +39,7 @@ pub(crate) struct Held {
 
 /// What the caller asked for, as instants and durations.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct HoldPolicy {
     /// Between two renewals; `None` leaves the lease to end.
     pub(crate) interval: Option<Duration>,
     /// The interval may come up to a tenth early, so that leases do not renew in step.
@@ -72,7 +72,7 @@ struct State {
     /// What each node of a quorum said last.
     nodes: Vec<NodeReport>,
     /// Until its release takes that over.
-    taking: Option<Arc<Taking>>,
+    ownership: Option<Arc<Ownership>>,
     end: Option<End>,
 }
 
@@ -87,7 +87,7 @@ enum End {
 
 /// What the clock and the state say together.
 #[derive(Debug, Clone)]
-pub(crate) enum Verdict {
+pub(crate) enum HoldStatus {
     /// Held until this instant, `None` for ever.
     Held(Option<Duration>),
     /// `news` is true for the one caller that found it out.
@@ -106,7 +106,7 @@ impl State {
     }
 }
 
-impl Plan {
+impl HoldPolicy {
     /// The term to ask for now: long enough for the rest of `min_hold` (F3).
     pub(crate) fn term_at(&self, now: Duration) -> Ttl {
         let rest = self.min_hold_until.map(|until| until.saturating_sub(now)).unwrap_or_default();
@@ -133,26 +133,26 @@ impl Plan {
     }
 }
 
-impl Held {
+impl LeaseState {
     /// A lease whose request, sent at `sent` and answered at `now`, showed `remaining` left at the store.
     pub(crate) fn new(
         lease: Lease,
         fresh: bool,
-        plan: Plan,
-        taking: Arc<Taking>,
+        policy: HoldPolicy,
+        ownership: Arc<Ownership>,
         (sent, now): (Duration, Duration),
         remaining: Remaining,
         nodes: Vec<NodeReport>,
     ) -> Arc<Self> {
-        let named = Arc::clone(&taking.named);
+        let reservation = Arc::clone(&ownership.reservation);
         let state = State {
-            deadline: plan.deadline(sent, remaining),
+            deadline: policy.deadline(sent, remaining),
             confirmed: sent,
             store_until: remaining.duration().map(|left| now.saturating_add(left)),
-            next_renewal: plan.renewal_after(sent),
+            next_renewal: policy.renewal_after(sent),
             unconfirmed: false,
             nodes,
-            taking: Some(taking),
+            ownership: Some(ownership),
             end: None,
         };
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -160,8 +160,8 @@ impl Held {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             lease,
             fresh,
-            plan,
-            named,
+            policy,
+            reservation,
             started: sent,
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -174,23 +174,23 @@ impl Held {
     }
 
     /// Compares the deadline with the clock; loss is sticky.
-    pub(crate) fn verdict(&self, now: Duration) -> Verdict {
+    pub(crate) fn status(&self, now: Duration) -> HoldStatus {
         let mut state = self.state();
         self.evaluate(&mut state, now)
     }
 
-    fn evaluate(&self, state: &mut State, now: Duration) -> Verdict {
+    fn evaluate(&self, state: &mut State, now: Duration) -> HoldStatus {
         match &state.end {
             Some(End::Lost(reason)) => {
-                return Verdict::Lost { reason: reason.clone(), news: false };
+                return HoldStatus::Lost { reason: reason.clone(), news: false };
             }
-            Some(End::Released) => return Verdict::Released,
+            Some(End::Released) => return HoldStatus::Released,
             None => {}
         }
         if state.deadline.is_none_or(|deadline| now < deadline) {
-            return Verdict::Held(state.deadline);
+            return HoldStatus::Held(state.deadline);
         }
-        let reason = if self.plan.max_hold_until.is_some_and(|max| max <= now) {
+        let reason = if self.policy.max_hold_until.is_some_and(|max| max <= now) {
             LostReason::MaxHold
         } else if state.unconfirmed {
             LostReason::StoreUnreachable
@@ -200,26 +200,26 @@ impl Held {
         self.lose(state, reason)
     }
 
-    fn lose(&self, state: &mut State, reason: LostReason) -> Verdict {
+    fn lose(&self, state: &mut State, reason: LostReason) -> HoldStatus {
         state.end = Some(End::Lost(reason.clone()));
         state.next_renewal = None;
         self.tell(Event::Lost(reason.clone()));
         self.tell(Event::Stopped);
         self.changed.notify_waiters();
-        Verdict::Lost { reason, news: true }
+        HoldStatus::Lost { reason, news: true }
     }
 
     /// Ends the hold at the holder's own wish; true if it was held until now.
-    pub(crate) fn finish(&self, now: Duration) -> Verdict {
+    pub(crate) fn finish(&self, now: Duration) -> HoldStatus {
         let mut state = self.state();
-        let verdict = self.evaluate(&mut state, now);
-        if matches!(verdict, Verdict::Held(_)) {
+        let status = self.evaluate(&mut state, now);
+        if matches!(status, HoldStatus::Held(_)) {
             state.end = Some(End::Released);
             state.next_renewal = None;
             self.tell(Event::Stopped);
             self.changed.notify_waiters();
         }
-        verdict
+        status
     }
 
     /// When the Keeper must look at it next.
@@ -236,7 +236,7 @@ impl Held {
 
     /// How early it may be renewed to travel with others: half its interval, a sixth of its TTL.
     pub(crate) fn slack(&self) -> Duration {
-        (self.plan.interval.unwrap_or_default() / 2).min(LONGEST_SLACK)
+        (self.policy.interval.unwrap_or_default() / 2).min(LONGEST_SLACK)
     }
 
     /// True, and marked as being renewed, if a renewal is due within its slack.
@@ -254,35 +254,40 @@ impl Held {
     /// Makes a renewal that was sent and will not be answered due again.
     pub(crate) fn rearm(&self, now: Duration) {
         let mut state = self.state();
-        state.may_act_by(now, self.plan.term_at(now));
-        if state.end.is_none() && self.plan.interval.is_some() {
+        state.may_act_by(now, self.policy.term_at(now));
+        if state.end.is_none() && self.policy.interval.is_some() {
             state.next_renewal.get_or_insert(now.saturating_add(self.retry_pause()));
         }
     }
 
     /// The renewal to send now.
     pub(crate) fn renewal(&self, now: Duration) -> RenewEntry {
-        let term = self.plan.term_at(now);
+        let term = self.policy.term_at(now);
         self.state().may_act_by(now, term);
-        renewal(&self.lease, &self.plan.note, term)
+        renewal(&self.lease, &self.policy.note, term)
     }
 
     /// Applies what the store, and each of its nodes, said of a renewal that was sent at `sent`.
-    pub(crate) fn apply(&self, sent: Duration, (outcome, nodes): Answer, now: Duration) -> Verdict {
+    pub(crate) fn apply(
+        &self,
+        sent: Duration,
+        (outcome, nodes): Answer,
+        now: Duration,
+    ) -> HoldStatus {
         let mut state = self.state();
         if !nodes.is_empty() {
             state.nodes = nodes;
         }
         let before = self.evaluate(&mut state, now);
-        if !matches!(before, Verdict::Held(_)) {
+        if !matches!(before, HoldStatus::Held(_)) {
             return before;
         }
         match outcome {
             RenewOutcome::Lost(reason) => self.lose(&mut state, reason.unwrap_or(LostReason::Gone)),
             RenewOutcome::Failed(error) => {
-                state.may_act_by(now, self.plan.term_at(now));
+                state.may_act_by(now, self.policy.term_at(now));
                 state.unconfirmed = true;
-                if self.plan.interval.is_some() {
+                if self.policy.interval.is_some() {
                     state.next_renewal = Some(now.saturating_add(self.retry_pause()));
                 }
                 self.tell(Event::Failed(error));
@@ -295,11 +300,11 @@ impl Held {
                 state.confirmed = sent;
                 let until = remaining.duration().map(|left| now.saturating_add(left));
                 state.store_until = state.store_until.zip(until).map(|(one, other)| one.max(other));
-                state.deadline = self.plan.deadline(sent, remaining);
-                state.next_renewal = self.plan.renewal_after(sent);
+                state.deadline = self.policy.deadline(sent, remaining);
+                state.next_renewal = self.policy.renewal_after(sent);
                 state.unconfirmed = false;
                 let after = self.evaluate(&mut state, now);
-                if let Verdict::Held(deadline) = after {
+                if let HoldStatus::Held(deadline) = after {
                     self.tell(Event::Renewed { remaining: left(deadline, now) });
                     self.changed.notify_waiters();
                 }
@@ -310,7 +315,7 @@ impl Held {
 
     /// Between a failed renewal and the next: a twelfth of the TTL with jitter, 10 ms to 1 s.
     fn retry_pause(&self) -> Duration {
-        let quarter = self.plan.interval.unwrap_or_default() / 4;
+        let quarter = self.policy.interval.unwrap_or_default() / 4;
         let most = quarter.clamp(Duration::from_millis(10), Duration::from_secs(1));
         most / 2 + Random::seeded().up_to(most / 2)
     }
@@ -319,6 +324,17 @@ impl Held {
     pub(crate) fn is_urgent(&self, now: Duration) -> bool {
         let third = self.lease.ttl.duration().unwrap_or_default() / 3;
         self.state().deadline.is_some_and(|deadline| deadline.saturating_sub(now) < third)
+    }
+
+    /// True if it is held by the clock. Nothing is done about a loss.
+    pub(crate) fn is_held(&self, now: Duration) -> bool {
+        let state = self.state();
+        state.end.is_none() && state.deadline.is_none_or(|deadline| now < deadline)
+    }
+
+    /// The user's metrics label.
+    pub(crate) fn label(&self) -> Option<&Arc<str>> {
+        self.policy.label.as_ref()
     }
 
     pub(crate) fn deadline(&self) -> Option<Duration> {
@@ -346,9 +362,9 @@ impl Held {
     }
 
     /// What its release goes on to hold.
-    pub(crate) fn hand_over(&self) -> Arc<Taking> {
-        let taking = self.state().taking.take();
-        taking.unwrap_or_else(|| Taking::of(Arc::clone(&self.named)))
+    pub(crate) fn hand_over(&self) -> Arc<Ownership> {
+        let ownership = self.state().ownership.take();
+        ownership.unwrap_or_else(|| Ownership::of(Arc::clone(&self.reservation)))
     }
 
     pub(crate) fn changed(&self) -> &Notify {
@@ -409,14 +425,14 @@ mod tests {
     use leasehold_core::{Claims, Key, LeaseId, Mode};
 
     use super::*;
-    use crate::ids::Ids;
+    use crate::lease::ids::Ids;
 
     const S: Duration = Duration::from_secs(1);
 
-    fn held(interval: Option<Duration>) -> Arc<Held> {
+    fn held(interval: Option<Duration>) -> Arc<LeaseState> {
         let ttl = Ttl::new(30 * S).unwrap();
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
-        let plan = Plan {
+        let policy = HoldPolicy {
             interval,
             jitter: false,
             term: ttl,
@@ -428,9 +444,17 @@ mod tests {
             label: None,
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
-        let named = Arc::new(Ids::default()).try_name(&lease.id).unwrap();
-        let taking = Taking::of(named);
-        Held::new(lease, true, plan, taking, (100 * S, 100 * S), Remaining::For(30 * S), vec![])
+        let reservation = Arc::new(Ids::default()).try_reserve(&lease.id).unwrap();
+        let ownership = Ownership::of(reservation);
+        LeaseState::new(
+            lease,
+            true,
+            policy,
+            ownership,
+            (100 * S, 100 * S),
+            Remaining::For(30 * S),
+            vec![],
+        )
     }
 
     fn extended() -> Answer {
@@ -441,10 +465,10 @@ mod tests {
     fn a_reply_after_the_deadline_is_discarded_even_if_nobody_looked_before() {
         let held = held(Some(10 * S));
         assert!(held.start_renewal(110 * S));
-        let verdict = held.apply(129 * S, extended(), 130 * S);
-        let lost = Verdict::Lost { reason: LostReason::StoreUnreachable, news: true };
-        assert_eq!(format!("{verdict:?}"), format!("{lost:?}"));
-        assert!(matches!(held.verdict(129 * S), Verdict::Lost { news: false, .. }), "sticky");
+        let status = held.apply(129 * S, extended(), 130 * S);
+        let lost = HoldStatus::Lost { reason: LostReason::StoreUnreachable, news: true };
+        assert_eq!(format!("{status:?}"), format!("{lost:?}"));
+        assert!(matches!(held.status(129 * S), HoldStatus::Lost { news: false, .. }), "sticky");
         assert_eq!(held.next_wake(), None);
     }
 
@@ -452,10 +476,10 @@ mod tests {
     fn a_reply_that_was_overtaken_by_a_newer_one_does_not_shorten() {
         let held = held(Some(10 * S));
         assert!(
-            matches!(held.apply(120 * S, extended(), 121 * S), Verdict::Held(Some(at)) if at == 150 * S)
+            matches!(held.apply(120 * S, extended(), 121 * S), HoldStatus::Held(Some(at)) if at == 150 * S)
         );
         assert!(
-            matches!(held.apply(110 * S, extended(), 122 * S), Verdict::Held(Some(at)) if at == 150 * S)
+            matches!(held.apply(110 * S, extended(), 122 * S), HoldStatus::Held(Some(at)) if at == 150 * S)
         );
     }
 
@@ -471,21 +495,24 @@ mod tests {
     #[test]
     fn loss_says_whether_a_renewal_was_under_way() {
         let idle = held(None);
-        assert!(matches!(idle.verdict(130 * S), Verdict::Lost { reason: LostReason::Expired, .. }));
+        assert!(matches!(
+            idle.status(130 * S),
+            HoldStatus::Lost { reason: LostReason::Expired, .. }
+        ));
         let failing = held(Some(10 * S));
         let error = leasehold_core::Error::unexpected("x");
         failing.apply(110 * S, (RenewOutcome::Failed(error), Vec::new()), 111 * S);
-        let verdict = failing.verdict(130 * S);
-        assert!(matches!(verdict, Verdict::Lost { reason: LostReason::StoreUnreachable, .. }));
+        let status = failing.status(130 * S);
+        assert!(matches!(status, HoldStatus::Lost { reason: LostReason::StoreUnreachable, .. }));
     }
 
     #[test]
     fn a_released_lease_is_neither_lost_nor_renewed() {
         let held = held(Some(10 * S));
-        assert!(matches!(held.finish(101 * S), Verdict::Held(_)));
-        assert!(matches!(held.finish(101 * S), Verdict::Released));
+        assert!(matches!(held.finish(101 * S), HoldStatus::Held(_)));
+        assert!(matches!(held.finish(101 * S), HoldStatus::Released));
         assert!(!held.start_renewal(110 * S));
-        assert!(matches!(held.apply(110 * S, extended(), 111 * S), Verdict::Released));
-        assert!(matches!(held.verdict(500 * S), Verdict::Released));
+        assert!(matches!(held.apply(110 * S, extended(), 111 * S), HoldStatus::Released));
+        assert!(matches!(held.status(500 * S), HoldStatus::Released));
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result};
 
-use super::Leadership;
-use super::candidacy::Candidacy;
-use super::seat::Seat;
-use crate::acquiring::LockRequest;
-use crate::events::Event;
+use super::leadership::Leadership;
+use super::state::CandidateState;
+use crate::acquire::request::LockRequest;
 use crate::guard::Guard;
+use crate::lease::events::Event;
+use crate::registry::Registration;
 
 /// How long a candidate that resigned, or led for as long as it may, lets others try, at most: twice as long as
 /// they pause where the store does not wake them.
@@ -22,9 +22,9 @@ pub(super) async fn stand(
     campaign: LockRequest<Guard>,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let candidacy = Arc::clone(&ending.candidacy);
-    let campaign = campaign.witness(Arc::<Candidacy>::clone(&candidacy));
-    let outcome = candidacy.stand(&campaign, pin!(shutdown)).await;
+    let state = Arc::clone(&ending.state);
+    let campaign = campaign.observer(Arc::<CandidateState>::clone(&state));
+    let outcome = state.stand(&campaign, pin!(shutdown)).await;
     ending.with(outcome);
 }
 
@@ -35,7 +35,7 @@ enum Stop {
     Pause,
 }
 
-impl Candidacy {
+impl CandidateState {
     async fn stand(
         &self,
         campaign: &LockRequest<Guard>,
@@ -154,25 +154,25 @@ impl Candidacy {
 /// Says that the candidate has ended, also if its task was dropped, polled or not. The seat is free before
 /// that.
 pub(super) struct Ending {
-    candidacy: Arc<Candidacy>,
-    seat: Option<Seat>,
+    state: Arc<CandidateState>,
+    registration: Option<Registration>,
 }
 
 impl Ending {
-    pub(super) fn of(candidacy: &Arc<Candidacy>, seat: Seat) -> Self {
-        Self { candidacy: Arc::clone(candidacy), seat: Some(seat) }
+    pub(super) fn of(state: &Arc<CandidateState>, registration: Registration) -> Self {
+        Self { state: Arc::clone(state), registration: Some(registration) }
     }
 
     fn with(mut self, outcome: Result<()>) {
-        self.seat = None;
-        self.candidacy.end(outcome);
+        self.registration = None;
+        self.state.end(outcome);
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.seat = None;
-        self.candidacy.end(Err(Error::unexpected(
+        self.registration = None;
+        self.state.end(Err(Error::unexpected(
             "a candidate's task was dropped with its tokio runtime, or panicked",
         )));
     }

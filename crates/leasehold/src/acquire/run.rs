@@ -1,34 +1,29 @@
-//! From the builder to the guard: tries, pauses, the line, the time-out (F1).
-
-mod order;
-mod poll;
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    Backoff, Claim, Clock, Effect, Error, ErrorKind, Exponential, Key, Lease, LeaseId, LostReason,
-    NodeReport, Random, Record, RefusalReason, Refused, RenewOutcome, Result, Store, Wait,
-    WaitCause, WaitReport,
+    Backoff, Claim, Clock, Error, ErrorKind, Exponential, Key, LeaseId, NodeReport, Random, Record,
+    RefusalReason, Refused, Result, Store, Wait, WaitCause, WaitReport,
 };
 
-pub(crate) use self::order::Order;
-pub(crate) use self::poll::{pushed_poll, usual_backoff};
-use crate::acquiring::{Options, Pauses};
-use crate::attempt::{Tried, attempt};
+use super::attempt::{AttemptOutcome, attempt};
+use super::options::{LockOptions, Pauses};
+use super::poll::{pushed_poll, usual_backoff};
+use super::resume::{id_in_use, resume};
+use super::spec::LockSpec;
 use crate::guard::Guard;
-use crate::held::{Held, Verdict, renewal};
-use crate::ids::{Named, Taking};
-use crate::keeper::Releasing;
-use crate::line::{Known, Place, Taken};
-use crate::locker::{Inner, Locker};
-use crate::telemetry;
+use crate::lease::cleanup::Cleanup;
+use crate::lease::ids::{IdReservation, Ownership};
+use crate::lease::state::{HoldStatus, LeaseState};
+use crate::locker::Inner;
+use crate::metrics;
+use crate::queue::{Place, QueueState, Taken};
 
 /// Asks for a lock until it is granted or the wait is over.
-pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<Options>) -> Result<Guard> {
+pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
     let backoff = options.backoff.take();
-    let mut waiting = Waiting::new(inner, Order::new(inner, options)?, backoff);
+    let mut waiting = Waiting::new(inner, LockSpec::new(inner, options)?, backoff);
     let outcome = tokio::select! {
         biased;
         () = inner.closed() => Err(Inner::closed_error()),
@@ -41,48 +36,20 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<Options>) -> Re
         Err(_) => "failed",
     };
     let waited = inner.keeper.clock.now().saturating_sub(waiting.started);
-    telemetry::waited(inner.keeper.can.name, waiting.order.label(), name, waited);
+    metrics::waited(inner.keeper.can.name, waiting.spec.label(), name, waited);
     outcome
-}
-
-/// Renews a lease that is in nobody's care here once, by `limit`, and counts from that; says why if it has
-/// ended.
-pub(crate) async fn resume(
-    inner: &Arc<Inner>,
-    mut lease: Lease,
-    order: &Order,
-    named: Arc<Named>,
-    limit: Duration,
-) -> Result<Result<Guard, LostReason>> {
-    let keeper = &inner.keeper;
-    let sent = keeper.clock.now();
-    let plan = order.plan_from(sent);
-    let ask = renewal(&lease, &plan.note, plan.term_at(sent));
-    let (remaining, nodes) = match keeper.renew_stranger(ask, limit).await? {
-        (RenewOutcome::Held(remaining), nodes) => (remaining, nodes),
-        (RenewOutcome::Lost(reason), _) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
-        (RenewOutcome::Failed(error), _) => return Err(error),
-    };
-    lease.ttl = order.ttl;
-    let now = keeper.clock.now();
-    let held = Held::new(lease, false, plan, Taking::of(named), (sent, now), remaining, nodes);
-    if let Verdict::Lost { reason, .. } = held.verdict(now) {
-        keeper.release(vec![Releasing::of_lost(&held)]);
-        return Ok(Err(reason));
-    }
-    Ok(Ok(Guard::new(held, Locker(Arc::clone(inner)))))
 }
 
 /// One caller's wait.
 struct Waiting<'a> {
     inner: &'a Arc<Inner>,
-    order: Order,
+    spec: LockSpec,
     started: Duration,
     time_out: TimeOut,
     /// Where it stands in line, if it does.
     place: Option<Place>,
     /// What is known out of line.
-    known: Known,
+    known: QueueState,
     own_backoff: Option<Pauses>,
     usual_backoff: Exponential,
     random: Random,
@@ -112,7 +79,7 @@ impl TimeOut {
 }
 
 /// What a try that did not succeed leaves to be waited for.
-struct Miss {
+struct Blocked {
     key: Key,
     cause: WaitCause,
     retry_after: Option<Duration>,
@@ -129,20 +96,20 @@ enum Pause {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(inner: &'a Arc<Inner>, order: Order, own_backoff: Option<Pauses>) -> Self {
+    fn new(inner: &'a Arc<Inner>, spec: LockSpec, own_backoff: Option<Pauses>) -> Self {
         let started = inner.keeper.clock.now();
-        let at = match order.wait {
+        let at = match spec.wait {
             Wait::UpTo(limit) => Some(started.saturating_add(limit)),
             Wait::No | Wait::Attempts(_) | Wait::Forever => None,
         };
         let time_out = TimeOut { clock: Arc::clone(&inner.keeper.clock), at };
         Self {
             inner,
-            order,
+            spec,
             started,
             time_out,
             place: None,
-            known: Known::default(),
+            known: QueueState::default(),
             own_backoff,
             usual_backoff: usual_backoff(),
             random: Random::seeded(),
@@ -153,8 +120,8 @@ impl<'a> Waiting<'a> {
     }
 
     async fn acquire(&mut self) -> Result<Guard> {
-        let lines = &self.inner.keeper.lines;
-        self.place = self.order.stands_in_line().then(|| lines.join(&self.order.claims));
+        let queues = &self.inner.keeper.queues;
+        self.place = self.spec.stands_in_line().then(|| queues.join(&self.spec.claims));
         let mut last = self.time_out.is_over();
         if let Some(place) = &mut self.place {
             tokio::select! {
@@ -170,54 +137,53 @@ impl<'a> Waiting<'a> {
                 Some(taken) => Err(taken),
                 None => self.try_once(last).await?,
             };
-            let miss = match tried {
+            let blocked = match tried {
                 Ok(guard) => {
                     self.leave_to_next(&guard);
                     return Ok(guard);
                 }
-                Err(miss) => miss,
+                Err(blocked) => blocked,
             };
             if last || self.is_over() {
-                return Err(self.failure(miss));
+                return Err(self.failure(blocked));
             }
             // Boxed, as is all that an uncontended acquire does not need: its future stays small.
-            if Box::pin(self.subscribe(&miss)).await {
+            if Box::pin(self.subscribe(&blocked)).await {
                 continue;
             }
-            match Box::pin(self.pause(&miss)).await {
+            match Box::pin(self.pause(&blocked)).await {
                 Pause::Over => {}
                 Pause::TimeOut => last = true,
                 Pause::Exhausted => {
-                    return Err(self.failure(Miss { cause: WaitCause::Exhausted, ..miss }));
+                    return Err(self.failure(Blocked { cause: WaitCause::Exhausted, ..blocked }));
                 }
             }
         }
     }
 
-    fn known(&mut self) -> &mut Known {
+    fn known(&mut self) -> &mut QueueState {
         self.place.as_mut().and_then(Place::known).unwrap_or(&mut self.known)
     }
 
     /// What a try would find, where somebody of the same line has just been granted the keys.
-    fn taken(&mut self) -> Option<Miss> {
+    fn taken(&mut self) -> Option<Blocked> {
         let Taken { until } = self.known().taken.take()?;
         let now = self.inner.keeper.clock.now();
         let retry_after = until.map(|until| until.saturating_sub(now));
-        Some(Miss { retry_after, ..self.miss(WaitCause::Held) })
+        Some(Blocked { retry_after, ..self.blocked(WaitCause::Held) })
     }
 
     /// Spares the next in line a try that can only be refused.
     fn leave_to_next(&mut self, guard: &Guard) {
         let excludes = |claim: &Claim| !claim.mode.is_shared();
-        if let Some(place) = self.place.as_mut().filter(|_| self.order.claims.iter().any(excludes))
-        {
+        if let Some(place) = self.place.as_mut().filter(|_| self.spec.claims.iter().any(excludes)) {
             place.leave_taken(Taken { until: guard.held().store_until() });
         }
     }
 
     /// True if no further try is to be made: the count is used up, or the time was over in flight.
     fn is_over(&self) -> bool {
-        match self.order.wait {
+        match self.spec.wait {
             Wait::No => true,
             Wait::Attempts(n) => self.tries >= n,
             Wait::UpTo(_) | Wait::Forever => self.time_out.is_over(),
@@ -225,7 +191,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Makes one try. `Err` ends the wait.
-    async fn try_once(&mut self, last: bool) -> Result<Result<Guard, Miss>> {
+    async fn try_once(&mut self, last: bool) -> Result<Result<Guard, Blocked>> {
         self.tries += 1;
         let now = self.inner.keeper.clock.now();
         let operation_end = now.saturating_add(self.inner.keeper.limit);
@@ -239,112 +205,120 @@ impl<'a> Waiting<'a> {
         };
         match tried {
             // C10: a store failure is kept as such; only one that may pass is waited for.
-            Err(error) if error.is_retryable() => Ok(Err(Miss {
+            Err(error) if error.is_retryable() => Ok(Err(Blocked {
                 retry_after: error.retry_after(),
                 nodes: error.nodes().to_vec(),
-                ..self.miss(WaitCause::Store(error))
+                ..self.blocked(WaitCause::Store(error))
             })),
             other => other,
         }
     }
 
     /// Goes on with the lease that is to be resumed; asks for a new one once that has ended.
-    async fn resume_or_ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Miss>> {
-        let Some(lease) = self.order.resuming.clone() else {
+    async fn resume_or_ask(
+        &mut self,
+        last: bool,
+        limit: Duration,
+    ) -> Result<Result<Guard, Blocked>> {
+        let Some(lease) = self.spec.resuming.clone() else {
             return self.ask(last, limit).await;
         };
-        let named = self.name(&lease.id, last).await?;
-        match Box::pin(resume(self.inner, lease, &self.order, named, limit)).await? {
+        let reservation = self.reserve(&lease.id, last).await?;
+        match Box::pin(resume(self.inner, lease, &self.spec, reservation, limit)).await? {
             Ok(guard) => Ok(Ok(guard)),
             Err(_) => {
-                self.order.resuming = None;
+                self.spec.resuming = None;
                 self.ask(last, limit).await
             }
         }
     }
 
     /// Asks for a new lease, under an id of its own (C3).
-    async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Miss>> {
+    async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Blocked>> {
         let keeper = &self.inner.keeper;
-        let id = self.order.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
-        let taking = Taking::of(self.name(&id, last).await?);
-        if let Some(witness) = &self.order.witness {
-            witness.tries(&id, &taking);
+        let id = self.spec.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
+        let ownership = Ownership::of(self.reserve(&id, last).await?);
+        if let Some(observer) = &self.spec.observer {
+            observer.tries(&id, &ownership);
         }
-        let request = Arc::new(self.order.request(id.clone()));
-        let tried = attempt(keeper, request, Arc::clone(&taking), limit).await;
-        telemetry::tried(keeper.can.name, self.order.label(), &tried);
-        if let Some(witness) = &self.order.witness {
-            witness.tried(&tried);
+        let request = self.spec.request(id.clone());
+        let tried = attempt(keeper, request, Arc::clone(&ownership), limit).await;
+        metrics::tried(keeper.can.name, self.spec.label(), tried.name());
+        if let Some(observer) = &self.spec.observer {
+            observer.tried(&tried);
         }
         match tried {
-            Tried::Granted { granted, sent } => {
+            AttemptOutcome::Granted { granted, sent } => {
                 let now = keeper.clock.now();
-                let held = self.order.held(id, granted, (sent, now), taking);
+                let held = self.spec.held(id, granted, (sent, now), ownership);
                 self.hand_out(held, limit).await
             }
-            Tried::Refused(refused) => {
+            AttemptOutcome::Refused(refused) => {
                 if let RefusalReason::Held(holder) = refused.why {
                     self.holder = holder;
                 }
                 let Refused { key, retry_after, nodes, .. } = refused;
-                Ok(Err(Miss { key, cause: WaitCause::Held, retry_after, nodes }))
+                Ok(Err(Blocked { key, cause: WaitCause::Held, retry_after, nodes }))
             }
-            Tried::Failed(error) => Err(error),
+            AttemptOutcome::Failed(error) => Err(error),
         }
     }
 
     /// A grant becomes the caller's only while its deadline has not passed, and one without end only when
     /// the store has made it so (F6): until then the guard is ours, and dropping it releases.
-    async fn hand_out(&mut self, held: Arc<Held>, limit: Duration) -> Result<Result<Guard, Miss>> {
+    async fn hand_out(
+        &mut self,
+        held: Arc<LeaseState>,
+        limit: Duration,
+    ) -> Result<Result<Guard, Blocked>> {
         let keeper = &self.inner.keeper;
-        if !matches!(held.verdict(keeper.clock.now()), Verdict::Held(_)) {
-            keeper.release(vec![Releasing::of_held(&held)]);
-            return Ok(Err(self.miss(WaitCause::GrantedTooLate)));
+        if !matches!(held.status(keeper.clock.now()), HoldStatus::Held(_)) {
+            keeper.release([Cleanup::of_held(&held)]);
+            return Ok(Err(self.blocked(WaitCause::GrantedTooLate)));
         }
-        let guard = Guard::new(held, Locker(Arc::clone(self.inner)));
-        if self.order.plan.term.is_never() {
+        let guard = Guard::new(held, &self.inner.keeper);
+        if self.spec.policy.term.is_never() {
             Box::pin(make_endless(&guard, &*keeper.clock, limit)).await?;
             if !guard.is_held() {
-                return Ok(Err(self.miss(WaitCause::GrantedTooLate)));
+                return Ok(Err(self.blocked(WaitCause::GrantedTooLate)));
             }
         }
         Ok(Ok(guard))
     }
 
     /// Takes an id once nothing else names it.
-    async fn name(&mut self, id: &LeaseId, last: bool) -> Result<Arc<Named>> {
+    async fn reserve(&mut self, id: &LeaseId, last: bool) -> Result<Arc<IdReservation>> {
         let ids = &self.inner.keeper.ids;
-        let mut named = ids.try_name(id);
-        if named.is_none() && !last && self.order.wait != Wait::No {
+        let mut reservation = ids.try_reserve(id);
+        if reservation.is_none() && !last && self.spec.wait != Wait::No {
             let freed = async {
                 tokio::select! {
                     biased;
-                    named = ids.name(id) => Some(named),
+                    reservation = ids.reserve(id) => Some(reservation),
                     () = self.time_out.over() => None,
                 }
             };
-            named = Box::pin(freed).await;
+            reservation = Box::pin(freed).await;
         }
-        named.ok_or_else(id_in_use)
+        reservation.ok_or_else(id_in_use)
     }
 
-    fn miss(&self, cause: WaitCause) -> Miss {
-        let key = self.order.claims.first().key.clone();
-        Miss { key, cause, retry_after: None, nodes: Vec::new() }
+    fn blocked(&self, cause: WaitCause) -> Blocked {
+        let key = self.spec.claims.first().key.clone();
+        Blocked { key, cause, retry_after: None, nodes: Vec::new() }
     }
 
     /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).
-    async fn subscribe(&mut self, miss: &Miss) -> bool {
+    async fn subscribe(&mut self, blocked: &Blocked) -> bool {
         let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.notifications
             && self.known().wakeups.is_none()
-            && matches!(miss.cause, WaitCause::Held)
-            && !matches!(self.order.wait, Wait::Attempts(_));
+            && matches!(blocked.cause, WaitCause::Held)
+            && !matches!(self.spec.wait, Wait::Attempts(_));
         if !wanted {
             return false;
         }
-        let keys: Vec<Key> = self.order.claims.keys().cloned().collect();
+        let keys: Vec<Key> = self.spec.claims.keys().cloned().collect();
         let subscribed = tokio::select! {
             biased;
             subscribed = keeper.limited("subscribe", keeper.store.subscribe(&keys)) => subscribed,
@@ -363,12 +337,12 @@ impl<'a> Waiting<'a> {
     }
 
     /// Waits for the earliest of a wake-up, `retry_after`, the poll, and the time-out.
-    async fn pause(&mut self, miss: &Miss) -> Pause {
+    async fn pause(&mut self, blocked: &Blocked) -> Pause {
         let time_out = self.time_out.clone();
         let clock = &time_out.clock;
-        let poll = self.next_poll(miss);
+        let poll = self.next_poll(blocked);
         let Some(poll) = poll else { return Pause::Exhausted };
-        let next = clock.now().saturating_add(miss.retry_after.map_or(poll, |at| at.min(poll)));
+        let next = clock.now().saturating_add(blocked.retry_after.map_or(poll, |at| at.min(poll)));
         let pause = tokio::select! {
             biased;
             () = self.woken() => Pause::Over,
@@ -383,8 +357,8 @@ impl<'a> Waiting<'a> {
     }
 
     /// How long it waits at most before it looks by itself.
-    fn next_poll(&mut self, miss: &Miss) -> Option<Duration> {
-        let held = matches!(miss.cause, WaitCause::Held);
+    fn next_poll(&mut self, blocked: &Blocked) -> Option<Duration> {
+        let held = matches!(blocked.cause, WaitCause::Held);
         if held && self.own_backoff.is_none() && self.known().wakeups.is_some() {
             return Some(pushed_poll(&mut self.random));
         }
@@ -404,17 +378,17 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn failure(&mut self, miss: Miss) -> Error {
+    fn failure(&mut self, blocked: Blocked) -> Error {
         let waited = self.inner.keeper.clock.now().saturating_sub(self.started);
         let report = |cause| {
-            WaitReport::new(miss.key, waited, self.tries, cause).with_holder(self.holder.take())
+            WaitReport::new(blocked.key, waited, self.tries, cause).with_holder(self.holder.take())
         };
-        match (self.order.wait, miss.cause) {
+        match (self.spec.wait, blocked.cause) {
             (Wait::No, WaitCause::Store(error)) => error,
             (Wait::No, WaitCause::Held) => {
-                Error::held(report(WaitCause::Held)).with_nodes(miss.nodes)
+                Error::held(report(WaitCause::Held)).with_nodes(blocked.nodes)
             }
-            (_, cause) => Error::timed_out(report(cause)).with_nodes(miss.nodes),
+            (_, cause) => Error::timed_out(report(cause)).with_nodes(blocked.nodes),
         }
     }
 }
@@ -435,13 +409,4 @@ async fn make_endless(guard: &Guard, clock: &dyn Clock, limit: Duration) -> Resu
         clock.sleep_until(next).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
-}
-
-/// What is said of an id that something else still names.
-pub(crate) fn id_in_use() -> Error {
-    Error::unavailable(
-        Effect::NotApplied,
-        "an earlier request or lease with the same lease id is not finished here; \
-         release it, wait, or use another id",
-    )
 }

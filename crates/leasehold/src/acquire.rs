@@ -1,0 +1,9 @@
+//! From the builder to the guard: options, checks, tries, pauses, the queue, the time-out (F1).
+
+pub(crate) mod attempt;
+pub(crate) mod options;
+pub(crate) mod poll;
+pub(crate) mod request;
+mod resume;
+mod run;
+pub(crate) mod spec;

@@ -1,0 +1,113 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Effect, Error, Granted, Random, RefusalReason, Refused, Store,
+};
+
+use crate::keeper::in_flight::{InFlight, OnOrphan};
+use crate::keeper::{Keeper, caught};
+use crate::lease::cleanup::Cleanup;
+use crate::lease::ids::Ownership;
+
+/// What one try came to.
+#[derive(Debug)]
+pub(crate) enum AttemptOutcome {
+    /// Held at the store by a request that was sent at `sent`.
+    Granted {
+        granted: Granted,
+        sent: Duration,
+    },
+    Refused(Refused),
+    Failed(Error),
+}
+
+impl AttemptOutcome {
+    /// Its name in metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Granted { .. } => "granted",
+            Self::Refused(_) => "refused",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// The shortest and the longest pause before a resend within one try.
+const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// Makes one try, which ends by `limit` at the latest.
+///
+/// # Cancel safety
+/// A request that was sent is finished by the Keeper, and what it won is released (F6).
+pub(crate) async fn attempt(
+    keeper: &Arc<Keeper>,
+    request: AcquireRequest,
+    ownership: Arc<Ownership>,
+    limit: Duration,
+) -> AttemptOutcome {
+    let started = keeper.clock.now();
+    let cleanup = Cleanup::of_request(&request, ownership, started);
+    let duty = OnOrphan::new(keeper, vec![cleanup]);
+    let sending = send(Arc::clone(keeper), request, Arc::clone(&duty), limit);
+    let mut in_flight = InFlight::new(&duty, sending);
+    tokio::select! {
+        biased;
+        outcome = &mut in_flight => {
+            if matches!(outcome, AttemptOutcome::Granted { .. }) {
+                // From now on it is the caller's to release.
+                duty.settle();
+            }
+            outcome
+        }
+        () = keeper.clock.sleep_until(limit) => {
+            AttemptOutcome::Failed(keeper.unanswered("acquire", limit.saturating_sub(started)))
+        }
+    }
+}
+
+/// Sends the request, and sends the same one again while its effect is unknown or the key is busy.
+///
+/// If it may have acted, `duty` goes on to name it (C3): an id abandoned after an unknown effect is released in the
+/// background, and never used again.
+async fn send(
+    keeper: Arc<Keeper>,
+    request: AcquireRequest,
+    duty: Arc<OnOrphan>,
+    limit: Duration,
+) -> AttemptOutcome {
+    let mut random = Random::seeded();
+    let mut pause = RESEND.0;
+    let mut unsettled = false;
+    loop {
+        // F4: the term counts from before the request was sent.
+        let sent = keeper.clock.now();
+        let answer = caught(keeper.store.acquire(&request)).await.and_then(|answer| answer);
+        let outcome = match answer {
+            Ok(AcquireReply::Granted(granted)) => AttemptOutcome::Granted { granted, sent },
+            Ok(AcquireReply::Refused(refused)) => AttemptOutcome::Refused(refused),
+            Err(error) => AttemptOutcome::Failed(error),
+        };
+        unsettled |= matches!(&outcome, AttemptOutcome::Failed(e) if e.effect() == Effect::Unknown);
+        let again = match &outcome {
+            AttemptOutcome::Granted { .. } => false,
+            AttemptOutcome::Refused(refused) => matches!(refused.why, RefusalReason::Busy),
+            // C3: resent only to learn the outcome of this very request.
+            AttemptOutcome::Failed(error) => {
+                error.effect() == Effect::Unknown && error.is_retryable()
+            }
+        };
+        let next = keeper.clock.now().saturating_add(pause / 2 + random.up_to(pause / 2));
+        let ends = !again || next >= limit;
+        if !ends {
+            keeper.clock.sleep_until(next).await;
+        }
+        if ends || duty.is_orphaned() {
+            if !unsettled && !matches!(outcome, AttemptOutcome::Granted { .. }) {
+                duty.settle();
+            }
+            return outcome;
+        }
+        pause = (pause * 2).min(RESEND.1);
+    }
+}

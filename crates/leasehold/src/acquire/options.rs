@@ -1,0 +1,96 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Backoff, Claims, GroupName, Key, Lease, LeaseId, Mode, Ttl, Wait};
+
+use super::attempt::AttemptOutcome;
+use crate::lease::ids::Ownership;
+
+/// When a held lease is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Keepalive {
+    /// At a third of its TTL with jitter; a lease without end is looked at every 10 s.
+    #[default]
+    Auto,
+    /// This often; it must be less than the holder may believe in its TTL.
+    Every(Duration),
+    /// Never: the lease ends with its TTL unless [`Guard::renew`] is called.
+    Off,
+}
+
+/// What is locked.
+#[derive(Debug, Clone)]
+pub(crate) enum LockTarget {
+    Key(Key),
+    Keys(Vec<Key>),
+    Claims(Claims),
+    Resume(Box<Lease>),
+}
+
+#[derive(Clone)]
+pub(crate) struct LockOptions {
+    pub(crate) what: LockTarget,
+    /// `None` where it was not asked for.
+    pub(crate) mode: Option<Mode>,
+    pub(crate) ttl: Option<Ttl>,
+    pub(crate) wait: Wait,
+    pub(crate) backoff: Option<Pauses>,
+    pub(crate) keepalive: Keepalive,
+    pub(crate) min_hold: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Duration,
+    pub(crate) comment: Option<String>,
+    pub(crate) group: Option<GroupName>,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) lease_id: Option<LeaseId>,
+    pub(crate) fenced: bool,
+    pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
+}
+
+/// The caller's own back-off; clones share its state.
+#[derive(Clone)]
+pub(crate) struct Pauses(Arc<Mutex<dyn Backoff>>);
+
+impl Pauses {
+    pub(crate) fn new(backoff: impl Backoff) -> Self {
+        Self(Arc::new(Mutex::new(backoff)))
+    }
+}
+
+impl Backoff for Pauses {
+    fn next(&mut self, retry: u32) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).next(retry)
+    }
+}
+
+/// Follows the tries of a wait.
+pub(crate) trait AttemptObserver: Send + Sync {
+    /// A try with this id begins.
+    fn tries(&self, id: &LeaseId, ownership: &Arc<Ownership>);
+
+    /// What the try came to.
+    fn tried(&self, tried: &AttemptOutcome);
+}
+
+impl LockOptions {
+    pub(crate) fn of(what: LockTarget, wait: Wait) -> Self {
+        Self {
+            what,
+            mode: None,
+            ttl: None,
+            wait,
+            backoff: None,
+            keepalive: Keepalive::Auto,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            lock_delay: Duration::ZERO,
+            comment: None,
+            group: None,
+            label: None,
+            lease_id: None,
+            fenced: false,
+            observer: None,
+        }
+    }
+}

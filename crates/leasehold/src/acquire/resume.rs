@@ -1,0 +1,66 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Effect, Error, Lease, LostReason, RenewOutcome, Result};
+
+use super::spec::LockSpec;
+use crate::guard::Guard;
+use crate::lease::cleanup::Cleanup;
+use crate::lease::ids::{IdReservation, Ownership};
+use crate::lease::state::{HoldStatus, LeaseState, renewal};
+use crate::locker::Inner;
+
+/// Picks up a lease that another guard handed over.
+pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
+    let spec = LockSpec::adopting(inner, &lease)?;
+    let keeper = &inner.keeper;
+    let limit = keeper.clock.now().saturating_add(keeper.limit);
+    inner.ready(limit).await?;
+    let reservation = keeper.ids.try_reserve(&lease.id).ok_or_else(id_in_use)?;
+    resume(inner, lease, &spec, reservation, limit).await?.map_err(Error::lease_lost)
+}
+
+/// Renews a lease that is in nobody's care here once, by `limit`, and counts from that; says why if it has
+/// ended.
+pub(super) async fn resume(
+    inner: &Inner,
+    mut lease: Lease,
+    spec: &LockSpec,
+    reservation: Arc<IdReservation>,
+    limit: Duration,
+) -> Result<Result<Guard, LostReason>> {
+    let keeper = &inner.keeper;
+    let sent = keeper.clock.now();
+    let policy = spec.policy_from(sent);
+    let ask = renewal(&lease, &policy.note, policy.term_at(sent));
+    let (remaining, nodes) = match keeper.renew_stranger(ask, limit).await? {
+        (RenewOutcome::Held(remaining), nodes) => (remaining, nodes),
+        (RenewOutcome::Lost(reason), _) => return Ok(Err(reason.unwrap_or(LostReason::Gone))),
+        (RenewOutcome::Failed(error), _) => return Err(error),
+    };
+    lease.ttl = spec.ttl;
+    let now = keeper.clock.now();
+    let held = LeaseState::new(
+        lease,
+        false,
+        policy,
+        Ownership::of(reservation),
+        (sent, now),
+        remaining,
+        nodes,
+    );
+    if let HoldStatus::Lost { reason, .. } = held.status(now) {
+        keeper.release([Cleanup::of_lost(&held)]);
+        return Ok(Err(reason));
+    }
+    Ok(Ok(Guard::new(held, keeper)))
+}
+
+/// What is said of an id that something else still names.
+pub(super) fn id_in_use() -> Error {
+    Error::unavailable(
+        Effect::NotApplied,
+        "an earlier request or lease with the same lease id is not finished here; \
+         release it, wait, or use another id",
+    )
+}

@@ -1,0 +1,200 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_core::BoxFuture;
+
+use super::mailbox::Unfinishing;
+use super::{Keeper, caught};
+use crate::lease::cleanup::Cleanup;
+
+/// For how long a request is listened to that was given up and whose lease has been released beside it.
+const LISTEN: Duration = Duration::from_secs(60);
+
+/// A request that is never dropped once it was polled (F6): if its caller goes away, the Keeper sees it through.
+/// Never polled, it sends nothing.
+pub(crate) struct InFlight<T: Send + 'static> {
+    future: Option<BoxFuture<'static, T>>,
+    state: State,
+    duty: Arc<OnOrphan>,
+}
+
+#[derive(PartialEq, Eq)]
+enum State {
+    Unsent,
+    Sent,
+    Answered,
+}
+
+/// What must be released once a request has become nobody's: its caller went away, or its runtime ended.
+///
+/// The request and whoever waits for it share this. When the last of them drops it, what is still in it is released in
+/// the background.
+pub(crate) struct OnOrphan {
+    keeper: Arc<Keeper>,
+    cleanups: Mutex<Vec<Cleanup>>,
+    /// The caller is gone, so that nothing more is to be sent for it.
+    orphaned: AtomicBool,
+}
+
+impl OnOrphan {
+    pub(crate) fn new(keeper: &Arc<Keeper>, cleanups: Vec<Cleanup>) -> Arc<Self> {
+        let cleanups = Mutex::new(cleanups);
+        Arc::new(Self { keeper: Arc::clone(keeper), cleanups, orphaned: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::Acquire)
+    }
+
+    /// Nothing is left to be released.
+    pub(crate) fn settle(&self) {
+        self.cleanups().clear();
+    }
+
+    pub(super) fn cleanups(&self) -> MutexGuard<'_, Vec<Cleanup>> {
+        self.cleanups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Releases what the request may leave, beside the request.
+    fn act(&self) {
+        let mut cleanups = self.cleanups().clone();
+        self.cleanups().retain(Cleanup::may_be_needed_again);
+        // A release that is not answered has failed; what an acquire may leave was never released.
+        cleanups
+            .iter_mut()
+            .filter(|cleanup| !cleanup.may_be_needed_again())
+            .for_each(Cleanup::fail);
+        self.keeper.release(cleanups);
+    }
+}
+
+impl Drop for OnOrphan {
+    fn drop(&mut self) {
+        let cleanups = std::mem::take(&mut *self.cleanups());
+        if !cleanups.is_empty() {
+            self.keeper.release(cleanups);
+        }
+    }
+}
+
+impl<T: Send + 'static> InFlight<T> {
+    pub(crate) fn new(
+        duty: &Arc<OnOrphan>,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Self {
+        Self { future: Some(Box::pin(request)), state: State::Unsent, duty: Arc::clone(duty) }
+    }
+}
+
+impl<T: Send + 'static> Future for InFlight<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let this = &mut *self;
+        this.state = State::Sent;
+        // Taken out while it is polled: one that panics is not polled again.
+        let mut future = this.future.take().expect("a finished future is not polled again");
+        let reply = future.as_mut().poll(context);
+        match &reply {
+            Poll::Ready(_) => this.state = State::Answered,
+            Poll::Pending => this.future = Some(future),
+        }
+        reply
+    }
+}
+
+impl<T: Send + 'static> Drop for InFlight<T> {
+    fn drop(&mut self) {
+        match self.state {
+            State::Unsent => self.duty.settle(),
+            State::Sent => {
+                self.duty.orphaned.store(true, Ordering::Release);
+                if let Some(future) = self.future.take() {
+                    let keeper = &self.duty.keeper;
+                    keeper.finish_request(Box::pin(future.map(drop)), Arc::clone(&self.duty));
+                }
+            }
+            State::Answered => {}
+        }
+    }
+}
+
+impl Keeper {
+    /// Sees a request through whose caller went away.
+    fn finish_request(self: &Arc<Self>, request: BoxFuture<'static, ()>, duty: Arc<OnOrphan>) {
+        let unfinished = vec![self.mailbox.unfinished()];
+        let through = Arc::clone(self).see_through(request, duty, unfinished);
+        self.mailbox.push_request(Box::pin(through));
+        self.attend();
+    }
+
+    /// Waits for the answer to a request. One that is not answered within the limit is listened to for a while longer,
+    /// beside a release of what it may leave: so its ids stay barred, and what it wins late is released too.
+    pub(super) async fn see_through(
+        self: Arc<Self>,
+        request: BoxFuture<'static, ()>,
+        duty: Arc<OnOrphan>,
+        unfinished: Vec<Unfinishing>,
+    ) {
+        let mut answer = Box::pin(caught(request));
+        let until = self.clock.now().saturating_add(self.limit);
+        let is_answered = tokio::select! {
+            biased;
+            _ = &mut answer => true,
+            () = self.clock.sleep_until(until) => false,
+        };
+        if is_answered {
+            drop(answer);
+            // What failed is unfinished again before this is finished.
+            drop(duty);
+            drop(unfinished);
+            return;
+        }
+        duty.act();
+        drop(unfinished);
+        let until = self.clock.now().saturating_add(LISTEN);
+        tokio::select! {
+            biased;
+            _ = &mut answer => {}
+            () = self.clock.sleep_until(until) => duty.settle(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::AnyStore;
+    use leasehold_core::term::Drift;
+    use leasehold_driver::TokioClock;
+    use leasehold_local::LocalStore;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_was_never_polled_is_not_sent_by_the_keeper_either() {
+        let clock = Arc::new(TokioClock::new());
+        let store = AnyStore::new(LocalStore::new());
+        let keeper = Arc::new(Keeper::new(store, clock, Drift::default(), Duration::MAX));
+        for polls in [0, 1] {
+            let is_sent = Arc::new(AtomicBool::new(false));
+            let sent = Arc::clone(&is_sent);
+            let request = async move {
+                tokio::task::yield_now().await;
+                sent.store(true, Ordering::Release);
+            };
+            let duty = OnOrphan::new(&keeper, Vec::new());
+            let mut in_flight = InFlight::new(&duty, request);
+            for _ in 0..polls {
+                assert!((&mut in_flight).now_or_never().is_none());
+            }
+            drop(in_flight);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(is_sent.load(Ordering::Acquire), polls > 0);
+        }
+    }
+}

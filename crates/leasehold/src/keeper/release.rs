@@ -1,0 +1,141 @@
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_core::{
+    BoxFuture, Error, MAX_ENTRIES, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    Result, Store,
+};
+
+use super::in_flight::{InFlight, OnOrphan};
+use super::renew::of_lease;
+use super::{Keeper, caught};
+use crate::lease::cleanup::Cleanup;
+use crate::lease::release_report::ReleaseReport;
+
+impl Keeper {
+    /// Releases in the background.
+    pub(crate) fn release(self: &Arc<Self>, cleanups: impl IntoIterator<Item = Cleanup>) {
+        let now = self.clock.now();
+        for cleanup in cleanups {
+            // A store that cannot keep a key taken is asked to free it when the time has come.
+            let at = if self.can.keep { now } else { cleanup.keep_until().max(now) };
+            self.mailbox.push(cleanup.acted_by(now), at, now);
+        }
+        self.attend();
+    }
+
+    /// What is to be done now, as futures that end when it is.
+    pub(super) fn take_work(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+        let mut work = self.mailbox.take_requests();
+        let mut due = self.mailbox.take_due(self.clock.now());
+        while !due.is_empty() {
+            let batch = due.split_off(due.len().saturating_sub(MAX_ENTRIES));
+            let (unfinished, cleanups) = batch.into_iter().unzip();
+            let duty = OnOrphan::new(self, sent(cleanups));
+            let request = Arc::clone(self).send_release(Arc::clone(&duty)).map(drop).boxed();
+            work.push(Box::pin(Arc::clone(self).see_through(request, duty, unfinished)));
+        }
+        work
+    }
+
+    /// Releases for a caller who waits for the answers, one per lease. What fails, and what is not answered
+    /// because the caller goes away or the limit is over, goes on in the background.
+    pub(crate) fn release_for(
+        self: &Arc<Self>,
+        cleanups: Vec<Cleanup>,
+    ) -> impl Future<Output = Vec<ReleaseReport>> + Send + use<> {
+        let keeper = Arc::clone(self);
+        let count = cleanups.len();
+        let duty = OnOrphan::new(self, sent(cleanups));
+        let mut request = InFlight::new(&duty, Arc::clone(self).send_release(Arc::clone(&duty)));
+        async move {
+            let until = keeper.clock.now().saturating_add(keeper.limit);
+            let answer = tokio::select! {
+                biased;
+                answer = &mut request => answer,
+                () = keeper.clock.sleep_until(until) => {
+                    Err(keeper.unanswered("release", keeper.limit))
+                }
+            };
+            let (released, error) = match answer {
+                Ok(released) => (released, None),
+                Err(error) => (ReleaseReply::new(Vec::new()), Some(error)),
+            };
+            let ReleaseReply { leases, nodes, .. } = released;
+            let report = |(at, outcome)| ReleaseReport::new(outcome, of_lease(&nodes, at));
+            let mut reports: Vec<_> = leases.into_iter().enumerate().map(report).collect();
+            if reports.len() != count {
+                let error = error.unwrap_or_else(|| keeper.unanswered("release", keeper.limit));
+                reports.resize(count, ReleaseReport::failed(error));
+            }
+            reports
+        }
+    }
+
+    /// Sends one release of what is in `duty`, and leaves there what is to be sent again: a release is idempotent.
+    async fn send_release(self: Arc<Self>, duty: Arc<OnOrphan>) -> Result<ReleaseReply> {
+        let cleanups = duty.cleanups().clone();
+        let now = self.clock.now();
+        let request = ReleaseRequest::new(cleanups.iter().map(|lease| lease.entry(now)).collect());
+        // The ids stay barred as long as the request lives.
+        let _reservations: Vec<_> = cleanups.iter().map(Cleanup::reservation).collect();
+        drop(cleanups);
+        let reply = self.ask_release(&request).await;
+        let now = self.clock.now();
+        let mut outcomes = reply.as_ref().map(|reply| reply.leases.iter()).unwrap_or_default();
+        duty.cleanups().retain_mut(|cleanup| {
+            let failure = match (&reply, outcomes.next()) {
+                (_, Some(ReleaseOutcome::Failed(error))) | (Err(error), _) => Some(error),
+                (Ok(_), Some(_)) => return false,
+                (Ok(_), None) => None,
+            };
+            cleanup.fail();
+            is_worth_another_try(cleanup, failure, now)
+        });
+        if reply.is_ok() {
+            self.mailbox.is_answered();
+        }
+        reply
+    }
+
+    /// Sends one release and wakes whoever waits in this process for what it freed.
+    async fn ask_release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        let mut answer = pin!(caught(self.store.release(request)));
+        let mut woken = false;
+        let released = poll_fn(|context| {
+            let polled = answer.as_mut().poll(context);
+            if self.can.in_order && polled.is_pending() && !mem::replace(&mut woken, true) {
+                // The first in line tries right behind it.
+                let ended = request.leases().iter().filter(|lease| lease.keep().is_none());
+                self.queues.released(ended.flat_map(ReleaseEntry::keys));
+            }
+            polled
+        });
+        let released = released.await.and_then(|reply| reply);
+        let released = released.inspect_err(|error| {
+            tracing::debug!(%error, "a release failed");
+        })?;
+        for (lease, outcome) in request.leases().iter().zip(&released.leases) {
+            // Whoever was woken may have been granted the key already; then the next would try in vain.
+            let is_told = woken && lease.keep().is_none();
+            if !is_told && !matches!(outcome, ReleaseOutcome::Kept(_) | ReleaseOutcome::Failed(_)) {
+                self.queues.released(lease.keys());
+            }
+        }
+        Ok(released)
+    }
+}
+
+fn sent(cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
+    cleanups.into_iter().map(Cleanup::sent).collect()
+}
+
+/// True while the store may count the lease. One without end that the store will always refuse to release is left.
+fn is_worth_another_try(cleanup: &Cleanup, failure: Option<&Error>, now: Duration) -> bool {
+    let is_final = failure.is_some_and(|error| !error.is_retryable());
+    cleanup.matters(now) && !(is_final && cleanup.is_endless())
+}

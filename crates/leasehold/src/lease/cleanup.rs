@@ -1,0 +1,115 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{AcquireRequest, ReleaseEntry, Ttl};
+
+use super::ids::{IdReservation, Ownership};
+use super::state::LeaseState;
+
+/// One lease to be released, or what an acquire may have left at the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Cleanup {
+    entry: ReleaseEntry,
+    /// Until when its keys stay taken.
+    keep_until: Duration,
+    /// The term that a request asks for that may still act.
+    asked: Option<Ttl>,
+    /// Until when the store may count it; `None` for ever.
+    until: Option<Duration>,
+    /// Bars the id until the release is answered.
+    ownership: Arc<Ownership>,
+    /// It was sent, and not released.
+    failed: bool,
+}
+
+impl Cleanup {
+    /// What an acquire may leave behind that is sent from now on.
+    pub(crate) fn of_request(
+        request: &AcquireRequest,
+        ownership: Arc<Ownership>,
+        now: Duration,
+    ) -> Self {
+        let cleanup = Self {
+            entry: ReleaseEntry::new(request.id().clone(), request.claims().keys().cloned()),
+            keep_until: Duration::ZERO,
+            asked: Some(request.term()),
+            until: Some(now),
+            ownership,
+            failed: false,
+        };
+        cleanup.acted_by(now)
+    }
+
+    /// A lease that its holder gives back: its keys stay taken for the rest of `min_hold`.
+    pub(crate) fn of_held(held: &LeaseState) -> Self {
+        Self {
+            entry: ReleaseEntry::new(held.lease.id.clone(), held.lease.claims.keys().cloned()),
+            keep_until: held.policy.min_hold_until.unwrap_or_default(),
+            asked: None,
+            until: held.store_until(),
+            ownership: held.hand_over(),
+            failed: false,
+        }
+    }
+
+    /// A lease that was lost: its keys stay taken for the lock delay too, counted from the loss.
+    pub(crate) fn of_lost(held: &LeaseState) -> Self {
+        let mut cleanup = Self::of_held(held);
+        if !held.policy.lock_delay.is_zero() {
+            let delayed = held.ended_at().saturating_add(held.policy.lock_delay);
+            cleanup.keep_until = cleanup.keep_until.max(delayed);
+        }
+        cleanup
+    }
+
+    /// A request for it may have acted as late as `now`.
+    pub(crate) fn acted_by(mut self, now: Duration) -> Self {
+        if let Some(term) = self.asked {
+            let end = term.duration().map(|term| now.saturating_add(term));
+            self.until = end.zip(self.until).map(|(end, until)| end.max(until));
+        }
+        self
+    }
+
+    /// A request may act after this was sent.
+    pub(crate) fn may_be_needed_again(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// What is sent at `now`.
+    pub(crate) fn entry(&self, now: Duration) -> ReleaseEntry {
+        self.entry.clone().with_keep(self.keep_until.saturating_sub(now))
+    }
+
+    pub(crate) fn keep_until(&self) -> Duration {
+        self.keep_until
+    }
+
+    /// True while the store may count it.
+    pub(crate) fn matters(&self, now: Duration) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    pub(crate) fn is_endless(&self) -> bool {
+        self.until.is_none()
+    }
+
+    /// It is being sent. A request that may still act has a copy of its own.
+    pub(crate) fn sent(mut self) -> Self {
+        self.asked = None;
+        self
+    }
+
+    /// It was sent, and not released.
+    pub(crate) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    pub(crate) fn reservation(&self) -> Arc<IdReservation> {
+        Arc::clone(&self.ownership.reservation)
+    }
+}
