@@ -27,6 +27,14 @@
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
 //! guarantees is in `docs/STORES.md`, and every promise with its reason in `docs/CONTRACT.md`.
 
+// For contributors: every file imports downwards, and one lock passes through these.
+// - An acquire: `locker` and `acquire/request` (the builder, `acquire/options`), checked into `acquire/spec`; then
+//   `acquire/run` waits in `queue` and makes each try through `acquire/attempt` and `keeper/in_flight`, under an id of
+//   `lease/ids`. What is granted is a `lease/state`, which `guard` gives to the `keeper` (`keeper/schedule`).
+// - A renewal: `keeper/task` wakes when `keeper/schedule` says so; `keeper/renew` sends, and applies to `lease/state`.
+// - A loss: `lease/state` compares its deadline with the clock whenever `guard`, `keeper/task` or an answer asks; whoever
+//   finds it tells `lease/events`, and hands a `lease/cleanup` to `keeper/mailbox`, which `keeper/release` sends.
+// - `connect`, `group`, `janitor`, `election` and `blocking` stand on top; `metrics`, `registry` and `thread` below.
 mod acquire;
 pub mod blocking;
 mod connect;

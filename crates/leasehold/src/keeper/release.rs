@@ -139,3 +139,30 @@ fn is_worth_another_try(cleanup: &Cleanup, failure: Option<&Error>, now: Duratio
     let is_final = failure.is_some_and(|error| !error.is_retryable());
     cleanup.matters(now) && !(is_final && cleanup.is_endless())
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::term::Drift;
+    use leasehold_core::{AcquireRequest, AnyStore, Claims, Key, LeaseId, ManualClock, Mode, Ttl};
+    use leasehold_local::LocalStore;
+
+    use super::*;
+    use crate::lease::ids::Ownership;
+
+    #[test]
+    fn a_batch_that_was_never_polled_goes_back_into_the_queue() {
+        let clock = Arc::new(ManualClock::new());
+        let store = AnyStore::new(LocalStore::new());
+        let keeper = Arc::new(Keeper::new(store, clock, Drift::default(), Duration::MAX));
+        let id = LeaseId::mint().unwrap();
+        let ownership = Ownership::of(keeper.ids.try_reserve(&id).unwrap());
+        let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
+        let request = AcquireRequest::new(id, claims, Ttl::new(Duration::from_secs(1)).unwrap());
+        keeper.release([Cleanup::of_request(&request, ownership, Duration::ZERO)]);
+        for _ in 0..3 {
+            let work = keeper.take_work();
+            assert_eq!(work.len(), 1);
+            drop(work);
+        }
+    }
+}

@@ -1,7 +1,10 @@
 //! F4, F5 and F14: when a lease is lost, who is told, and what is not believed.
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs};
-use leasehold::{ErrorKind, Event, Keepalive, LostReason, Reason, ReleaseOutcome, Remaining, Ttl};
+use futures_util::FutureExt;
+use leasehold::{
+    ErrorKind, Event, Keepalive, LostReason, ManualClock, Reason, ReleaseOutcome, Remaining, Ttl,
+};
 
 #[tokio::test(start_paused = true)]
 async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
@@ -262,4 +265,18 @@ async fn a_reader_that_lags_misses_the_oldest_events_and_never_the_last() {
     }
     assert_eq!(seen.len(), 64);
     assert!(matches!(seen.last(), Some(Event::Stopped)));
+}
+
+#[tokio::test]
+async fn printing_a_guard_past_its_term_tells_nobody() {
+    let clock = ManualClock::new();
+    let locks = Flaky::on_manual_clock(&clock).locks();
+    let guard = locks.lock("k").ttl(secs(10)).keepalive(Keepalive::Off).await.unwrap();
+    let mut events = guard.events();
+    assert!(format!("{guard:?}").contains("held: true"));
+    clock.advance(secs(20));
+    assert!(format!("{guard:?}").contains("held: false"));
+    assert!(events.next().now_or_never().is_none());
+    assert!(!guard.is_held());
+    assert!(matches!(events.next().now_or_never(), Some(Some(Event::Lost(LostReason::Expired)))));
 }

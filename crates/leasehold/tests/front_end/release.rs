@@ -1,8 +1,9 @@
 //! F7 to F10: release, hand over, drop; many keys; groups; errors; closing.
 
-use crate::support::{Fault, Flaky, Sent, secs, taken};
+use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
 use leasehold::{
-    Claim, Claims, Effect, ErrorKind, Key, LeaseId, Locker, Mode, ReleaseOutcome, Remaining, Wait,
+    Claim, Claims, Effect, ErrorKind, Key, LeaseId, Locker, Mode, ReleaseOutcome, Remaining, Ttl,
+    Wait,
 };
 
 #[tokio::test(start_paused = true)]
@@ -215,4 +216,54 @@ async fn connect_knows_its_schemes_and_refuses_the_rest() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(said), "{error}");
     }
+}
+
+/// How many releases were sent.
+fn releases(store: &Flaky) -> usize {
+    store.log().iter().filter(|sent| matches!(sent, Sent::Release(_))).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_releases_that_fail_travel_together() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let mut guards = Vec::new();
+    for n in 0..1_000 {
+        guards.push(locks.lock(format!("k{n}").as_str()).ttl(secs(600)).await.unwrap());
+    }
+    store.down(Fault::Refused);
+    for guard in guards {
+        drop(guard);
+        tokio::time::sleep(ms(10)).await;
+    }
+    let at_once = releases(&store);
+    assert!((1_000..1_020).contains(&at_once), "each once, and a few together: {at_once}");
+    tokio::time::sleep(secs(15)).await;
+    let later = releases(&store) - at_once;
+    assert!((3..10).contains(&later), "all in one request each time: {later}");
+    store.up();
+    locks.close(secs(10)).await.unwrap();
+    assert!(store.is_free("k0").await && store.is_free("k999").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_end_is_released_until_close_or_a_final_refusal() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let refused = locks.lock("refused").ttl(Ttl::NEVER).await.unwrap();
+    store.on_release([Fault::Denied]);
+    drop(refused);
+    tokio::time::sleep(secs(600)).await;
+    assert_eq!(releases(&store), 1);
+
+    let guard = locks.lock("k").ttl(Ttl::NEVER).await.unwrap();
+    store.down(Fault::Refused);
+    drop(guard);
+    tokio::time::sleep(secs(600)).await;
+    let before = releases(&store);
+    assert!(before > 100, "{before}");
+    assert!(locks.close(secs(1)).await.is_err());
+    let before = releases(&store);
+    tokio::time::sleep(secs(600)).await;
+    assert_eq!(releases(&store), before);
 }
