@@ -140,11 +140,11 @@ pub(crate) struct BreakArgs {
     pub(crate) key: Key,
 
     /// End only this lease
-    #[arg(long, value_name = "ID", value_parser = values::checked::<LeaseId>)]
+    #[arg(long, value_name = "ID")]
     pub(crate) lease: Option<LeaseId>,
 
     /// Why, for the holder to read
-    #[arg(long, value_name = "TEXT", value_parser = values::checked::<Reason>)]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<Reason>,
 }
 

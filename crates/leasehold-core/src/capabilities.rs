@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Error, Key, Request, Result, Ttl};
+use crate::{Error, Key, Result, Ttl};
 
 /// What a store can do: constant, known without I/O.
 ///
@@ -83,14 +83,6 @@ impl Capabilities {
             max_holders: None,
             reasons: &[],
         }
-    }
-
-    /// Refuses a request that the store cannot serve or that no store could.
-    ///
-    /// # Errors
-    /// `Unsupported` or `InvalidInput`, effect `NotApplied`.
-    pub fn admit(&self, request: &impl Request) -> Result<()> {
-        request.check(self)
     }
 
     /// The refusal of what the store does not have, with the reason where one is known.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{Error, Key, Mode, Result};
+use crate::{InvalidValue, Key, Mode};
 
 /// One key and how it is wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,16 +31,16 @@ impl Claims {
     /// Sorts the claims by key and merges equal ones.
     ///
     /// # Errors
-    /// `InvalidInput` if there is none, or if one key is named in two modes.
-    pub fn new(claims: impl IntoIterator<Item = Claim>) -> Result<Self> {
+    /// Fails if there is none, or if one key is named in two modes.
+    pub fn new(claims: impl IntoIterator<Item = Claim>) -> Result<Self, InvalidValue> {
         let mut claims: Vec<_> = claims.into_iter().collect();
         claims.sort_unstable();
         claims.dedup();
         if claims.is_empty() {
-            return Err(Error::invalid_input("no key was given; a lock needs at least one key"));
+            return Err(InvalidValue::new("no key was given; a lock needs at least one key"));
         }
         if let Some(pair) = claims.windows(2).find(|pair| pair[0].key == pair[1].key) {
-            return Err(Error::invalid_input(format!(
+            return Err(InvalidValue::new(format!(
                 "the key {:?} is named twice, as {} and as {}; name each key once",
                 pair[0].key, pair[0].mode, pair[1].mode
             )));
@@ -56,8 +56,8 @@ impl Claims {
     /// Several keys in one mode; a key named twice counts once.
     ///
     /// # Errors
-    /// `InvalidInput` if there is none.
-    pub fn all(keys: impl IntoIterator<Item = Key>, mode: Mode) -> Result<Self> {
+    /// Fails if there is none.
+    pub fn all(keys: impl IntoIterator<Item = Key>, mode: Mode) -> Result<Self, InvalidValue> {
         Self::new(keys.into_iter().map(|key| Claim { key, mode }))
     }
 

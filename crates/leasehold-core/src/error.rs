@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{LostReason, NodeReport, WaitCause, WaitReport};
+use crate::{InvalidValue, LostReason, NodeReport, WaitCause, WaitReport};
 
 /// `Result` with Leasehold's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -264,6 +264,12 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<InvalidValue> for Error {
+    fn from(invalid: InvalidValue) -> Self {
+        Self::invalid_input(invalid.into_message())
     }
 }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{Result, text};
+use crate::{InvalidValue, text};
 
 /// A label over many leases, for people and for listing.
 ///
@@ -16,8 +16,8 @@ impl GroupName {
     /// Checks `group` and takes it.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, longer than [`GroupName::MAX_BYTES`] or has a control character.
-    pub fn new(group: &str) -> Result<Self> {
+    /// Fails if it is empty, longer than [`GroupName::MAX_BYTES`] or has a control character.
+    pub fn new(group: &str) -> Result<Self, InvalidValue> {
         text::checked("group name", group, Self::MAX_BYTES).map(|group| Self(group.into()))
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{Result, text};
+use crate::{InvalidValue, text};
 
 /// Names the thing that is locked.
 ///
@@ -29,8 +29,8 @@ impl Key {
     /// Checks `key` and takes it.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, longer than [`Key::MAX_BYTES`] or has a control character.
-    pub fn new(key: &str) -> Result<Self> {
+    /// Fails if it is empty, longer than [`Key::MAX_BYTES`] or has a control character.
+    pub fn new(key: &str) -> Result<Self, InvalidValue> {
         text::checked("key", key, Self::MAX_BYTES).map(|key| Self(key.into()))
     }
 }
@@ -38,9 +38,9 @@ impl Key {
 text::text_type!(Key);
 
 impl TryFrom<&[u8]> for Key {
-    type Error = crate::Error;
+    type Error = InvalidValue;
 
-    fn try_from(bytes: &[u8]) -> Result<Self> {
+    fn try_from(bytes: &[u8]) -> Result<Self, InvalidValue> {
         Self::new(text::utf8("key", bytes)?)
     }
 }
@@ -48,13 +48,13 @@ impl TryFrom<&[u8]> for Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ErrorKind;
+    use crate::{Error, ErrorKind};
 
     #[test]
     fn limits_are_exact_and_said() {
         assert!(Key::new(&"k".repeat(1_024)).is_ok());
         for (bad, said) in [("", "empty"), ("a\nb", "u{a} at byte 1"), ("\u{85}", "control")] {
-            let error = Key::new(bad).unwrap_err();
+            let error = Error::from(Key::new(bad).unwrap_err());
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(said), "{error}");
         }

@@ -3,7 +3,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::{Error, Result};
+use crate::InvalidValue;
 
 /// Names one *attempt* to acquire, and the lease that came of it.
 ///
@@ -40,26 +40,17 @@ impl LeaseId {
     /// The longest caller's own id, in bytes.
     pub const MAX_BYTES: usize = 255;
 
-    /// Makes a new id from the operating system's random generator.
-    ///
-    /// # Errors
-    /// `Unexpected`, effect `NotApplied`, if the generator fails.
-    pub fn mint() -> Result<Self> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|e| {
-            Error::unexpected("the operating system gave no random bytes for a lease id")
-                .with_source(e)
-        })?;
-        Ok(Self(Repr::Uuid(bytes)))
+    pub(crate) fn of_uuid(uuid: [u8; 16]) -> Self {
+        Self(Repr::Uuid(uuid))
     }
 
     /// Takes an id that another client, or the caller, chose; it is stored and compared verbatim.
     ///
     /// # Errors
-    /// `InvalidInput` unless it has 1 to 255 bytes.
-    pub fn foreign(bytes: &[u8]) -> Result<Self> {
+    /// Fails unless it has 1 to 255 bytes.
+    pub fn foreign(bytes: &[u8]) -> Result<Self, InvalidValue> {
         if bytes.is_empty() || bytes.len() > Self::MAX_BYTES {
-            return Err(Error::invalid_input(format!(
+            return Err(InvalidValue::new(format!(
                 "the lease id has {} bytes; it must have 1 to {}",
                 bytes.len(),
                 Self::MAX_BYTES
@@ -102,15 +93,15 @@ impl fmt::Debug for LeaseId {
 }
 
 impl FromStr for LeaseId {
-    type Err = Error;
+    type Err = InvalidValue;
 
     /// Reads what [`Display`](fmt::Display) wrote.
-    fn from_str(text: &str) -> Result<Self> {
+    fn from_str(text: &str) -> Result<Self, InvalidValue> {
         let Some(digits) = text.strip_prefix("hex:") else {
             return Self::foreign(text.as_bytes());
         };
         let bytes = parse_hex(digits.as_bytes()).ok_or_else(|| {
-            Error::invalid_input(format!(
+            InvalidValue::new(format!(
                 "the lease id {text:?} begins with \"hex:\" but pairs of hexadecimal digits do not follow"
             ))
         })?;
@@ -119,9 +110,9 @@ impl FromStr for LeaseId {
 }
 
 impl TryFrom<&str> for LeaseId {
-    type Error = Error;
+    type Error = InvalidValue;
 
-    fn try_from(text: &str) -> Result<Self> {
+    fn try_from(text: &str) -> Result<Self, InvalidValue> {
         text.parse()
     }
 }

@@ -22,17 +22,20 @@ mod filter;
 mod group_name;
 mod health;
 mod holders;
+mod invalid_value;
 mod key;
 mod lease;
 mod lease_id;
 mod lost_reason;
 mod manual_clock;
+mod mint;
 mod mode;
 mod note;
 mod reason;
 mod record;
 mod remaining;
 mod reply;
+mod report;
 mod request;
 #[cfg(feature = "serde")]
 mod serialized;
@@ -55,6 +58,7 @@ pub use error::{Effect, Error, ErrorKind, Result};
 pub use filter::{Expired, Filter};
 pub use group_name::GroupName;
 pub use health::{Health, Level};
+pub use invalid_value::InvalidValue;
 pub use key::Key;
 pub use lease::Lease;
 pub use lease_id::LeaseId;
@@ -66,9 +70,10 @@ pub use reason::Reason;
 pub use record::{Record, RecordTerm};
 pub use remaining::Remaining;
 pub use reply::{
-    AcquireReply, EvictReply, Granted, ListReply, NodeOutcome, NodeReport, RefusalReason, Refused,
-    ReleaseOutcome, ReleaseReply, RenewOutcome, RenewReply,
+    AcquireReply, EvictReply, Granted, ListReply, RefusalReason, Refused, ReleaseOutcome,
+    ReleaseReply, RenewOutcome, RenewReply,
 };
+pub use report::{NodeOutcome, NodeReport, WaitCause, WaitReport};
 pub use request::{
     AcquireRequest, Cursor, EvictRequest, EvictScope, EvictTarget, ListRequest, MAX_ENTRIES,
     ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Request,
@@ -77,5 +82,5 @@ pub use store::Store;
 pub use table::Table;
 pub use token::FencingToken;
 pub use ttl::Ttl;
-pub use wait::{Wait, WaitCause, WaitReport};
+pub use wait::Wait;
 pub use wakeups::Wakeups;

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{Result, text};
+use crate::{InvalidValue, text};
 
 /// Who holds a lease and why, for people.
 ///
@@ -30,8 +30,8 @@ impl Note {
     /// Sets the host name.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, longer than 255 bytes or has a control character.
-    pub fn with_host(mut self, host: &str) -> Result<Self> {
+    /// Fails if it is empty, longer than 255 bytes or has a control character.
+    pub fn with_host(mut self, host: &str) -> Result<Self, InvalidValue> {
         self.host = Some(text::checked("host name", host, Self::MAX_NAME_BYTES)?.into());
         Ok(self)
     }
@@ -46,8 +46,8 @@ impl Note {
     /// Sets the program name.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, longer than 255 bytes or has a control character.
-    pub fn with_program(mut self, program: &str) -> Result<Self> {
+    /// Fails if it is empty, longer than 255 bytes or has a control character.
+    pub fn with_program(mut self, program: &str) -> Result<Self, InvalidValue> {
         self.program = Some(text::checked("program name", program, Self::MAX_NAME_BYTES)?.into());
         Ok(self)
     }
@@ -55,8 +55,8 @@ impl Note {
     /// Sets the free comment.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, longer than 512 bytes or has a control character.
-    pub fn with_comment(mut self, comment: &str) -> Result<Self> {
+    /// Fails if it is empty, longer than 512 bytes or has a control character.
+    pub fn with_comment(mut self, comment: &str) -> Result<Self, InvalidValue> {
         self.comment = Some(text::checked("comment", comment, Self::MAX_COMMENT_BYTES)?.into());
         Ok(self)
     }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{Result, text};
+use crate::{InvalidValue, text};
 
 /// Why somebody ended another's lease, for the holder to read.
 ///
@@ -15,8 +15,8 @@ impl Reason {
     /// Checks `reason` and takes it.
     ///
     /// # Errors
-    /// `InvalidInput` if it is empty, longer than [`Reason::MAX_BYTES`] or has a control character.
-    pub fn new(reason: &str) -> Result<Self> {
+    /// Fails if it is empty, longer than [`Reason::MAX_BYTES`] or has a control character.
+    pub fn new(reason: &str) -> Result<Self, InvalidValue> {
         text::checked("reason", reason, Self::MAX_BYTES).map(|reason| Self(reason.into()))
     }
 }

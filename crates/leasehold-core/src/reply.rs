@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{Cursor, Error, EvictTarget, FencingToken, Key, LostReason, Record, Remaining};
+use crate::{
+    Cursor, Error, EvictTarget, FencingToken, Key, LostReason, NodeReport, Record, Remaining,
+};
 
 /// The answer to an [`AcquireRequest`](crate::AcquireRequest).
 #[derive(Debug, Clone)]
@@ -168,72 +170,6 @@ impl EvictReply {
     /// What was removed.
     pub fn new(removed: Vec<EvictTarget>, forgotten: usize, more: bool) -> Self {
         Self { removed, forgotten, more, nodes: Vec::new() }
-    }
-}
-
-/// What one node of a quorum said.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct NodeReport {
-    /// The node, without secrets.
-    pub node: String,
-    /// Its failure, if it failed.
-    pub error: Option<Error>,
-    /// What it did about each lease of the request, in the request's order; one for an acquire. Empty for
-    /// other requests, and for a node that failed or has not answered.
-    pub leases: Vec<NodeOutcome>,
-}
-
-/// What one node of a quorum did about one lease.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum NodeOutcome {
-    /// It granted the lease, or confirmed it.
-    Granted,
-    /// Somebody else held a key there.
-    Refused,
-    /// It still held the lease and extended it.
-    Renewed,
-    /// It no longer held the lease.
-    Lost,
-    /// It held the lease until now.
-    Released,
-    /// It held the lease until now, and keeps its keys taken for a while.
-    Kept,
-    /// The lease's term had passed there.
-    Expired,
-    /// It did not have the lease.
-    NotHeld,
-    /// This lease failed there.
-    Failed(Error),
-}
-
-impl NodeReport {
-    /// A node that answered.
-    pub fn new(node: impl Into<String>) -> Self {
-        Self { node: node.into(), error: None, leases: Vec::new() }
-    }
-
-    /// A node that failed.
-    pub fn failed(node: impl Into<String>, error: Error) -> Self {
-        Self { node: node.into(), error: Some(error), leases: Vec::new() }
-    }
-
-    /// Sets what it did about each lease.
-    #[must_use]
-    pub fn with_leases(mut self, leases: Vec<NodeOutcome>) -> Self {
-        self.leases = leases;
-        self
-    }
-
-    /// The same report about one lease of the request only.
-    #[must_use]
-    pub fn of_lease(&self, at: usize) -> Self {
-        Self {
-            node: self.node.clone(),
-            error: self.error.clone(),
-            leases: self.leases.get(at).cloned().into_iter().collect(),
-        }
     }
 }
 

@@ -1,22 +1,22 @@
 //! The one check behind every short text of the vocabulary.
 
-use crate::{Error, Result};
+use crate::InvalidValue;
 
 /// Accepts `text` if it is `1..=max` bytes without control characters; `what` names it in the error.
-pub(crate) fn checked<'a>(what: &str, text: &'a str, max: usize) -> Result<&'a str> {
+pub(crate) fn checked<'a>(what: &str, text: &'a str, max: usize) -> Result<&'a str, InvalidValue> {
     if text.is_empty() {
-        return Err(Error::invalid_input(format!(
+        return Err(InvalidValue::new(format!(
             "the {what} is empty; give 1 to {max} bytes of UTF-8 without control characters"
         )));
     }
     if text.len() > max {
-        return Err(Error::invalid_input(format!(
+        return Err(InvalidValue::new(format!(
             "the {what} has {} bytes; at most {max} are allowed",
             text.len()
         )));
     }
     if let Some((at, bad)) = text.char_indices().find(|(_, c)| c.is_control()) {
-        return Err(Error::invalid_input(format!(
+        return Err(InvalidValue::new(format!(
             "the {what} has the control character {} at byte {at}; control characters are not allowed",
             bad.escape_unicode()
         )));
@@ -25,9 +25,9 @@ pub(crate) fn checked<'a>(what: &str, text: &'a str, max: usize) -> Result<&'a s
 }
 
 /// Accepts bytes that are UTF-8.
-pub(crate) fn utf8<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str> {
+pub(crate) fn utf8<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, InvalidValue> {
     std::str::from_utf8(bytes).map_err(|e| {
-        Error::invalid_input(format!(
+        InvalidValue::new(format!(
             "the {what} is not UTF-8 (the byte at {} is wrong); give it as UTF-8",
             e.valid_up_to()
         ))
@@ -57,33 +57,33 @@ macro_rules! text_type {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::Error;
+            type Err = $crate::InvalidValue;
 
-            fn from_str(text: &str) -> $crate::Result<Self> {
+            fn from_str(text: &str) -> Result<Self, $crate::InvalidValue> {
                 Self::new(text)
             }
         }
 
         impl TryFrom<&str> for $name {
-            type Error = $crate::Error;
+            type Error = $crate::InvalidValue;
 
-            fn try_from(text: &str) -> $crate::Result<Self> {
+            fn try_from(text: &str) -> Result<Self, $crate::InvalidValue> {
                 Self::new(text)
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = $crate::Error;
+            type Error = $crate::InvalidValue;
 
-            fn try_from(text: String) -> $crate::Result<Self> {
+            fn try_from(text: String) -> Result<Self, $crate::InvalidValue> {
                 Self::new(&text)
             }
         }
 
         impl TryFrom<&String> for $name {
-            type Error = $crate::Error;
+            type Error = $crate::InvalidValue;
 
-            fn try_from(text: &String) -> $crate::Result<Self> {
+            fn try_from(text: &String) -> Result<Self, $crate::InvalidValue> {
                 Self::new(text)
             }
         }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use crate::{Error, Result};
+use crate::InvalidValue;
 
 /// Strictly grows per key with every grant, for ever.
 ///
@@ -18,10 +18,10 @@ impl FencingToken {
     /// Checks `value` and takes it.
     ///
     /// # Errors
-    /// `InvalidInput` unless it is 1 to 2^53 - 1.
-    pub fn new(value: u64) -> Result<Self> {
+    /// Fails unless it is 1 to 2^53 - 1.
+    pub fn new(value: u64) -> Result<Self, InvalidValue> {
         NonZeroU64::new(value).filter(|v| v.get() <= Self::MAX).map(Self).ok_or_else(|| {
-            Error::invalid_input(format!(
+            InvalidValue::new(format!(
                 "the fencing token is {value}; it must be 1 to {}",
                 Self::MAX
             ))
@@ -35,9 +35,9 @@ impl FencingToken {
 }
 
 impl TryFrom<u64> for FencingToken {
-    type Error = Error;
+    type Error = InvalidValue;
 
-    fn try_from(value: u64) -> Result<Self> {
+    fn try_from(value: u64) -> Result<Self, InvalidValue> {
         Self::new(value)
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Error, Result};
+use crate::InvalidValue;
 
 /// How long a lease lives unless it is renewed: 10 ms to 10 years, or [`Ttl::NEVER`].
 ///
@@ -37,12 +37,12 @@ impl Ttl {
     /// Checks `duration` and takes it.
     ///
     /// # Errors
-    /// `InvalidInput` unless it is 10 ms to 10 years.
-    pub fn new(duration: Duration) -> Result<Self> {
+    /// Fails unless it is 10 ms to 10 years.
+    pub fn new(duration: Duration) -> Result<Self, InvalidValue> {
         if (Self::MIN..=Self::MAX).contains(&duration) {
             return Ok(Self(Repr::For(duration)));
         }
-        Err(Error::invalid_input(format!(
+        Err(InvalidValue::new(format!(
             "the TTL is {duration:?}; it must be 10 ms to 10 years (3650 days), or never"
         )))
     }
@@ -62,9 +62,9 @@ impl Ttl {
 }
 
 impl TryFrom<Duration> for Ttl {
-    type Error = Error;
+    type Error = InvalidValue;
 
-    fn try_from(duration: Duration) -> Result<Self> {
+    fn try_from(duration: Duration) -> Result<Self, InvalidValue> {
         Self::new(duration)
     }
 }

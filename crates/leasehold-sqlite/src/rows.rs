@@ -181,15 +181,15 @@ impl Rows<'_> {
     fn stored(&self, row: &Row<'_>) -> Result<Stored> {
         let key = self.key(row)?;
         let text = |at| self.column::<Option<String>>(row, at);
-        let bad = |column: &str, error: Error| self.corrupt(column, &key, error);
-        let id = LeaseId::foreign(&self.column::<Vec<u8>>(row, 1)?).map_err(|e| bad("id", e))?;
+        let bad = |column: &str, error: &dyn std::fmt::Display| self.corrupt(column, &key, error);
+        let id = LeaseId::foreign(&self.column::<Vec<u8>>(row, 1)?).map_err(|e| bad("id", &e))?;
         let mode = match self.column::<String>(row, 2)?.as_str() {
             "exclusive" => Mode::Exclusive,
             "shared" => Mode::SHARED,
             other => return Err(self.corrupt("mode", &key, format_args!("it is {other:?}"))),
         };
         let reason =
-            text(14)?.map(|r| Reason::new(&r)).transpose().map_err(|e| bad("reason", e))?;
+            text(14)?.map(|r| Reason::new(&r)).transpose().map_err(|e| bad("reason", &e))?;
         let state = match self.column::<String>(row, 3)?.as_str() {
             "held" => State::Held,
             "kept" => State::Kept,
@@ -205,8 +205,8 @@ impl Rows<'_> {
             group: text(9)?
                 .map(|o| GroupName::new(&o))
                 .transpose()
-                .map_err(|e| bad("group_name", e))?,
-            note: self.note(row).map_err(|e| bad("host, program or comment", e))?,
+                .map_err(|e| bad("group_name", &e))?,
+            note: self.note(row).map_err(|e| bad("host, program or comment", &e))?,
             expires: end.map(|end| self.expires(end, &key)).transpose()?,
             granted_at: self.micros("granted_at", self.column(row, 7)?, &key)?,
             renewed_at: match self.column(row, 8)? {
@@ -248,10 +248,8 @@ impl Rows<'_> {
     }
 
     fn token(&self, column: &str, value: i64, key: &Key) -> Result<FencingToken> {
-        u64::try_from(value)
-            .map_err(|_| Error::corrupt(format!("it is {value}")))
-            .and_then(FencingToken::new)
-            .map_err(|e| self.corrupt(column, key, e))
+        let token = u64::try_from(value).ok().and_then(|value| FencingToken::new(value).ok());
+        token.ok_or_else(|| self.corrupt(column, key, format_args!("it is {value}")))
     }
 
     fn micros(&self, column: &str, value: i64, key: &Key) -> Result<u64> {

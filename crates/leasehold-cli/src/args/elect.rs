@@ -33,7 +33,7 @@ pub(crate) struct ElectArgs {
     name: Key,
 
     /// The id of this candidate, for people to read [default: a random one]
-    #[arg(long, value_name = "ID", value_parser = values::checked::<GroupName>)]
+    #[arg(long, value_name = "ID")]
     id: Option<GroupName>,
 
     /// When the leadership is lost campaign again, and start the command again when elected

@@ -31,11 +31,11 @@ pub(crate) struct FilterArgs {
     keys: KeyArgs,
 
     /// The keys of this lease
-    #[arg(long, value_name = "ID", value_parser = values::checked::<LeaseId>)]
+    #[arg(long, value_name = "ID")]
     lease: Option<LeaseId>,
 
     /// Leases under this group
-    #[arg(long, value_name = "GROUP", value_parser = values::checked::<GroupName>)]
+    #[arg(long, value_name = "GROUP")]
     group: Option<GroupName>,
 
     /// Leases in this mode

@@ -2,20 +2,14 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use leasehold::{Error, Key, Ttl};
+use leasehold::{Key, Ttl};
 
 /// Reads a key; one that is not UTF-8 is told apart from one that is wrong otherwise.
 pub(super) fn key() -> impl TypedValueParser<Value = Key> {
     OsStringValueParser::new().try_map(|text: OsString| Key::try_from(text.as_bytes()))
-}
-
-/// Reads a text of the library's vocabulary.
-pub(super) fn checked<T: FromStr<Err = Error>>(text: &str) -> Result<T, Error> {
-    text.parse()
 }
 
 /// Reads a duration such as `1m 30s`; one that is longer than the longest term is a mistake.

@@ -1,4 +1,4 @@
-use super::Request;
+use super::admission::{Request, Sealed};
 use crate::{Capabilities, Claims, Error, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
 /// Asks for all claims or none, under a fresh id (C2, C3).
@@ -71,6 +71,8 @@ impl AcquireRequest {
         self.again
     }
 }
+
+impl Sealed for AcquireRequest {}
 
 impl Request for AcquireRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {

@@ -1,4 +1,4 @@
-use super::{Request, check_limit};
+use super::admission::{Request, Sealed, check_limit};
 use crate::{Capabilities, Error, FencingToken, Filter, Key, LeaseId, Reason, Record, Result};
 
 /// Asks to remove records: what has expired, or exactly what is named.
@@ -76,6 +76,8 @@ impl EvictRequest {
         self.limit
     }
 }
+
+impl Sealed for EvictRequest {}
 
 impl Request for EvictRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::{Request, check_limit};
+use super::admission::{Request, Sealed, check_limit};
 use crate::{Capabilities, Error, Filter, Key, LeaseId, Record, Result};
 
 /// Asks for one page of records. No order and no snapshot is promised: a record present throughout comes at
@@ -91,6 +91,8 @@ impl ListRequest {
         self.limit
     }
 }
+
+impl Sealed for ListRequest {}
 
 impl Request for ListRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Request, check_entries};
+use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Error, Key, LeaseId, Result, Ttl};
 
 /// Asks to end leases, each with a fate of its own (C3b, C13).
@@ -62,6 +62,8 @@ impl ReleaseEntry {
     }
 }
 
+impl Sealed for ReleaseEntry {}
+
 impl Request for ReleaseEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         if self.keys.is_empty() {
@@ -79,6 +81,8 @@ impl Request for ReleaseEntry {
         }
     }
 }
+
+impl Sealed for ReleaseRequest {}
 
 impl Request for ReleaseRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {

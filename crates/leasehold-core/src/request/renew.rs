@@ -1,4 +1,4 @@
-use super::{Request, check_entries};
+use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Claims, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
 /// Asks to extend leases, each with a fate of its own (C3b, C6).
@@ -102,6 +102,8 @@ impl RenewEntry {
     }
 }
 
+impl Sealed for RenewEntry {}
+
 impl Request for RenewEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         self.claims.check(can)?;
@@ -111,6 +113,8 @@ impl Request for RenewEntry {
         self.to.check(can)
     }
 }
+
+impl Sealed for RenewRequest {}
 
 impl Request for RenewRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {

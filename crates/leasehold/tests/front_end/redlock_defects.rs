@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::fleet::{Fleet, behind_a_proxy, foreign, ms, quorum_url, secs};
 use futures_util::future::join_all;
 use leasehold::{
-    Backoff as _, Effect, ErrorKind, Event, Exponential, Jitter, Keepalive, Locker, LostReason,
-    ManualClock, ReleaseOutcome, Ttl, Wait, WaitCause,
+    Backoff as _, Effect, Error, ErrorKind, Event, Exponential, Jitter, Keepalive, Locker,
+    LostReason, ManualClock, ReleaseOutcome, Ttl, Wait, WaitCause,
 };
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::redis::Server;
@@ -200,7 +200,7 @@ async fn redlock_11_a_term_below_a_millisecond_is_refused_before_anything_is_sen
     let guard = locks.lock("k").await.unwrap();
     let before = proxy.exchanges();
     for term in [Duration::ZERO, Duration::from_micros(999), ms(9)] {
-        assert_eq!(Ttl::new(term).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(Error::from(Ttl::new(term).unwrap_err()).kind(), ErrorKind::InvalidInput);
         for asked in [
             locks.lock("k").ttl(term),
             locks.lock("free").lease_id("mine").ttl(term),

@@ -1,0 +1,16 @@
+use crate::{Error, LeaseId, Result};
+
+impl LeaseId {
+    /// Makes a new id from the operating system's random generator.
+    ///
+    /// # Errors
+    /// `Unexpected`, effect `NotApplied`, if the generator fails.
+    pub fn mint() -> Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(|e| {
+            Error::unexpected("the operating system gave no random bytes for a lease id")
+                .with_source(e)
+        })?;
+        Ok(Self::of_uuid(bytes))
+    }
+}

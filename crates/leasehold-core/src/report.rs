@@ -1,0 +1,136 @@
+//! What an error tells beside its kind.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Error, Key, Record};
+
+/// What a caller who got no lock should know.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct WaitReport {
+    /// The first key that was refused, or the first asked for.
+    pub key: Key,
+    /// How long the call took.
+    pub waited: Duration,
+    /// How many tries were made.
+    pub tries: u32,
+    /// What the last try met.
+    pub cause: WaitCause,
+    /// Who held the key when that was last told.
+    pub holder: Option<Box<Record>>,
+}
+
+/// What ended a try.
+#[derive(Debug, Clone)]
+#[expect(clippy::exhaustive_enums, reason = "callers must handle every cause")]
+pub enum WaitCause {
+    /// Somebody holds the key.
+    Held,
+    /// It was granted, but the reply came after the term that could be believed.
+    GrantedTooLate,
+    /// The store failed.
+    Store(Error),
+    /// The caller's back-off said to stop.
+    Exhausted,
+}
+
+impl WaitReport {
+    /// A report of a wait that ended.
+    pub fn new(key: Key, waited: Duration, tries: u32, cause: WaitCause) -> Self {
+        Self { key, waited, tries, cause, holder: None }
+    }
+
+    /// Says who held the key when that was last told.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Option<Box<Record>>) -> Self {
+        self.holder = holder;
+        self
+    }
+}
+
+impl fmt::Display for WaitReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tries = if self.tries == 1 { "try" } else { "tries" };
+        write!(f, "{:?} was not free", self.key)?;
+        write!(f, " after {} {tries} in {:.3} s: ", self.tries, self.waited.as_secs_f64())?;
+        match &self.cause {
+            WaitCause::Held => f.write_str("it is held")?,
+            WaitCause::GrantedTooLate => {
+                f.write_str("it was granted too late for its term to be believed")?;
+            }
+            WaitCause::Store(error) => write!(f, "{error}")?,
+            WaitCause::Exhausted => f.write_str("the back-off ended the wait")?,
+        }
+        match &self.holder {
+            Some(holder) => write!(f, "; its holder is {}", holder.who()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What one node of a quorum said.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct NodeReport {
+    /// The node, without secrets.
+    pub node: String,
+    /// Its failure, if it failed.
+    pub error: Option<Error>,
+    /// What it did about each lease of the request, in the request's order; one for an acquire. Empty for
+    /// other requests, and for a node that failed or has not answered.
+    pub leases: Vec<NodeOutcome>,
+}
+
+/// What one node of a quorum did about one lease.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum NodeOutcome {
+    /// It granted the lease, or confirmed it.
+    Granted,
+    /// Somebody else held a key there.
+    Refused,
+    /// It still held the lease and extended it.
+    Renewed,
+    /// It no longer held the lease.
+    Lost,
+    /// It held the lease until now.
+    Released,
+    /// It held the lease until now, and keeps its keys taken for a while.
+    Kept,
+    /// The lease's term had passed there.
+    Expired,
+    /// It did not have the lease.
+    NotHeld,
+    /// This lease failed there.
+    Failed(Error),
+}
+
+impl NodeReport {
+    /// A node that answered.
+    pub fn new(node: impl Into<String>) -> Self {
+        Self { node: node.into(), error: None, leases: Vec::new() }
+    }
+
+    /// A node that failed.
+    pub fn failed(node: impl Into<String>, error: Error) -> Self {
+        Self { node: node.into(), error: Some(error), leases: Vec::new() }
+    }
+
+    /// Sets what it did about each lease.
+    #[must_use]
+    pub fn with_leases(mut self, leases: Vec<NodeOutcome>) -> Self {
+        self.leases = leases;
+        self
+    }
+
+    /// The same report about one lease of the request only.
+    #[must_use]
+    pub fn of_lease(&self, at: usize) -> Self {
+        Self {
+            node: self.node.clone(),
+            error: self.error.clone(),
+            leases: self.leases.get(at).cloned().into_iter().collect(),
+        }
+    }
+}

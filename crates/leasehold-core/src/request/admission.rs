@@ -1,0 +1,72 @@
+use crate::{Capabilities, Claims, Error, Mode, Result, Ttl};
+
+/// A request, or what it asks for, whose admissibility can be judged before any I/O; see
+/// [`Capabilities::admit`](crate::Capabilities::admit).
+pub trait Request: Sealed {
+    #[doc(hidden)]
+    fn check(&self, can: &Capabilities) -> Result<()>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for crate::Claims {}
+    impl Sealed for crate::Ttl {}
+}
+pub(super) use sealed::Sealed;
+
+impl Capabilities {
+    /// Refuses a request that the store cannot serve or that no store could.
+    ///
+    /// # Errors
+    /// `Unsupported` or `InvalidInput`, effect `NotApplied`.
+    pub fn admit(&self, request: &impl Request) -> Result<()> {
+        request.check(self)
+    }
+}
+
+/// The most entries of one `RenewRequest` or `ReleaseRequest`, and the most records of one `ListReply` or `EvictReply`.
+pub const MAX_ENTRIES: usize = 1_000;
+
+pub(super) fn check_entries(what: &str, count: usize) -> Result<()> {
+    if (1..=MAX_ENTRIES).contains(&count) {
+        return Ok(());
+    }
+    Err(Error::invalid_input(format!(
+        "a {what} names {count} leases; it must name 1 to {MAX_ENTRIES}"
+    )))
+}
+
+pub(super) fn check_limit(limit: usize) -> Result<()> {
+    if (1..=MAX_ENTRIES).contains(&limit) {
+        return Ok(());
+    }
+    Err(Error::invalid_input(format!("the limit is {limit}; it must be 1 to {MAX_ENTRIES}")))
+}
+
+impl Request for Claims {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        can.check_keys(self.keys(), self.len())?;
+        for claim in self {
+            match claim.mode {
+                Mode::Shared { .. } if !can.shared => {
+                    return Err(can.lacks("shared locks"));
+                }
+                Mode::Shared { max: Some(_) } if !can.shared_limit => {
+                    return Err(can.lacks("limit on shared holders"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Request for Ttl {
+    fn check(&self, can: &Capabilities) -> Result<()> {
+        match self.duration() {
+            Some(term) => can.check_term(term),
+            None if can.never => Ok(()),
+            None => Err(can.lacks("leases without end")),
+        }
+    }
+}
