@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use crate::{Error, Key, Result, Ttl};
@@ -56,8 +57,42 @@ pub struct Capabilities {
     pub max_claims: Option<usize>,
     /// The most shared holders of one key; `None` is no limit.
     pub max_holders: Option<usize>,
-    /// Why the store lacks something and what to do about it, by words of the refusal in which it is said.
-    pub reasons: &'static [(&'static str, &'static str)],
+    /// Why the store lacks something, and what to do about it.
+    pub reasons: &'static [(Feature, &'static str)],
+}
+
+/// What a request may need and a store may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Feature {
+    /// Shared mode.
+    Shared,
+    /// A limit on shared holders.
+    SharedLimit,
+    /// Several keys in one lease.
+    ManyKeys,
+    /// Leases without end.
+    Never,
+    /// Keeping a key taken after a release.
+    Keep,
+    /// Fencing tokens.
+    Tokens,
+    /// Terms of any length.
+    Terms,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shared => "shared locks",
+            Self::SharedLimit => "limit on shared holders",
+            Self::ManyKeys => "locks of several keys at once",
+            Self::Never => "leases without end",
+            Self::Keep => "keeping a key taken after a release, which min_hold needs",
+            Self::Tokens => "fencing tokens",
+            Self::Terms => "terms of any length",
+        })
+    }
 }
 
 impl Capabilities {
@@ -86,12 +121,13 @@ impl Capabilities {
     }
 
     /// The refusal of what the store does not have, with the reason where one is known.
-    pub fn lacks(&self, what: &str) -> Error {
-        Error::unsupported(self.explained(format!("the store {} has no {what}", self.name)))
+    pub fn lacks(&self, feature: Feature) -> Error {
+        let refusal = format!("the store {} has no {feature}", self.name);
+        Error::unsupported(self.explained(feature, refusal))
     }
 
-    fn explained(&self, refusal: String) -> String {
-        match self.reasons.iter().find(|(what, _)| refusal.contains(what)) {
+    fn explained(&self, lacking: Feature, refusal: String) -> String {
+        match self.reasons.iter().find(|(feature, _)| *feature == lacking) {
             Some((_, reason)) => format!("{refusal}: {reason}"),
             None => refusal,
         }
@@ -103,7 +139,7 @@ impl Capabilities {
         count: usize,
     ) -> Result<()> {
         if count > 1 && !self.many_keys {
-            return Err(self.lacks("locks of several keys at once"));
+            return Err(self.lacks(Feature::ManyKeys));
         }
         match self.max_claims {
             Some(max) if count > max => Err(Error::unsupported(format!(
@@ -137,6 +173,6 @@ impl Capabilities {
             "a term of {term:?} is asked for; the store {} takes terms of {:?} to {:?}",
             self.name, self.min_term, self.max_term
         );
-        Err(Error::unsupported(self.explained(refusal)))
+        Err(Error::unsupported(self.explained(Feature::Terms, refusal)))
     }
 }

@@ -51,7 +51,7 @@ mod wakeups;
 
 pub use any_store::AnyStore;
 pub use backoff::{Backoff, Exponential, Fixed, Jitter, Random, Uniform};
-pub use capabilities::Capabilities;
+pub use capabilities::{Capabilities, Feature};
 pub use claim::{Claim, Claims};
 pub use clock::{BoxFuture, Clock, Now};
 pub use error::{Effect, Error, ErrorKind, Result};

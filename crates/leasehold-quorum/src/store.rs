@@ -3,32 +3,33 @@ use std::sync::Arc;
 
 use leasehold_core::tally;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Health, Key, ListReply,
-    ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Feature, Health, Key,
+    ListReply, ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store,
+    Wakeups,
 };
 
 use crate::config::QuorumConfig;
 use crate::inner::{Inner, NAME};
 
 /// Why a quorum lacks what it lacks, by the words of the refusal.
-const REASONS: &[(&str, &str)] = &[
+const REASONS: &[(Feature, &str)] = &[
     (
-        "limit on shared holders",
+        Feature::SharedLimit,
         "three clients could each hold two of three nodes; use one store for it, or exclusive or unlimited \
          shared locks",
     ),
     (
-        "fencing tokens",
+        Feature::Tokens,
         "make it with the option fenced, which needs nodes that all report durable writes",
     ),
-    ("leases without end", "a node that forgot one could not be told from one that never had it"),
-    ("takes terms of", "the option max_ttl sets the longest"),
+    (Feature::Never, "a node that forgot one could not be told from one that never had it"),
+    (Feature::Terms, "the option max_ttl sets the longest"),
 ];
 
 /// As [`REASONS`], of a quorum with tokens.
-const FENCED_REASONS: &[(&str, &str)] = &[
+const FENCED_REASONS: &[(Feature, &str)] = &[
     (
-        "shared locks",
+        Feature::Shared,
         "readers that different majorities grant at one moment could get one token; make it without the \
          option fenced, or use one store for it",
     ),

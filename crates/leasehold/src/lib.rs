@@ -64,8 +64,8 @@ pub use locker::{Locker, LockerBuilder};
 
 pub use leasehold_core::{
     AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind,
-    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, FencingToken, Filter,
-    Fixed, GroupName, Health, InvalidValue, Jitter, Key, Lease, LeaseId, Level, ListReply,
+    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, Feature, FencingToken,
+    Filter, Fixed, GroupName, Health, InvalidValue, Jitter, Key, Lease, LeaseId, Level, ListReply,
     ListRequest, LostReason, ManualClock, Mode, NodeOutcome, NodeReport, Note, Reason, Record,
     RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Wait, WaitCause,
     WaitReport, term::Drift,

@@ -1,4 +1,4 @@
-use crate::{Capabilities, Claims, Error, Mode, Result, Ttl};
+use crate::{Capabilities, Claims, Error, Feature, Mode, Result, Ttl};
 
 /// A request, or what it asks for, whose admissibility can be judged before any I/O; see
 /// [`Capabilities::admit`](crate::Capabilities::admit).
@@ -49,10 +49,10 @@ impl Request for Claims {
         for claim in self {
             match claim.mode {
                 Mode::Shared { .. } if !can.shared => {
-                    return Err(can.lacks("shared locks"));
+                    return Err(can.lacks(Feature::Shared));
                 }
                 Mode::Shared { max: Some(_) } if !can.shared_limit => {
-                    return Err(can.lacks("limit on shared holders"));
+                    return Err(can.lacks(Feature::SharedLimit));
                 }
                 _ => {}
             }
@@ -66,7 +66,7 @@ impl Request for Ttl {
         match self.duration() {
             Some(term) => can.check_term(term),
             None if can.never => Ok(()),
-            None => Err(can.lacks("leases without end")),
+            None => Err(can.lacks(Feature::Never)),
         }
     }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::{Request, Sealed, check_entries};
-use crate::{Capabilities, Error, Key, LeaseId, Result, Ttl};
+use crate::{Capabilities, Error, Feature, Key, LeaseId, Result, Ttl};
 
 /// Asks to end leases, each with a fate of its own (C3b, C13).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Request for ReleaseEntry {
         }
         can.check_keys(self.keys.iter(), self.keys.len())?;
         match self.keep {
-            Some(_) if !can.keep => Err(can.lacks("keeping a key taken after a release")),
+            Some(_) if !can.keep => Err(can.lacks(Feature::Keep)),
             Some(keep) if keep > Ttl::MAX => Err(Error::invalid_input(format!(
                 "the key is to be kept for {keep:?}; at most 10 years (3650 days) are allowed"
             ))),

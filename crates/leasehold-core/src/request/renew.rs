@@ -1,5 +1,5 @@
 use super::admission::{Request, Sealed, check_entries};
-use crate::{Capabilities, Claims, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
+use crate::{Capabilities, Claims, Feature, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
 /// Asks to extend leases, each with a fate of its own (C3b, C6).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Request for RenewEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         self.claims.check(can)?;
         if self.raise.is_some() && !can.tokens {
-            return Err(can.lacks("fencing tokens"));
+            return Err(can.lacks(Feature::Tokens));
         }
         self.to.check(can)
     }

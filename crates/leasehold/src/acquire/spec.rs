@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    AcquireRequest, Capabilities, Claims, Error, Granted, GroupName, Lease, LeaseId, Mode,
+    AcquireRequest, Capabilities, Claims, Error, Feature, Granted, GroupName, Lease, LeaseId, Mode,
     Remaining, Result, Ttl, Wait,
 };
 
@@ -115,10 +115,10 @@ impl LockSpec {
         can.admit(&self.first_term())?;
         can.admit(&self.policy.term)?;
         if fenced && !can.tokens {
-            return Err(can.lacks("fencing tokens"));
+            return Err(can.lacks(Feature::Tokens));
         }
         if !self.min_hold.is_zero() && !can.keep {
-            return Err(can.lacks("keeping a key taken after a release, which min_hold needs"));
+            return Err(can.lacks(Feature::Keep));
         }
         Ok(())
     }
