@@ -51,6 +51,8 @@ enum Command {
     /// The toolchain is rustup's, or Debian's package of it, which is unpacked under target/ and not installed. Where
     /// neither can be had, nothing is checked.
     Msrv,
+    /// Packages every crate that is published, and builds each from its package alone
+    Package,
     /// Finds or installs the servers that the tests need, or says why not
     Servers,
     /// Plants the faults of xtask/mutants.toml in a copy and sees whether tests catch them
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Docs => docs(),
         Command::Deny => deny::deny(),
         Command::Msrv => msrv::msrv(),
+        Command::Package => package(),
         Command::Servers => stores::servers(),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Bench { arguments } => bench(&arguments),
@@ -116,6 +119,14 @@ fn docs() -> Outcome {
     let mut rustdoc = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--all-features"]);
     rustdoc.env("RUSTDOCFLAGS", "-D warnings");
     run(rustdoc)
+}
+
+fn package() -> Outcome {
+    let mut package = cargo(&["package", "--workspace", "--allow-dirty", "--quiet"]);
+    for unpublished in ["xtask", "leasehold-benches", "leasehold-testkit", "leasehold-model"] {
+        package.args(["--exclude", unpublished]);
+    }
+    run(package)
 }
 
 fn bench(arguments: &[String]) -> Outcome {

@@ -110,6 +110,8 @@
 //! the case that must fail for each. The checker of histories is tested with histories that break each of its
 //! rules. A run in which nothing contended, or in which a kind of reply never came up, is a failure.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod attempt;
 mod case;
 mod cases;

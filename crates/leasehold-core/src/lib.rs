@@ -12,6 +12,8 @@
 //!   a holder may believe in its lease, [`Wait`] and [`Backoff`] when to try again.
 //! - [`Clock`], with [`ManualClock`] for tests.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod any_store;
 mod backoff;
 mod capabilities;

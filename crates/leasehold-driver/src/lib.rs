@@ -1,5 +1,7 @@
 //! What Leasehold's crates with a runtime share: clocks on tokio's timers, and store URLs.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod clock;
 mod url;
 

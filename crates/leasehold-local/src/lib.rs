@@ -18,6 +18,8 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod store;
 
 pub use store::LocalStore;

@@ -26,6 +26,8 @@
 //!
 //! Files are supported on Linux; in memory the store runs everywhere.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod boot;
 mod config;
 mod database;

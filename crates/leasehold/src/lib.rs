@@ -27,6 +27,8 @@
 //! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
 //! guarantees is in `docs/STORES.md`, and every promise with its reason in `docs/CONTRACT.md`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 // For contributors: every file imports downwards, and one lock passes through these.
 // - An acquire: `locker` and `acquire/request` (the builder, `acquire/options`), checked into `acquire/spec`; then
 //   `acquire/run` waits in `queue` and makes each try through `acquire/attempt` and `keeper/in_flight`, under an id of
@@ -85,6 +87,8 @@ pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
 mod documents {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[doc = include_str!("../README.md")]
+    struct CrateReadme;
     #[doc = include_str!("../../../GUIDE.md")]
     struct Guide;
     #[doc = include_str!("../../../docs/migrating/redlock.md")]
