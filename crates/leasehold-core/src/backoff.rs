@@ -1,4 +1,3 @@
-use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -150,43 +149,19 @@ impl Backoff for Exponential {
     }
 }
 
-/// A small generator for jitter (SplitMix64); nothing secret depends on it.
+/// A small generator for jitter; nothing secret depends on it.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// Starts where no other generator of this process did: each thread asks the operating system once.
+    /// Starts where no other generator of this process did.
     pub fn seeded() -> Self {
-        thread_local! {
-            static SEEDS: Cell<u64> =
-                Cell::new(getrandom::u64().unwrap_or(0x9e37_79b9_7f4a_7c15));
-        }
-        SEEDS.with(|seeds| {
-            let mut of_thread = Self(seeds.get());
-            let seed = of_thread.next_u64();
-            seeds.set(of_thread.0);
-            Self(seed)
-        })
+        Self(fastrand::Rng::new())
     }
 
     /// Starts from `seed`, for repeatable sequences.
     pub fn from_seed(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`; 0 if `bound` is 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.next_u64()) * u128::from(bound);
-        u64::try_from(wide >> 64).expect("a product of two u64 shifted by 64 bits fits")
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// A duration in 1 ns ..= `limit`; zero if `limit` is zero.
@@ -195,7 +170,7 @@ impl Random {
             return limit;
         }
         let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(self.below(nanos).saturating_add(1))
+        Duration::from_nanos(self.0.u64(1..=nanos))
     }
 }
 

@@ -43,13 +43,6 @@ impl Drift {
     }
 }
 
-/// When a lease of `ttl` that was confirmed at `sent` is due for renewal: after a third, up to a tenth of
-/// that earlier by `jitter` (0 ..= 1,000 thousandths of the tenth).
-pub fn renew_at(sent: Duration, ttl: Duration, jitter: u32) -> Duration {
-    let third = ttl / 3;
-    sent.saturating_add(third.saturating_sub(third / 10 / 1_000 * jitter.min(1_000)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,12 +59,6 @@ mod tests {
         );
         assert_eq!(drift.deadline(sent, Remaining::Never), None);
         assert_eq!(drift.deadline(sent, Remaining::For(Duration::from_millis(1))), Some(sent));
-    }
-
-    #[test]
-    fn renewal_is_due_before_a_third() {
-        assert_eq!(renew_at(S, 30 * S, 0), 11 * S);
-        assert_eq!(renew_at(S, 30 * S, 1_000), 10 * S);
     }
 
     #[test]

@@ -231,6 +231,7 @@ impl RedisConfig {
     /// May be dropped; nothing stays open.
     pub async fn open(self) -> Result<RedisStore> {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
+        self.deployment.provide_tls();
         let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
         let options = ConnectionOptions {
             timeout: self.timeout,

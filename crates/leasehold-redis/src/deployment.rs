@@ -5,7 +5,9 @@ use std::path::Path;
 
 use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
-use redis::{Client, ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{
+    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates,
+};
 
 use crate::endpoint::{self, Endpoint, Sentinel};
 
@@ -17,6 +19,22 @@ pub(crate) enum Deployment {
     One(Endpoint),
     /// In the cluster of these nodes.
     Cluster(Vec<Client>),
+}
+
+impl Deployment {
+    /// Brings a provider of cryptography where one is needed and the program has chosen none.
+    pub(crate) fn provide_tls(&self) {
+        let info = match self {
+            Self::One(Endpoint::Server(server)) => Some(server.get_connection_info()),
+            Self::One(Endpoint::Sentinel(sentinel)) => Some(&sentinel.server),
+            Self::Cluster(nodes) => nodes.first().map(Client::get_connection_info),
+        };
+        let is_tls = info.is_some_and(|it| matches!(it.addr(), ConnectionAddr::TcpTls { .. }));
+        if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Somebody else may have been quicker, which is as good.
+            drop(rustls::crypto::ring::default_provider().install_default());
+        }
+    }
 }
 
 /// Without user and password.
@@ -149,7 +167,7 @@ fn unix(address: &str, options: &mut StoreUrl) -> Result<String> {
     Ok(format!("redis+unix://{path}?{}", own.join("&")))
 }
 
-/// Certificates, and the one provider of cryptography that we bring, where the program has chosen none.
+/// The certificates of a URL over TLS.
 fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> {
     let mut file = |name: &str| -> Result<Option<Vec<u8>>> {
         let Some(path) = options.take(name) else { return Ok(None) };
@@ -170,10 +188,6 @@ fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> 
         } else {
             Ok(None)
         };
-    }
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may have been quicker, which is as good.
-        drop(rustls::crypto::ring::default_provider().install_default());
     }
     let client_tls = match (cert, key) {
         (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig { client_cert, client_key }),

@@ -14,24 +14,6 @@ use leasehold_driver::TokioClock;
 
 const NOTHING: Remaining = Remaining::For(Duration::ZERO);
 
-/// SplitMix64.
-#[derive(Debug, Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n
-    }
-}
-
 /// What a client was granted. It is known to the checker under a name of its own.
 struct Grant {
     known: LeaseId,
@@ -61,7 +43,7 @@ pub struct Contender<S> {
     pub store: S,
     habit: Habit,
     clock: TokioClock,
-    random: Random,
+    random: fastrand::Rng,
     instant: Arc<AtomicU64>,
     calls: Vec<Call>,
     beliefs: Vec<Belief>,
@@ -72,7 +54,7 @@ impl<S: Store> Contender<S> {
         store: S,
         habit: Habit,
         clock: TokioClock,
-        random: Random,
+        random: fastrand::Rng,
         instant: &Arc<AtomicU64>,
     ) -> Self {
         let (calls, beliefs) = (Vec::new(), Vec::new());
@@ -99,7 +81,7 @@ impl<S: Store> Contender<S> {
     }
 
     async fn pause(&mut self, most: u64) {
-        tokio::time::sleep(Duration::from_millis(1 + self.random.below(most))).await;
+        tokio::time::sleep(Duration::from_millis(1 + self.random.u64(..most))).await;
     }
 
     fn call(&mut self, id: &LeaseId, invoked: u64, answer: Answer) {
@@ -108,8 +90,8 @@ impl<S: Store> Contender<S> {
     }
 
     fn patience(&mut self) -> Duration {
-        if self.random.below(8) == 0 {
-            Duration::from_millis(self.random.below(100))
+        if self.random.u64(..8) == 0 {
+            Duration::from_millis(self.random.u64(..100))
         } else {
             self.habit.term
         }
@@ -178,7 +160,7 @@ impl<S: Store> Contender<S> {
         let drift = Drift::default();
         let mut from = self.instant();
         let mut until = from;
-        for _ in 0..self.random.below(6) {
+        for _ in 0..self.random.u64(..6) {
             self.pause(self.habit.hold).await;
             let sent = self.clock.now();
             let looked = self.instant();
@@ -186,7 +168,7 @@ impl<S: Store> Contender<S> {
                 break;
             }
             until = looked;
-            let remaining = if self.random.below(3) == 0 {
+            let remaining = if self.random.u64(..3) == 0 {
                 let again =
                     AcquireRequest::new(id.clone(), self.claims(), self.term()).again(grant.token);
                 let patience = self.patience();
@@ -256,7 +238,7 @@ impl<S: Store> Contender<S> {
                 if self.clock.now() < deadline {
                     known = self.hold(&id, grant, deadline).await;
                 }
-                if self.random.below(4) > 0 {
+                if self.random.u64(..4) > 0 {
                     self.release(&id, &known).await;
                 }
             }

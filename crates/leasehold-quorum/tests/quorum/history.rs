@@ -12,23 +12,23 @@ use std::time::Duration;
 use crate::faulty::{Cluster, Way, claims, key, ms};
 use leasehold_conformance::history::{Answer, History, Violation, check};
 use leasehold_core::{EvictRequest, Filter, Store as _};
-use leasehold_testkit::contender::{Contender, Habit, Random};
+use leasehold_testkit::contender::{Contender, Habit};
 
 const TERM: Duration = Duration::from_secs(2);
 const CLIENTS: u64 = 4;
 const ATTEMPTS: u64 = 25;
 
 /// Most requests get through; the others fail, or act late, or answer late, up to far beyond the term.
-fn draw(random: &mut Random, faults: u64) -> Way {
-    if random.below(100) >= faults {
-        return Way::SlowReply(ms(random.below(4)));
+fn draw(random: &mut fastrand::Rng, faults: u64) -> Way {
+    if random.u64(..100) >= faults {
+        return Way::SlowReply(ms(random.u64(..4)));
     }
-    match random.below(6) {
+    match random.u64(..6) {
         0 | 1 => Way::Down,
-        2 => Way::SlowRequest(ms(random.below(150))),
-        3 => Way::SlowRequest(ms(random.below(6_000))),
-        4 => Way::SlowReply(ms(random.below(150))),
-        _ => Way::SlowReply(ms(random.below(6_000))),
+        2 => Way::SlowRequest(ms(random.u64(..150))),
+        3 => Way::SlowRequest(ms(random.u64(..6_000))),
+        4 => Way::SlowReply(ms(random.u64(..150))),
+        _ => Way::SlowReply(ms(random.u64(..6_000))),
     }
 }
 
@@ -45,9 +45,9 @@ struct Trial {
 async fn history(trial: Trial, seed: u64, faults: u64) -> History {
     let Trial { nodes, fenced, restarts } = trial;
     let cluster = Cluster::new(nodes, fenced);
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     for node in &cluster.nodes {
-        let mut random = Random(random.draw());
+        let mut random = random.fork();
         node.draw(Some(Box::new(move || draw(&mut random, faults))));
     }
     let instant = Arc::new(AtomicU64::new(1));
@@ -55,7 +55,7 @@ async fn history(trial: Trial, seed: u64, faults: u64) -> History {
     for _ in 0..CLIENTS {
         let store = cluster.another(|config| config.fenced(fenced));
         let habit = Habit { claims: claims(), term: TERM, hold: 900, rest: 600 };
-        let random = Random(random.draw());
+        let random = random.fork();
         let mut client = Contender::new(store, habit, cluster.clock, random, &instant);
         running.push(tokio::spawn(async move {
             for _ in 0..ATTEMPTS {
@@ -69,7 +69,7 @@ async fn history(trial: Trial, seed: u64, faults: u64) -> History {
         async move {
             let Some(quarantine) = restarts else { return };
             for node in nodes.iter().cycle() {
-                tokio::time::sleep(ms(500 + random.below(3_000))).await;
+                tokio::time::sleep(ms(500 + random.u64(..3_000))).await;
                 node.restart(quarantine);
             }
         }

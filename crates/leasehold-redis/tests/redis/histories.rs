@@ -15,7 +15,7 @@ use leasehold_core::{
 use leasehold_driver::TokioClock;
 use leasehold_quorum::{QuorumConfig, QuorumStore};
 use leasehold_redis::{RedisConfig, RedisStore};
-use leasehold_testkit::contender::{Contender, Habit, Random};
+use leasehold_testkit::contender::{Contender, Habit};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::requests::{acquire, granted, key};
 use leasehold_testkit::{LONG, in_time, until};
@@ -140,7 +140,8 @@ impl Crowd {
         let mut running = Vec::new();
         for seed in 0..CLIENTS {
             let store = nodes.quorum(servers, TERM).await;
-            let mut client = Contender::new(store, habit(TERM), clock, Random(seed), &instant);
+            let mut client =
+                Contender::new(store, habit(TERM), clock, fastrand::Rng::with_seed(seed), &instant);
             let (is_over, grants) = (Arc::clone(&is_over), grants.clone());
             running.push(tokio::spawn(async move {
                 while !is_over.load(Ordering::SeqCst) {
@@ -229,7 +230,13 @@ async fn two_majorities(nodes: Nodes, term: Duration) -> Vec<Violation> {
     let mut clients = Vec::new();
     for seed in 0..2 {
         let store = nodes.quorum(&servers, term).await;
-        clients.push(Contender::new(store, habit(term), clock, Random(seed), &instant));
+        clients.push(Contender::new(
+            store,
+            habit(term),
+            clock,
+            fastrand::Rng::with_seed(seed),
+            &instant,
+        ));
     }
     let [mut one, mut other] = <[_; 2]>::try_from(clients).ok().unwrap();
     for server in &servers {
@@ -292,7 +299,7 @@ async fn a_fail_over_forgets_the_newest_leases_and_lets_second_holders_in() {
         granted(before.acquire(&acquire(name, "first", Mode::Exclusive)).await);
     }
     let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
-    let mut one = Contender::new(before, habit(LONG), clock, Random(0), &instant);
+    let mut one = Contender::new(before, habit(LONG), clock, fastrand::Rng::with_seed(0), &instant);
     let held = one.take().await.unwrap();
 
     master.pause();
@@ -309,7 +316,8 @@ async fn a_fail_over_forgets_the_newest_leases_and_lets_second_holders_in() {
         let_in[EACH..].iter().filter(|is| **is).count(),
     );
     assert!(let_in[..EACH].iter().all(|is| !is) && let_in[EACH..].iter().all(|is| *is));
-    let mut other = Contender::new(after, habit(LONG), clock, Random(1), &instant);
+    let mut other =
+        Contender::new(after, habit(LONG), clock, fastrand::Rng::with_seed(1), &instant);
     let second = other.take().await.unwrap();
     assert!(one.look(&held) && other.look(&second));
     let mut history = History::new(Vec::new(), Vec::new());

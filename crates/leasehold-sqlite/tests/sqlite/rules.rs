@@ -12,13 +12,11 @@ use leasehold_core::{
 };
 
 /// Numbers that look random and are the same in every run.
-struct Dice(u64);
+struct Dice(fastrand::Rng);
 
 impl Dice {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
+        self.0.u64(..end)
     }
 
     fn keys(&mut self) -> BTreeSet<String> {
@@ -59,7 +57,7 @@ async fn every_reply_and_every_row_is_that_of_the_table() {
         let place = Place::new();
         let mut store = place.open().await;
         let mut table = Table::default();
-        let mut dice = Dice(seed);
+        let mut dice = Dice(fastrand::Rng::with_seed(seed));
         for step in 0..150 {
             let now = Now::read(&place.clock);
             let ttl = Ttl::new(Duration::from_millis(10 + dice.below(5_000))).unwrap();
