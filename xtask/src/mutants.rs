@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::shell::{Outcome, root, section, target};
 use crate::table;
 use crate::times::Stopwatch;
-use bench::{Bench, Verdict};
+use bench::{Bench, Judgement};
 use list::Mutant;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tree::Tree;
@@ -81,7 +81,7 @@ pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
 }
 
 /// A fault that was planted, and what its tests said.
-type Tried<'a> = (&'a Mutant, Verdict, Duration);
+type Tried<'a> = (&'a Mutant, Judgement, Duration);
 
 /// Plants each of these faults in turn in a copy of the tree, until the time is up.
 fn try_all<'a>(
@@ -94,7 +94,7 @@ fn try_all<'a>(
     let bench = Bench::new(folder)?;
     for tests in mutants.iter().map(|mutant| &mutant.tests).collect::<BTreeSet<_>>() {
         match bench.judge(tests, "sound")? {
-            Verdict::Missed => println!("without a fault: {tests}: passes"),
+            Judgement::Missed => println!("without a fault: {tests}: passes"),
             verdict => {
                 let log = bench.log("sound");
                 return Err(

@@ -13,7 +13,7 @@ pub(crate) struct Server {
     /// The programs that the tests start, all of them needed.
     pub(crate) binaries: &'static [&'static str],
     /// Where they may lie if not on `PATH`.
-    pub(crate) places: &'static [Place],
+    pub(crate) places: &'static [Whereabouts],
     /// Where they come from if they are nowhere.
     pub(crate) source: Source,
     /// The argument that makes each program answer and end, which shows that it starts.
@@ -23,7 +23,7 @@ pub(crate) struct Server {
 /// A folder with programs that is not on `PATH`.
 #[derive(Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "of stores to come"))]
-pub(crate) enum Place {
+pub(crate) enum Whereabouts {
     /// This one; `*` stands for the name of one folder, as in `/usr/lib/postgresql/*/bin`, and the greatest version wins.
     Folder(&'static str),
     /// A folder beside another program, behind its links.
@@ -150,8 +150,8 @@ impl Server {
     /// Where the binaries may lie that are not on `PATH`, as patterns.
     fn folders(&self, machine: &impl Host) -> impl Iterator<Item = String> {
         let places = self.places.iter().filter_map(|place| match place {
-            Place::Folder(folder) => Some((*folder).to_owned()),
-            Place::Beside { program, folder } => {
+            Whereabouts::Folder(folder) => Some((*folder).to_owned()),
+            Whereabouts::Beside { program, folder } => {
                 let program = fs::canonicalize(machine.on_path(program)?).ok()?;
                 Some(program.parent()?.join(folder).display().to_string())
             }
@@ -452,7 +452,7 @@ mod tests {
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let server = Server {
             binaries: &["mydbd"],
-            places: &[Place::Beside { program: "tool", folder: "emulator" }],
+            places: &[Whereabouts::Beside { program: "tool", folder: "emulator" }],
             source: Source::Elsewhere("install the tool"),
             probe: "-V",
         };
@@ -468,7 +468,7 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         let server = Server {
             binaries: &["mydbd"],
-            places: &[Place::Folder("/nowhere")],
+            places: &[Whereabouts::Folder("/nowhere")],
             source: Source::Wheel { name: "mydb==1.0", folder: "mydb/bin" },
             probe: "-V",
         };

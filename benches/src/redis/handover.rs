@@ -14,14 +14,14 @@ use crate::measure::{micros, now, percentile, ratio};
 
 /// Where the waiters are, and for how long each holds.
 #[derive(Clone, Copy)]
-struct Place {
+struct Scenario {
     network: &'static str,
     hold: Duration,
 }
 
-const BUSY: Place = Place { network: "none", hold: Duration::ZERO };
-const CALM: Place = Place { network: "none", hold: Duration::from_millis(5) };
-const FAR: Place = Place { network: "slow", hold: Duration::from_millis(60) };
+const BUSY: Scenario = Scenario { network: "none", hold: Duration::ZERO };
+const CALM: Scenario = Scenario { network: "none", hold: Duration::from_millis(5) };
+const FAR: Scenario = Scenario { network: "slow", hold: Duration::from_millis(60) };
 
 /// After this one the machine is as idle as after a longer one.
 const PAUSE: Duration = CALM.hold;
@@ -55,7 +55,7 @@ pub(crate) async fn run() -> Result<()> {
     Ok(())
 }
 
-async fn rows(url: &str, waiters: usize, places: &[Place]) -> Result<()> {
+async fn rows(url: &str, waiters: usize, places: &[Scenario]) -> Result<()> {
     let one = Locker::new(RedisStore::from_url(url).await?);
     let mut many = Vec::with_capacity(waiters + 1);
     for _ in 0..=waiters {
@@ -72,10 +72,10 @@ async fn row(
     url: &str,
     waiters: usize,
     line: &str,
-    place: Place,
+    place: Scenario,
     locker: impl Fn(usize) -> Locker,
 ) -> Result<()> {
-    let Place { network, hold } = place;
+    let Scenario { network, hold } = place;
     let count = if hold.is_zero() { 1_000 } else { 300 };
     let mut trips = Trips::default();
     trips.measure(url, hold.min(PAUSE)).await?;

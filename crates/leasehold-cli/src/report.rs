@@ -154,9 +154,9 @@ impl fmt::Display for Event<'_> {
             }
             Self::Interrupted { signal } => write!(f, "the wait was ended by {signal}"),
             Self::Started { pid } => write!(f, "started the command as process {pid}"),
-            Self::Renewed { remaining } => write!(f, "renewed: {} left", Left(*remaining)),
+            Self::Renewed { remaining } => write!(f, "renewed: {} left", TimeLeft(*remaining)),
             Self::RenewalFailed { error, remaining } => {
-                write!(f, "a renewal failed, {} left: {}", Left(*remaining), describe(error))
+                write!(f, "a renewal failed, {} left: {}", TimeLeft(*remaining), describe(error))
             }
             Self::Forwarded { signal } => write!(f, "forwarded {signal}"),
             Self::Stopped { signal, remaining: Remaining::Never } => {
@@ -166,11 +166,11 @@ impl fmt::Display for Event<'_> {
                 f,
                 "the command was stopped by {signal}; unless continued within {} the lock is lost \
                  and the command killed",
-                Left(*remaining)
+                TimeLeft(*remaining)
             ),
             Self::Continued => f.write_str("continued the command"),
             Self::Ending { remaining } => {
-                write!(f, "the lock ends in {}, and the command before it", Left(*remaining))
+                write!(f, "the lock ends in {}, and the command before it", TimeLeft(*remaining))
             }
             Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
             Self::Overrun => f.write_str("the store had lost the lock before the command ended"),
@@ -186,7 +186,7 @@ impl fmt::Display for Event<'_> {
             Self::Released { kept, nodes } => {
                 f.write_str("released")?;
                 if let Some(kept) = kept {
-                    write!(f, "; taken for {} more", Left(Remaining::For(*kept)))?;
+                    write!(f, "; taken for {} more", TimeLeft(Remaining::For(*kept)))?;
                 }
                 Nodes(nodes).fmt(f)
             }
@@ -251,10 +251,10 @@ impl Serialize for Event<'_> {
 pub(crate) struct Reporter {
     level: Level,
     json: bool,
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<WriterCommand>,
 }
 
-enum Order {
+enum WriterCommand {
     Write(String),
     /// To be answered when all before it is written.
     Answer(mpsc::Sender<()>),
@@ -268,10 +268,10 @@ impl Reporter {
         thread::spawn(move || {
             for order in received {
                 match order {
-                    Order::Write(line) => {
+                    WriterCommand::Write(line) => {
                         let _ = std::io::stderr().write_all(line.as_bytes());
                     }
-                    Order::Answer(asker) => {
+                    WriterCommand::Answer(asker) => {
                         let _ = asker.send(());
                     }
                 }
@@ -290,18 +290,18 @@ impl Reporter {
         } else {
             format!("leasehold: {event}\n")
         };
-        self.order(Order::Write(line));
+        self.order(WriterCommand::Write(line));
     }
 
     /// Waits, but no longer than `limit`, until everything is written.
     pub(crate) fn settle(&self, limit: Duration) {
         let (asker, answer) = mpsc::channel();
-        self.order(Order::Answer(asker));
+        self.order(WriterCommand::Answer(asker));
         // A reader that is slower than this reads the rest later, or never.
         let _ = answer.recv_timeout(limit);
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: WriterCommand) {
         self.orders.send(order).expect("the thread lives as long as this sender");
     }
 }
@@ -317,9 +317,9 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-struct Left(Remaining);
+struct TimeLeft(Remaining);
 
-impl fmt::Display for Left {
+impl fmt::Display for TimeLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Remaining::For(left) => write!(f, "{:.1} s", left.as_secs_f64()),

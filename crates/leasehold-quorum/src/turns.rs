@@ -43,10 +43,10 @@ struct NodeState {
 /// One request's place in line on one node. Its last clone ends the turn when it is dropped: whoever comes later then
 /// waits for those before it, if it never was its turn.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn(Arc<Place>);
+pub(crate) struct Turn(Arc<Slot>);
 
 #[derive(Debug)]
-struct Place {
+struct Slot {
     lease: Arc<LeaseTurns>,
     node: usize,
     number: u64,
@@ -137,7 +137,7 @@ impl LeaseTurns {
         let of_node = &mut state.nodes[node];
         of_node.taken += 1;
         of_node.open.insert(of_node.taken);
-        Turn(Arc::new(Place { lease: Arc::clone(self), node, number: of_node.taken }))
+        Turn(Arc::new(Slot { lease: Arc::clone(self), node, number: of_node.taken }))
     }
 
     fn change(&self, node: usize, change: impl FnOnce(&mut NodeState)) {
@@ -181,7 +181,7 @@ impl Turn {
     /// # Cancel safety
     /// May be dropped; the place in line stays.
     pub(crate) async fn ready(&self) {
-        let Place { lease, node, number } = &*self.0;
+        let Slot { lease, node, number } = &*self.0;
         lease.until(*node, |state| state.open.first() == Some(number)).await;
     }
 
@@ -190,14 +190,14 @@ impl Turn {
     /// # Cancel safety
     /// May be dropped; the place in line stays.
     pub(crate) async fn ready_alone(&self) {
-        let Place { lease, node, number } = &*self.0;
+        let Slot { lease, node, number } = &*self.0;
         let is_alone =
             |state: &NodeState| state.open.first() == Some(number) && state.renewals == 0;
         lease.until(*node, is_alone).await;
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.lease.change(self.node, |state| {
             state.open.remove(&self.number);

@@ -21,7 +21,7 @@ pub(crate) const NAME: &str = "sqlite";
 /// ```
 #[derive(Debug, Clone)]
 pub struct SqliteConfig {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) timeout: Duration,
     pub(crate) prefix: String,
     pub(crate) clock: Arc<dyn Clock>,
@@ -30,12 +30,12 @@ pub struct SqliteConfig {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     File(PathBuf),
     Memory,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
@@ -57,12 +57,12 @@ impl SqliteConfig {
 
     /// A database in a file, which [`open`](SqliteConfig::open) makes if there is none.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self::new(Place::File(path.into()))
+        Self::new(Location::File(path.into()))
     }
 
     /// A database in memory that nobody else can see and that ends with the store.
     pub fn memory() -> Self {
-        Self::new(Place::Memory)
+        Self::new(Location::Memory)
     }
 
     /// What a URL says: `sqlite:PATH` or `sqlite::memory:`, with the options `timeout` (a duration such as
@@ -156,9 +156,9 @@ impl SqliteConfig {
         self
     }
 
-    fn new(place: Place) -> Self {
+    fn new(location: Location) -> Self {
         Self {
-            place,
+            location,
             timeout: Self::DEFAULT_TIMEOUT,
             prefix: Self::DEFAULT_PREFIX.to_owned(),
             clock: Arc::new(SystemClock::new()),
@@ -215,12 +215,12 @@ mod tests {
     #[test]
     fn urls_are_read_whole() {
         let config = SqliteConfig::from_url("sqlite:a%3Fb.db?timeout=250ms&prefix=x_").unwrap();
-        assert!(matches!(&config.place, Place::File(path) if path.as_os_str() == "a?b.db"));
+        assert!(matches!(&config.location, Location::File(path) if path.as_os_str() == "a?b.db"));
         assert_eq!((config.timeout, config.prefix.as_str()), (Duration::from_millis(250), "x_"));
         let memory = SqliteConfig::from_url("sqlite::memory:").unwrap();
-        assert!(matches!(memory.place, Place::Memory));
+        assert!(matches!(memory.location, Location::Memory));
         let absolute = SqliteConfig::from_url("sqlite:///var/x.db").unwrap();
-        assert!(matches!(&absolute.place, Place::File(path) if path.has_root()));
+        assert!(matches!(&absolute.location, Location::File(path) if path.has_root()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::boot::Boot;
-use crate::config::{Place, SqliteConfig};
+use crate::config::{Location, SqliteConfig};
 use crate::error;
 use crate::file::DatabaseFile;
 use crate::limit::Limit;
@@ -41,9 +41,9 @@ pub(crate) struct Database {
 impl Database {
     /// Opens the database and makes sure that it is ours and complete.
     pub(crate) fn open(config: SqliteConfig, limit: Limit) -> Result<Self> {
-        let (connection, file) = match &config.place {
-            Place::Memory => (open_memory(), None),
-            Place::File(path) => {
+        let (connection, file) = match &config.location {
+            Location::Memory => (open_memory(), None),
+            Location::File(path) => {
                 let file = DatabaseFile::locate(path, config.create_parent)?;
                 (open_file(&file), Some(file))
             }

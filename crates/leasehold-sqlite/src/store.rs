@@ -9,7 +9,7 @@ use leasehold_core::{
     RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
-use crate::config::{NAME, Place, SqliteConfig};
+use crate::config::{Location, NAME, SqliteConfig};
 use crate::database::Database;
 use crate::limit::Limit;
 use crate::sweep::Sweep;
@@ -53,7 +53,7 @@ pub struct SqliteStore(Arc<Inner>);
 
 struct Inner {
     worker: Worker,
-    place: Place,
+    location: Location,
     clock: Arc<dyn Clock>,
     timeout: Duration,
 }
@@ -133,14 +133,14 @@ impl SqliteStore {
     }
 
     pub(crate) async fn start(config: SqliteConfig) -> Result<Self> {
-        let (place, clock, timeout) =
-            (config.place.clone(), Arc::clone(&config.clock), config.timeout);
+        let (location, clock, timeout) =
+            (config.location.clone(), Arc::clone(&config.clock), config.timeout);
         let limit = Limit::start(&*clock, timeout);
         let open = move || Database::open(config, limit);
-        let worker = Worker::start(place.to_string(), Arc::clone(&clock), limit, open)
+        let worker = Worker::start(location.to_string(), Arc::clone(&clock), limit, open)
             .await
             .map_err(|e| e.with_context(NAME, "open"))?;
-        Ok(Self(Arc::new(Inner { worker, place, clock, timeout })))
+        Ok(Self(Arc::new(Inner { worker, location, clock, timeout })))
     }
 
     async fn run<T: Send + 'static>(
@@ -185,7 +185,7 @@ impl SqliteStore {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SqliteStore({})", self.0.place)
+        write!(f, "SqliteStore({})", self.0.location)
     }
 }
 

@@ -21,7 +21,7 @@ const STUCK: Duration = Duration::from_secs(60);
 
 /// What tests say of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Judgement {
     Caught,
     Stuck,
     Missed,
@@ -29,13 +29,13 @@ pub(super) enum Verdict {
     NothingRun,
 }
 
-impl Verdict {
+impl Judgement {
     pub(super) fn is_caught(self) -> bool {
         matches!(self, Self::Caught | Self::Stuck)
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Caught => "fail: caught",
@@ -89,12 +89,12 @@ impl Bench {
     }
 
     /// Builds and runs these tests.
-    pub(super) fn judge(&self, tests: &Tests, name: &str) -> Outcome<Verdict> {
+    pub(super) fn judge(&self, tests: &Tests, name: &str) -> Outcome<Judgement> {
         let log = File::create(self.log(name))?;
         let mut build = Self::cargo(&self.folder, &["test", "--no-run", "--all-features"]);
         build.args(test::WHOLE).args(tests.test.split_whitespace()).stderr(log.try_clone()?);
-        let Ok(programs) = programs::build(build) else { return Ok(Verdict::NotCompiled) };
-        let mut verdict = Verdict::NothingRun;
+        let Ok(programs) = programs::build(build) else { return Ok(Judgement::NotCompiled) };
+        let mut verdict = Judgement::NothingRun;
         for program in programs {
             let listed =
                 capture(program.command(&[&["--list".to_owned()], &tests.only[..]].concat()))?;
@@ -104,9 +104,9 @@ impl Bench {
             let mut run = program.command(&tests.only);
             run.stdout(log.try_clone()?).stderr(log.try_clone()?);
             verdict = match passes_within(run, STUCK)? {
-                None => Verdict::Stuck,
-                Some(false) => Verdict::Caught,
-                Some(true) => Verdict::Missed,
+                None => Judgement::Stuck,
+                Some(false) => Judgement::Caught,
+                Some(true) => Judgement::Missed,
             };
             if verdict.is_caught() {
                 break;

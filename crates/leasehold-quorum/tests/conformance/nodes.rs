@@ -21,10 +21,10 @@ pub(crate) struct Nodes {
     count: usize,
     forget_after: Duration,
     clock: ManualClock,
-    place: Place,
+    place: Storage,
 }
 
-enum Place {
+enum Storage {
     /// Replaced by a restart.
     Memory(Mutex<Vec<LocalStore>>),
     /// The files' name, another after each restart; each node has a directory of its own.
@@ -39,13 +39,13 @@ impl Nodes {
         clock: ManualClock,
     ) -> Result<Self> {
         let place = match kind {
-            Kind::Local => Place::Memory(Mutex::new(locals(count, forget_after, &clock))),
+            Kind::Local => Storage::Memory(Mutex::new(locals(count, forget_after, &clock))),
             Kind::Sqlite => {
                 let directory = tempfile::tempdir()?;
                 for node in 0..count {
                     std::fs::create_dir(directory.path().join(node.to_string()))?;
                 }
-                Place::Files(directory, Mutex::new("locks.db".to_owned()))
+                Storage::Files(directory, Mutex::new("locks.db".to_owned()))
             }
         };
         Ok(Self { count, forget_after, clock, place })
@@ -56,8 +56,8 @@ impl Nodes {
         let mut stores = Vec::new();
         for node in 0..self.count {
             stores.push(match &self.place {
-                Place::Memory(nodes) => AnyStore::new(lock(nodes)[node].clone()),
-                Place::Files(..) => {
+                Storage::Memory(nodes) => AnyStore::new(lock(nodes)[node].clone()),
+                Storage::Files(..) => {
                     let config = SqliteConfig::file(self.path(node))
                         .clock(Arc::new(self.clock.clone()))
                         .timeout(Duration::from_secs(24 * 60 * 60))
@@ -72,12 +72,12 @@ impl Nodes {
     /// What stands in each node.
     pub(crate) fn observe(&self) -> Result<Vec<Observation>> {
         match &self.place {
-            Place::Memory(nodes) => {
+            Storage::Memory(nodes) => {
                 let now = Now::read(&self.clock);
                 let nodes = lock(nodes);
                 Ok(nodes.iter().map(|node| Observation::of_table(&node.snapshot(), now)).collect())
             }
-            Place::Files(..) => (0..self.count)
+            Storage::Files(..) => (0..self.count)
                 .map(|node| sqlite::observe(&self.path(node), self.clock.now()))
                 .collect(),
         }
@@ -86,11 +86,11 @@ impl Nodes {
     /// All at once; files as a power cut would leave them.
     pub(crate) fn restart(&self) -> Result<Restarted> {
         match &self.place {
-            Place::Memory(nodes) => {
+            Storage::Memory(nodes) => {
                 *lock(nodes) = locals(self.count, self.forget_after, &self.clock);
                 Ok(Restarted::Forgot)
             }
-            Place::Files(_, name) => {
+            Storage::Files(_, name) => {
                 let old: Vec<_> = (0..self.count).map(|node| self.path(node)).collect();
                 let next = format!("after-{}", lock(name));
                 *lock(name) = next;
@@ -104,8 +104,8 @@ impl Nodes {
 
     fn path(&self, node: usize) -> PathBuf {
         match &self.place {
-            Place::Memory(_) => PathBuf::new(),
-            Place::Files(directory, name) => {
+            Storage::Memory(_) => PathBuf::new(),
+            Storage::Files(directory, name) => {
                 directory.path().join(node.to_string()).join(&*lock(name))
             }
         }

@@ -18,13 +18,13 @@ use tempfile::TempDir;
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// A directory of mode 0700, the path of a database in it, and a clock that stands still.
-pub(crate) struct Place {
+pub(crate) struct Workplace {
     pub(crate) directory: TempDir,
     pub(crate) path: PathBuf,
     pub(crate) clock: ManualClock,
 }
 
-impl Place {
+impl Workplace {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("locks.db");

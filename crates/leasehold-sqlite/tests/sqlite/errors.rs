@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Place, acquire, count, grant};
+use crate::common::{Workplace, acquire, count, grant};
 use leasehold_core::ErrorKind::{Corrupt, Incompatible, InvalidInput};
 use leasehold_core::{Effect, Error, ErrorKind, Filter, ListRequest, Store};
 use leasehold_sqlite::SqliteStore;
@@ -28,7 +28,7 @@ async fn open_error(path: impl AsRef<Path>) -> Error {
 
 #[tokio::test]
 async fn paths_that_are_no_file() {
-    let place = Place::new();
+    let place = Workplace::new();
     let directory = place.directory.path();
     fs::create_dir(directory.join("d")).unwrap();
     assert_error(&open_error(directory.join("d")).await, InvalidInput, &["is a directory"]);
@@ -51,7 +51,7 @@ async fn paths_that_are_no_file() {
 
 #[tokio::test]
 async fn a_link_is_refused_and_one_to_the_directory_is_followed() {
-    let place = Place::new();
+    let place = Workplace::new();
     let link = place.directory.path().join("link.db");
     symlink(&place.path, &link).unwrap();
     assert_error(&open_error(&link).await, InvalidInput, &["symbolic link"]);
@@ -65,7 +65,7 @@ async fn a_link_is_refused_and_one_to_the_directory_is_followed() {
 
 #[tokio::test]
 async fn a_directory_where_anybody_replaces_files() {
-    let place = Place::new();
+    let place = Workplace::new();
     for (mode, allowed) in [(0o777, false), (0o1777, true), (0o700, true)] {
         fs::set_permissions(place.directory.path(), Permissions::from_mode(mode)).unwrap();
         match SqliteStore::open(&place.path).await {
@@ -87,7 +87,7 @@ async fn a_file_system_that_is_not_known() {
 
 #[tokio::test]
 async fn a_file_that_is_no_database() {
-    let place = Place::new();
+    let place = Workplace::new();
     for content in ["hello".to_owned(), "x".repeat(8_192)] {
         fs::write(&place.path, &content).unwrap();
         assert_error(&open_error(&place.path).await, Corrupt, &["not a SQLite database"]);
@@ -105,7 +105,7 @@ async fn another_programs_database_is_left_alone() {
         "PRAGMA user_version = 3",
         "CREATE TABLE leasehold_keys (key TEXT)",
     ] {
-        let place = Place::new();
+        let place = Workplace::new();
         place.raw().execute_batch(statements).unwrap();
         let before = fs::read(&place.path).unwrap();
         assert_error(&open_error(&place.path).await, Incompatible, &["another program's"]);
@@ -116,7 +116,7 @@ async fn another_programs_database_is_left_alone() {
 
 #[tokio::test]
 async fn a_newer_schema_names_both_versions() {
-    let place = Place::new();
+    let place = Workplace::new();
     place.open().await.close().await;
     place.change("PRAGMA user_version = 2");
     assert_error(&open_error(&place.path).await, Incompatible, &["version 2", "version 1"]);
@@ -127,7 +127,7 @@ async fn a_newer_schema_names_both_versions() {
 #[tokio::test]
 async fn a_table_that_somebody_dropped_is_not_made_again() {
     for table in ["boots", "keys", "holders"] {
-        let place = Place::new();
+        let place = Workplace::new();
         let store = place.open().await;
         grant(&store, "a", "k").await;
         place.change(&format!("DROP TABLE leasehold_{table}"));
@@ -140,7 +140,7 @@ async fn a_table_that_somebody_dropped_is_not_made_again() {
 
 #[tokio::test]
 async fn a_damaged_file() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     store.close().await;
@@ -177,7 +177,7 @@ async fn values_that_cannot_be_ours() {
         ("UPDATE leasehold_keys SET counter = 1", "counter"),
         ("DELETE FROM leasehold_keys", "counter"),
     ] {
-        let place = Place::new();
+        let place = Workplace::new();
         let store = place.open().await;
         grant(&store, "a", "k").await;
         place.change(&format!("PRAGMA ignore_check_constraints = ON; {change}"));
@@ -193,7 +193,7 @@ async fn values_that_cannot_be_ours() {
 
 #[tokio::test]
 async fn epochs_that_are_gone() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     place.change("DELETE FROM leasehold_boots");
     let error = acquire(&store, "a", "k").await.unwrap_err();
@@ -203,7 +203,7 @@ async fn epochs_that_are_gone() {
 
 #[tokio::test]
 async fn options_that_are_wrong() {
-    let place = Place::new();
+    let place = Workplace::new();
     for (config, says) in [
         (place.config().prefix("a-b"), "prefix"),
         (place.config().prefix("sqlite_x"), "prefix"),
@@ -219,7 +219,7 @@ async fn options_that_are_wrong() {
 
 #[tokio::test]
 async fn nothing_stored_in_the_file_acts() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     place.change(
         "CREATE TRIGGER evil AFTER INSERT ON leasehold_holders BEGIN DELETE FROM leasehold_holders; END",

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Place, acquire, again, count, grant, passes_again, refuse, release, role};
+use crate::common::{Workplace, acquire, again, count, grant, passes_again, refuse, release, role};
 use leasehold_core::{AcquireReply, Effect, ErrorKind, Filter, ListRequest, Note, Store};
 use leasehold_sqlite::SqliteStore;
 
@@ -29,7 +29,7 @@ async fn a_crowd_of_processes_opens_a_new_file_and_one_wins() {
         return;
     }
     for _ in 0..8 {
-        let place = Place::new();
+        let place = Workplace::new();
         let crowd: Vec<_> = (0..8)
             .map(|_| {
                 let mut command =
@@ -57,7 +57,7 @@ fn own_id() -> String {
 #[test]
 fn a_crowd_of_threads_opens_a_new_file_and_one_wins() {
     for _ in 0..20 {
-        let place = Place::new();
+        let place = Workplace::new();
         let winners: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..16)
                 .map(|thread| {
@@ -90,7 +90,7 @@ async fn a_process_that_comes_and_goes_leaves_the_log_of_another() {
         store.close().await;
         return;
     }
-    let place = Place::new();
+    let place = Workplace::new();
     let store = SqliteStore::open(&place.path).await.unwrap();
     grant(&store, "ours", "k").await;
     // Looking at the file must not drop the POSIX locks that this process has on it. Had it done so, the
@@ -111,7 +111,7 @@ async fn another_time_namespace_is_refused_for_real() {
         assert!(error.to_string().contains("boot time +100000000000000 ns"), "{error}");
         return;
     }
-    let place = Place::new();
+    let place = Workplace::new();
     let store = SqliteStore::open(&place.path).await.unwrap();
     grant(&store, "a", "k").await;
     passes_again("another_time_namespace_is_refused_for_real", TIME, &place.path);
@@ -150,7 +150,11 @@ async fn a_full_disk_is_unavailable_without_effect_and_heals() {
         assert!(!health.durable && health.hazards[0].contains("in memory"), "{health:?}");
         return;
     }
-    passes_again("a_full_disk_is_unavailable_without_effect_and_heals", MOUNT, &Place::new().path);
+    passes_again(
+        "a_full_disk_is_unavailable_without_effect_and_heals",
+        MOUNT,
+        &Workplace::new().path,
+    );
 }
 
 #[tokio::test]
@@ -169,7 +173,7 @@ async fn a_file_system_that_is_read_only_is_denied() {
         }
         return;
     }
-    passes_again("a_file_system_that_is_read_only_is_denied", MOUNT, &Place::new().path);
+    passes_again("a_file_system_that_is_read_only_is_denied", MOUNT, &Workplace::new().path);
 }
 
 #[tokio::test]
@@ -183,7 +187,7 @@ async fn a_file_that_is_mounted_alone_is_refused() {
         assert!(error.to_string().contains("mount its directory"), "{error}");
         return;
     }
-    let place = Place::new();
+    let place = Workplace::new();
     SqliteStore::open(&place.path).await.unwrap().close().await;
     passes_again("a_file_that_is_mounted_alone_is_refused", MOUNT, &place.path);
 }
@@ -198,7 +202,7 @@ async fn a_user_without_permission_is_denied() {
         }
         return;
     }
-    let place = Place::new();
+    let place = Workplace::new();
     SqliteStore::open(&place.path).await.unwrap().close().await;
     let closed = place.directory.path().join("closed");
     fs::create_dir(&closed).unwrap();

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::common::{
-    Place, SECOND, acquire, count, data_version, grant, id, key, refuse, release, renew_to_never,
+    SECOND, Workplace, acquire, count, data_version, grant, id, key, refuse, release,
+    renew_to_never,
 };
 use leasehold_core::{
     AcquireRequest, Claims, Clock, Effect, Error, ErrorKind, Filter, GroupName, LeaseId, Level,
@@ -15,7 +16,7 @@ use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
 #[tokio::test]
 async fn all_files_are_0600() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     for suffix in ["", "-wal", "-shm"] {
@@ -29,7 +30,7 @@ async fn all_files_are_0600() {
 
 #[tokio::test]
 async fn open_modes_are_a_hazard() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     std::fs::set_permissions(&place.path, Permissions::from_mode(0o644)).unwrap();
     std::fs::set_permissions(place.directory.path(), Permissions::from_mode(0o770)).unwrap();
@@ -39,7 +40,7 @@ async fn open_modes_are_a_hazard() {
 
 #[tokio::test]
 async fn the_file_says_whose_it_is_and_that_commits_are_durable() {
-    let place = Place::new();
+    let place = Workplace::new();
     let _store = place.open().await;
     let raw = place.raw();
     let pragma = |name| raw.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
@@ -50,7 +51,7 @@ async fn the_file_says_whose_it_is_and_that_commits_are_durable() {
 
 #[tokio::test]
 async fn missing_directories_are_made_if_asked_for() {
-    let place = Place::new();
+    let place = Workplace::new();
     let path = place.directory.path().join("a/b/locks.db");
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -61,7 +62,7 @@ async fn missing_directories_are_made_if_asked_for() {
 
 #[tokio::test]
 async fn closing_the_last_handle_closes_the_file() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     store.clone().close().await;
@@ -72,7 +73,7 @@ async fn closing_the_last_handle_closes_the_file() {
 
 #[tokio::test]
 async fn tokens_grow_and_leases_live_on_through_a_reopening() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     let first = grant(&store, "a", "k").await.token;
     grant(&store, "b", "other").await;
@@ -86,7 +87,7 @@ async fn tokens_grow_and_leases_live_on_through_a_reopening() {
 
 #[tokio::test]
 async fn two_stores_on_one_file_exclude_each_other() {
-    let place = Place::new();
+    let place = Workplace::new();
     let (one, two) = (place.open().await, place.open().await);
     grant(&one, "a", "k").await;
     assert_eq!(refuse(&two, "b", "k").await.retry_after, Some(30 * SECOND));
@@ -98,7 +99,7 @@ async fn two_stores_on_one_file_exclude_each_other() {
 
 #[tokio::test]
 async fn prefixes_are_apart_and_memory_is_private() {
-    let place = Place::new();
+    let place = Workplace::new();
     let jobs = place.config().prefix("jobs_").open().await.unwrap();
     let other = place.open().await;
     grant(&jobs, "a", "k").await;
@@ -115,7 +116,7 @@ async fn prefixes_are_apart_and_memory_is_private() {
 
 #[tokio::test]
 async fn a_refusal_writes_nothing() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     let raw = place.raw();
@@ -132,7 +133,7 @@ async fn a_refusal_writes_nothing() {
 
 #[tokio::test]
 async fn prepare_writes_only_what_is_missing() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     let raw = place.raw();
     let before = data_version(&raw);
@@ -148,7 +149,7 @@ async fn prepare_writes_only_what_is_missing() {
 
 #[tokio::test]
 async fn after_a_reboot_terms_are_over_and_never_is_not() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "finite", "a").await;
     grant(&store, "endless", "b").await;
@@ -168,7 +169,7 @@ async fn after_a_reboot_terms_are_over_and_never_is_not() {
 
 #[tokio::test]
 async fn another_time_namespace_is_let_in_once_no_term_is_left() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "finite", "a").await;
     grant(&store, "endless", "b").await;
@@ -193,7 +194,7 @@ async fn another_time_namespace_is_let_in_once_no_term_is_left() {
 
 #[tokio::test]
 async fn a_replaced_file_is_noticed() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     for suffix in ["", "-wal", "-shm"] {
@@ -216,7 +217,7 @@ async fn release_error(store: &SqliteStore) -> Error {
 
 #[tokio::test]
 async fn a_second_name_of_the_file_is_noticed() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     std::fs::hard_link(&place.path, place.directory.path().join("second.db")).unwrap();
     for error in
@@ -229,7 +230,7 @@ async fn a_second_name_of_the_file_is_noticed() {
 
 #[tokio::test]
 async fn a_lease_of_many_keys_and_modes_is_stored_as_it_was_given() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     let note = Note::default();
     let note = note.with_host("h").unwrap().with_pid(u32::MAX).with_program("p").unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::common::{Place, id, key};
+use crate::common::{Workplace, id, key};
 use leasehold_core::{
     AcquireRequest, Claim, Claims, EvictRequest, EvictTarget, Expired, FencingToken, Filter,
     GroupName, ListRequest, Mode, Now, ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest,
@@ -54,7 +54,7 @@ impl Dice {
 #[tokio::test]
 async fn every_reply_and_every_row_is_that_of_the_table() {
     for seed in 0..25 {
-        let place = Place::new();
+        let place = Workplace::new();
         let mut store = place.open().await;
         let mut table = Table::default();
         let mut dice = Dice(fastrand::Rng::with_seed(seed));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Place, SECOND, acquire, count, grant, id, key, release};
+use crate::common::{SECOND, Workplace, acquire, count, grant, id, key, release};
 use leasehold_core::{Claims, Mode, RenewOutcome};
 use leasehold_core::{
     Clock, Cursor, EvictReply, EvictRequest, EvictTarget, Expired, Filter, GroupName, LeaseId,
@@ -14,7 +14,7 @@ use leasehold_sqlite::SqliteStore;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Adds keys `k000000`, … each with a holder `h` that has a group. A thousand terms end in each µs.
-fn fill(place: &Place, records: usize, group: &str) {
+fn fill(place: &Workplace, records: usize, group: &str) {
     let (boot, wall) = (place.clock.now().as_micros(), 1_767_225_600_000_000_u64);
     place.change(&format!(
         "BEGIN;
@@ -52,7 +52,7 @@ async fn pages(store: &SqliteStore, list: ListRequest) -> (Vec<String>, usize) {
 
 #[tokio::test]
 async fn pages_hold_every_record_once_in_the_order_of_keys() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 25_000, "o");
     let (keys, count) = pages(&store, ListRequest::new(Filter::default()).with_limit(999)).await;
@@ -68,7 +68,7 @@ async fn pages_hold_every_record_once_in_the_order_of_keys() {
 
 #[tokio::test]
 async fn a_page_that_finds_little_ends_early_and_goes_on() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 25_000, "o");
     // The last that the first page looks at, the first that the second does, and the last of all.
@@ -84,7 +84,7 @@ async fn a_page_that_finds_little_ends_early_and_goes_on() {
 
 #[tokio::test]
 async fn a_page_of_exactly_the_limit_is_the_last() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 10_000, "o");
     let page = store.list(&ListRequest::new(Filter::default()).with_limit(1_000)).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_page_of_exactly_the_limit_is_the_last() {
 
 #[tokio::test]
 async fn many_expired_records_are_removed_in_steps_and_live_ones_stay() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 1_200, "o");
     grant(&store, "live", "a").await;
@@ -113,7 +113,7 @@ async fn many_expired_records_are_removed_in_steps_and_live_ones_stay() {
 
 #[tokio::test]
 async fn only_what_matches_is_removed_however_much_does_not() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 5_000, "theirs");
     place.change("UPDATE leasehold_holders SET group_name = 'mine' WHERE key = 'k004990'");
@@ -130,7 +130,7 @@ async fn only_what_matches_is_removed_however_much_does_not() {
 
 #[tokio::test]
 async fn records_of_an_earlier_boot_are_expired() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 300, "o");
     grant(&store, "late", "z").await;
@@ -148,7 +148,7 @@ async fn records_of_an_earlier_boot_are_expired() {
 
 #[tokio::test]
 async fn old_counters_of_free_keys_are_forgotten() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 600, "o");
     crate::common::grant(&store, "never", "held").await;
@@ -170,7 +170,7 @@ async fn old_counters_of_free_keys_are_forgotten() {
 
 #[tokio::test]
 async fn counters_are_kept_for_ever_if_so_configured() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.config().forget_after(None).open().await.unwrap();
     grant(&store, "a", "k").await;
     place.clock.advance(3_650 * DAY);
@@ -182,7 +182,7 @@ async fn counters_are_kept_for_ever_if_so_configured() {
 
 #[tokio::test]
 async fn an_evicted_holder_is_told_and_its_record_goes_in_the_end() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     let reason = Reason::new("maintenance").unwrap();
@@ -206,7 +206,7 @@ async fn an_evicted_holder_is_told_and_its_record_goes_in_the_end() {
 
 #[tokio::test]
 async fn a_kept_key_stays_taken() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
     let ending = ReleaseEntry::new(id("a"), [key("k")]).with_keep(5 * SECOND);

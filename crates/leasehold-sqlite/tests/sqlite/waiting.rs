@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::common::{Place, SECOND, acquire, count, grant, refuse, release, request};
+use crate::common::{SECOND, Workplace, acquire, count, grant, refuse, release, request};
 use futures_util::FutureExt as _;
 use leasehold_core::{AcquireReply, BoxFuture, Clock, Effect, ErrorKind, ManualClock, Store};
 use leasehold_sqlite::SqliteConfig;
@@ -16,7 +16,7 @@ fn hold(raw: &mut Connection) -> Transaction<'_> {
 
 #[tokio::test]
 async fn a_busy_database_is_waited_for_and_then_reported() {
-    let place = Place::new();
+    let place = Workplace::new();
     let patient = place.open().await;
     let hasty = place.config().timeout(Duration::from_millis(30)).open().await.unwrap();
     let mut raw = place.raw();
@@ -58,7 +58,7 @@ impl Clock for Watched {
 
 #[tokio::test]
 async fn the_clock_is_read_once_the_lock_is_held() {
-    let place = Place::new();
+    let place = Workplace::new();
     let (reads, told) = mpsc::channel();
     let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
     let store = place.config().clock(clock).timeout(60 * SECOND).open().await.unwrap();
@@ -78,7 +78,7 @@ async fn the_clock_is_read_once_the_lock_is_held() {
 
 #[tokio::test]
 async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
-    let place = Place::new();
+    let place = Workplace::new();
     let (reads, told) = mpsc::channel();
     let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
     let store = place.config().clock(clock).open().await.unwrap();
@@ -106,7 +106,7 @@ async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
 
 #[tokio::test]
 async fn a_dropped_future_runs_to_its_end_and_leaves_the_store_usable() {
-    let place = Place::new();
+    let place = Workplace::new();
     let store = place.open().await;
     let never_polled = request("0", "k");
     drop(store.acquire(&never_polled));
