@@ -16,16 +16,15 @@ use crate::lease::events::Events;
 use crate::lease::release_report::ReleaseReport;
 use crate::lease::state::{HoldStatus, LeaseState, left};
 
-/// The right to be inside the critical section, for as long as its own clock says so.
+/// The right to be inside the critical section, until its own clock says that the lease is over.
 ///
-/// The lease renews itself in the background. It can still be lost at any time: the process may be paused
-/// past its term, the store may be unreachable for as long, or an operator may end it. Watch
-/// [`lost`](Guard::lost), or work inside [`run`](Guard::run), and give [`token`](Guard::token) to whatever
-/// the lock protects.
+/// The lease renews itself in the background. It can still be lost at any time: the process may pause past the
+/// term, the store may be unreachable for as long, or an operator may end the lease. Watch [`lost`](Guard::lost),
+/// or work inside [`run`](Guard::run), and give [`token`](Guard::token) to whatever the lock protects.
 ///
-/// There are three ways out. [`release`](Guard::release) ends the lease and says what the store answered.
-/// [`detach`](Guard::detach) hands it over. Dropping the guard releases it in the background, best effort:
-/// it never blocks, and it is **not immediate**.
+/// There are three ways out. [`release`](Guard::release) ends the lease and returns the store's answer.
+/// [`detach`](Guard::detach) hands the lease over. Dropping the guard releases the lease in the background, best
+/// effort: it never blocks, and it is **not immediate**.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     held: Arc<LeaseState>,

@@ -16,16 +16,16 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - [`Locker`] is what a program keeps: it locks, lists and ends leases.
-//! - [`LockRequest`] is the builder that every kind of lock shares.
-//! - [`Guard`] is the right to be inside the critical section. It renews itself, and says in time when it is
-//!   lost.
-//! - [`blocking`] is all of this for callers without async.
-//! - [`Election`] is a candidate for a name: of many, one leads.
+//! - [`Locker`] is the handle for locking on one store. It also lists leases and ends them by force.
+//! - [`LockRequest`] is the builder of every kind of lock.
+//! - [`Guard`] is the right to be inside the critical section. It renews its lease, and signals in time when the
+//!   lease is lost.
+//! - [`blocking`] is the same API for callers without async.
+//! - [`Election`] is a candidate for a name: of many candidates, one leads.
 //!
-//! A lock on a lease can be lost at any time: the process may be paused, the store may go away. What that
-//! means for your program, and what a [`FencingToken`] does about it, is in `GUIDE.md`; what each store
-//! guarantees is in `docs/STORES.md`, and every promise with its reason in `docs/CONTRACT.md`.
+//! A lock on a lease can be lost at any time: the process may pause, or the store may become unreachable.
+//! `GUIDE.md` says what that means for your program, and how a [`FencingToken`] helps; `docs/STORES.md` says what
+//! each store guarantees, and `docs/CONTRACT.md` gives every promise with its reason.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -16,12 +16,12 @@ use crate::thread::Thread;
 
 /// Handle for locking on one store: cheap to clone, and the same type for every store.
 ///
-/// Callers of one `Locker` that want the same keys stand in line, and only the first talks to the store. One
-/// background task per `Locker`, started by the first acquire on the caller's tokio runtime, renews its leases.
-/// A process that was forked off after that has none: make its `Locker` after the fork. A guard that came along is
-/// the other process's, and dropped here releases nothing.
+/// Callers of one `Locker` that want the same keys queue, and only the first of them asks the store. One background
+/// task per `Locker`, which the first acquire starts on its tokio runtime, renews the leases. A forked child has no
+/// such task: make its `Locker` after the fork. A guard inherited by a child belongs to the parent, and dropping it
+/// in the child releases nothing.
 ///
-/// Clones share everything. Two `Locker`s on one store know nothing of each other but what the store says.
+/// Clones share everything. Two `Locker`s on one store share only the store.
 #[derive(Clone)]
 pub struct Locker(pub(crate) Arc<Inner>);
 
@@ -119,7 +119,7 @@ impl Locker {
         self.0.keeper.holders(Filter::default().with_key(key.try_into().map_err(Into::into)?)).await
     }
 
-    /// True if anybody holds `key`, in any mode.
+    /// True if `key` is held, in any mode.
     ///
     /// # Errors
     /// As [`status`](Locker::status).
@@ -152,7 +152,7 @@ impl Locker {
         self.0.keeper.list_page(request).await
     }
 
-    /// Removes what has expired, or ends exactly the leases that are named, whoever holds them.
+    /// Removes expired records, or ends exactly the named leases, whoever holds them.
     ///
     /// # Errors
     /// As any operation; asking again is safe.
@@ -200,8 +200,8 @@ impl Locker {
         self.0.keeper.can
     }
 
-    /// Refuses new locks from now on, also to callers who wait already, and ends when every dropped guard is released,
-    /// every abandoned request is finished, and the store is [drained](Store::drain). Open guards stay as they are.
+    /// Refuses new locks from now on, also for waiting callers, and ends when every dropped guard is released,
+    /// every abandoned request is finished, and the store is [drained](Store::drain). Open guards are unaffected.
     ///
     /// # Errors
     /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.

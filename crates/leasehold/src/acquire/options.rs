@@ -15,7 +15,7 @@ pub enum Keepalive {
     Auto,
     /// This often; it must be less than the holder may believe in its TTL.
     Every(Duration),
-    /// Never: the lease ends with its TTL unless [`Guard::renew`] is called.
+    /// Never: the lease ends with its TTL unless [`Guard::renew`](crate::Guard::renew) is called.
     Off,
 }
 

@@ -17,20 +17,20 @@ use super::{resume, run};
 use crate::guard::Guard;
 use crate::locker::Locker;
 
-/// A lock that is being asked for: set what is wanted, then await it, or [`take`](Self::take) it where the
-/// caller [blocks](crate::blocking).
+/// A request for a lock: set its options, then await it, or [`take`](Self::take) it in [blocking](crate::blocking)
+/// code.
 ///
-/// By default it is exclusive, has a TTL of 30 s that renews itself, and waits up to 30 s. The first wrong
-/// argument is kept and is the error of the await; nothing is sent then.
+/// By default the lock is exclusive, its lease has a TTL of 30 s and renews itself, and the request waits up to 30
+/// s. The await fails with the first invalid argument before anything is sent.
 ///
 /// # Errors
-/// `Held` if somebody holds a key and the wait was [`Wait::No`]; `TimedOut` if the wait was in vain, with a
-/// [`WaitReport`](crate::WaitReport); `InvalidInput` and `Unsupported` before anything is sent; `Closed`
-/// if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers; else as the store's.
+/// `Held` if a key is held and the wait is [`Wait::No`]; `TimedOut`, with a [`WaitReport`](crate::WaitReport), if
+/// the wait ended first; `InvalidInput` and `Unsupported` before anything is sent; `Closed` if the `Locker` was
+/// closed; `Unexpected` outside a tokio runtime with timers; else as the store's.
 ///
 /// # Cancel safety
-/// Nothing is sent before the first poll. Dropped while it waits or while a request is in flight, it leaves
-/// nothing beyond one term: the background task learns the reply and releases what was won (F6).
+/// Nothing is sent before the first poll. You may drop it at any time: a lock won after that is released in the
+/// background (F6).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -55,7 +55,7 @@ impl Locker {
         self.acquiring(key.try_into().map(LockTarget::Key))
     }
 
-    /// Tries once to lock `key`: `None` if somebody else holds it.
+    /// Tries once to lock `key`: `None` if it is held.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
@@ -65,7 +65,7 @@ impl Locker {
 
     /// Locks all `keys` or none, under one guard and one token (F8).
     ///
-    /// The result is `Unsupported` where the store cannot do that at once; it is never imitated one by one.
+    /// Fails as `Unsupported` where the store cannot do that atomically; the keys are never locked one by one.
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -79,8 +79,8 @@ impl Locker {
         self.acquiring(Ok::<_, Error>(LockTarget::Claims(claims)))
     }
 
-    /// Goes on holding `lease` if it still lives, else locks its keys anew, waiting as the builder says;
-    /// [`Guard::is_fresh`] tells which. The keys, TTL and group are the lease's.
+    /// Continues `lease` if the store still has it, otherwise locks its keys again with the options of the builder;
+    /// [`Guard::is_fresh`] says which. Keys, TTL and group are the lease's.
     ///
     /// The lease is renewed first; only when the store says that it has ended is a new one asked for, with an
     /// id of its own unless [`lease_id`](LockRequest::lease_id) says otherwise.
@@ -117,7 +117,7 @@ impl<T> LockRequest<T> {
         LockRequest { locks: self.locks, options: self.options, gives: PhantomData }
     }
 
-    /// Asks for shared mode: any number may hold the keys together, but nobody exclusively.
+    /// Asks for shared mode: any number may hold the keys together, and none exclusively.
     pub fn shared(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| {
             options.mode.get_or_insert(Mode::SHARED);
@@ -162,8 +162,8 @@ impl<T> LockRequest<T> {
         self.set(checked, |options, keepalive| options.keepalive = keepalive)
     }
 
-    /// Keeps the keys taken for this long after the grant, even after an early release or a crash.
-    /// `Unsupported` where the store cannot keep a key taken.
+    /// Keeps the keys taken for this long after the grant, even after an early release or a crash. Fails as
+    /// `Unsupported` where the store cannot do that.
     pub fn min_hold(self, min: Duration) -> Self {
         let min = if min <= Ttl::MAX {
             Ok(min)
@@ -175,7 +175,7 @@ impl<T> LockRequest<T> {
         self.set(min, |options, min| options.min_hold = min)
     }
 
-    /// Ends the hold after this long, so that a holder that hangs is not renewed for ever.
+    /// Ends the hold after this long, so that a hung holder loses its lease.
     pub fn max_hold(self, max: Duration) -> Self {
         let max = if max.is_zero() {
             Err(Error::invalid_input("a max_hold of 0 s was asked for; give the longest hold"))
@@ -185,8 +185,8 @@ impl<T> LockRequest<T> {
         self.set(max, |options, max| options.max_hold = Some(max))
     }
 
-    /// Keeps the keys taken in the store for this much longer than the holder believes, so that what it
-    /// began before it lost the lease can end. A release by the holder itself is not delayed.
+    /// Keeps the keys taken in the store for this much longer than the holder believes, so that what the holder
+    /// began before a loss can finish. A release by the holder is not delayed.
     pub fn lock_delay(self, delay: Duration) -> Self {
         self.set(Ok::<_, Error>(delay), |options, delay| options.lock_delay = delay)
     }
@@ -215,7 +215,7 @@ impl<T> LockRequest<T> {
         self.set(id.try_into(), |options, id| options.lease_id = Some(id))
     }
 
-    /// Demands a fencing token: `Unsupported` on a store that has none.
+    /// Requires a fencing token: fails as `Unsupported` on a store that has none.
     pub fn fenced(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
     }

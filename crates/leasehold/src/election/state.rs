@@ -28,7 +28,7 @@ pub struct CandidateStatus {
     /// Its token while it leads, where the store has them.
     pub token: Option<FencingToken>,
     /// Who leads: itself, or who its last try was refused for, unless that one's term is over or it was paused
-    /// since. `None` if it knows of nobody; [`Candidate::leader`] asks.
+    /// since. `None` if it knows of nobody; [`Candidate::leader`](crate::Candidate::leader) asks.
     pub leader: Option<Record>,
 }
 
