@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::panic::Location;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Capabilities, Claims, Clock, Mode, Remaining, Store, Ttl};
@@ -8,6 +9,7 @@ use crate::attempt::{Attempt, all_of, key, ttl};
 use crate::case::Ended;
 use crate::client::Client;
 use crate::failure::{ensure, ensure_eq};
+use crate::real_time::RealTime;
 use crate::{
     Backing, Failure, Fault, Network, Observation, Proxy, Reports, Restarted, Result, Time,
     WallStep,
@@ -22,6 +24,9 @@ pub(crate) struct Fixture<B: Backing> {
     pub(crate) reports: Reports,
     time: Time,
     tick: Duration,
+    /// When the case began, and how much time it let pass at the store since.
+    started: RealTime,
+    passed: Mutex<Duration>,
 }
 
 /// A client whose connections go through proxies.
@@ -61,7 +66,8 @@ impl<B: Backing> Fixture<B> {
         };
         // Many margins fit into a term.
         let tick = tick.max(can.min_term).max(can.margin * 10);
-        Ok(Self { backing, client, can, reports, time, tick })
+        let (started, passed) = (RealTime::start(), Mutex::default());
+        Ok(Self { backing, client, can, reports, time, tick, started, passed })
     }
 
     /// Opens another client of the same state.
@@ -106,7 +112,7 @@ impl<B: Backing> Fixture<B> {
 
     /// Lets so many units of time pass at the store, and the margin: a term of as many is over then for all.
     pub(crate) async fn pass(&self, ticks: u32) {
-        self.backing.advance(self.ticks(ticks) + self.can.margin).await;
+        self.pass_for(self.ticks(ticks) + self.can.margin).await;
     }
 
     /// Lets just less than so many units of time pass at the store.
@@ -115,12 +121,13 @@ impl<B: Backing> Fixture<B> {
             Time::Manual(_) => self.reports.unit,
             Time::Real { .. } => self.tick,
         };
-        self.backing.advance(self.ticks(ticks).saturating_sub(little)).await;
+        self.pass_for(self.ticks(ticks).saturating_sub(little)).await;
     }
 
     /// Lets any time pass at the store.
     pub(crate) async fn pass_for(&self, time: Duration) {
         self.backing.advance(time).await;
+        *self.passed.lock().unwrap_or_else(PoisonError::into_inner) += time;
     }
 
     /// Steps the store's wall clock; says whether that could be done.
@@ -205,6 +212,15 @@ impl<B: Backing> Fixture<B> {
                 at,
                 format!("{key:?} should be held by {expected:?} and is held by {found:?}"),
             ))
+        }
+    }
+
+    /// Whether time is real and the case took a tick more of it than it let pass: what it means to be running may be over.
+    pub(crate) fn is_late(&self) -> bool {
+        let passed = *self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.time {
+            Time::Manual(_) => false,
+            Time::Real { .. } => self.started.elapsed() > passed + self.tick,
         }
     }
 

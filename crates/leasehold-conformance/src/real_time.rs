@@ -15,7 +15,12 @@ impl RealTime {
         Self(Instant::now())
     }
 
-    /// Time since the start, an hour ahead so that instants before it can be named.
+    /// Time since the start.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+
+    /// The time since the start as a clock tells it, an hour ahead so that instants before it can be named.
     pub(crate) fn now(self) -> Now {
         let boot = Duration::from_secs(3_600) + self.0.elapsed();
         Now { boot, wall_micros: leasehold_core::term::micros_down(boot) }

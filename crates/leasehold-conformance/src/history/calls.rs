@@ -12,12 +12,15 @@ pub struct History {
     pub calls: Vec<Call>,
     /// When somebody believed in a lease, in any order.
     pub beliefs: Vec<Belief>,
+    /// Contenders may split the nodes of a quorum, so that all of them are refused: until its answer, a refused
+    /// acquire may have held some nodes.
+    pub split_votes: bool,
 }
 
 impl History {
-    /// A history of these.
+    /// A history of these, without split votes.
     pub fn new(calls: Vec<Call>, beliefs: Vec<Belief>) -> Self {
-        Self { calls, beliefs }
+        Self { calls, beliefs, split_votes: false }
     }
 }
 

@@ -234,11 +234,15 @@ fn possible_lives(history: &History) -> BTreeMap<&Key, Vec<Life<'_>>> {
     }
     let mut lives: BTreeMap<&Key, Vec<Life<'_>>> = BTreeMap::new();
     for call in &history.calls {
-        if !matches!(call.answer, Answer::Granted { fresh: true, .. } | Answer::AcquireUnknown) {
-            continue;
-        }
-        // What has no answer may begin after its end was told.
-        let end = ends.get(&call.id).copied().filter(|_| !unknown.contains(&call.id));
+        let end = match call.answer {
+            // What has no answer may begin after its end was told.
+            Answer::AcquireUnknown => None,
+            Answer::Granted { fresh: true, .. } => {
+                ends.get(&call.id).copied().filter(|_| !unknown.contains(&call.id))
+            }
+            Answer::Refused if history.split_votes => Some(call.returned),
+            _ => continue,
+        };
         for claim in &call.claims {
             lives.entry(&claim.key).or_default().push(Life {
                 id: &call.id,

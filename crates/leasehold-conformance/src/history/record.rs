@@ -46,7 +46,8 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     while let Some(task) = tasks.join_next().await {
         task.map_err(|panic| Failure::new(format!("a client: {panic}")))??;
     }
-    let history = book.history();
+    let mut history = book.history();
+    history.split_votes = !subject.reports().winner;
     let figures = Figures::of(&history, CLIENTS * TASKS);
     let violations = check(&history);
     if let Some(first) = violations.first() {

@@ -1,7 +1,13 @@
 //! How cases end that do not run, and what the report says of them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use leasehold_conformance::{Backing, Observation, Report, Result, Subject, Suite, Time};
 use leasehold_core::AnyStore;
+
+use crate::planted::store::{Abilities, Planted, PlantedStore};
 
 /// A store whose server is not installed.
 struct Absent;
@@ -107,4 +113,63 @@ fn the_written_report_has_the_counts_and_the_reasons() {
     );
     assert!(printed.starts_with(&counts), "{printed}");
     assert!(printed.contains("ignored, because no such server is installed:\n"), "{printed}");
+}
+
+/// A store in real time, on a machine that is late while the first states are tried.
+struct Late {
+    states: usize,
+    opened: Arc<AtomicUsize>,
+}
+
+struct LateState {
+    store: PlantedStore,
+    is_late: bool,
+}
+
+impl Subject for Late {
+    type Backing = LateState;
+
+    fn name(&self) -> &'static str {
+        "late"
+    }
+
+    async fn open(&self) -> Result<LateState> {
+        let store = Planted { bug: None, abilities: Abilities::All }.open().await?;
+        Ok(LateState { store, is_late: self.opened.fetch_add(1, Ordering::SeqCst) < self.states })
+    }
+}
+
+impl Backing for LateState {
+    type Store = PlantedStore;
+
+    async fn client(&self) -> Result<PlantedStore> {
+        self.store.client().await
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        self.store.observe().await
+    }
+
+    fn time(&self) -> Time {
+        Time::Real { tick: Duration::from_millis(10) }
+    }
+
+    async fn advance(&self, by: Duration) {
+        let by = if self.is_late { by * 3 } else { by };
+        tokio::time::sleep(by).await;
+        self.store.advance(by).await;
+    }
+}
+
+/// A term that ended while the machine was late says nothing of the store.
+#[test]
+fn in_real_time_a_case_that_failed_late_is_tried_again() {
+    for (states, passes, tried) in [(0, true, 1), (2, true, 3), (3, false, 3)] {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let late = Late { states, opened: opened.clone() };
+        let case = "c04_terms_run_on_the_stores_clock";
+        let report = Suite::new().cases_on(late).run(|name| name == case).remove(0);
+        assert_eq!(report.passed().count() == 1, passes, "{states}: {:?}", report.cases);
+        assert_eq!(opened.load(Ordering::SeqCst), tried, "{states} late states");
+    }
 }

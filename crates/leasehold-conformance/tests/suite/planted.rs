@@ -6,7 +6,7 @@
 mod bug;
 mod rows;
 mod shown;
-mod store;
+pub(crate) mod store;
 
 use leasehold_conformance::{Report, Suite};
 

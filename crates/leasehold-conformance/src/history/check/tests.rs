@@ -183,6 +183,20 @@ fn a_refusal_by_nobody() {
 }
 
 #[test]
+fn contenders_who_split_the_nodes_refuse_each_other() {
+    let two =
+        || Story::default().call("a", X, 1, 3, Answer::Refused).call("b", X, 2, 4, Answer::Refused);
+    assert_eq!(two().violations().len(), 2);
+    let mut split = two();
+    split.0.split_votes = true;
+    split.is_fine();
+    // Once it is answered, a refused acquire holds nothing.
+    let mut late = two().call("z", X, 5, 6, Answer::Refused);
+    late.0.split_votes = true;
+    late.shows(Violation::RefusedByNobody(id("z")));
+}
+
+#[test]
 fn what_has_no_answer_may_or_may_not_have_acted() {
     // An acquire: it may hold from then on, even after a release that found nothing.
     let unknown = || {
