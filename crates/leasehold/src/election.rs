@@ -5,6 +5,7 @@ mod event;
 mod events;
 mod leader;
 mod leadership;
+mod log;
 mod observer;
 mod state;
 mod task;

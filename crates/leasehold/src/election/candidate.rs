@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{GroupName, Key, Record, Result, Ttl};
 
-use super::events::{LeadershipEvents, next_of};
+use super::events::LeadershipEvents;
 use super::leader::leader_of;
 use super::leadership::Leadership;
 use super::state::{CandidateState, CandidateStatus};
@@ -105,7 +105,8 @@ impl Candidate {
 
     /// What changes from now on: gained, lost with the reason, another leader.
     pub fn observe(&self) -> LeadershipEvents {
-        self.0.transitions()
+        let (known, next) = self.0.transitions();
+        LeadershipEvents::of_candidate(known, next)
     }
 
     /// Calls `each` after every round from now on, until the candidate has ended: with `true` while it leads,
@@ -116,10 +117,9 @@ impl Candidate {
     /// # Cancel safety
     /// May be dropped at any time.
     pub fn for_each_round<F: FnMut(bool)>(&self, mut each: F) -> impl Future<Output = ()> + use<F> {
-        let rounds = self.0.rounds();
+        let mut rounds = self.0.rounds();
         async move {
-            let Some(mut rounds) = rounds else { return };
-            while let Some(leads) = next_of(&mut rounds).await {
+            while let Some(leads) = rounds.next().await {
                 each(leads);
             }
         }

@@ -1,10 +1,9 @@
 use std::fmt;
 
-use tokio::sync::broadcast::{self, error::RecvError};
-
 use super::event::LeadershipEvent;
 use super::leader::{Identity, identity};
 use super::observer::Observer;
+use super::state::Follower;
 
 /// The transitions of one election, and nothing in between: where it stands at the call of `observe`, as far
 /// as that is known, then each change.
@@ -18,22 +17,19 @@ pub struct LeadershipEvents(Source);
 enum Source {
     Candidate {
         known: Option<LeadershipEvent>,
-        receiver: Option<Receiver>,
+        next: Option<Follower<LeadershipEvent>>,
         /// Who was told to lead, if that was told last: told again to those who came since, it is no change.
         told: Option<Option<Identity>>,
     },
     Observer(Box<Observer>),
 }
 
-/// `None` is sent when the candidate has ended.
-pub(super) type Receiver = broadcast::Receiver<Option<LeadershipEvent>>;
-
-/// How many transitions a slow reader may lag behind.
-pub(super) const LAG: usize = 64;
-
 impl LeadershipEvents {
-    pub(super) fn of_candidate(known: Option<LeadershipEvent>, receiver: Option<Receiver>) -> Self {
-        Self(Source::Candidate { known, receiver, told: None })
+    pub(super) fn of_candidate(
+        known: Option<LeadershipEvent>,
+        next: Option<Follower<LeadershipEvent>>,
+    ) -> Self {
+        Self(Source::Candidate { known, next, told: None })
     }
 
     pub(super) fn observed(observer: Observer) -> Self {
@@ -46,23 +42,19 @@ impl LeadershipEvents {
     /// No transition is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<LeadershipEvent> {
         match &mut self.0 {
-            Source::Candidate { known, receiver, told } => loop {
-                let next = match known.take() {
-                    Some(known) => Some(known),
-                    None => next_of(receiver.as_mut()?).await,
+            Source::Candidate { known, next, told } => loop {
+                let event = match known.take() {
+                    Some(known) => known,
+                    None => next.as_mut()?.next().await?,
                 };
-                let Some(next) = next else {
-                    *receiver = None;
-                    return None;
-                };
-                let leader = match &next {
+                let leader = match &event {
                     LeadershipEvent::Changed(leader) => Some(leader.as_deref().map(identity)),
                     _ => None,
                 };
                 let news = leader.is_none() || *told != leader;
                 *told = leader;
                 if news {
-                    return Some(next);
+                    return Some(event);
                 }
             },
             Source::Observer(observer) => observer.next().await,
@@ -76,17 +68,6 @@ impl LeadershipEvents {
     pub async fn for_each(mut self, mut each: impl FnMut(LeadershipEvent)) {
         while let Some(transition) = self.next().await {
             each(transition);
-        }
-    }
-}
-
-/// What a candidate tells next, `None` when it has ended.
-pub(super) async fn next_of<T: Clone>(receiver: &mut broadcast::Receiver<Option<T>>) -> Option<T> {
-    loop {
-        match receiver.recv().await {
-            Ok(told) => return told,
-            Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return None,
         }
     }
 }

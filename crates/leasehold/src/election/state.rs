@@ -1,4 +1,3 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -6,12 +5,12 @@ use leasehold_core::{
     Error, FencingToken, GroupName, Key, LeaseId, LostReason, Mode, Note, Record, RecordTerm,
     RefusalReason, Remaining, Result, Ttl,
 };
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 use super::event::LeadershipEvent;
-use super::events::{LAG, LeadershipEvents};
 use super::leader::{identity, leads};
 use super::leadership::Leadership;
+use super::log::Log;
 use crate::acquire::attempt::AttemptOutcome;
 use crate::acquire::options::AttemptObserver;
 use crate::acquire::spec::LockSpec;
@@ -41,12 +40,6 @@ pub(super) struct CandidateState {
     note: Note,
     view: watch::Sender<View>,
     own: Mutex<Own>,
-    iterations: AtomicU64,
-    /// Sent while `view` is locked for writing, so that who subscribes while it reads misses nothing.
-    transitions: broadcast::Sender<Option<LeadershipEvent>>,
-    /// Somebody listens who was not told who leads, because that was not known: the next sight is news.
-    unknowing: AtomicBool,
-    rounds: broadcast::Sender<Option<bool>>,
 }
 
 /// The leases that it asked for.
@@ -58,7 +51,7 @@ struct Own {
     taken: Vec<(LeaseId, Weak<Ownership>)>,
 }
 
-/// Where it stands.
+/// All that its handles watch.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) leadership: Option<Arc<Leadership>>,
@@ -69,6 +62,36 @@ pub(super) struct View {
     pub(super) ended: Option<Result<()>>,
     /// For whom its last try was refused; `None` if that is not known since it stands or last led.
     other: Option<Seen>,
+    iterations: u64,
+    events: Log<LeadershipEvent>,
+    /// Of each round whose outcome is known, whether it leads.
+    rounds: Log<bool>,
+}
+
+/// Reads one of a candidate's logs from a position on.
+pub(super) struct Follower<T> {
+    view: watch::Receiver<View>,
+    log: fn(&View) -> &Log<T>,
+    position: u64,
+}
+
+impl<T: Clone> Follower<T> {
+    /// The next; `None` when the candidate has ended and nothing is left.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing is missed.
+    pub(super) async fn next(&mut self) -> Option<T> {
+        loop {
+            {
+                let view = self.view.borrow_and_update();
+                let next = (self.log)(&view).next(&mut self.position);
+                if next.is_some() || view.ended.is_some() {
+                    return next;
+                }
+            }
+            self.view.changed().await.ok()?;
+        }
+    }
 }
 
 /// A sight of another holder of the name, who leads or only keeps others from leading.
@@ -103,10 +126,6 @@ impl CandidateState {
             note: spec.policy.note.clone(),
             view: watch::Sender::default(),
             own: Mutex::default(),
-            iterations: AtomicU64::new(0),
-            transitions: broadcast::Sender::new(LAG),
-            unknowing: AtomicBool::new(false),
-            rounds: broadcast::Sender::new(LAG),
         })
     }
 
@@ -119,7 +138,7 @@ impl CandidateState {
     }
 
     pub(super) fn iterations(&self) -> u64 {
-        self.iterations.load(Ordering::Relaxed)
+        self.view().iterations
     }
 
     pub(super) fn view(&self) -> watch::Ref<'_, View> {
@@ -205,16 +224,14 @@ impl CandidateState {
         record
     }
 
-    /// Its transitions from now on, and where it stands now.
-    pub(super) fn transitions(&self) -> LeadershipEvents {
+    /// Where it stands now, as far as that is known, and its transitions from now on; without these if it has ended.
+    pub(super) fn transitions(
+        &self,
+    ) -> (Option<LeadershipEvent>, Option<Follower<LeadershipEvent>>) {
         let view = self.view();
         if let Some(ended) = &view.ended {
-            return LeadershipEvents::of_candidate(
-                ended.clone().err().map(LeadershipEvent::Failed),
-                None,
-            );
+            return (ended.clone().err().map(LeadershipEvent::Failed), None);
         }
-        let receiver = self.transitions.subscribe();
         let known = match (&view.leadership, &view.other) {
             (Some(leadership), _) if leadership.is_leader() => {
                 Some(LeadershipEvent::Gained { token: leadership.token() })
@@ -223,24 +240,24 @@ impl CandidateState {
             (Some(_), _) | (None, None) => None,
             (None, Some(seen)) => seen.aged(self.now()).map(|holder| changed(&holder)),
         };
-        if known.is_none() {
-            self.unknowing.store(true, Ordering::Relaxed);
-        }
-        LeadershipEvents::of_candidate(known, Some(receiver))
+        (known, Some(self.follow(&view, |view| &view.events)))
     }
 
-    /// Its rounds from now on; `None` if it has ended.
-    pub(super) fn rounds(&self) -> Option<broadcast::Receiver<Option<bool>>> {
-        let view = self.view();
-        view.ended.is_none().then(|| self.rounds.subscribe())
+    /// Its rounds from now on.
+    pub(super) fn rounds(&self) -> Follower<bool> {
+        self.follow(&self.view(), |view| &view.rounds)
+    }
+
+    fn follow<T: Clone>(&self, view: &View, log: fn(&View) -> &Log<T>) -> Follower<T> {
+        Follower { view: self.view.subscribe(), log, position: log(view).end() }
     }
 
     /// A round is over: it leads, somebody else does, or nobody can tell.
     pub(super) fn round(&self, leads: Option<bool>) {
-        self.iterations.fetch_add(1, Ordering::Relaxed);
-        if let Some(leads) = leads {
-            tell(&self.rounds, Some(leads));
-        }
+        self.view.send_modify(|view| {
+            view.iterations += 1;
+            leads.into_iter().for_each(|leads| view.rounds.push(leads));
+        });
     }
 
     /// What may not be given back yet.
@@ -261,12 +278,15 @@ impl CandidateState {
 
     fn saw(&self, holder: &Record) {
         let now = self.now();
+        let who = |holder: &Record| Some(holder).filter(|it| leads(it)).map(identity);
         self.view.send_modify(|view| {
-            let who = |holder: &Record| Some(holder).filter(|it| leads(it)).map(identity);
             let before = view.other.replace(Seen { holder: holder.clone(), at: now });
-            let same = before.is_some_and(|before| who(&before.holder) == who(holder));
-            if self.unknowing.swap(false, Ordering::Relaxed) || !same {
-                self.announce(changed(holder));
+            let known = before.as_ref().and_then(|before| before.aged(now));
+            if before.is_none_or(|before| who(&before.holder) != who(holder)) {
+                self.announce(view, changed(holder));
+            } else if known.is_none() {
+                // No change, but whoever came since the term was over does not know.
+                view.events.push(changed(holder));
             }
         });
     }
@@ -276,9 +296,9 @@ impl CandidateState {
         self.view.send_modify(|view| {
             view.leadership = Some(Arc::clone(leadership));
             view.other = None;
-            self.announce(LeadershipEvent::Gained { token: leadership.token() });
+            self.announce(view, LeadershipEvent::Gained { token: leadership.token() });
+            view.rounds.push(true);
         });
-        tell(&self.rounds, Some(true));
     }
 
     /// Its leadership has ended; true if it shall let others try first: it resigned, or has led for long enough.
@@ -290,13 +310,13 @@ impl CandidateState {
         let yields = matches!(lost, None | Some(LostReason::MaxHold));
         self.view.send_modify(|view| {
             view.leadership = None;
-            self.announce(lost.map_or(LeadershipEvent::Resigned, LeadershipEvent::Lost));
+            self.announce(view, lost.map_or(LeadershipEvent::Resigned, LeadershipEvent::Lost));
         });
         yields
     }
 
     /// Says so to whoever listens, and to the log.
-    fn announce(&self, event: LeadershipEvent) {
+    fn announce(&self, view: &mut View, event: LeadershipEvent) {
         let what = match &event {
             LeadershipEvent::Gained { .. } => "gained",
             LeadershipEvent::Lost(_) => "lost",
@@ -305,7 +325,7 @@ impl CandidateState {
             LeadershipEvent::Failed(_) => "failed",
         };
         tracing::info!(election = %self.name, candidate = %self.id, "leadership {what}");
-        tell(&self.transitions, Some(event));
+        view.events.push(event);
     }
 
     /// Nothing follows.
@@ -316,10 +336,8 @@ impl CandidateState {
             }
             view.leadership = None;
             if let Err(error) = &outcome {
-                self.announce(LeadershipEvent::Failed(error.clone()));
+                self.announce(view, LeadershipEvent::Failed(error.clone()));
             }
-            tell(&self.transitions, None);
-            tell(&self.rounds, None);
             view.ended = Some(outcome);
             true
         });
@@ -358,9 +376,4 @@ impl AttemptObserver for CandidateState {
 /// `holder` leads, or it keeps the name and nobody leads.
 fn changed(holder: &Record) -> LeadershipEvent {
     LeadershipEvent::Changed(Some(holder).filter(|it| leads(it)).cloned().map(Box::new))
-}
-
-fn tell<T>(listeners: &broadcast::Sender<T>, news: T) {
-    // Nobody listening is no failure.
-    listeners.send(news).map(drop).unwrap_or_default();
 }

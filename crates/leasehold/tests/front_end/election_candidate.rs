@@ -456,10 +456,12 @@ async fn each_change_of_its_leadership_is_an_event_of_tracing() {
     let writer = log.clone();
     let writer = move || writer.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    // Of the whole process: a test on another thread, without a subscriber, would switch the event off for all. The
+    // name is that of no other election here.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let store = Flaky::new();
-    let leader = store.others().election("n").candidate_name("b").campaign().await.unwrap();
-    let (candidate, stop) = spawned(&store.locks().election("n").candidate_name("a"));
+    let leader = store.others().election("logged").candidate_name("b").campaign().await.unwrap();
+    let (candidate, stop) = spawned(&store.locks().election("logged").candidate_name("a"));
     let mut events = candidate.observe();
     next(&mut events).await;
     leader.resign().await.unwrap();
@@ -468,6 +470,6 @@ async fn each_change_of_its_leadership_is_an_event_of_tracing() {
     within(candidate.join()).await.unwrap();
     let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     for what in ["changed", "gained", "resigned"] {
-        assert!(said.contains(&format!("leadership {what} election=n candidate=a")), "{said}");
+        assert!(said.contains(&format!("leadership {what} election=logged candidate=a")), "{said}");
     }
 }
