@@ -1,3 +1,5 @@
+use std::iter;
+use std::slice::from_ref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -9,19 +11,18 @@ use leasehold_core::{
 };
 
 use crate::inner::{Inner, NAME};
+use crate::queues::Place;
 use crate::renew::outcome as renewed;
 use crate::round::Round;
-use crate::turns::{LeaseTurns, Turn};
 
 /// One acquire in progress, with all that is needed to take it back.
 struct Attempt {
     quorum: Arc<Inner>,
     request: Arc<AcquireRequest>,
-    lease: Arc<LeaseTurns>,
     /// What may stand on each node that has answered.
     acted: Vec<Arc<OnceLock<Acted>>>,
-    /// Over only when it is decided whether what was taken stays: before that, no renewal counts it.
-    turns: Vec<Turn>,
+    /// Kept until it is decided whether what was taken stays: before that, no renewal counts it.
+    places: Vec<Place>,
 }
 
 /// What an acquire may have left on one node.
@@ -39,12 +40,10 @@ impl Inner {
         self: &Arc<Self>,
         request: &AcquireRequest,
     ) -> Result<AcquireReply> {
-        let lease = self.turns.of(request.id());
         let attempt = Attempt {
             quorum: Arc::clone(self),
             request: Arc::new(request.clone()),
-            turns: (0..self.nodes.len()).map(|node| lease.take(node)).collect(),
-            lease,
+            places: self.join(true, request),
             acted: self.nodes.iter().map(|_| Arc::default()).collect(),
         };
         let limit = self.limits.of_term(request.term().duration());
@@ -84,6 +83,12 @@ impl Inner {
         }
     }
 
+    /// The places of its only lease.
+    fn join(&self, adds: bool, request: &AcquireRequest) -> Vec<Place> {
+        let lease = (request.id(), request.claims().keys());
+        self.queues.join(adds, iter::once(lease)).into_iter().flatten().collect()
+    }
+
     fn hide_token(&self, why: &mut RefusalReason) {
         if let RefusalReason::Held(Some(holder)) = why {
             holder.token = holder.token.filter(|_| self.can.tokens);
@@ -94,17 +99,16 @@ impl Inner {
 impl Attempt {
     /// Sends the request to every node whose turn it is.
     fn send(&self, limit: Duration) -> Round<AcquireReply> {
-        let round = Round::new(&self.quorum, "acquire", limit);
+        let (round, reporters) = Round::new(&self.quorum, "acquire", limit);
         let until = round.until();
-        for (at, node) in self.quorum.nodes.iter().enumerate() {
-            let turn = self.turns[at].clone();
-            let (quorum, store) = (Arc::clone(&self.quorum), node.store.clone());
+        for (at, reporter) in reporters.into_iter().enumerate() {
+            let place = self.places[at].clone();
+            let quorum = Arc::clone(&self.quorum);
             let (request, acted) = (Arc::clone(&self.request), Arc::clone(&self.acted[at]));
-            let reporter = round.reporter(at);
             self.quorum.spawn(async move {
-                let is_turn = quorum.within(until, turn.ready_alone()).await;
+                let is_turn = quorum.within(until, place.turn()).await.is_some();
                 let (answer, left) = if is_turn {
-                    let answer = store.acquire(&request).await;
+                    let answer = quorum.nodes[at].store.acquire(&request).await;
                     let [perhaps, fresh] =
                         [false, true].map(|again| tally::rolls_back(&answer, again));
                     (answer, Acted { perhaps, fresh })
@@ -115,7 +119,7 @@ impl Attempt {
                 };
                 acted.set(left).unwrap_or_default();
                 // Whoever hears the answer may renew at once.
-                drop(turn);
+                drop(place);
                 reporter.tell(answer);
             });
         }
@@ -137,12 +141,11 @@ impl Attempt {
         let renewal =
             RenewEntry::extend(id, claims, self.request.term()).with_token_raised_to(token);
         let renew = Arc::new(RenewRequest::new(vec![renewal]));
-        let mut round = Round::new(&self.quorum, "acquire", limit);
-        for (at, node) in self.quorum.nodes.iter().enumerate() {
-            let (reporter, renew) = (round.reporter(at), Arc::clone(&renew));
+        let (mut round, reporters) = Round::new(&self.quorum, "acquire", limit);
+        for (at, reporter) in reporters.into_iter().enumerate() {
             match &granted.answers[at] {
                 Some(Ok(AcquireReply::Granted(_))) => {
-                    let store = node.store.clone();
+                    let (renew, store) = (Arc::clone(&renew), self.quorum.nodes[at].store.clone());
                     self.quorum.spawn(async move {
                         let renewed = store.renew(&renew).await;
                         reporter.tell(renewed.map(|renewed| renewed.leases));
@@ -177,44 +180,35 @@ impl Attempt {
     ///
     /// Only what is surely fresh goes if the caller may hold the lease already, or holds it in another mode.
     fn roll_back(&self, only_fresh: bool) {
-        if !only_fresh {
-            self.lease.end();
-        }
         let keys = self.request.claims().keys().cloned();
         let ending = ReleaseEntry::new(self.request.id().clone(), keys);
         let release = Arc::new(ReleaseRequest::new(vec![ending]));
-        for (at, acted) in self.acted.iter().enumerate() {
+        let places = self.quorum.join(false, &self.request);
+        for (at, (acted, place)) in self.acted.iter().zip(places).enumerate() {
             let is_left = move |acted: &Acted| if only_fresh { acted.fresh } else { acted.perhaps };
             if acted.get().is_some_and(|acted| !is_left(acted)) {
                 continue;
             }
             let (quorum, release, acted) =
                 (Arc::clone(&self.quorum), Arc::clone(&release), Arc::clone(acted));
-            let turn = self.lease.take(at);
             self.quorum.spawn(async move {
                 // Without an answer nobody knows what is fresh.
                 if !only_fresh {
                     let soon = quorum.clock.now().saturating_add(quorum.limits.of_term(None));
-                    let answered = quorum.within(soon, turn.ready()).await;
+                    let answered = quorum.within(soon, place.turn()).await.is_some();
                     if acted.get().is_none_or(is_left) {
-                        quorum.release_surely(at, &release, &turn, quorum.release_until()).await;
+                        quorum.release_surely(at, &release, from_ref(&place)).await;
                     }
                     if answered {
                         return;
                     }
                 }
-                turn.ready().await;
+                place.turn().await;
                 if acted.get().is_some_and(is_left) {
-                    quorum.release_surely(at, &release, &turn, quorum.release_until()).await;
+                    quorum.release_surely(at, &release, from_ref(&place)).await;
                 }
             });
         }
-    }
-}
-
-impl Inner {
-    fn release_until(&self) -> Duration {
-        self.clock.now().saturating_add(self.limits.release)
     }
 }
 

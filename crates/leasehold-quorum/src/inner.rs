@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::config::Limits;
 use crate::node::Node;
-use crate::turns::{Turn, Turns};
+use crate::queues::{Place, Queues};
 
 pub(crate) const NAME: &str = "quorum";
 
@@ -18,7 +18,7 @@ pub(crate) struct Inner {
     pub(crate) can: Capabilities,
     pub(crate) limits: Limits,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) queues: Arc<Queues>,
     running: watch::Sender<usize>,
 }
 
@@ -38,8 +38,8 @@ impl Inner {
         limits: Limits,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
-        let turns = Turns::new(nodes.len());
-        Arc::new(Self { nodes, can, limits, clock, turns, running: watch::Sender::new(0) })
+        let queues = Queues::new(nodes.len());
+        Arc::new(Self { nodes, can, limits, clock, queues, running: watch::Sender::new(0) })
     }
 
     /// Ends when no request is in progress.
@@ -60,28 +60,28 @@ impl Inner {
         });
     }
 
-    /// Releases on one node until that is answered or `until` is over. Every attempt has a task of its own, and
-    /// the turn lasts until all of them are answered: a late one must not end a later life of the lease.
+    /// Releases on one node until that is answered or the limit is over. Every attempt has a task of its own, and the
+    /// places are kept until all of them are answered: a late one must not end a later life of the lease.
     pub(crate) async fn release_surely(
         self: &Arc<Self>,
         node: usize,
-        request: &ReleaseRequest,
-        turn: &Turn,
-        until: Duration,
+        request: &Arc<ReleaseRequest>,
+        places: &[Place],
     ) {
+        let until = self.clock.now().saturating_add(self.limits.release);
         const PAUSE: Duration = Duration::from_millis(50);
         let limit = self.limits.of_term(None);
         let mut pause = PAUSE;
         loop {
             let (answered, answer) = tokio::sync::oneshot::channel();
-            let (store, request) = (self.nodes[node].store.clone(), request.clone());
-            let turn = turn.clone();
+            let (store, request) = (self.nodes[node].store.clone(), Arc::clone(request));
+            let places = places.to_vec();
             self.spawn(async move {
                 let released = store.release(&request).await;
                 let done = released.is_ok_and(|released| {
                     !released.leases.iter().any(|l| matches!(l, ReleaseOutcome::Failed(_)))
                 });
-                drop(turn);
+                drop(places);
                 // Nobody waits any more after the limit.
                 answered.send(done).unwrap_or_default();
             });
@@ -99,12 +99,16 @@ impl Inner {
         }
     }
 
-    /// Waits for `ready`, but no longer than until `limit`; says whether it came.
-    pub(crate) async fn within(&self, limit: Duration, ready: impl Future<Output = ()>) -> bool {
+    /// Waits for `ready`, but no longer than until `limit`.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        ready: impl Future<Output = T>,
+    ) -> Option<T> {
         tokio::select! {
             biased;
-            () = ready => true,
-            () = self.clock.sleep_until(limit) => false,
+            ready = ready => Some(ready),
+            () = self.clock.sleep_until(limit) => None,
         }
     }
 }

@@ -1,10 +1,41 @@
+use std::sync::{Mutex, PoisonError};
+
 use leasehold_core::tally::{Answer, Decision, lasting_failure, majority};
 use leasehold_core::{Effect, Error, NodeOutcome, NodeReport, Result};
 
-use crate::round::{Round, failure};
+use crate::queues::Place;
+use crate::round::{Reporter, Round, failure};
 
-/// A node's answers, one for each lease of the request.
-pub(crate) type Each<L> = Vec<Result<L>>;
+/// A node's answers so far, one for each lease of the request.
+pub(crate) type Each<L> = Vec<Answer<L>>;
+
+/// Tells the round what a node answered to the parts of a request, as they are answered.
+pub(crate) struct LeaseReporter<L> {
+    reporter: Reporter<Each<L>>,
+    answers: Mutex<Each<L>>,
+}
+
+impl<L: Clone> LeaseReporter<L> {
+    pub(crate) fn new(reporter: Reporter<Each<L>>, leases: usize) -> Self {
+        Self { reporter, answers: Mutex::new(vec![None; leases]) }
+    }
+
+    /// Tells what the node answered to a request about the leases of these places.
+    pub(crate) fn tell(&self, asked: &[Place], answer: Result<Vec<Result<L>>>) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = match answer {
+            Ok(told) => told.into_iter(),
+            Err(error) if asked.len() == answers.len() => return self.reporter.tell(Err(error)),
+            Err(error) => vec![Err(error); asked.len()].into_iter(),
+        };
+        for place in asked {
+            answers[place.lease()] = Some(told.next().unwrap_or_else(|| {
+                Err(Error::unexpected("it did not answer for every lease it was asked about"))
+            }));
+        }
+        self.reporter.tell(Ok(answers.clone()));
+    }
+}
 
 impl<L: Clone> Round<Each<L>> {
     /// Decides each of `count` leases; ends when all are decided.
@@ -23,7 +54,19 @@ impl<L: Clone> Round<Each<L>> {
         let decided = |answers: &[_]| Some(all(answers)).filter(|each| !each.iter().any(is_open));
         match self.decide(decided).await {
             Some(decisions) => decisions,
-            None => all(&self.answers),
+            None => {
+                self.fail_what_is_missing();
+                all(&self.answers)
+            }
+        }
+    }
+
+    /// Leases without an answer fail as nodes do.
+    fn fail_what_is_missing(&mut self) {
+        let Some(missing) = &self.missing else { return };
+        let answered = self.answers.iter_mut().flatten().flatten();
+        for answer in answered.flatten().filter(|answer| answer.is_none()) {
+            *answer = Some(Err(missing.clone()));
         }
     }
 
@@ -36,9 +79,10 @@ impl<L: Clone> Round<Each<L>> {
         failed: fn(Error) -> L,
     ) -> Result<(Vec<L>, Vec<NodeReport>)> {
         let nodes = self.reports(|leases| {
-            let of_one = |lease: &Result<L>| match lease {
-                Ok(lease) => outcome(lease),
-                Err(error) => NodeOutcome::Failed(error.clone()),
+            let of_one = |lease: &Answer<L>| match lease {
+                Some(Ok(lease)) => outcome(lease),
+                Some(Err(error)) => NodeOutcome::Failed(error.clone()),
+                None => NodeOutcome::Failed(no_answer()),
             };
             leases.iter().map(of_one).collect()
         });
@@ -62,14 +106,15 @@ impl<L: Clone> Round<Each<L>> {
     }
 }
 
+fn no_answer() -> Error {
+    Error::unavailable(Effect::Unknown, "no answer yet")
+}
+
+/// What each node said of one lease.
 fn of_lease<L: Clone>(answers: &[Answer<Each<L>>], lease: usize) -> Vec<Answer<L>> {
-    let of_node = |answer: &Answer<Each<L>>| {
-        Some(match answer.as_ref()? {
-            Ok(leases) => leases.get(lease).cloned().unwrap_or_else(|| {
-                Err(Error::unexpected("it did not answer for every lease it was asked about"))
-            }),
-            Err(error) => Err(error.clone()),
-        })
+    let of_node = |answer: &Answer<Each<L>>| match answer.as_ref()? {
+        Ok(leases) => leases[lease].clone(),
+        Err(error) => Some(Err(error.clone())),
     };
     answers.iter().map(of_node).collect()
 }

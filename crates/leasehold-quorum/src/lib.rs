@@ -35,11 +35,11 @@ mod late;
 mod leases;
 mod list;
 mod node;
+mod queues;
 mod release;
 mod renew;
 mod round;
 mod store;
-mod turns;
 mod url;
 mod wakeups;
 

@@ -75,8 +75,8 @@ impl Inner {
         let Position { node: first, mut failed, inner } = position.unwrap_or(Position::START);
         let start = usize::from(first);
         let end = if request.filter().keys().is_some() { self.nodes.len() } else { start + 1 };
-        let mut round = Round::new(self, "list", self.limits.of_term(None));
-        for (at, node) in self.nodes.iter().enumerate() {
+        let (mut round, reporters) = Round::new(self, "list", self.limits.of_term(None));
+        for (at, (node, reporter)) in self.nodes.iter().zip(reporters).enumerate() {
             if !(start..end).contains(&at) {
                 round.answers[at] = Some(Ok(ListReply::new(Vec::new(), None)));
                 continue;
@@ -85,7 +85,7 @@ impl Inner {
             if let Some(inner) = inner.clone().filter(|_| at == start) {
                 own = own.with_cursor(inner);
             }
-            let (store, reporter) = (node.store.clone(), round.reporter(at));
+            let store = node.store.clone();
             self.spawn(async move { reporter.tell(store.list(&own).await) });
         }
         round.all().await;

@@ -1,16 +1,12 @@
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures_util::future::{join, join_all};
 use leasehold_core::tally;
-use leasehold_core::{
-    LeaseId, NodeOutcome, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Store,
-};
+use leasehold_core::{NodeOutcome, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Store};
 
 use crate::inner::Inner;
-use crate::leases::Each;
-use crate::round::{Reporter, Round};
-use crate::turns::Turn;
+use crate::leases::LeaseReporter;
+use crate::queues::{Place, next_turns};
+use crate::round::Round;
 
 impl Inner {
     /// Ends leases on every node, behind whatever put them there.
@@ -18,22 +14,15 @@ impl Inner {
         self: &Arc<Self>,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply> {
-        // A request may name one lease several times, and would wait for itself.
-        let leases: HashMap<_, _> = request
-            .leases()
-            .iter()
-            .map(|ending| (ending.id().clone(), self.turns.of(ending.id())))
-            .collect();
-        leases.values().for_each(|lease| lease.end());
+        let named = request.leases().iter().map(|lease| (lease.id(), lease.keys().iter()));
+        let places = self.queues.join(false, named);
         let request = Arc::new(request.clone());
-        let mut round = Round::new(self, "release", self.limits.of_term(None));
-        for at in 0..self.nodes.len() {
-            let turns = leases.iter().map(|(id, lease)| (id.clone(), lease.take(at))).collect();
-            let (quorum, request, reporter) =
-                (Arc::clone(self), Arc::clone(&request), round.reporter(at));
-            self.spawn(async move { quorum.release_on(at, &request, turns, reporter).await });
+        let (mut round, reporters) = Round::new(self, "release", self.limits.of_term(None));
+        for (node, (places, reporter)) in places.into_iter().zip(reporters).enumerate() {
+            let reporter = Arc::new(LeaseReporter::new(reporter, places.len()));
+            let (quorum, request) = (Arc::clone(self), Arc::clone(&request));
+            self.spawn(quorum.release_in_turn(node, request, places, reporter));
         }
-        drop(leases);
         let decisions = round.decide_each(request.leases().len(), tally::release).await;
         let (leases, nodes) = round.conclude(decisions, outcome, ReleaseOutcome::Failed)?;
         let mut released = ReleaseReply::new(leases);
@@ -41,40 +30,55 @@ impl Inner {
         Ok(released)
     }
 
-    /// Releases on one node. A lease whose acquire is not answered soon is released all the same, and once
-    /// more when that answer has come.
-    async fn release_on(
-        self: &Arc<Self>,
+    /// Releases each lease on a node when its turn there has come, several at once where it has. A lease whose turn does
+    /// not come soon is released all the same, and once more when it has come.
+    async fn release_in_turn(
+        self: Arc<Self>,
         node: usize,
-        request: &ReleaseRequest,
-        turns: Vec<(LeaseId, Turn)>,
-        reporter: Reporter<Each<ReleaseOutcome>>,
+        request: Arc<ReleaseRequest>,
+        mut waiting: Vec<Place>,
+        reporter: Arc<LeaseReporter<ReleaseOutcome>>,
     ) {
         let soon = self.clock.now().saturating_add(self.limits.of_term(None) / 2);
-        let ready = join_all(turns.iter().map(|(_, turn)| turn.ready()));
-        let all_ready = self.within(soon, async { ready.await.truncate(0) }).await;
-        // Every turn lasts until this is answered too.
-        let held: Vec<_> = turns.iter().map(|(_, turn)| turn.clone()).collect();
-        let first = async move {
-            let released = self.nodes[node].store.release(request).await;
-            let each = |lease| match lease {
-                ReleaseOutcome::Failed(error) => Err(error),
-                released => Ok(released),
-            };
-            reporter.tell(released.map(|all| all.leases.into_iter().map(each).collect()));
-            drop(held);
-        };
-        if all_ready {
-            return first.await;
+        while let Some(Some(turns)) = self.within(soon, next_turns(&mut waiting)).await {
+            let (quorum, reporter) = (Arc::clone(&self), Arc::clone(&reporter));
+            self.spawn(quorum.release_once(node, only(&request, &turns), turns, reporter));
         }
-        let late = turns.into_iter().map(|(id, turn)| async move {
-            turn.ready().await;
-            let of_id = request.leases().iter().filter(|ending| *ending.id() == id).cloned();
-            let until = self.clock.now().saturating_add(self.limits.release);
-            self.release_surely(node, &ReleaseRequest::new(of_id.collect()), &turn, until).await;
-        });
-        join(first, join_all(late)).await;
+        if waiting.is_empty() {
+            return;
+        }
+        let early = (only(&request, &waiting), waiting.clone());
+        self.spawn(Arc::clone(&self).release_once(node, early.0, early.1, reporter));
+        while let Some(turns) = next_turns(&mut waiting).await {
+            let (quorum, again) = (Arc::clone(&self), only(&request, &turns));
+            self.spawn(async move { quorum.release_surely(node, &again, &turns).await });
+        }
     }
+
+    async fn release_once(
+        self: Arc<Self>,
+        node: usize,
+        request: Arc<ReleaseRequest>,
+        places: Vec<Place>,
+        reporter: Arc<LeaseReporter<ReleaseOutcome>>,
+    ) {
+        let released = self.nodes[node].store.release(&request).await;
+        let each = |lease| match lease {
+            ReleaseOutcome::Failed(error) => Err(error),
+            released => Ok(released),
+        };
+        let each = released.map(|all| all.leases.into_iter().map(each).collect());
+        reporter.tell(&places, each);
+    }
+}
+
+/// The part of a request that is about these of its leases.
+fn only(request: &Arc<ReleaseRequest>, places: &[Place]) -> Arc<ReleaseRequest> {
+    if places.len() == request.leases().len() {
+        return Arc::clone(request);
+    }
+    let leases = places.iter().map(|place| request.leases()[place.lease()].clone());
+    Arc::new(ReleaseRequest::new(leases.collect()))
 }
 
 fn outcome(released: &ReleaseOutcome) -> NodeOutcome {

@@ -10,9 +10,9 @@ use leasehold_core::{
 use tokio::sync::watch;
 
 use crate::inner::Inner;
-use crate::leases::Each;
+use crate::leases::LeaseReporter;
+use crate::queues::{Place, next_turns};
 use crate::round::Round;
-use crate::turns::LeaseTurns;
 
 /// How many leases are put back on one node at a time.
 const PUT_BACK: usize = 16;
@@ -22,8 +22,6 @@ struct Renewing {
     quorum: Arc<Inner>,
     request: RenewRequest,
     started: Duration,
-    /// Of each lease its turns, and how often it had been ended when this began.
-    leases: Vec<(Arc<LeaseTurns>, u64)>,
 }
 
 /// Of each lease, whether a majority was seen to hold it.
@@ -32,29 +30,21 @@ type HeldBy = Arc<[bool]>;
 impl Inner {
     /// Extends leases that a majority still holds, and puts them back where they are absent.
     pub(crate) async fn renew(self: &Arc<Self>, request: &RenewRequest) -> Result<RenewReply> {
-        let leases = request.leases().iter().map(|renewal| {
-            let lease = self.turns.of(renewal.id());
-            let ends = lease.ends();
-            (lease, ends)
-        });
+        let named = request.leases().iter().map(|lease| (lease.id(), lease.claims().keys()));
+        let places = self.queues.join(false, named);
         let renewing = Arc::new(Renewing {
             quorum: Arc::clone(self),
             request: request.clone(),
             started: self.clock.now(),
-            leases: leases.collect(),
         });
         let shortest = request.leases().iter().filter_map(|lease| lease.to().duration()).min();
-        let mut round = Round::new(self, "renew", self.limits.of_term(shortest));
+        let (mut round, reporters) = Round::new(self, "renew", self.limits.of_term(shortest));
+        let until = round.until();
         let (seen, held) = watch::channel(None);
-        for at in 0..self.nodes.len() {
-            let (renewing, reporter) = (Arc::clone(&renewing), round.reporter(at));
-            let held = held.clone();
-            self.spawn(async move {
-                let answer = renewing.ask(at).await;
-                let absent = renewing.absent(&answer);
-                reporter.tell(answer);
-                renewing.put_back(at, absent, held).await;
-            });
+        for (node, (places, reporter)) in places.into_iter().zip(reporters).enumerate() {
+            let reporter = Arc::new(LeaseReporter::new(reporter, places.len()));
+            let (renewing, held) = (Arc::clone(&renewing), held.clone());
+            self.spawn(renewing.ask_in_turn(node, places, until, reporter, held));
         }
         let decisions = round.decide_each(request.leases().len(), tally::renew).await;
         let is_held = |decision: &_| matches!(decision, Decision::Made(RenewOutcome::Held(_)));
@@ -67,49 +57,52 @@ impl Inner {
 }
 
 impl Renewing {
-    /// Renews on one node those leases that no other request is about there: what an acquire put there may
-    /// yet be taken back, and does not count.
-    async fn ask(&self, node: usize) -> Result<Each<RenewOutcome>> {
-        let marks: Vec<_> = self.leases.iter().map(|(lease, _)| lease.idle(node)).collect();
-        let asked: Vec<_> = self
-            .request
-            .leases()
-            .iter()
-            .zip(&marks)
-            .filter_map(|(renewal, mark)| mark.map(|_| renewal.clone()))
-            .collect();
-        let unsure = || {
-            Err(Error::unavailable(
-                Effect::Unknown,
-                "another request that names the lease is not answered yet",
-            ))
-        };
-        let mut answers = if asked.is_empty() {
-            Vec::new().into_iter()
-        } else {
-            let leases = self.leases.iter().zip(&marks).filter(|(_, mark)| mark.is_some());
-            let _renewing: Vec<_> = leases.map(|((lease, _), _)| lease.renewing(node)).collect();
-            let renewed = self.quorum.nodes[node].store.renew(&RenewRequest::new(asked)).await?;
-            renewed.leases.into_iter()
-        };
-        let leases = self.leases.iter().zip(marks);
-        Ok(leases
-            .map(|((lease, _), mark)| {
-                let answer = mark.and_then(|_| answers.next());
-                match answer {
-                    Some(RenewOutcome::Failed(error)) => Err(error),
-                    Some(answer) if lease.idle(node) == mark => Ok(answer),
-                    Some(_) | None => unsure(),
-                }
-            })
-            .collect())
+    /// Asks a node about each lease when its turn there has come, about several at once where it has. Behind what may add
+    /// the lease there the node does not count: the others have voted before that, and a lease that was broken meanwhile
+    /// would revive.
+    async fn ask_in_turn(
+        self: Arc<Self>,
+        node: usize,
+        mut waiting: Vec<Place>,
+        until: Duration,
+        reporter: Arc<LeaseReporter<RenewOutcome>>,
+        held: watch::Receiver<Option<HeldBy>>,
+    ) {
+        let (unsure, rest): (Vec<_>, _) = waiting.into_iter().partition(Place::follows_addition);
+        waiting = rest;
+        if !unsure.is_empty() {
+            let message = "another request that names the lease is not answered yet";
+            reporter.tell(&unsure, Err(Error::unavailable(Effect::Unknown, message)));
+        }
+        drop(unsure);
+        while let Some(Some(turns)) = self.quorum.within(until, next_turns(&mut waiting)).await {
+            let (renewing, reporter) = (Arc::clone(&self), Arc::clone(&reporter));
+            let asking = renewing.ask(node, turns, reporter, held.clone());
+            self.quorum.spawn(asking);
+        }
     }
 
-    /// The leases that the node does not have.
-    fn absent(&self, answer: &Result<Each<RenewOutcome>>) -> Vec<usize> {
-        let Ok(leases) = answer else { return Vec::new() };
-        let is_absent = |lease: &Result<RenewOutcome>| tally::is_absent(&Some(lease.clone()));
-        leases.iter().enumerate().filter(|(_, l)| is_absent(l)).map(|(lease, _)| lease).collect()
+    async fn ask(
+        self: Arc<Self>,
+        node: usize,
+        mut turns: Vec<Place>,
+        reporter: Arc<LeaseReporter<RenewOutcome>>,
+        held: watch::Receiver<Option<HeldBy>>,
+    ) {
+        let leases = turns.iter().map(|place| self.request.leases()[place.lease()].clone());
+        let request = RenewRequest::new(leases.collect());
+        let answer = self.quorum.nodes[node].store.renew(&request).await.map(|renewed| {
+            let each = renewed.leases.into_iter().map(|lease| match lease {
+                RenewOutcome::Failed(error) => Err(error),
+                answer => Ok(answer),
+            });
+            each.collect::<Vec<_>>()
+        });
+        reporter.tell(&turns, answer.clone());
+        drop(reporter);
+        let mut answers = answer.unwrap_or_default().into_iter();
+        turns.retain(|_| tally::is_absent(&answers.next()));
+        self.put_back(node, turns, held).await;
     }
 
     /// Puts back on a node what a majority was seen to hold and the node does not have, so that a restarted
@@ -118,7 +111,7 @@ impl Renewing {
     async fn put_back(
         &self,
         node: usize,
-        absent: Vec<usize>,
+        absent: Vec<Place>,
         mut held: watch::Receiver<Option<HeldBy>>,
     ) {
         // Without a majority's answer, because the caller went away, nothing is put back.
@@ -126,22 +119,20 @@ impl Renewing {
             return;
         };
         let held = held.unwrap_or_default();
-        let absent = absent.into_iter().filter(|lease| held.get(*lease) == Some(&true));
+        let absent = absent.into_iter().filter(|place| held.get(place.lease()) == Some(&true));
         stream::iter(absent)
-            .for_each_concurrent(PUT_BACK, |lease| self.put_one_back(node, lease))
+            .for_each_concurrent(PUT_BACK, |place| self.put_one_back(node, place))
             .await;
     }
 
-    async fn put_one_back(&self, node: usize, lease: usize) {
-        let renewal = &self.request.leases()[lease];
-        let (turns, ends) = &self.leases[lease];
+    async fn put_one_back(&self, node: usize, place: Place) {
+        let renewal = &self.request.leases()[place.lease()];
         let Some(term) = renewal.to().duration() else { return };
-        // Later than a term it could only disturb others.
-        if self.quorum.clock.now() >= self.started.saturating_add(term) {
+        // Later than a term it could only disturb others; where a request follows, it is that one's turn.
+        let is_late = self.quorum.clock.now() >= self.started.saturating_add(term);
+        if is_late || !place.add_if_last() {
             return;
         }
-        // Taken at once, so that a release that comes now follows it; one that came already forbids it.
-        let Some(turn) = turns.put_back(node, *ends) else { return };
         let store = &self.quorum.nodes[node].store;
         let token = renewal.token().max(renewal.raise()).filter(|_| self.quorum.can.tokens);
         if let Ok(AcquireReply::Granted(_)) = store.acquire(&again(renewal)).await {
@@ -151,7 +142,7 @@ impl Renewing {
                 drop(store.renew(&RenewRequest::new(vec![raised])).await);
             }
         }
-        drop(turn);
+        drop(place);
     }
 }
 

@@ -17,47 +17,45 @@ pub(crate) struct Round<T> {
     until: Duration,
     limit: Duration,
     pub(crate) answers: Vec<Answer<T>>,
+    /// Why there are no more answers, once none is waited for.
+    pub(crate) missing: Option<Error>,
     replies: mpsc::UnboundedReceiver<(usize, Result<T>)>,
+}
+
+/// Tells the round what its node answered; the round may be over. A node whose reporter is dropped has no more to say.
+pub(crate) struct Reporter<T> {
+    node: usize,
     sender: mpsc::UnboundedSender<(usize, Result<T>)>,
 }
 
-/// Tells the round what its node answered; the round may be over.
-pub(crate) struct Reporter<T> {
-    node: usize,
-    sender: Option<mpsc::UnboundedSender<(usize, Result<T>)>>,
-}
-
 impl<T> Reporter<T> {
-    pub(crate) fn tell(mut self, answer: Result<T>) {
-        if let Some(sender) = self.sender.take() {
-            // Nobody listens any more once the quorum has answered.
-            sender.send((self.node, answer)).unwrap_or_default();
-        }
-    }
-}
-
-impl<T> Drop for Reporter<T> {
-    fn drop(&mut self) {
-        if let Some(sender) = self.sender.take() {
-            let error = Error::unexpected("its store panicked, or its runtime ended")
-                .with_effect(Effect::Unknown);
-            sender.send((self.node, Err(error))).unwrap_or_default();
-        }
+    /// Replaces what the node answered before.
+    pub(crate) fn tell(&self, answer: Result<T>) {
+        // Nobody listens any more once the quorum has answered.
+        self.sender.send((self.node, answer)).unwrap_or_default();
     }
 }
 
 impl<T> Round<T> {
-    pub(crate) fn new(quorum: &Arc<Inner>, operation: &'static str, limit: Duration) -> Self {
+    /// The round, and one reporter for each node.
+    pub(crate) fn new(
+        quorum: &Arc<Inner>,
+        operation: &'static str,
+        limit: Duration,
+    ) -> (Self, Vec<Reporter<T>>) {
         let (sender, replies) = mpsc::unbounded_channel();
-        Self {
+        let nodes = 0..quorum.nodes.len();
+        let reporters = nodes.map(|node| Reporter { node, sender: sender.clone() }).collect();
+        let round = Self {
             quorum: Arc::clone(quorum),
             operation,
             until: quorum.clock.now().saturating_add(limit),
             limit,
             answers: quorum.nodes.iter().map(|_| None).collect(),
+            missing: None,
             replies,
-            sender,
-        }
+        };
+        (round, reporters)
     }
 
     pub(crate) fn operation(&self) -> &'static str {
@@ -68,12 +66,8 @@ impl<T> Round<T> {
         self.until
     }
 
-    pub(crate) fn reporter(&self, node: usize) -> Reporter<T> {
-        Reporter { node, sender: Some(self.sender.clone()) }
-    }
-
-    /// Ends when `decide` does, which is asked after every answer. When the nodes' time is over, those that
-    /// have not answered count as failed, and it is asked a last time.
+    /// Ends when `decide` does, which is asked after every answer. When the nodes' time is over, or they have no more to
+    /// say, what has no answer counts as failed, and it is asked a last time.
     ///
     /// # Cancel safety
     /// May be dropped; the nodes' requests go on.
@@ -85,19 +79,28 @@ impl<T> Round<T> {
         tokio::pin!(over);
         loop {
             let decided = decide(&self.answers);
-            if decided.is_some() || self.answers.iter().all(Option::is_some) {
+            if decided.is_some() || self.missing.is_some() {
                 return decided;
             }
-            tokio::select! {
+            let missing = tokio::select! {
                 biased;
-                Some((node, answer)) = self.replies.recv() => self.answers[node] = Some(answer),
-                () = &mut over => {
-                    for answer in self.answers.iter_mut().filter(|answer| answer.is_none()) {
-                        let message = format!("no reply within {:?}", self.limit);
-                        *answer = Some(Err(Error::unavailable(Effect::Unknown, message)));
+                reply = self.replies.recv() => match reply {
+                    Some((node, answer)) => {
+                        self.answers[node] = Some(answer);
+                        continue;
                     }
+                    None => Error::unexpected("its store panicked, or its runtime ended")
+                        .with_effect(Effect::Unknown),
+                },
+                () = &mut over => {
+                    let message = format!("no reply within {:?}", self.limit);
+                    Error::unavailable(Effect::Unknown, message)
                 }
+            };
+            for answer in self.answers.iter_mut().filter(|answer| answer.is_none()) {
+                *answer = Some(Err(missing.clone()));
             }
+            self.missing = Some(missing);
         }
     }
 
@@ -144,9 +147,9 @@ impl Inner {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let mut round = Round::new(self, operation, self.limits.of_term(None));
-        for (at, node) in self.nodes.iter().enumerate() {
-            let (reporter, asking) = (round.reporter(at), ask(node.clone()));
+        let (mut round, reporters) = Round::new(self, operation, self.limits.of_term(None));
+        for (node, reporter) in self.nodes.iter().zip(reporters) {
+            let asking = ask(node.clone());
             self.spawn(async move { reporter.tell(asking.await) });
         }
         round.all().await;

@@ -37,7 +37,7 @@ const FENCED_REASONS: &[(Feature, &str)] = &[
     REASONS[3],
 ];
 
-/// A store made of several independent stores. Clones share their turns.
+/// A store made of several independent stores. Clones share their queues.
 ///
 /// See [`QuorumConfig`] for how to make one.
 #[derive(Clone)]
@@ -73,10 +73,10 @@ impl QuorumStore {
         self.0.settled().await;
     }
 
-    /// How many lease ids are remembered because a request that names them is not answered yet.
+    /// How many keys of leases are remembered because a request that names them is not answered yet.
     #[doc(hidden)]
     pub fn remembered(&self) -> usize {
-        self.0.turns.len()
+        self.0.queues.len()
     }
 }
 

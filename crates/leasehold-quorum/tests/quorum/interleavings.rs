@@ -348,6 +348,20 @@ async fn a_renewal_does_not_count_what_may_yet_be_rolled_back() {
     assert_eq!(cluster.copies(&own).await, 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_count_what_a_re_acquire_adds_meanwhile() {
+    let (cluster, own) = held().await;
+    cluster.nodes[2].forget();
+    cluster.nodes[2].next(&[Way::SlowRequest(ms(10))]);
+    let again = cluster.store.acquire(&ask(&own).again(None)).await;
+    assert!(matches!(again, Ok(AcquireReply::Granted(_))), "{again:?}");
+    // n0 is asked before n2 has it.
+    cluster.nodes[1].set(Way::Down);
+    assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 3);
+}
+
 /// A caller that goes away leaves the requests, which may be sent again to learn the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_acquire_runs_on_and_may_be_sent_again() {

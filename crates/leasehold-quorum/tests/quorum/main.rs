@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
 mod answers;
+mod batches;
 mod faulty;
 mod fenced;
 mod hints;

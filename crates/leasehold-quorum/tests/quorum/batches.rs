@@ -1,0 +1,89 @@
+//! Requests about several leases: what one lease meets on a node is not what the others meet.
+
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Claims, Clock, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store,
+};
+
+use crate::faulty::{Asked, Cluster, LIMIT, Node, TERM, Way, id, ms, ttl};
+
+/// Leases that all nodes have, each of a key of its own, by the names of both.
+async fn held(names: &[&str]) -> Cluster {
+    let cluster = Cluster::new(3, false);
+    for name in names {
+        let request = AcquireRequest::new(id(name), claims(name), ttl(TERM));
+        assert!(matches!(cluster.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
+    }
+    cluster.store.settled().await;
+    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster
+}
+
+fn claims(name: &str) -> Claims {
+    Claims::one(Key::new(name).unwrap(), Mode::Exclusive)
+}
+
+fn renew(names: &[&str]) -> RenewRequest {
+    let entry = |name: &&str| RenewEntry::extend(id(name), claims(name), ttl(TERM));
+    RenewRequest::new(names.iter().map(entry).collect())
+}
+
+fn release(names: &[&str]) -> ReleaseRequest {
+    let entry = |name: &&str| ReleaseEntry::new(id(name), [Key::new(name).unwrap()]);
+    ReleaseRequest::new(names.iter().map(entry).collect())
+}
+
+fn ids(names: &[&str]) -> Vec<LeaseId> {
+    names.iter().map(|name| id(name)).collect()
+}
+
+/// Leaves a renewal of the lease `a` on its way to n1, and takes n2 down.
+async fn with_one_hung(cluster: &Cluster) {
+    cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
+    let renewed = cluster.store.renew(&renew(&["a"])).await.unwrap();
+    assert!(matches!(renewed.leases[..], [RenewOutcome::Held(_)]));
+    cluster.nodes[2].set(Way::Down);
+    cluster.nodes.iter().for_each(Node::forget_asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_renewed() {
+    let cluster = held(&["a", "b", "c"]).await;
+    with_one_hung(&cluster).await;
+    let renewed = cluster.store.renew(&renew(&["a", "b", "c"])).await.unwrap();
+    assert!(
+        matches!(
+            renewed.leases[..],
+            [RenewOutcome::Failed(_), RenewOutcome::Held(_), RenewOutcome::Held(_)]
+        ),
+        "{renewed:?}"
+    );
+    assert_eq!(cluster.nodes[1].asked(), [Asked::Renew(ids(&["b", "c"]))]);
+    cluster.mend().await;
+    // Not asked when nobody would hear the answer.
+    assert_eq!(cluster.nodes[1].asked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_released() {
+    let cluster = held(&["a", "b", "c"]).await;
+    with_one_hung(&cluster).await;
+    let began = cluster.clock.now();
+    let released = cluster.store.release(&release(&["a", "b", "c"])).await.unwrap();
+    assert!(released.leases.iter().all(|lease| matches!(lease, ReleaseOutcome::Released)));
+    assert_eq!(cluster.clock.now() - began, LIMIT / 2, "the hung one is released too");
+    let asked = [Asked::Release(ids(&["b", "c"])), Asked::Release(ids(&["a"]))];
+    assert_eq!(cluster.nodes[1].asked(), asked);
+    cluster.mend().await;
+    // Once more when the renewal has come.
+    assert_eq!(cluster.nodes[1].asked()[2..], [Asked::Release(ids(&["a"]))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_named_twice_is_released_twice_in_one_request() {
+    let cluster = held(&["a"]).await;
+    let released = cluster.store.release(&release(&["a", "a"])).await.unwrap();
+    assert!(matches!(released.leases[..], [ReleaseOutcome::Released, ReleaseOutcome::NotHeld]));
+    cluster.mend().await;
+    assert_eq!(cluster.nodes[1].asked(), [Asked::Release(ids(&["a", "a"]))]);
+}
