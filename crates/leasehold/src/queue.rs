@@ -8,8 +8,7 @@ use futures_util::future::OptionFuture;
 use leasehold_core::{Claims, Key, Wakeups};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
-/// Where callers of one `Locker` with equal claims stand in line, so that only the first of each line talks
-/// to the store (F1).
+/// Callers of one `Locker` with equal claims, in queues: only the first of each talks to the store (F1).
 #[derive(Default)]
 pub(crate) struct Queues {
     by_key: Mutex<BTreeMap<Key, Vec<Arc<Queue>>>>,
@@ -23,12 +22,12 @@ struct Queue {
     freed: Notify,
 }
 
-/// What the first of a line knows, and leaves to the next.
+/// What the first of a queue knows, and leaves to the next.
 #[derive(Debug, Default)]
 pub(crate) struct QueueState {
-    /// The store's hints for the keys of the line.
+    /// The store's hints for the keys of the queue.
     pub(crate) wakeups: Option<Wakeups>,
-    /// Somebody of the line was granted what the next cannot have beside it.
+    /// Somebody of the queue was granted what the next cannot have beside it.
     pub(crate) taken: Option<Taken>,
 }
 
@@ -49,49 +48,49 @@ impl QueueState {
     }
 }
 
-/// A lease that keeps the keys of a line taken.
+/// A lease that keeps the keys of a queue taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     /// Until when the store counts it, as far as is known; `None` for ever.
     pub(crate) until: Option<Duration>,
 }
 
-/// A place in a line; leaving is dropping it.
+/// A place in a queue; leaving is dropping it.
 pub(crate) struct Place {
     queues: Arc<Queues>,
     /// `Some` until it is dropped.
-    line: Option<Arc<Queue>>,
+    queue: Option<Arc<Queue>>,
     turn: Option<OwnedMutexGuard<QueueState>>,
 }
 
 impl Queues {
-    /// Joins the line for `claims` at its end.
+    /// Joins the queue for `claims` at its end.
     pub(crate) fn join(self: &Arc<Self>, claims: &Claims) -> Place {
         let mut by_key = self.by_key();
         let known = by_key
             .get(&claims.first().key)
-            .and_then(|queues| queues.iter().find(|line| line.claims == *claims))
+            .and_then(|queues| queues.iter().find(|queue| queue.claims == *claims))
             .map(Arc::clone);
-        let line = known.unwrap_or_else(|| {
-            let line = Arc::new(Queue {
+        let queue = known.unwrap_or_else(|| {
+            let queue = Arc::new(Queue {
                 claims: claims.clone(),
                 turn: Arc::default(),
                 freed: Notify::new(),
             });
             for key in claims.keys() {
-                by_key.entry(key.clone()).or_default().push(Arc::clone(&line));
+                by_key.entry(key.clone()).or_default().push(Arc::clone(&queue));
             }
-            line
+            queue
         });
-        Place { queues: Arc::clone(self), line: Some(line), turn: None }
+        Place { queues: Arc::clone(self), queue: Some(queue), turn: None }
     }
 
-    /// Wakes the first of every line that waits for one of `keys`.
+    /// Wakes the first of every queue that waits for one of `keys`.
     pub(crate) fn released<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) {
         let by_key = self.by_key();
         for key in keys {
-            for line in by_key.get(key).into_iter().flatten() {
-                line.freed.notify_one();
+            for queue in by_key.get(key).into_iter().flatten() {
+                queue.freed.notify_one();
             }
         }
     }
@@ -114,18 +113,18 @@ impl Place {
     /// The place is lost if the future is dropped; drop the `Place` too.
     pub(crate) async fn first(&mut self) {
         if self.turn.is_none() {
-            self.turn = Some(Arc::clone(&self.line().turn).lock_owned().await);
+            self.turn = Some(Arc::clone(&self.queue().turn).lock_owned().await);
         }
     }
 
-    /// Ends when a key of the line may have become free since the last call, as this `Locker` knows, or as the store
+    /// Ends when a key of the queue may have become free since the last call, as this `Locker` knows, or as the store
     /// tells the first.
     pub(crate) async fn woken(&mut self) {
-        let line = Arc::clone(self.line());
+        let queue = Arc::clone(self.queue());
         let hint = OptionFuture::from(self.known().map(QueueState::hint));
         tokio::select! {
             biased;
-            () = line.freed.notified() => {}
+            () = queue.freed.notified() => {}
             Some(()) = hint => {}
         }
     }
@@ -137,7 +136,7 @@ impl Place {
 
     /// Leaves to the next, if there is one, that the keys are taken. What was heard until now is older than that.
     pub(crate) fn leave_taken(&mut self, taken: Taken) {
-        if self.line().places() == 1 {
+        if self.queue().places() == 1 {
             return;
         }
         while self.woken().now_or_never().is_some() {}
@@ -146,8 +145,8 @@ impl Place {
         }
     }
 
-    fn line(&self) -> &Arc<Queue> {
-        self.line.as_ref().expect("a place has its line until it is dropped")
+    fn queue(&self) -> &Arc<Queue> {
+        self.queue.as_ref().expect("a place has its queue until it is dropped")
     }
 }
 
@@ -155,14 +154,14 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.turn = None;
         let mut by_key = self.queues.by_key();
-        let Some(line) = self.line.take() else { return };
+        let Some(queue) = self.queue.take() else { return };
         // Nobody can join or leave while the map is locked.
-        if line.places() > 1 {
+        if queue.places() > 1 {
             return;
         }
-        for key in line.claims.keys() {
+        for key in queue.claims.keys() {
             if let Some(queues) = by_key.get_mut(key) {
-                queues.retain(|other| !Arc::ptr_eq(other, &line));
+                queues.retain(|other| !Arc::ptr_eq(other, &queue));
                 if queues.is_empty() {
                     by_key.remove(key);
                 }
@@ -178,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_all_have_left_at_once_is_gone() {
+    fn a_queue_that_all_have_left_at_once_is_gone() {
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
         for _ in 0..5_000 {
             let queues = Arc::new(Queues::default());

@@ -11,9 +11,6 @@ use crate::lease::state::LeaseState;
 #[derive(Debug, Default)]
 pub(super) struct Schedule(Mutex<Entries>);
 
-/// So many times in vain are often.
-const OFTEN: u32 = 32;
-
 #[derive(Debug, Default)]
 struct Entries {
     /// In the order of arrival.
@@ -21,8 +18,6 @@ struct Entries {
     queue: BTreeSet<(Duration, u64)>,
     /// When the Keeper wakes by itself.
     planned: Option<Duration>,
-    /// How often it was woken since the last promise that it kept, and nothing was left to be done.
-    in_vain: u32,
     longest_slack: Duration,
 }
 
@@ -67,19 +62,10 @@ impl Schedule {
             .collect()
     }
 
-    /// When the Keeper will wake, which it now promises to do. Once it has been woken in vain often, because leases
-    /// were released before it looked, the promise stands also without a lease: else each short hold would wake it.
-    pub(super) fn plan(&self, now: Duration) -> Option<Duration> {
+    /// When the Keeper will wake, which it now promises to do.
+    pub(super) fn plan(&self) -> Option<Duration> {
         let mut entries = self.entries();
-        let due = entries.queue.first().map(|(wake, _)| *wake);
-        let promised = entries.planned.filter(|planned| *planned > now);
-        entries.in_vain = match (promised, due) {
-            (None, _) => 0,
-            (Some(_), None) => entries.in_vain.saturating_add(1),
-            (Some(_), Some(_)) => entries.in_vain,
-        };
-        let stands = promised.filter(|_| entries.in_vain >= OFTEN);
-        entries.planned = stands.into_iter().chain(due).min();
+        entries.planned = entries.queue.first().map(|(wake, _)| *wake);
         entries.planned
     }
 
@@ -107,27 +93,5 @@ impl Entries {
         if let Some(wake) = wake {
             self.queue.remove(&(wake, number));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_promise_stands_without_a_lease_once_many_were_given_in_vain() {
-        const S: Duration = Duration::from_secs(1);
-        let schedule = Schedule::default();
-        let plan = |promised: Option<Duration>, now| {
-            schedule.entries().planned = promised;
-            schedule.plan(now)
-        };
-        for _ in 1..OFTEN {
-            assert_eq!(plan(Some(10 * S), S), None);
-        }
-        assert_eq!(plan(Some(10 * S), S), Some(10 * S));
-        assert_eq!(plan(Some(10 * S), 9 * S), Some(10 * S));
-        assert_eq!(plan(Some(10 * S), 10 * S), None, "it was kept");
-        assert_eq!(plan(Some(20 * S), 11 * S), None, "it is counted anew");
     }
 }

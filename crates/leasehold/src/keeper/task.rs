@@ -28,7 +28,7 @@ async fn work(running: Running) {
     loop {
         flights.extend(keeper.renewals());
         flights.extend(keeper.take_work());
-        let renewal = keeper.schedule.plan(keeper.clock.now());
+        let renewal = keeper.schedule.plan();
         let next = renewal.into_iter().chain(keeper.mailbox.next_due()).min();
         // Without a guard there is no lease in care. What the last of them left may have come just now.
         let orphaned = keeper.orphaned.load(Ordering::Acquire);
