@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{InvalidValue, LostReason, NodeReport, WaitCause, WaitReport};
+use crate::{InvalidValue, LostReason, NodeReports, WaitCause, WaitReport};
 
 /// `Result` with Leasehold's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -27,7 +27,7 @@ struct Inner {
     retry_after: Option<Duration>,
     lost: Option<LostReason>,
     wait: Option<WaitReport>,
-    nodes: Vec<NodeReport>,
+    nodes: NodeReports,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -80,7 +80,7 @@ impl Error {
             retry_after: None,
             lost: None,
             wait: None,
-            nodes: Vec::new(),
+            nodes: NodeReports::default(),
             source: None,
         }))
     }
@@ -188,7 +188,7 @@ impl Error {
 
     /// Adds what each node of a quorum said.
     #[must_use]
-    pub fn with_nodes(mut self, nodes: Vec<NodeReport>) -> Self {
+    pub fn with_nodes(mut self, nodes: NodeReports) -> Self {
         self.0.nodes = nodes;
         self
     }
@@ -235,7 +235,7 @@ impl Error {
     }
 
     /// What each node said; empty except from a quorum.
-    pub fn nodes(&self) -> &[NodeReport] {
+    pub fn nodes(&self) -> &NodeReports {
         &self.0.nodes
     }
 }

@@ -11,12 +11,17 @@ impl ListReply {
     pub fn append(&mut self, next: ListReply) {
         self.records.extend(next.records);
         self.next = next.next;
-        for node in next.nodes {
-            match self.nodes.iter_mut().find(|known| known.node == node.node) {
-                Some(known) => known.error = known.error.take().or(node.error),
-                None => self.nodes.push(node),
+        if !next.nodes.is_of_quorum() {
+            return;
+        }
+        let mut nodes = self.nodes.to_vec();
+        for node in next.nodes.iter() {
+            match nodes.iter_mut().find(|known| known.node == node.node) {
+                Some(known) => known.error = known.error.take().or(node.error.clone()),
+                None => nodes.push(node.clone()),
             }
         }
+        self.nodes = nodes.into_iter().collect();
     }
 
     /// The live holders among all records of a look-up, one record for each lease and key.
@@ -29,7 +34,7 @@ impl ListReply {
     pub fn holders(&self) -> Result<Vec<Record>> {
         let live = self.records.iter().filter(|record| record.is_live());
         let nodes = self.nodes.len();
-        if nodes == 0 {
+        if !self.nodes.is_of_quorum() {
             return Ok(live.cloned().collect());
         }
         let failed: Vec<_> = self.nodes.iter().filter(|node| node.error.is_some()).collect();
@@ -90,15 +95,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReport, RecordTerm, Remaining};
+    use crate::{
+        ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReport, NodeReports, RecordTerm, Remaining,
+    };
 
     /// A page of three nodes: each shows the leases that are named, or failed.
     fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> ListReply {
         let mut page = ListReply::new(Vec::new(), None);
+        let mut reports = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
             let name = format!("n{at}");
             let Some(leases) = node else {
-                page.nodes.push(NodeReport::failed(name, Error::unexpected("down")));
+                reports.push(NodeReport::failed(name, Error::unexpected("down")));
                 continue;
             };
             for (id, secs) in *leases {
@@ -109,8 +117,9 @@ mod tests {
                 record.node = Some(name.as_str().into());
                 page.records.push(record);
             }
-            page.nodes.push(NodeReport::new(name));
+            reports.push(NodeReport::new(name));
         }
+        page.nodes = reports.into_iter().collect();
         page
     }
 
@@ -161,7 +170,7 @@ mod tests {
     #[test]
     fn on_a_single_store_every_live_record_is_a_holder() {
         let mut page = page([Some(&[("a", 9)]), Some(&[("b", 9)]), Some(&[])]);
-        page.nodes.clear();
+        page.nodes = NodeReports::default();
         page.records[0].term = RecordTerm::Expired(None);
         assert_eq!(page.holders().unwrap().len(), 1);
     }

@@ -75,7 +75,7 @@ pub use reply::{
     AcquireReply, EvictReply, Granted, ListReply, RefusalReason, Refused, ReleaseOutcome,
     ReleaseReply, RenewOutcome, RenewReply,
 };
-pub use report::{NodeOutcome, NodeReport, WaitCause, WaitReport};
+pub use report::{NodeOutcome, NodeReport, NodeReports, WaitCause, WaitReport};
 pub use request::{
     AcquireRequest, Cursor, EvictRequest, EvictScope, EvictTarget, ListRequest, MAX_ENTRIES,
     ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Request,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Cursor, Error, EvictTarget, FencingToken, Key, LostReason, NodeReport, Record, Remaining,
+    Cursor, Error, EvictTarget, FencingToken, Key, LostReason, NodeReports, Record, Remaining,
 };
 
 /// The answer to an [`AcquireRequest`](crate::AcquireRequest).
@@ -26,14 +26,14 @@ pub struct Granted {
     pub remaining: Remaining,
     /// False if the lease was held already and this only confirmed it.
     pub fresh: bool,
-    /// What each node said; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    /// What each node of a quorum said.
+    pub nodes: NodeReports,
 }
 
 impl Granted {
     /// A grant.
     pub fn new(token: Option<FencingToken>, remaining: Remaining, fresh: bool) -> Self {
-        Self { token, remaining, fresh, nodes: Vec::new() }
+        Self { token, remaining, fresh, nodes: NodeReports::default() }
     }
 }
 
@@ -48,14 +48,14 @@ pub struct Refused {
     /// After how long the request could be admitted if nobody renewed, released or joined; absent if it
     /// waits for a lease without end.
     pub retry_after: Option<Duration>,
-    /// What each node said; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    /// What each node of a quorum said.
+    pub nodes: NodeReports,
 }
 
 impl Refused {
     /// A refusal.
     pub fn new(key: Key, why: RefusalReason, retry_after: Option<Duration>) -> Self {
-        Self { key, why, retry_after, nodes: Vec::new() }
+        Self { key, why, retry_after, nodes: NodeReports::default() }
     }
 }
 
@@ -77,14 +77,14 @@ pub enum RefusalReason {
 pub struct RenewReply {
     /// One outcome per lease, in the order of the request.
     pub leases: Vec<RenewOutcome>,
-    /// What each node said; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    /// What each node of a quorum said.
+    pub nodes: NodeReports,
 }
 
 impl RenewReply {
     /// The outcomes.
     pub fn new(leases: Vec<RenewOutcome>) -> Self {
-        Self { leases, nodes: Vec::new() }
+        Self { leases, nodes: NodeReports::default() }
     }
 }
 
@@ -106,14 +106,14 @@ pub enum RenewOutcome {
 pub struct ReleaseReply {
     /// One outcome per lease, in the order of the request.
     pub leases: Vec<ReleaseOutcome>,
-    /// What each node said; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    /// What each node of a quorum said.
+    pub nodes: NodeReports,
 }
 
 impl ReleaseReply {
     /// The outcomes.
     pub fn new(leases: Vec<ReleaseOutcome>) -> Self {
-        Self { leases, nodes: Vec::new() }
+        Self { leases, nodes: NodeReports::default() }
     }
 }
 
@@ -141,14 +141,14 @@ pub struct ListReply {
     pub records: Vec<Record>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<Cursor>,
-    /// What each node said; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    /// What each node of a quorum said.
+    pub nodes: NodeReports,
 }
 
 impl ListReply {
     /// A page.
     pub fn new(records: Vec<Record>, next: Option<Cursor>) -> Self {
-        Self { records, next, nodes: Vec::new() }
+        Self { records, next, nodes: NodeReports::default() }
     }
 }
 
@@ -162,22 +162,22 @@ pub struct EvictReply {
     pub forgotten: usize,
     /// True if the limit was reached and more may be left.
     pub more: bool,
-    /// What each node said; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    /// What each node of a quorum said.
+    pub nodes: NodeReports,
 }
 
 impl EvictReply {
     /// What was removed.
     pub fn new(removed: Vec<EvictTarget>, forgotten: usize, more: bool) -> Self {
-        Self { removed, forgotten, more, nodes: Vec::new() }
+        Self { removed, forgotten, more, nodes: NodeReports::default() }
     }
 }
 
 macro_rules! nodes {
     ($($reply:ty),*) => {$(
         impl $reply {
-            /// What each node said; empty except from a quorum.
-            pub fn nodes(&self) -> &[NodeReport] {
+            /// What each node of a quorum said.
+            pub fn nodes(&self) -> &NodeReports {
                 &self.nodes
             }
         }
@@ -187,8 +187,8 @@ macro_rules! nodes {
 nodes!(Granted, Refused, RenewReply, ReleaseReply, ListReply, EvictReply);
 
 impl AcquireReply {
-    /// What each node said; empty except from a quorum.
-    pub fn nodes(&self) -> &[NodeReport] {
+    /// What each node of a quorum said.
+    pub fn nodes(&self) -> &NodeReports {
         match self {
             Self::Granted(granted) => &granted.nodes,
             Self::Refused(refused) => &refused.nodes,

@@ -1,6 +1,8 @@
 //! What an error tells beside its kind.
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Error, Key, Record};
@@ -69,6 +71,48 @@ impl fmt::Display for WaitReport {
     }
 }
 
+/// What the nodes of a quorum said; absent, which is empty, from any other store. Cloning is cheap.
+#[derive(Clone, Default)]
+pub struct NodeReports(Option<Arc<[NodeReport]>>);
+
+impl NodeReports {
+    /// True if it comes from a quorum.
+    pub fn is_of_quorum(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The same reports about one lease of the request only.
+    #[must_use]
+    pub fn of_lease(&self, at: usize) -> Self {
+        let one = |report: &NodeReport| NodeReport {
+            node: report.node.clone(),
+            error: report.error.clone(),
+            leases: report.leases.get(at).cloned().into_iter().collect(),
+        };
+        Self(self.0.as_deref().map(|reports| reports.iter().map(one).collect()))
+    }
+}
+
+impl Deref for NodeReports {
+    type Target = [NodeReport];
+
+    fn deref(&self) -> &[NodeReport] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl FromIterator<NodeReport> for NodeReports {
+    fn from_iter<I: IntoIterator<Item = NodeReport>>(reports: I) -> Self {
+        Self(Some(reports.into_iter().collect()))
+    }
+}
+
+impl fmt::Debug for NodeReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
 /// What one node of a quorum said.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -122,15 +166,5 @@ impl NodeReport {
     pub fn with_leases(mut self, leases: Vec<NodeOutcome>) -> Self {
         self.leases = leases;
         self
-    }
-
-    /// The same report about one lease of the request only.
-    #[must_use]
-    pub fn of_lease(&self, at: usize) -> Self {
-        Self {
-            node: self.node.clone(),
-            error: self.error.clone(),
-            leases: self.leases.get(at).cloned().into_iter().collect(),
-        }
     }
 }

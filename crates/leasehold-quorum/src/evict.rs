@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use leasehold_core::tally::majority;
 use leasehold_core::{
-    Effect, Error, EvictReply, EvictRequest, EvictScope, EvictTarget, NodeReport, Reason, Result,
+    Effect, Error, EvictReply, EvictRequest, EvictScope, EvictTarget, NodeReports, Reason, Result,
     Store,
 };
 
@@ -83,7 +83,7 @@ impl Inner {
     }
 }
 
-fn reports(round: &Round<EvictReply>) -> Vec<NodeReport> {
+fn reports(round: &Round<EvictReply>) -> NodeReports {
     round.reports(|_| Vec::new())
 }
 

@@ -1,7 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use leasehold_core::tally::{Answer, Decision, lasting_failure, majority};
-use leasehold_core::{Effect, Error, NodeOutcome, NodeReport, Result};
+use leasehold_core::{Effect, Error, NodeOutcome, NodeReports, Result};
 
 use crate::queues::Place;
 use crate::round::{Reporter, Round, failure};
@@ -77,7 +77,7 @@ impl<L: Clone> Round<Each<L>> {
         decisions: Vec<Decision<L>>,
         outcome: fn(&L) -> NodeOutcome,
         failed: fn(Error) -> L,
-    ) -> Result<(Vec<L>, Vec<NodeReport>)> {
+    ) -> Result<(Vec<L>, NodeReports)> {
         let nodes = self.reports(|leases| {
             let of_one = |lease: &Answer<L>| match lease {
                 Some(Ok(lease)) => outcome(lease),
@@ -95,11 +95,7 @@ impl<L: Clone> Round<Each<L>> {
             Decision::Open | Decision::Undecided => {
                 let answers = of_lease(&self.answers, lease);
                 let kind = lasting_failure(&answers);
-                let nodes = nodes.iter().cloned().map(|report| {
-                    let of_lease = report.leases.iter().skip(lease).take(1).cloned().collect();
-                    report.with_leases(of_lease)
-                });
-                failed(failure(self.operation(), kind, effect(&answers), nodes.collect()))
+                failed(failure(self.operation(), kind, effect(&answers), nodes.of_lease(lease)))
             }
         });
         Ok((leases.collect(), nodes))

@@ -90,6 +90,7 @@ impl Inner {
         }
         round.all().await;
         let mut page = ListReply::new(Vec::new(), None);
+        let mut reports = Vec::new();
         let (mut node, mut next) = (first, None);
         for at in start..end {
             let name = self.nodes[at].name.as_str();
@@ -105,7 +106,7 @@ impl Inner {
                         record.node = Some(Arc::clone(&shown_by));
                     }
                     page.records.extend(own.records);
-                    page.nodes.push(NodeReport::new(name));
+                    reports.push(NodeReport::new(name));
                     if own.next.is_some() {
                         next = own.next;
                         break;
@@ -113,12 +114,13 @@ impl Inner {
                 }
                 Some(Err(error)) => {
                     failed.push(error.kind());
-                    page.nodes.push(NodeReport::failed(name, error));
+                    reports.push(NodeReport::failed(name, error));
                 }
                 None => {}
             }
             node += 1;
         }
+        page.nodes = reports.into_iter().collect();
         // Fewer than a majority cannot tell that nobody holds a key (C10).
         let count = self.nodes.len();
         if failed.len() > count - majority(count) {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::tally::{Answer, lasting_failure};
-use leasehold_core::{Effect, Error, ErrorKind, NodeOutcome, NodeReport, Result};
+use leasehold_core::{Effect, Error, ErrorKind, NodeOutcome, NodeReport, NodeReports, Result};
 use tokio::sync::mpsc;
 
 use crate::inner::{Inner, NAME};
@@ -118,20 +118,19 @@ impl<T> Round<T> {
     }
 
     /// What each node said, so far.
-    pub(crate) fn reports(&self, outcomes: impl Fn(&T) -> Vec<NodeOutcome>) -> Vec<NodeReport> {
+    pub(crate) fn reports(&self, outcomes: impl Fn(&T) -> Vec<NodeOutcome>) -> NodeReports {
         let nodes = self.quorum.nodes.iter().zip(&self.answers);
-        nodes
-            .map(|(node, answer)| match answer {
-                None => node.report(),
-                Some(Ok(reply)) => node.report().with_leases(outcomes(reply)),
-                Some(Err(error)) => NodeReport::failed(node.name.as_str(), error.clone()),
-            })
-            .collect()
+        let report = |(node, answer): (&Node, &Answer<T>)| match answer {
+            None => node.report(),
+            Some(Ok(reply)) => node.report().with_leases(outcomes(reply)),
+            Some(Err(error)) => NodeReport::failed(node.name.as_str(), error.clone()),
+        };
+        nodes.map(report).collect()
     }
 
     /// The failure of the request as a whole: of the kind that keeps a majority from ever agreeing, else
     /// `Unavailable`.
-    pub(crate) fn failure(&self, effect: Effect, reports: Vec<NodeReport>) -> Error {
+    pub(crate) fn failure(&self, effect: Effect, reports: NodeReports) -> Error {
         failure(self.operation, lasting_failure(&self.answers), effect, reports)
     }
 }
@@ -163,7 +162,7 @@ pub(crate) fn failure(
     operation: &'static str,
     kind: Option<ErrorKind>,
     effect: Effect,
-    reports: Vec<NodeReport>,
+    reports: NodeReports,
 ) -> Error {
     let (fault, silent) = match operation {
         "acquire" | "renew" | "release" => ("no majority agreed", "no answer yet"),

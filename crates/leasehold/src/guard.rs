@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::{
-    Error, FencingToken, Filter, Lease, LostReason, NodeReport, ReleaseOutcome, Remaining,
+    Error, FencingToken, Filter, Lease, LostReason, NodeReports, ReleaseOutcome, Remaining,
     RenewOutcome, Result,
 };
 
@@ -92,7 +92,7 @@ impl Guard {
 
     /// What each node of a quorum said about the lease when it was granted or last renewed; empty on any
     /// other store.
-    pub fn nodes(&self) -> Vec<NodeReport> {
+    pub fn nodes(&self) -> NodeReports {
         self.held.nodes()
     }
 
@@ -141,7 +141,11 @@ impl Guard {
         let records = self.keeper.holders(filter).await?;
         let whole = claims.keys().all(|key| records.iter().any(|r| r.key == *key && !r.kept));
         if !whole {
-            self.keeper().apply_renewal(&self.held, sent, (RenewOutcome::Lost(None), Vec::new()));
+            self.keeper().apply_renewal(
+                &self.held,
+                sent,
+                (RenewOutcome::Lost(None), NodeReports::default()),
+            );
         }
         Ok(whole && self.is_held())
     }
@@ -200,7 +204,7 @@ impl Guard {
             HoldStatus::Lost { .. } => Some(ReleaseOutcome::Expired),
         };
         if let Some(outcome) = unasked {
-            return Ok(ReleaseReport::new(outcome, Vec::new()));
+            return Ok(ReleaseReport::new(outcome, NodeReports::default()));
         }
         let mut reports = self.keeper.release_for(vec![Cleanup::of_held(&self.held)]).await;
         let report = reports.pop().expect("one report for each lease");

@@ -68,8 +68,8 @@ pub use leasehold_core::{
     AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind,
     EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, Feature, FencingToken,
     Filter, Fixed, GroupName, Health, InvalidValue, Jitter, Key, Lease, LeaseId, Level, ListReply,
-    ListRequest, LostReason, ManualClock, Mode, NodeOutcome, NodeReport, Note, Reason, Record,
-    RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Wait, WaitCause,
+    ListRequest, LostReason, ManualClock, Mode, NodeOutcome, NodeReport, NodeReports, Note, Reason,
+    Record, RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Wait, WaitCause,
     WaitReport, term::Drift,
 };
 pub use leasehold_driver::{SystemClock, TokioClock};

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Guard, ReleaseOutcome, SystemClock};
+use leasehold::{Clock as _, Guard, NodeReports, ReleaseOutcome, SystemClock};
 use nix::errno::Errno;
 
 use super::command::{LeaseFile, Program};
@@ -110,7 +110,7 @@ impl Job<'_> {
         };
         let (outcome, nodes) = match report {
             Ok(report) => (report.outcome, report.nodes),
-            Err(error) => (ReleaseOutcome::Failed(error), Vec::new()),
+            Err(error) => (ReleaseOutcome::Failed(error), NodeReports::default()),
         };
         let released = |kept| self.reporter.say(&Event::Released { kept, nodes: &nodes });
         match outcome {

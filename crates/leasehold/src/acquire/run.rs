@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    Backoff, Claim, Clock, Error, ErrorKind, Exponential, Key, LeaseId, NodeReport, Random, Record,
-    RefusalReason, Refused, Result, Store, Wait, WaitCause, WaitReport,
+    Backoff, Claim, Clock, Error, ErrorKind, Exponential, Key, LeaseId, NodeReports, Random,
+    Record, RefusalReason, Refused, Result, Store, Wait, WaitCause, WaitReport,
 };
 
 use super::attempt::{AttemptOutcome, attempt};
@@ -84,7 +84,7 @@ struct Blocked {
     cause: WaitCause,
     retry_after: Option<Duration>,
     /// What each node of a quorum said.
-    nodes: Vec<NodeReport>,
+    nodes: NodeReports,
 }
 
 /// What ended a pause.
@@ -207,7 +207,7 @@ impl<'a> Waiting<'a> {
             // C10: a store failure is kept as such; only one that may pass is waited for.
             Err(error) if error.is_retryable() => Ok(Err(Blocked {
                 retry_after: error.retry_after(),
-                nodes: error.nodes().to_vec(),
+                nodes: error.nodes().clone(),
                 ..self.blocked(WaitCause::Store(error))
             })),
             other => other,
@@ -305,7 +305,7 @@ impl<'a> Waiting<'a> {
 
     fn blocked(&self, cause: WaitCause) -> Blocked {
         let key = self.spec.claims.first().key.clone();
-        Blocked { key, cause, retry_after: None, nodes: Vec::new() }
+        Blocked { key, cause, retry_after: None, nodes: NodeReports::default() }
     }
 
     /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).

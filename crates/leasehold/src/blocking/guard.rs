@@ -2,7 +2,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{FencingToken, Lease, LostReason, NodeReport, Remaining, Result};
+use leasehold_core::{FencingToken, Lease, LostReason, NodeReports, Remaining, Result};
 
 use crate::lease::events::Event;
 use crate::lease::release_report::ReleaseReport;
@@ -83,7 +83,7 @@ impl Guard {
     }
 
     /// What each node of a quorum said, as [`crate::Guard::nodes`].
-    pub fn nodes(&self) -> Vec<NodeReport> {
+    pub fn nodes(&self) -> NodeReports {
         self.guard.nodes()
     }
 

@@ -11,7 +11,6 @@ use leasehold_core::{
 };
 
 use super::in_flight::{InFlight, OnOrphan};
-use super::renew::of_lease;
 use super::{Keeper, caught};
 use crate::lease::cleanup::Cleanup;
 use crate::lease::release_report::ReleaseReport;
@@ -66,7 +65,7 @@ impl Keeper {
                 Err(error) => (ReleaseReply::new(Vec::new()), Some(error)),
             };
             let ReleaseReply { leases, nodes, .. } = released;
-            let report = |(at, outcome)| ReleaseReport::new(outcome, of_lease(&nodes, at));
+            let report = |(at, outcome)| ReleaseReport::new(outcome, nodes.of_lease(at));
             let mut reports: Vec<_> = leases.into_iter().enumerate().map(report).collect();
             if reports.len() != count {
                 let error = error.unwrap_or_else(|| keeper.unanswered("release", keeper.limit));

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    BoxFuture, MAX_ENTRIES, NodeReport, Remaining, RenewEntry, RenewOutcome, RenewReply,
-    RenewRequest, Result, Store,
+    BoxFuture, MAX_ENTRIES, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
+    Store,
 };
 
 use super::{Keeper, caught};
@@ -90,7 +90,7 @@ impl Keeper {
         if answers.len() != leases.len() {
             let unanswered = || self.unanswered("renew", until.saturating_sub(sent));
             let error = error.unwrap_or_else(unanswered);
-            let nodes = error.nodes().to_vec();
+            let nodes = error.nodes().clone();
             answers.resize(leases.len(), (RenewOutcome::Failed(error), nodes));
         }
         answers
@@ -105,7 +105,7 @@ impl Keeper {
             renewed = caught(self.store.renew(request)) => {
                 let RenewReply { leases, nodes, .. } = renewed??;
                 let leases = leases.into_iter().enumerate();
-                Ok(leases.map(|(at, outcome)| (outcome, of_lease(&nodes, at))).collect())
+                Ok(leases.map(|(at, outcome)| (outcome, nodes.of_lease(at))).collect())
             }
             () = self.clock.sleep_until(until) => {
                 Err(self.unanswered("renew", until.saturating_sub(sent)))
@@ -138,11 +138,6 @@ fn renewal_limit(batch: &[Arc<LeaseState>], now: Duration) -> Duration {
         }
     };
     batch.iter().map(of_one).min().unwrap_or_default()
-}
-
-/// What each node said about the lease at `at` of a request.
-pub(super) fn of_lease(nodes: &[NodeReport], at: usize) -> Vec<NodeReport> {
-    nodes.iter().map(|node| node.of_lease(at)).collect()
 }
 
 /// Leases whose renewal is not answered; when the task ends with its runtime they are due again.

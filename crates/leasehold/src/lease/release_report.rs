@@ -1,4 +1,4 @@
-use leasehold_core::{Error, NodeOutcome, NodeReport, ReleaseOutcome};
+use leasehold_core::{Error, NodeOutcome, NodeReports, ReleaseOutcome};
 
 /// What became of a lease that was given back.
 #[derive(Debug, Clone)]
@@ -7,16 +7,16 @@ pub struct ReleaseReport {
     /// What the store answered (C13).
     pub outcome: ReleaseOutcome,
     /// What each node answered; empty except from a quorum.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: NodeReports,
 }
 
 impl ReleaseReport {
-    pub(crate) fn new(outcome: ReleaseOutcome, nodes: Vec<NodeReport>) -> Self {
+    pub(crate) fn new(outcome: ReleaseOutcome, nodes: NodeReports) -> Self {
         Self { outcome, nodes }
     }
 
     pub(crate) fn failed(error: Error) -> Self {
-        let nodes = error.nodes().to_vec();
+        let nodes = error.nodes().clone();
         Self::new(ReleaseOutcome::Failed(error), nodes)
     }
 
@@ -34,6 +34,6 @@ impl ReleaseReport {
 
     /// Whether a majority of the nodes held the lease until now; `None` unless the store is a quorum.
     pub fn has_majority(&self) -> Option<bool> {
-        (self.total() > 0).then(|| self.released() > self.total() / 2)
+        self.nodes.is_of_quorum().then(|| self.released() > self.total() / 2)
     }
 }

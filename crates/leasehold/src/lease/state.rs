@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Lease, LostReason, NodeReport, Note, Random, Remaining, RenewEntry, RenewOutcome, Ttl,
+    Lease, LostReason, NodeReports, Note, Random, Remaining, RenewEntry, RenewOutcome, Ttl,
 };
 use tokio::sync::{Notify, broadcast};
 
@@ -70,14 +70,14 @@ struct State {
     /// A renewal was sent and is not answered, or the last one failed.
     unconfirmed: bool,
     /// What each node of a quorum said last.
-    nodes: Vec<NodeReport>,
+    nodes: NodeReports,
     /// Until its release takes that over.
     ownership: Option<Arc<Ownership>>,
     end: Option<End>,
 }
 
 /// What the store said of one lease that was to be renewed, and what each node of a quorum did.
-pub(crate) type Answer = (RenewOutcome, Vec<NodeReport>);
+pub(crate) type Answer = (RenewOutcome, NodeReports);
 
 #[derive(Debug, Clone)]
 enum End {
@@ -142,7 +142,7 @@ impl LeaseState {
         ownership: Arc<Ownership>,
         (sent, now): (Duration, Duration),
         remaining: Remaining,
-        nodes: Vec<NodeReport>,
+        nodes: NodeReports,
     ) -> Arc<Self> {
         let reservation = Arc::clone(&ownership.reservation);
         let state = State {
@@ -352,7 +352,7 @@ impl LeaseState {
     }
 
     /// What each node of a quorum said last about the lease.
-    pub(crate) fn nodes(&self) -> Vec<NodeReport> {
+    pub(crate) fn nodes(&self) -> NodeReports {
         self.state().nodes.clone()
     }
 
@@ -453,12 +453,12 @@ mod tests {
             ownership,
             (100 * S, 100 * S),
             Remaining::For(30 * S),
-            vec![],
+            NodeReports::default(),
         )
     }
 
     fn extended() -> Answer {
-        (RenewOutcome::Held(Remaining::For(30 * S)), Vec::new())
+        (RenewOutcome::Held(Remaining::For(30 * S)), NodeReports::default())
     }
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn a_smaller_rest_at_a_majority_is_not_the_longest_at_any_node() {
         let held = held(Some(10 * S));
-        let shorter = (RenewOutcome::Held(Remaining::For(20 * S)), Vec::new());
+        let shorter = (RenewOutcome::Held(Remaining::For(20 * S)), NodeReports::default());
         held.apply(105 * S, extended(), 105 * S);
         held.apply(110 * S, shorter, 110 * S);
         assert_eq!(held.store_until(), Some(135 * S));
@@ -501,7 +501,7 @@ mod tests {
         ));
         let failing = held(Some(10 * S));
         let error = leasehold_core::Error::unexpected("x");
-        failing.apply(110 * S, (RenewOutcome::Failed(error), Vec::new()), 111 * S);
+        failing.apply(110 * S, (RenewOutcome::Failed(error), NodeReports::default()), 111 * S);
         let status = failing.status(130 * S);
         assert!(matches!(status, HoldStatus::Lost { reason: LostReason::StoreUnreachable, .. }));
     }
