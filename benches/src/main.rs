@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
             println!("# Leasehold benchmarks\n");
-            measure::print_machine(&[("SQLite", leasehold_sqlite::rusqlite::version())]);
+            measure::print_machine(&[("SQLite", rusqlite::version())]);
             uncontended::run().await?;
             handover::run().await
         }

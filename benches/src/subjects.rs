@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, Store, Ttl};
 use leasehold_core::{AcquireRequest, ReleaseEntry, ReleaseRequest};
 use leasehold_sqlite::SqliteStore;
-use leasehold_sqlite::rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 /// The TTL of every lease.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ impl RawSqlite {
     }
 }
 
-fn raw(error: leasehold_sqlite::rusqlite::Error) -> Error {
+fn raw(error: rusqlite::Error) -> Error {
     Error::unexpected("the hand-written statements failed").with_source(error)
 }
 

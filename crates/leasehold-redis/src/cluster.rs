@@ -12,11 +12,12 @@ use redis::{Client, Value};
 use tokio::runtime::Handle;
 
 use crate::argument::Argument;
-use crate::connection::{ConnectionOptions, Connections, Redirect, ScriptReply};
+use crate::connection::{ConnectionOptions, Connections};
 use crate::endpoint::{self, Endpoint};
 use crate::listeners::Listener;
 use crate::names::{Name, slot};
 use crate::page::Position;
+use crate::run::{Redirect, ScriptReply};
 use crate::scripts::Script;
 use crate::topology::Topology;
 use crate::{error, health};

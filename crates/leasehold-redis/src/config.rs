@@ -10,9 +10,9 @@ use crate::cluster::Cluster;
 use crate::connection::{ConnectionOptions, Connections};
 use crate::deployment::{Deployment, deployment, opened};
 use crate::endpoint::{Endpoint, Sentinel};
+use crate::inner::NAME;
 use crate::names::Names;
 use crate::servers::Servers;
-use crate::store::NAME;
 
 /// Which server or cluster, and how it is used.
 ///

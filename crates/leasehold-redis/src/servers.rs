@@ -5,10 +5,11 @@ use redis::Value;
 
 use crate::argument::Argument;
 use crate::cluster::Cluster;
-use crate::connection::{Connections, ScriptReply};
+use crate::connection::Connections;
 use crate::listeners::Listener;
 use crate::names::Name;
 use crate::page::Position;
+use crate::run::ScriptReply;
 use crate::scripts::{self, Script};
 use crate::{error, health};
 

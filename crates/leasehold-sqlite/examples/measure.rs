@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 use leasehold_driver::SystemClock;
 use leasehold_sqlite::SqliteStore;
-use leasehold_sqlite::rusqlite::{self, Connection};
+use rusqlite::Connection;
 
 const RECORDS: u32 = 1_000_000;
 

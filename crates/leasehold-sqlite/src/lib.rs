@@ -31,6 +31,7 @@
 mod boot;
 mod config;
 mod database;
+mod decide;
 mod error;
 #[cfg(target_os = "linux")]
 mod file;
@@ -38,8 +39,9 @@ mod file;
 #[path = "file_elsewhere.rs"]
 mod file;
 mod health;
+mod inner;
 mod limit;
-mod operation;
+mod ops;
 mod rows;
 mod schema;
 mod sql;
@@ -48,6 +50,4 @@ mod sweep;
 mod worker;
 
 pub use config::SqliteConfig;
-/// The driver, in the version that this store uses.
-pub use rusqlite;
 pub use store::SqliteStore;

@@ -1,27 +1,23 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, Effect, EvictReply, EvictRequest,
-    EvictScope, Filter, Health, Key, ListReply, ListRequest, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Health, Key, ListReply,
+    ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
-use crate::config::{Location, NAME, SqliteConfig};
+use crate::config::{NAME, SqliteConfig};
 use crate::database::Database;
-use crate::limit::Limit;
-use crate::sweep::Sweep;
-use crate::worker::Worker;
-use crate::{health, operation};
+use crate::health;
+use crate::inner::Inner;
 
 /// A store in a SQLite database: a file that the processes of one host share, or memory. Clones share their
 /// connection.
 ///
 /// It reaches L2 for a file on a disk: `docs/stores/sqlite.md`. Every operation is one transaction of its own
 /// on a thread of the store, with the time limit of [`SqliteConfig::timeout`]. An error of kind `Unavailable`
-/// whose effect is `None` says that others kept the database busy, or that the disk is full. With the default
+/// whose effect is `NotApplied` says that others kept the database busy, or that the disk is full. With the default
 /// clock it must be used inside a tokio runtime that has its timer enabled.
 ///
 /// ```
@@ -51,13 +47,6 @@ use crate::{health, operation};
 #[derive(Clone)]
 pub struct SqliteStore(Arc<Inner>);
 
-struct Inner {
-    worker: Worker,
-    location: Location,
-    clock: Arc<dyn Clock>,
-    timeout: Duration,
-}
-
 impl SqliteConfig {
     /// Opens the database, making the file and its tables if they are not there. Safe while other threads
     /// and processes do the same.
@@ -72,7 +61,7 @@ impl SqliteConfig {
     /// If the future is dropped, the database is opened and closed again; the file may have been made.
     pub async fn open(self) -> Result<SqliteStore> {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
-        SqliteStore::start(self).await
+        Ok(SqliteStore(Arc::new(Inner::start(self).await?)))
     }
 }
 
@@ -128,58 +117,8 @@ impl SqliteStore {
     /// May be dropped at any time; the database is closed all the same.
     pub async fn close(self) {
         if let Some(inner) = Arc::into_inner(self.0) {
-            inner.worker.close().await;
+            inner.close().await;
         }
-    }
-
-    pub(crate) async fn start(config: SqliteConfig) -> Result<Self> {
-        let (location, clock, timeout) =
-            (config.location.clone(), Arc::clone(&config.clock), config.timeout);
-        let limit = Limit::start(&*clock, timeout);
-        let open = move || Database::open(config, limit);
-        let worker = Worker::start(location.to_string(), Arc::clone(&clock), limit, open)
-            .await
-            .map_err(|e| e.with_context(NAME, "open"))?;
-        Ok(Self(Arc::new(Inner { worker, location, clock, timeout })))
-    }
-
-    async fn run<T: Send + 'static>(
-        &self,
-        operation: &'static str,
-        job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.run_within(self.limit(), operation, job).await
-    }
-
-    async fn run_within<T: Send + 'static>(
-        &self,
-        limit: Limit,
-        operation: &'static str,
-        job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let job = move |database: &mut Database| job(database, limit);
-        self.0.worker.run(limit, job).await.map_err(|e| e.with_context(NAME, operation))
-    }
-
-    fn limit(&self) -> Limit {
-        Limit::start(&*self.0.clock, self.0.timeout)
-    }
-
-    /// Removes what has expired anywhere, step by step. When the time is over it says what it has done.
-    async fn sweep(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
-        let limit = self.limit();
-        let mut sweep = Sweep::new(filter, most);
-        while !sweep.is_done() {
-            let acted = sweep.has_acted();
-            if acted && limit.left(&*self.0.clock).is_none() {
-                break;
-            }
-            sweep = self
-                .run_within(limit, "evict", |database, limit| sweep.step(database, limit))
-                .await
-                .map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
-        }
-        Ok(sweep.reply())
     }
 }
 
@@ -204,53 +143,36 @@ impl Store for SqliteStore {
 
     async fn check(&self) -> Result<Health> {
         let memory = format!("sqlite::memory:{:p}", Arc::as_ptr(&self.0));
-        self.run("check", move |database, limit| health::check(database, limit, &memory)).await
+        self.0.run("check", move |database, limit| health::check(database, limit, &memory)).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.run("prepare", Database::prepare).await
+        self.0.run("prepare", Database::prepare).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run("acquire", move |database, limit| operation::acquire(database, limit, &request))
-            .await
+        self.0.acquire(request).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run("renew", move |database, limit| operation::renew(database, limit, &request)).await
+        self.0.renew(request).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run("release", move |database, limit| operation::release(database, limit, &request))
-            .await
+        self.0.release(request).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run("list", move |database, limit| operation::list(database, limit, &request)).await
+        self.0.list(request).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.capabilities().admit(request)?;
-        match request.what() {
-            EvictScope::Expired(filter) if filter.keys().is_none() => {
-                self.sweep(filter, request.limit()).await
-            }
-            EvictScope::Expired(_) | EvictScope::Exactly { .. } => {
-                let request = request.clone();
-                self.run("evict", move |database, limit| {
-                    operation::evict_named(database, limit, &request)
-                })
-                .await
-            }
-        }
+        self.0.evict(request).await
     }
 
     /// Nothing pushes: waiters poll.

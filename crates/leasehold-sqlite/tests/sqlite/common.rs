@@ -11,8 +11,8 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Granted, Key, LeaseId, ManualClock, Mode, Refused,
     ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewRequest, Result, Store, Ttl,
 };
-use leasehold_sqlite::rusqlite::Connection;
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use crate::common::{SECOND, Workplace, acquire, count, grant, refuse, release, r
 use futures_util::FutureExt as _;
 use leasehold_core::{AcquireReply, BoxFuture, Clock, Effect, ErrorKind, ManualClock, Store};
 use leasehold_sqlite::SqliteConfig;
-use leasehold_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 /// Holds the write lock of the database, as another process would.
 fn hold(raw: &mut Connection) -> Transaction<'_> {

@@ -1,0 +1,123 @@
+//! What all operations share.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::term::micros_up;
+use leasehold_core::{Effect, Error, ErrorKind, Key, Result};
+use redis::Value;
+
+use crate::argument::Argument;
+use crate::error;
+use crate::names::{Name, Names};
+use crate::page::Position;
+use crate::replies::Reader;
+use crate::scripts::Script;
+use crate::servers::Servers;
+
+/// The store's name, as in its URL.
+pub(crate) const NAME: &str = "redis";
+
+/// So many leases, keys or records go into one run of a script, which keeps the server from all else meanwhile. Runs of
+/// one operation are sent together.
+const CHUNK: usize = 100;
+
+pub(crate) struct Inner {
+    pub(crate) servers: Servers,
+    pub(crate) names: Names,
+    pub(crate) allow_eviction: bool,
+    /// In milliseconds; empty is never.
+    forget_after: String,
+    /// Where the next purge goes on, so that each of many small ones need not begin anew.
+    pub(crate) purged_to: Mutex<Position>,
+}
+
+impl Inner {
+    pub(crate) fn new(
+        servers: Servers,
+        names: Names,
+        forget_after: Option<Duration>,
+        allow_eviction: bool,
+    ) -> Self {
+        let forget_after = forget_after.map(|after| micros_up(after).div_ceil(1_000).to_string());
+        let forget_after = forget_after.unwrap_or_default();
+        Self { servers, names, allow_eviction, forget_after, purged_to: Mutex::default() }
+    }
+
+    pub(crate) fn reader(&self) -> Reader<'_> {
+        Reader(self.servers.name())
+    }
+
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        names: &[Name],
+        arguments: &[Argument<'_>],
+    ) -> Result<Value> {
+        self.servers.run(script, names, arguments).await
+    }
+
+    pub(crate) fn names<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Result<Vec<Name>> {
+        keys.into_iter().map(|key| self.names.of(key)).collect()
+    }
+
+    pub(crate) fn forget_after(&self) -> Argument<'_> {
+        self.forget_after.as_str().into()
+    }
+
+    /// Runs `act` at once on chunks that one script may have together; fails as a whole only if that is true of every
+    /// entry.
+    pub(crate) async fn chunks<'a, I, O, F: Future<Output = Result<Vec<O>>>>(
+        &self,
+        entries: &'a [I],
+        names: impl Fn(&'a I) -> Result<Vec<Name>>,
+        act: impl Fn(Vec<&'a I>) -> F,
+        failed: impl Fn(Error) -> O,
+    ) -> Result<Vec<O>> {
+        if let [entry] = entries {
+            return act(vec![entry]).await;
+        }
+        let (mut together, mut apart) = (BTreeMap::new(), Vec::new());
+        for (at, entry) in entries.iter().enumerate() {
+            match names(entry).and_then(|names| self.servers.slot(&names)) {
+                Ok(slot) => together.entry(slot).or_insert_with(Vec::new).push(at),
+                Err(error) => apart.push((at, Err(error))),
+            }
+        }
+        let chunks: Vec<&[usize]> = together.values().flat_map(|all| all.chunks(CHUNK)).collect();
+        let outcomes = join_all(
+            chunks
+                .iter()
+                .map(|chunk| act(chunk.iter().filter_map(|at| entries.get(*at)).collect())),
+        );
+        let mut all: Vec<(usize, Result<O>)> = apart;
+        for (chunk, outcome) in chunks.iter().zip(outcomes.await) {
+            match outcome {
+                Ok(outcome) if outcome.len() == chunk.len() => {
+                    all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok)));
+                }
+                Ok(_) => return Err(error::odd(self.servers.name(), "the number of outcomes")),
+                Err(error) => all.extend(chunk.iter().map(|at| (*at, Err(error.clone())))),
+            }
+        }
+        all.sort_by_key(|(at, _)| *at);
+        let (mut done, mut failures) = (Vec::new(), Vec::new());
+        for (_, outcome) in all {
+            done.push(outcome.unwrap_or_else(|error| {
+                failures.push(error.clone());
+                failed(error)
+            }));
+        }
+        if failures.len() < done.len() { Ok(done) } else { worst(failures).map_or(Ok(done), Err) }
+    }
+}
+
+/// The failure that stands for many: one that may have acted before one that did not.
+pub(crate) fn worst(failures: Vec<Error>) -> Option<Error> {
+    failures.into_iter().max_by_key(|failure| {
+        (failure.effect() == Effect::Unknown, failure.kind() == ErrorKind::Unavailable)
+    })
+}

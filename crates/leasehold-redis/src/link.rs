@@ -1,0 +1,78 @@
+//! One open connection.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
+
+/// One connection.
+#[derive(Clone)]
+pub(crate) struct Connected {
+    pub(crate) link: MultiplexedConnection,
+    pub(crate) serial: u64,
+    /// The driver has told that it ended.
+    pub(crate) ended: Arc<AtomicBool>,
+    /// How long after its start the server grants nothing, in milliseconds.
+    pub(crate) quarantine: u64,
+}
+
+/// How many replicas have what a script wrote, if they were asked.
+pub(crate) type Copies = std::result::Result<u64, String>;
+
+impl Connected {
+    /// Sends a script. An answer that is an error is one here too.
+    pub(crate) async fn send(&mut self, script: &Cmd) -> redis::RedisResult<Value> {
+        self.link.send_packed_command(script).await?.extract_error()
+    }
+
+    /// Sends a script whose keys are on their way here.
+    pub(crate) async fn send_asking(&mut self, script: Cmd) -> redis::RedisResult<Value> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").add_command(script);
+        let answers = self.link.send_packed_commands(&pipeline, 0, 2).await?;
+        answers.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
+    }
+
+    /// How many of so many replicas have all that was written here until now. That it cannot be told is not the script's
+    /// failure, which has acted.
+    pub(crate) async fn copies(
+        &mut self,
+        wanted: u64,
+        patience: Duration,
+    ) -> redis::RedisResult<Copies> {
+        // 0 would be for ever.
+        let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(wanted).arg(patience);
+        Ok(match self.link.send_packed_command(&wait).await? {
+            Value::ServerError(refused) => {
+                Err(format!("{} {}", refused.code(), refused.details().unwrap_or("")))
+            }
+            copies => redis::from_redis_value(copies).map_err(|error| error.to_string()),
+        })
+    }
+
+    /// Changes which channels the server tells us of.
+    pub(crate) async fn subscribe(
+        &mut self,
+        how: &str,
+        channels: &[String],
+    ) -> redis::RedisResult<()> {
+        if channels.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = Pipeline::with_capacity(channels.len());
+        for channel in channels {
+            pipeline.cmd(how).arg(channel);
+        }
+        let answers = self.link.send_packed_commands(&pipeline, 0, channels.len()).await?;
+        answers.into_iter().try_for_each(|answer| answer.extract_error().map(drop))
+    }
+}
+
+/// True if the server said so, and the connection is as good as before.
+pub(crate) fn is_answer(failure: &redis::RedisError) -> bool {
+    matches!(failure.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
+}

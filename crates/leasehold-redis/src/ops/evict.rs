@@ -1,0 +1,130 @@
+use std::sync::{MutexGuard, PoisonError};
+
+use leasehold_core::{
+    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, FencingToken, Filter, Record,
+    Result,
+};
+
+use crate::argument::Argument;
+use crate::inner::{Inner, worst};
+use crate::page::Position;
+use crate::scan::STEPS;
+use crate::{scripts, text};
+
+impl Inner {
+    pub(crate) async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        match request.what() {
+            EvictScope::Exactly { targets, reason } => {
+                self.evict_exactly(request, targets, &text::of_evicted(reason.as_ref())).await
+            }
+            EvictScope::Expired(filter) => self.purge(filter, request.limit()).await,
+        }
+    }
+
+    async fn evict_exactly(
+        &self,
+        request: &EvictRequest,
+        targets: &[EvictTarget],
+        note: &str,
+    ) -> Result<EvictReply> {
+        let named = &targets[..targets.len().min(request.limit())];
+        let name = |target: &EvictTarget| self.names([&target.key]);
+        let evicted =
+            self.chunks(named, name, |targets| self.evict_some(targets, note), Err).await?;
+        let removed = removed(named, evicted)?;
+        Ok(EvictReply::new(removed, 0, named.len() < targets.len()))
+    }
+
+    async fn evict_some(
+        &self,
+        targets: Vec<&EvictTarget>,
+        note: &str,
+    ) -> Result<Vec<Result<bool>>> {
+        let names = self.names(targets.iter().map(|target| &target.key))?;
+        let mut arguments = vec![self.forget_after(), note.into()];
+        for target in targets {
+            arguments.extend([
+                id_of(target),
+                u64::from(target.id.is_some()).into(),
+                target.token.map_or(0, FencingToken::get).into(),
+            ]);
+        }
+        self.reader().done(self.run(&scripts::EVICT, &names, &arguments).await?)
+    }
+
+    /// Counters go by themselves, with the expiry of their book.
+    async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
+        let filter = &filter.clone().with_expired(Expired::Only);
+        let mut removed = Vec::new();
+        if let Some(keys) = filter.keys() {
+            let mut over: Vec<_> = self.look_up(keys).await?;
+            over.retain(|record| filter.matches(record));
+            let more = over.len() > limit;
+            over.truncate(limit);
+            return Ok(EvictReply::new(self.purge_records(&over).await?, 0, more));
+        }
+        let mut at = self.purged_to().clone();
+        let mut more = true;
+        for _ in 0..STEPS {
+            let (here, next, mut over) = self.scan(at, filter).await?;
+            over.retain(|record| filter.matches(record));
+            let left = limit - removed.len();
+            if over.len() >= left {
+                over.truncate(left);
+                removed.extend(self.purge_records(&over).await?);
+                at = here;
+                break;
+            }
+            removed.extend(self.purge_records(&over).await?);
+            more = next.is_some();
+            at = next.unwrap_or_default();
+            if !more {
+                break;
+            }
+        }
+        *self.purged_to() = at;
+        Ok(EvictReply::new(removed, 0, more))
+    }
+
+    fn purged_to(&self) -> MutexGuard<'_, Position> {
+        self.purged_to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn purge_records(&self, over: &[Record]) -> Result<Vec<EvictTarget>> {
+        let targets: Vec<_> = over.iter().map(EvictTarget::of).collect();
+        if targets.is_empty() {
+            return Ok(targets);
+        }
+        let name = |target: &EvictTarget| self.names([&target.key]);
+        let purged = self.chunks(&targets, name, |targets| self.purge_some(targets), Err).await?;
+        removed(&targets, purged)
+    }
+
+    async fn purge_some(&self, targets: Vec<&EvictTarget>) -> Result<Vec<Result<bool>>> {
+        let names = self.names(targets.iter().map(|target| &target.key))?;
+        let mut arguments = vec![self.forget_after()];
+        arguments.extend(targets.iter().map(|target| id_of(target)));
+        self.reader().done(self.run(&scripts::PURGE, &names, &arguments).await?)
+    }
+}
+
+/// Which of `targets` are gone. A failure of one is that of all only if nothing was removed.
+fn removed(targets: &[EvictTarget], done: Vec<Result<bool>>) -> Result<Vec<EvictTarget>> {
+    let mut removed = Vec::new();
+    let mut failures = Vec::new();
+    for (target, done) in targets.iter().zip(done) {
+        match done {
+            Ok(true) => removed.push(target.clone()),
+            Ok(false) => {}
+            Err(error) => failures.push(error),
+        }
+    }
+    match worst(failures) {
+        Some(error) if removed.is_empty() => Err(error),
+        _ => Ok(removed),
+    }
+}
+
+fn id_of(target: &EvictTarget) -> Argument<'_> {
+    target.id.as_ref().map_or_else(|| "".into(), Argument::from)
+}

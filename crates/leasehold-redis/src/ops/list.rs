@@ -1,0 +1,53 @@
+use leasehold_core::{Cursor, Key, ListReply, ListRequest, Result};
+
+use crate::inner::Inner;
+use crate::page::Position;
+use crate::scan::STEPS;
+
+impl Inner {
+    pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
+        match request.filter().keys() {
+            Some(keys) => self.list_named(keys, request).await,
+            None => self.list_scanned(request).await,
+        }
+    }
+
+    async fn list_named(&self, keys: &[Key], request: &ListRequest) -> Result<ListReply> {
+        let after = request.cursor().map(Cursor::as_bytes);
+        let found = self.look_up(keys).await?.into_iter();
+        let mut left = found.filter(|record| {
+            request.filter().matches(record)
+                && after.is_none_or(|after| Cursor::after(record).as_bytes() > after)
+        });
+        let records: Vec<_> = left.by_ref().take(request.limit()).collect();
+        let next = left.next().and(records.last()).map(Cursor::after);
+        Ok(ListReply::new(records, next))
+    }
+
+    async fn list_scanned(&self, request: &ListRequest) -> Result<ListReply> {
+        let mut at = request.cursor().map(Position::of).transpose()?.unwrap_or_default();
+        let mut records = Vec::new();
+        for _ in 0..STEPS {
+            let (here, next, found) = self.scan(at, request.filter()).await?;
+            at = here;
+            for record in found {
+                let here = Cursor::after(&record).as_bytes().to_vec();
+                if !request.filter().matches(&record)
+                    || at.shown.as_ref().is_some_and(|shown| here <= *shown)
+                {
+                    continue;
+                }
+                if records.len() == request.limit() {
+                    return Ok(ListReply::new(records, Some(at.cursor())));
+                }
+                at.shown = Some(here);
+                records.push(record);
+            }
+            match next {
+                Some(next) => at = next,
+                None => return Ok(ListReply::new(records, None)),
+            }
+        }
+        Ok(ListReply::new(records, Some(at.cursor())))
+    }
+}

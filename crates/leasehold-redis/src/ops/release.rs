@@ -1,0 +1,34 @@
+use leasehold_core::term::micros_up;
+use leasehold_core::{ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result};
+
+use crate::inner::Inner;
+use crate::scripts;
+
+impl Inner {
+    pub(crate) async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        let released = self.chunks(
+            request.leases(),
+            |lease| self.names(lease.keys()),
+            |leases| async move { self.release_some(&leases).await },
+            ReleaseOutcome::Failed,
+        );
+        released.await.map(ReleaseReply::new)
+    }
+
+    async fn release_some(&self, leases: &[&ReleaseEntry]) -> Result<Vec<ReleaseOutcome>> {
+        let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
+        let mut arguments = Vec::with_capacity(1 + 3 * leases.len());
+        arguments.push(self.forget_after());
+        for lease in leases {
+            let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
+            arguments.extend([
+                lease.id().into(),
+                lease.keep().map_or(0, micros_up).into(),
+                keys.into(),
+            ]);
+        }
+        let replies =
+            self.reader().array(self.run(&scripts::RELEASE, &names, &arguments).await?)?;
+        replies.into_iter().map(|reply| self.reader().released(reply)).collect()
+    }
+}

@@ -1,0 +1,40 @@
+use leasehold_core::term::micros_up;
+use leasehold_core::{FencingToken, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result};
+
+use crate::inner::Inner;
+use crate::{scripts, text};
+
+impl Inner {
+    pub(crate) async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
+        let renewed = self.chunks(
+            request.leases(),
+            |lease| self.names(lease.claims().keys()),
+            |leases| async move { self.renew_some(&leases).await },
+            RenewOutcome::Failed,
+        );
+        renewed.await.map(RenewReply::new)
+    }
+
+    async fn renew_some(&self, leases: &[&RenewEntry]) -> Result<Vec<RenewOutcome>> {
+        let names = self.names(leases.iter().flat_map(|lease| lease.claims().keys()))?;
+        let mut arguments = vec![self.forget_after()];
+        for lease in leases {
+            let modes: String = lease
+                .claims()
+                .iter()
+                .map(|claim| if claim.mode.is_shared() { 's' } else { 'x' })
+                .collect();
+            arguments.extend([
+                lease.id().into(),
+                lease.to().duration().map_or(0, micros_up).into(),
+                lease.raise().map_or(0, FencingToken::get).into(),
+                text::of_holder(lease.group(), lease.note()).into(),
+                modes.into(),
+            ]);
+        }
+        let replies = self.reader().array(self.run(&scripts::RENEW, &names, &arguments).await?)?;
+        let read = leases.iter().zip(replies);
+        read.map(|(lease, reply)| self.reader().renewed(lease.claims(), lease.id(), reply))
+            .collect()
+    }
+}

@@ -1,0 +1,139 @@
+//! Scripts and commands, each in one exchange with a server.
+
+use leasehold_core::{Effect, Error, Result};
+use redis::{Cmd, Pipeline, Value};
+
+use crate::argument::Argument;
+use crate::connection::{ConnectionOptions, Connections};
+use crate::error;
+use crate::names::Name;
+use crate::scripts::Script;
+
+/// What became of a script.
+#[derive(Debug)]
+pub(crate) enum ScriptReply {
+    /// Its answer.
+    Answered(Value),
+    /// It did not run: its keys are elsewhere.
+    Elsewhere(Redirect),
+}
+
+/// Where a node of a cluster says that the slot of the keys is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    /// `host:port`; without a host, that of the node which says so.
+    pub(crate) address: String,
+    /// Only this once: the slot is on its way there.
+    pub(crate) once: bool,
+}
+
+impl Redirect {
+    pub(crate) fn of(error: &redis::RedisError) -> Option<Self> {
+        let (address, _) = error.redirect_node()?;
+        Some(Self { address: address.to_owned(), once: error.code() == Some("ASK") })
+    }
+}
+
+impl Connections {
+    /// Runs a script, unless the server says that the keys are elsewhere. `asking` is for keys that are on their way to
+    /// this server.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        names: &[Name],
+        arguments: &[Argument<'_>],
+        asking: bool,
+    ) -> Result<ScriptReply> {
+        let ConnectionOptions { replicas, timeout, .. } = self.0.options;
+        let ran = self.exchange(async |connected| {
+            let quarantine = connected.quarantine;
+            let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
+            let bytes = bytes.sum::<usize>() + Script::CALL;
+            let command = |name: &str, which: &str| {
+                let mut command = Cmd::with_capacity(2 * names.len() + arguments.len() + 3, bytes);
+                command.arg(name).arg(which).arg(2 * names.len());
+                for name in names {
+                    command.arg(name.plain()).arg(name.metadata());
+                }
+                for argument in arguments {
+                    match argument {
+                        Argument::Bytes(bytes) => command.arg(&**bytes),
+                        Argument::Number(number) => command.arg(*number),
+                        Argument::Quarantine => command.arg(quarantine),
+                    };
+                }
+                command
+            };
+            let sent = if asking {
+                connected.send_asking(command("EVALSHA", &script.hash)).await
+            } else {
+                connected.send(&command("EVALSHA", &script.hash)).await
+            };
+            let sent = match sent {
+                Err(error) if error.code() == Some("NOSCRIPT") => {
+                    let whole = command("EVAL", &script.text);
+                    if asking {
+                        connected.send_asking(whole).await
+                    } else {
+                        connected.send(&whole).await
+                    }
+                }
+                other => other,
+            };
+            let value = match sent {
+                Err(error) => {
+                    let elsewhere = Redirect::of(&error).map(ScriptReply::Elsewhere);
+                    return elsewhere.map(|ran| (ran, Ok(replicas))).ok_or(error);
+                }
+                Ok(value) => value,
+            };
+            // On the connection that wrote, within half of the limit, so that the answer still comes within it.
+            let copies = match replicas {
+                1.. if makes_a_lease(&value) => connected.copies(replicas, timeout / 2).await?,
+                _ => Ok(replicas),
+            };
+            Ok((ScriptReply::Answered(value), copies))
+        });
+        let (ran, copies) = ran.await?;
+        let why = match copies {
+            Ok(copies) if copies >= replicas => return Ok(ran),
+            Ok(copies) => format!("only {copies} have"),
+            Err(said) => format!("the server said: {said}"),
+        };
+        Err(Error::unavailable(
+            Effect::Unknown,
+            format!(
+                "not all of the {replicas} replicas that are asked for have what {} wrote; {why}",
+                self.server()
+            ),
+        ))
+    }
+
+    /// Sends several commands at once; an answer that is an error is among the answers.
+    pub(crate) async fn ask(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        let count = commands.len();
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        pipeline.ignore_errors();
+        let replies = self
+            .exchange(async |connected| {
+                connected.link.send_packed_commands(&pipeline, 0, count).await
+            })
+            .await?;
+        if replies.len() == count {
+            Ok(replies)
+        } else {
+            Err(error::odd(self.server(), "the number of answers"))
+        }
+    }
+}
+
+/// Whether somebody may believe in a lease because of this answer of a script.
+fn makes_a_lease(answer: &Value) -> bool {
+    let says = |parts: &[Value], word: &[u8]| matches!(parts.first(), Some(Value::BulkString(said)) if said == word);
+    let Value::Array(parts) = answer else { return false };
+    says(parts, b"granted")
+        || parts.iter().any(|part| matches!(part, Value::Array(of) if says(of, b"held")))
+}

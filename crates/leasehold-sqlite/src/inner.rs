@@ -1,0 +1,57 @@
+//! What all operations share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Clock, Result};
+
+use crate::config::{Location, NAME, SqliteConfig};
+use crate::database::Database;
+use crate::limit::Limit;
+use crate::worker::Worker;
+
+pub(crate) struct Inner {
+    worker: Worker,
+    pub(crate) location: Location,
+    pub(crate) clock: Arc<dyn Clock>,
+    timeout: Duration,
+}
+
+impl Inner {
+    pub(crate) async fn start(config: SqliteConfig) -> Result<Self> {
+        let (location, clock, timeout) =
+            (config.location.clone(), Arc::clone(&config.clock), config.timeout);
+        let limit = Limit::start(&*clock, timeout);
+        let open = move || Database::open(config, limit);
+        let worker = Worker::start(location.to_string(), Arc::clone(&clock), limit, open)
+            .await
+            .map_err(|e| e.with_context(NAME, "open"))?;
+        Ok(Self { worker, location, clock, timeout })
+    }
+
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run_within(self.limit(), operation, job).await
+    }
+
+    pub(crate) async fn run_within<T: Send + 'static>(
+        &self,
+        limit: Limit,
+        operation: &'static str,
+        job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let job = move |database: &mut Database| job(database, limit);
+        self.worker.run(limit, job).await.map_err(|e| e.with_context(NAME, operation))
+    }
+
+    pub(crate) fn limit(&self) -> Limit {
+        Limit::start(&*self.clock, self.timeout)
+    }
+
+    pub(crate) async fn close(self) {
+        self.worker.close().await;
+    }
+}

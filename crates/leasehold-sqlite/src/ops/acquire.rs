@@ -1,0 +1,15 @@
+use leasehold_core::{AcquireReply, AcquireRequest, Result};
+
+use crate::decide::decide;
+use crate::inner::Inner;
+
+impl Inner {
+    pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
+        let request = request.clone();
+        self.run("acquire", move |database, limit| {
+            let keys = request.claims().keys();
+            decide(database, limit, keys, |table, now| table.acquire(&request, now))
+        })
+        .await
+    }
+}
