@@ -20,7 +20,7 @@ use crate::page::Position;
 use crate::run::{Redirect, ScriptReply};
 use crate::scripts::Script;
 use crate::topology::Topology;
-use crate::{error, health};
+use crate::{error, health, trace};
 
 /// The way to all nodes. Cheap to clone; clones share the connections.
 #[derive(Clone)]
@@ -310,7 +310,7 @@ impl Inner {
                 let Some(this): Option<Arc<Self>> = Weak::upgrade(&this) else { return };
                 let rounds = this.state().rounds;
                 if let Err(error) = this.refresh(rounds).await {
-                    tracing::debug!(%error, "who serves which slots is not known");
+                    trace::slots_unknown(&error);
                 }
             });
         }
@@ -344,7 +344,7 @@ impl Inner {
         match first_topology(&known).await {
             Ok(Some(topology)) => return Ok(topology),
             Ok(None) => {}
-            Err(error) => tracing::debug!(%error, "no known node says who serves what"),
+            Err(error) => trace::slots_unknown(&error),
         }
         let seeds = self.seeds.iter().map(|seed| Endpoint::Server(seed.clone()));
         let seeds: Vec<_> =

@@ -1,19 +1,17 @@
 //! Where a URL leads.
 
 use std::fmt;
-use std::path::Path;
 
 use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
-use redis::{
-    Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates,
-};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::endpoint::{self, Endpoint, Sentinel};
+use crate::tls::{self, Certificates};
 
 /// Where the leases are.
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "one is made for each store")]
+#[allow(clippy::large_enum_variant, reason = "one is made for each store")]
 pub(crate) enum Deployment {
     /// On one server.
     One(Endpoint),
@@ -30,9 +28,8 @@ impl Deployment {
             Self::Cluster(nodes) => nodes.first().map(Client::get_connection_info),
         };
         let is_tls = info.is_some_and(|it| matches!(it.addr(), ConnectionAddr::TcpTls { .. }));
-        if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Somebody else may have been quicker, which is as good.
-            drop(rustls::crypto::ring::default_provider().install_default());
+        if is_tls {
+            tls::provide();
         }
     }
 }
@@ -53,7 +50,7 @@ pub(crate) fn deployment(
     address: &str,
     options: &mut StoreUrl,
 ) -> Result<Deployment> {
-    let tls = tls(scheme, options)?;
+    let tls = tls::of_url(scheme, options)?;
     let (transport, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
     let open = |address: &str| {
         let info = address.into_connection_info().map_err(|_| no_server(scheme))?;
@@ -138,12 +135,12 @@ fn masked(text: &str) -> String {
 
 /// A client that speaks RESP3, and sends each request at once: by default the kernel holds it back until the server has
 /// acknowledged the one before, which costs a round trip.
-pub(crate) fn opened(info: ConnectionInfo, tls: Option<TlsCertificates>) -> Result<Client> {
+pub(crate) fn opened(info: ConnectionInfo, tls: Option<Certificates>) -> Result<Client> {
     let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
     let tcp = info.tcp_settings().clone().set_nodelay(true);
     let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
     let client = match tls {
-        Some(tls) => Client::build_with_tls(info, tls),
+        Some(tls) => tls.client(info),
         None => Client::open(info),
     };
     client.map_err(|e| {
@@ -165,41 +162,6 @@ fn unix(address: &str, options: &mut StoreUrl) -> Result<String> {
     });
     let own: Vec<_> = own.collect();
     Ok(format!("redis+unix://{path}?{}", own.join("&")))
-}
-
-/// The certificates of a URL over TLS.
-fn tls(scheme: &str, options: &mut StoreUrl) -> Result<Option<TlsCertificates>> {
-    let mut file = |name: &str| -> Result<Option<Vec<u8>>> {
-        let Some(path) = options.take(name) else { return Ok(None) };
-        let read = std::fs::read(Path::new(&path)).map_err(|e| {
-            Error::invalid_input(format!(
-                "the file {path} of the option {name} cannot be read ({e})"
-            ))
-            .with_source(e)
-        })?;
-        Ok(Some(read))
-    };
-    let (ca, cert, key) = (file("ca")?, file("cert")?, file("key")?);
-    if !scheme.starts_with("rediss") {
-        return if ca.is_some() || cert.is_some() || key.is_some() {
-            Err(Error::invalid_input(format!(
-                "the {scheme} URL has certificates, but no TLS; write rediss://"
-            )))
-        } else {
-            Ok(None)
-        };
-    }
-    let client_tls = match (cert, key) {
-        (Some(client_cert), Some(client_key)) => Some(ClientTlsConfig { client_cert, client_key }),
-        (None, None) => None,
-        _ => {
-            return Err(Error::invalid_input(
-                "the rediss URL has only one of cert and key; a certificate of the client needs both",
-            ));
-        }
-    };
-    Ok((ca.is_some() || client_tls.is_some())
-        .then_some(TlsCertificates { client_tls, root_cert: ca }))
 }
 
 #[cfg(test)]

@@ -48,10 +48,17 @@ mod servers;
 mod store;
 mod subscriber;
 mod text;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 mod topology;
+mod trace;
 mod wakeups;
 
 pub use config::RedisConfig;
-/// The driver, in the version that this store uses.
+/// The driver, for [`RedisConfig::client`]: version 1. A store made of a client of another version does not compile, and
+/// a new major version of the driver is one of this crate.
 pub use redis;
 pub use store::RedisStore;

@@ -4,7 +4,7 @@ use leasehold_core::{Cursor, ErrorKind, Filter, Key, Record, Result};
 
 use crate::inner::Inner;
 use crate::page::Position;
-use crate::scripts;
+use crate::{scripts, trace};
 
 /// How many keys of the server one step of a scan looks at.
 const STEP: u64 = 500;
@@ -52,7 +52,7 @@ impl Inner {
                 // It may have been listed neither where it was nor where it will be.
                 Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
                 // One spoilt key hides no other.
-                Err(error) => tracing::warn!(%key, %error, "a lock cannot be listed"),
+                Err(error) => trace::not_listed(&key, &error),
             }
         }
         records.sort_by_cached_key(Cursor::after);

@@ -7,6 +7,7 @@ use leasehold_core::Result;
 use tokio::runtime::Handle;
 
 use crate::connection::{Connections, Inner};
+use crate::trace;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -70,7 +71,7 @@ async fn heal(inner: Weak<Inner>) {
             // Anything may have happened meanwhile.
             Ok(()) => this.listeners().hint_at(&lost),
             Err(error) => {
-                tracing::debug!(%error, "no wake-ups come until the server tells us of them again");
+                trace::no_wakeups(&error);
                 this.0.lost().extend(lost);
                 this.0.alarm();
             }

@@ -7,6 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::locker::Locker;
 use crate::metrics;
+use crate::trace;
 
 /// Purges what has expired from time to time (F15), until it is stopped, dropped, or its [`Locker`] closed.
 ///
@@ -186,16 +187,8 @@ impl Locker {
             pause = every - random.up_to(every / 10);
             let mut purged = Purged::default();
             let round = self.purge_into(&mut purged, request).await;
-            let outcome = match &round {
-                Ok(()) => {
-                    tracing::debug!(store = keeper.can.name, ?purged, "a janitor's round is done");
-                    "done"
-                }
-                Err(error) => {
-                    tracing::warn!(store = keeper.can.name, ?purged, %error, "a janitor's round failed");
-                    "failed"
-                }
-            };
+            trace::janitor_round(keeper.can.name, &purged, round.as_ref().err());
+            let outcome = if round.is_ok() { "done" } else { "failed" };
             metrics::janitor_round(keeper.can.name, outcome);
             said.send_modify(|report| {
                 report.rounds += 1;

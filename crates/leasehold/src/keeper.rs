@@ -30,6 +30,7 @@ use crate::lease::ids::Ids;
 use crate::lease::state::{HoldStatus, LeaseState};
 use crate::metrics;
 use crate::queue::Queues;
+use crate::trace;
 
 /// What a `Locker`, its guards and the background task share.
 pub(crate) struct Keeper {
@@ -162,7 +163,7 @@ impl Keeper {
         if let HoldStatus::Lost { reason, news: true } = status {
             self.schedule.remove(held);
             let held_for = self.clock.now().saturating_sub(held.started);
-            tracing::warn!(lease = %held.lease.id, %reason, "a lease is lost");
+            trace::lease_lost(&held.lease.id, reason);
             metrics::lost(self.can.name, held.label(), reason, held_for);
             self.release([Cleanup::of_lost(held)]);
             // Whoever waits in this process may try.
@@ -181,7 +182,7 @@ impl Keeper {
     pub(crate) fn attend(self: &Arc<Self>) {
         if let Err(error) = self.ensure_running() {
             // The term is the backstop; the next acquire's Keeper takes the work up.
-            tracing::debug!(%error, "background work waits for a runtime");
+            trace::no_runtime(&error);
         }
         self.wake.notify_one();
     }

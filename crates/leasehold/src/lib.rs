@@ -51,6 +51,7 @@ mod metrics;
 mod queue;
 mod registry;
 mod thread;
+mod trace;
 
 pub use acquire::options::Keepalive;
 pub use acquire::request::LockRequest;

@@ -1,4 +1,5 @@
-//! Counters and histograms through the `metrics` facade, by store and by the user's label, never by key (F12).
+//! Counters and histograms through the `metrics` facade, by store and by the user's label, never by key (F12). Without
+//! the feature `metrics` nothing is counted.
 //!
 //! | name | kind | labels | counts |
 //! |---|---|---|---|
@@ -10,17 +11,22 @@
 //! | `leasehold_purged_total` | counter | store, what | purged: records, counters |
 //! | `leasehold_janitor_rounds_total` | counter | store, outcome | rounds of janitors: done, failed |
 
+#![cfg_attr(not(feature = "metrics"), allow(unused_variables, reason = "nobody counts"))]
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{LostReason, RenewOutcome};
+#[cfg(feature = "metrics")]
 use metrics::{SharedString, counter, histogram};
 
+#[cfg(feature = "metrics")]
 fn label(label: Option<&Arc<str>>) -> SharedString {
     label.map_or(SharedString::const_str(""), |label| SharedString::from_shared(Arc::clone(label)))
 }
 
 pub(crate) fn tried(store: &'static str, of: Option<&Arc<str>>, outcome: &'static str) {
+    #[cfg(feature = "metrics")]
     counter!("leasehold_attempts_total", "store" => store, "label" => label(of), "outcome" => outcome)
         .increment(1);
 }
@@ -31,11 +37,13 @@ pub(crate) fn waited(
     outcome: &'static str,
     waited: Duration,
 ) {
+    #[cfg(feature = "metrics")]
     histogram!("leasehold_wait_seconds", "store" => store, "label" => label(of), "outcome" => outcome)
         .record(waited);
 }
 
 pub(crate) fn hold_ended(store: &'static str, of: Option<&Arc<str>>, held_for: Duration) {
+    #[cfg(feature = "metrics")]
     histogram!("leasehold_hold_seconds", "store" => store, "label" => label(of)).record(held_for);
 }
 
@@ -45,6 +53,7 @@ pub(crate) fn renewed(store: &'static str, of: Option<&Arc<str>>, outcome: &Rene
         RenewOutcome::Lost(_) => "lost",
         RenewOutcome::Failed(_) => "failed",
     };
+    #[cfg(feature = "metrics")]
     counter!("leasehold_renewals_total", "store" => store, "label" => label(of), "outcome" => outcome)
         .increment(1);
 }
@@ -62,6 +71,7 @@ pub(crate) fn lost(
         LostReason::StoreUnreachable => "store_unreachable",
         LostReason::MaxHold => "max_hold",
     };
+    #[cfg(feature = "metrics")]
     counter!("leasehold_losses_total", "store" => store, "label" => label(of), "reason" => reason)
         .increment(1);
     hold_ended(store, of, held_for);
@@ -69,11 +79,13 @@ pub(crate) fn lost(
 
 pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
     for (what, count) in [("records", removed), ("counters", forgotten)] {
-        let count = count.try_into().unwrap_or(u64::MAX);
-        counter!("leasehold_purged_total", "store" => store, "what" => what).increment(count);
+        #[cfg(feature = "metrics")]
+        counter!("leasehold_purged_total", "store" => store, "what" => what)
+            .increment(count.try_into().unwrap_or(u64::MAX));
     }
 }
 
 pub(crate) fn janitor_round(store: &'static str, outcome: &'static str) {
+    #[cfg(feature = "metrics")]
     counter!("leasehold_janitor_rounds_total", "store" => store, "outcome" => outcome).increment(1);
 }

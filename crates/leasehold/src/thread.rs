@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::sync::mpsc;
 use std::thread;
 
+use crate::trace;
 use futures_util::FutureExt;
 use leasehold_core::{Effect, Error, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use tracing::Instrument;
 
 /// The thread on which the calls of one `Locker`'s blocking callers run, beside its Keeper.
 ///
@@ -68,7 +68,7 @@ impl Thread {
             ));
         }
         let (reply, answer) = mpsc::sync_channel(1);
-        let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
+        let call = AssertUnwindSafe(trace::in_current_span(call)).catch_unwind();
         // The caller waits, so there is always somebody to hear it.
         self.runtime.spawn(async move { reply.send(call.await).unwrap_or_default() });
         let failed = |said| Err(Error::unexpected(said).with_effect(Effect::Unknown));

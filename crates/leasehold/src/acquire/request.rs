@@ -9,13 +9,13 @@ use leasehold_core::{
     Backoff, BoxFuture, Claims, Error, ErrorKind, GroupName, Key, Lease, LeaseId, Mode, Result,
     Ttl, Wait, WaitCause,
 };
-use tracing::Instrument;
 
 use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget, Pauses};
 use super::spec::LockSpec;
 use super::{resume, run};
 use crate::guard::Guard;
 use crate::locker::Locker;
+use crate::trace;
 
 /// A request for a lock: set its options, then await it, or [`take`](Self::take) it in [blocking](crate::blocking)
 /// code.
@@ -232,12 +232,8 @@ impl<T> LockRequest<T> {
 
     async fn acquire(self) -> Result<Guard> {
         let options = self.options?;
-        let span = tracing::debug_span!(
-            "acquire",
-            store = self.locks.0.keeper.can.name,
-            label = options.label.as_deref(),
-        );
-        run::acquire(&self.locks.0, options).instrument(span).await
+        let (store, label) = (self.locks.0.keeper.can.name, options.label.clone());
+        trace::in_acquire(store, label.as_deref(), run::acquire(&self.locks.0, options)).await
     }
 
     pub(crate) fn set<V, E: Into<Error>>(

@@ -19,6 +19,7 @@ use crate::lease::state::{HoldStatus, LeaseState};
 use crate::locker::Inner;
 use crate::metrics;
 use crate::queue::{Place, QueueState, Taken};
+use crate::trace;
 
 /// Asks for a lock until it is granted or the wait is over.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
@@ -330,7 +331,7 @@ impl<'a> Waiting<'a> {
                 true
             }
             Err(error) => {
-                tracing::debug!(%error, "no wake-ups; polling instead");
+                trace::no_wakeups(&error);
                 false
             }
         }

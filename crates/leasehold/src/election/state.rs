@@ -17,6 +17,7 @@ use crate::acquire::spec::LockSpec;
 use crate::lease::ids::Ownership;
 use crate::lease::state::HoldStatus;
 use crate::locker::Locker;
+use crate::trace;
 
 /// Where a candidate stands, as it knows without asking anybody.
 #[derive(Debug, Clone)]
@@ -324,7 +325,7 @@ impl CandidateState {
             LeadershipEvent::Changed(_) => "changed",
             LeadershipEvent::Failed(_) => "failed",
         };
-        tracing::info!(election = %self.name, candidate = %self.id, "leadership {what}");
+        trace::leadership(&self.name, &self.id, what);
         view.events.push(event);
     }
 

@@ -11,6 +11,7 @@ use crate::acquire::request::LockRequest;
 use crate::guard::Guard;
 use crate::lease::events::Event;
 use crate::registry::Registration;
+use crate::trace;
 
 /// How long a candidate that resigned, or led for as long as it may, lets others try, at most: twice as long as
 /// they pause where the store does not wake them.
@@ -83,7 +84,7 @@ impl CandidateState {
         if stop.is_some() {
             let limit = self.limit();
             if let Err(error) = leadership.resign().await {
-                tracing::debug!(%error, "a resignation goes on in the background");
+                trace::resignation_continues(&error);
             }
             self.over(&leadership);
             self.settled(limit).await;
@@ -141,7 +142,7 @@ impl CandidateState {
             biased;
             () = keeper.ids.given_back(&taken) => {}
             () = keeper.clock.sleep_until(limit) => {
-                tracing::debug!("a candidate stood down before everything was answered");
+                trace::stood_down_early();
             }
         }
     }

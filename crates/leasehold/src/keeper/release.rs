@@ -14,6 +14,7 @@ use super::in_flight::{InFlight, OnOrphan};
 use super::{Keeper, caught};
 use crate::lease::cleanup::Cleanup;
 use crate::lease::release_report::ReleaseReport;
+use crate::trace;
 
 impl Keeper {
     /// Releases in the background.
@@ -115,9 +116,7 @@ impl Keeper {
             polled
         });
         let released = released.await.and_then(|reply| reply);
-        let released = released.inspect_err(|error| {
-            tracing::debug!(%error, "a release failed");
-        })?;
+        let released = released.inspect_err(trace::release_failed)?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
             // Whoever was woken may have been granted the key already; then the next would try in vain.
             let is_told = woken && lease.keep().is_none();

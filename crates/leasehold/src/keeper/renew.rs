@@ -10,6 +10,7 @@ use leasehold_core::{
 use super::{Keeper, caught};
 use crate::lease::state::{Answer, HoldStatus, LeaseState, left};
 use crate::metrics;
+use crate::trace;
 
 impl Keeper {
     /// The renewals to send now. Leases with less than a third left travel apart from the others, so that the
@@ -66,7 +67,7 @@ impl Keeper {
         answer: Answer,
     ) -> HoldStatus {
         if let RenewOutcome::Failed(error) = &answer.0 {
-            tracing::warn!(lease = %held.lease.id, %error, "a renewal failed");
+            trace::renewal_failed(&held.lease.id, error);
         }
         metrics::renewed(self.can.name, held.label(), &answer.0);
         let status = held.apply(sent, answer, self.clock.now());

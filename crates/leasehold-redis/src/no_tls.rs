@@ -1,0 +1,29 @@
+//! In place of TLS, without the feature `tls`.
+
+use leasehold_core::{Error, Result};
+use leasehold_driver::StoreUrl;
+use redis::{Client, ConnectionInfo};
+
+/// There are none.
+#[derive(Clone)]
+pub(crate) enum Certificates {}
+
+impl Certificates {
+    pub(crate) fn client(self, _: ConnectionInfo) -> redis::RedisResult<Client> {
+        match self {}
+    }
+}
+
+/// No URL over TLS was read.
+pub(crate) fn provide() {}
+
+/// Refuses a URL over TLS.
+pub(crate) fn of_url(scheme: &str, _: &mut StoreUrl) -> Result<Option<Certificates>> {
+    if scheme.starts_with("rediss") {
+        return Err(Error::unsupported(format!(
+            "the {scheme} URL asks for TLS, which this program was built without; build it with the feature tls of \
+             leasehold-redis, or write redis:// for a connection that is not encrypted"
+        )));
+    }
+    Ok(None)
+}

@@ -1,0 +1,20 @@
+//! Events through the `tracing` facade; empty without the feature `tracing`.
+
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nobody is told"))]
+
+use leasehold_core::{Error, Key};
+
+pub(crate) fn slots_unknown(error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "leasehold_redis", %error, "no known node says who serves which slots");
+}
+
+pub(crate) fn no_wakeups(error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "leasehold_redis", %error, "no wake-ups come until the server tells us of them again");
+}
+
+pub(crate) fn not_listed(key: &Key, error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "leasehold_redis", %key, %error, "a lock cannot be listed");
+}
