@@ -225,7 +225,7 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("remaining_us", &remaining.duration().map(micros))?;
                 Nodes(error.nodes()).entry(&mut map)?;
             }
-            Self::Lost { reason } => map.serialize_entry("reason", reason_name(reason))?,
+            Self::Lost { reason } => map.serialize_entry("reason", reason.name())?,
             Self::Exited { exit } => map.serialize_entry("exit_code", &exit.code())?,
             Self::Released { kept, nodes } => {
                 map.serialize_entry("kept_us", &kept.map(micros))?;
@@ -330,16 +330,6 @@ impl fmt::Display for TimeLeft {
 
 fn names(keys: &[Key]) -> Vec<&str> {
     keys.iter().map(Key::as_str).collect()
-}
-
-fn reason_name(reason: &LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::Gone => "gone",
-        LostReason::Evicted(_) => "evicted",
-        LostReason::StoreUnreachable => "store_unreachable",
-        LostReason::MaxHold => "max_hold",
-    }
 }
 
 #[cfg(test)]

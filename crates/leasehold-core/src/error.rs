@@ -61,7 +61,7 @@ pub enum ErrorKind {
 
 /// Whether a failed request may have acted at the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle both")]
+#[expect(clippy::exhaustive_enums, reason = "it surely did not act, or that is unknown")]
 pub enum Effect {
     /// It did not act, or was rolled back; the id of an acquire that failed so is dead.
     NotApplied,

@@ -19,6 +19,9 @@ mod backoff;
 mod capabilities;
 mod claim;
 mod clock;
+/// Every clause that code and rustdoc cite: C1 to C15 of stores, F1 to F15 of the front end.
+#[doc = include_str!("../CONTRACT.md")]
+pub mod contract {}
 mod error;
 mod filter;
 mod group_name;

@@ -2,9 +2,9 @@ use std::fmt;
 
 use crate::Reason;
 
-/// Why a lease was lost.
+/// Why a lease was lost. Reasons may be added: whatever it says, the lease is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle every way to lose a lock")]
+#[non_exhaustive]
 pub enum LostReason {
     /// Its term ended without a renewal.
     Expired,
@@ -16,6 +16,19 @@ pub enum LostReason {
     StoreUnreachable,
     /// It was held for as long as the caller allowed.
     MaxHold,
+}
+
+impl LostReason {
+    /// Its name, for metrics and logs: `expired`, `gone`, `evicted`, `store_unreachable` or `max_hold`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Gone => "gone",
+            Self::Evicted(_) => "evicted",
+            Self::StoreUnreachable => "store_unreachable",
+            Self::MaxHold => "max_hold",
+        }
+    }
 }
 
 impl fmt::Display for LostReason {

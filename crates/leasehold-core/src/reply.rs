@@ -8,7 +8,7 @@ use crate::{
 
 /// The answer to an [`AcquireRequest`](crate::AcquireRequest).
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
+#[expect(clippy::exhaustive_enums, reason = "a wildcard arm would hide whether anything is held")]
 pub enum AcquireReply {
     /// All claims are held.
     Granted(Granted),
@@ -61,7 +61,7 @@ impl Refused {
 
 /// Why a key was refused.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
+#[expect(clippy::exhaustive_enums, reason = "each is waited for in its own way")]
 pub enum RefusalReason {
     /// Somebody holds it: the one whose end is awaited, where the store can tell.
     Held(Option<Box<Record>>),
@@ -90,7 +90,7 @@ impl RenewReply {
 
 /// What became of one lease that was to be renewed.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
+#[expect(clippy::exhaustive_enums, reason = "a wildcard arm would hide whether the lease is held")]
 pub enum RenewOutcome {
     /// It is held; what remains at the store.
     Held(Remaining),
@@ -119,7 +119,7 @@ impl ReleaseReply {
 
 /// What became of one lease that was to be released.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle every outcome")]
+#[expect(clippy::exhaustive_enums, reason = "a wildcard arm would hide whether the lease is held")]
 pub enum ReleaseOutcome {
     /// It was held until now.
     Released,

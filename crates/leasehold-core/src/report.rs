@@ -23,9 +23,9 @@ pub struct WaitReport {
     pub holder: Option<Box<Record>>,
 }
 
-/// What ended a try.
+/// What ended a try. Causes may be added: whatever it says, there is no lock.
 #[derive(Debug, Clone)]
-#[expect(clippy::exhaustive_enums, reason = "callers must handle every cause")]
+#[non_exhaustive]
 pub enum WaitCause {
     /// Somebody holds the key.
     Held,

@@ -13,7 +13,7 @@ use crate::{
 /// judges one.
 ///
 /// # Contract
-/// It binds every implementation, wrappers included. In full, with reasons: `docs/CONTRACT.md`.
+/// It binds every implementation, wrappers included. In full, with reasons: [`contract`](crate::contract).
 /// - **C1** One exchange with the server per operation in steady state.
 /// - **C2** All claims or none; a refusal changes no live lease and no counter.
 /// - **C3** A [`LeaseId`](crate::LeaseId) names one attempt. While its lease lives, an acquire with the same

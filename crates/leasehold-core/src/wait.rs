@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How long a caller waits for a lock that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "the four ways to wait")]
+#[expect(clippy::exhaustive_enums, reason = "tries or time bound a wait, or nothing does")]
 pub enum Wait {
     /// One try.
     No,

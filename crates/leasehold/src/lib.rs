@@ -24,8 +24,8 @@
 //! - [`Election`] is a candidate for a name: of many candidates, one leads.
 //!
 //! A lock on a lease can be lost at any time: the process may pause, or the store may become unreachable.
-//! `GUIDE.md` says what that means for your program, and how a [`FencingToken`] helps; `docs/STORES.md` says what
-//! each store guarantees, and `docs/CONTRACT.md` gives every promise with its reason.
+//! The [`guide`] says what that means for your program, and how a [`FencingToken`] helps; `docs/STORES.md` says what
+//! each store guarantees, and [`contract`] gives every clause (C1, F4) that this documentation cites.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -65,6 +65,7 @@ pub use lease::events::{Event, Events};
 pub use lease::release_report::ReleaseReport;
 pub use locker::{Locker, LockerBuilder};
 
+pub use leasehold_core::contract;
 pub use leasehold_core::{
     AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind,
     EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, Feature, FencingToken,
@@ -83,6 +84,10 @@ pub use leasehold_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
+/// How to use it, topic by topic.
+#[doc = include_str!("../GUIDE.md")]
+pub mod guide {}
+
 /// The examples of the documents compile and, where they can, run.
 #[cfg(doctest)]
 mod documents {
@@ -90,8 +95,6 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../README.md")]
     struct CrateReadme;
-    #[doc = include_str!("../../../GUIDE.md")]
-    struct Guide;
     #[doc = include_str!("../../../docs/migrating/redlock.md")]
     struct Redlock;
     #[doc = include_str!("../../../docs/migrating/spindle.md")]

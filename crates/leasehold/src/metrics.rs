@@ -64,15 +64,8 @@ pub(crate) fn lost(
     reason: &LostReason,
     held_for: Duration,
 ) {
-    let reason = match reason {
-        LostReason::Expired => "expired",
-        LostReason::Gone => "gone",
-        LostReason::Evicted(_) => "evicted",
-        LostReason::StoreUnreachable => "store_unreachable",
-        LostReason::MaxHold => "max_hold",
-    };
     #[cfg(feature = "metrics")]
-    counter!("leasehold_losses_total", "store" => store, "label" => label(of), "reason" => reason)
+    counter!("leasehold_losses_total", "store" => store, "label" => label(of), "reason" => reason.name())
         .increment(1);
     hold_ended(store, of, held_for);
 }
