@@ -33,7 +33,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
-    /// Write results and messages as JSON, one object a line
+    /// Write results and messages as JSON, one object per line
     #[arg(long, global = true, display_order = 100)]
     pub(crate) json: bool,
 
@@ -46,7 +46,7 @@ pub(crate) struct Cli {
 pub(crate) struct StoreArgs {
     /// The store that holds the locks
     ///
-    /// A password in it shows in the list of processes: use --store-file or LEASEHOLD_STORE then.
+    /// A password in it is visible in the list of processes; use --store-file or LEASEHOLD_STORE for one.
     #[arg(long, global = true, value_name = "URL", help_heading = "Store")]
     pub(crate) store: Option<String>,
 
@@ -61,23 +61,23 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run a command while leading in an election
     Elect(Box<ElectArgs>),
-    /// List who holds what
+    /// List leases
     List(ListArgs),
-    /// Show who holds one key
+    /// Show the holders of one key
     Status(StatusArgs),
-    /// Show who leads in an election
+    /// Show the leader of an election
     Leader(LeaderArgs),
     /// End the leases on a key by force
     Break(BreakArgs),
-    /// Remove what has expired
+    /// Remove expired records
     Purge(PurgeArgs),
-    /// Make what the store needs: tables, indexes
+    /// Create what the store needs, such as tables
     Init(InitArgs),
 }
 
-/// List who holds what.
+/// List leases.
 ///
-/// Neither order nor a snapshot is promised: a lock that is held all the time is shown.
+/// The order is not defined, and the list is no snapshot; a lock that is held all the time is in it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -90,7 +90,7 @@ pub(crate) struct ListArgs {
     pub(crate) filter: FilterArgs,
 }
 
-/// Show who holds one key.
+/// Show the holders of one key.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -102,7 +102,7 @@ pub(crate) struct StatusArgs {
     pub(crate) key: Key,
 }
 
-/// Show who leads in an election.
+/// Show the leader of an election.
 ///
 /// The leader is the holder of the lock NAME. With --watch, what is found first and then each change is
 /// shown, until a signal ends it; leaders that come and go between two looks are not seen.
@@ -117,7 +117,7 @@ pub(crate) struct LeaderArgs {
     #[arg(value_parser = values::key())]
     pub(crate) name: Key,
 
-    /// Go on, and show each change
+    /// Show each change until a signal ends it
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -165,7 +165,7 @@ pub(crate) struct PurgeArgs {
     pub(crate) batch: usize,
 }
 
-/// Make what the store needs: tables, indexes.
+/// Create what the store needs, such as tables.
 ///
 /// Asks for an administrator's role where the store has roles; doing it again changes nothing. An embedded
 /// store is made at its first use.

@@ -38,7 +38,7 @@ impl Exit {
     /// Every code of our own with its meaning; codes of the command itself come on top.
     const TABLE: [(Self, &'static str); 11] = [
         (Self::SUCCESS, "success"),
-        (Self::NOT_ACQUIRED, "not acquired: somebody else holds the lock (-E sets another code)"),
+        (Self::NOT_ACQUIRED, "not acquired: another process holds the lock (-E sets another code)"),
         (Self::USAGE, "wrong usage or input, or the store cannot do what is asked"),
         (Self::UNFIT, "the store is not fit for use, or what it holds is damaged"),
         (Self::UNAVAILABLE, "the store cannot be reached"),

@@ -13,7 +13,7 @@ use crate::report::Level;
 const EXAMPLES: &str = "\
 Examples:
   leasehold elect scheduler -- ./scheduler
-  leasehold elect scheduler --id node-3 --ttl 10s --again -- ./scheduler
+  leasehold elect scheduler --candidate-name node-3 --ttl 10s --again -- ./scheduler
 
 The command finds in its environment:
   LEASEHOLD_KEY          the name of the election
@@ -22,9 +22,9 @@ The command finds in its environment:
 
 /// Run a command while leading in an election.
 ///
-/// Campaigns until elected, for ever unless -n or -w says otherwise; runs the command as `leasehold run` does,
-/// and leads while it lives; resigns when the command and what it left in its group have ended. The leader is
-/// the holder of the lock NAME: `leasehold leader NAME` shows it.
+/// Campaigns until elected, without a time limit unless -n or -w sets one. Runs the command as `leasehold run` does,
+/// and leads while it runs. Resigns when the command and the processes that it left in its group have ended. The leader
+/// is the holder of the lock NAME: `leasehold leader NAME` shows it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, after_long_help = long_help(EXAMPLES))]
 pub(crate) struct ElectArgs {
@@ -32,11 +32,11 @@ pub(crate) struct ElectArgs {
     #[arg(value_parser = values::key())]
     name: Key,
 
-    /// The id of this candidate, for people to read [default: a random one]
-    #[arg(long, value_name = "ID")]
-    id: Option<GroupName>,
+    /// The name of this candidate, for people to read [default: a random one]
+    #[arg(long, value_name = "NAME")]
+    candidate_name: Option<GroupName>,
 
-    /// When the leadership is lost campaign again, and start the command again when elected
+    /// When the leadership is lost, campaign again and start the command again once elected
     #[arg(long)]
     again: bool,
 
@@ -56,7 +56,7 @@ impl ElectArgs {
             keys: vec![self.name.clone()],
             hold: self.hold.checked()?,
             again: self.again,
-            sought: Sought::Leadership { name: self.name, id: self.id },
+            sought: Sought::Leadership { name: self.name, candidate_name: self.candidate_name },
         })
     }
 }

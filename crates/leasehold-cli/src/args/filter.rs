@@ -8,10 +8,10 @@ use leasehold::{Expired, Filter, GroupName, Key, LeaseId, Mode, Remaining};
 use super::values;
 use crate::failure::Failure;
 
-/// Which keys are meant; all must hold.
+/// Selects keys; a key must match every option.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
-    /// Exactly this key; given again, either
+    /// Exactly this key; may be repeated, for any of these keys
     #[arg(long = "key", value_name = "KEY", value_parser = values::key())]
     keys: Vec<Key>,
 
@@ -19,12 +19,12 @@ pub(crate) struct KeyArgs {
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
 
-    /// Keys that match this as a whole: * is any text, ? any one character
+    /// Keys that match this pattern as a whole: * is any text, ? is one character
     #[arg(long, value_name = "PATTERN")]
     glob: Option<String>,
 }
 
-/// Which records are meant; all must hold.
+/// Selects records; a record must match every option.
 #[derive(Debug, Args)]
 pub(crate) struct FilterArgs {
     #[command(flatten)]
@@ -62,11 +62,11 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "DUR", value_parser = values::duration)]
     max_left: Option<Duration>,
 
-    /// What has expired too
+    /// Expired records too
     #[arg(long, conflicts_with = "only_expired")]
     expired: bool,
 
-    /// Only what has expired
+    /// Only expired records
     #[arg(long, conflicts_with_all = ["min_left", "max_left"])]
     only_expired: bool,
 }

@@ -23,7 +23,7 @@ pub(super) struct HoldArgs {
     #[arg(short, long, value_name = "DUR", value_parser = values::duration)]
     wait: Option<Duration>,
 
-    /// How long the lock outlives a crash of leasehold; it is renewed at a third of this
+    /// How long the lock outlives a crash of leasehold; it is renewed after a third of this
     #[arg(long, value_name = "DUR", default_value = "30s", value_parser = values::ttl)]
     ttl: Ttl,
 
@@ -31,32 +31,32 @@ pub(super) struct HoldArgs {
     #[arg(long, value_name = "DUR", value_parser = values::positive_duration)]
     max_hold: Option<Duration>,
 
-    /// Keep the lock this much longer in the store than the command is allowed to rely on
+    /// After a loss, keep the lock taken in the store for this much longer
     #[arg(long, value_name = "DUR", value_parser = values::positive_duration)]
     lock_delay: Option<Duration>,
 
-    /// Why the lock is held, for people to read
+    /// A comment for people, shown by `leasehold list`
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 
-    /// The time from asking the command to end to killing it, below a third of the TTL
+    /// The time between TERM and KILL, less than a third of the TTL
     /// [default: the smaller of 5s and a sixth of the TTL]
     #[arg(short, long, value_name = "DUR", value_parser = values::duration)]
     kill_after: Option<Duration>,
 
-    /// What becomes of the command when the lease is lost
+    /// What happens to the command when the lease is lost
     #[arg(long, value_name = "ACTION", default_value = "kill")]
     on_lost: OnLost,
 
-    /// The exit code for a lock that is held by somebody else
+    /// The exit code if another process holds the lock
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::NOT_ACQUIRED.code())]
     conflict_exit_code: u8,
 
-    /// Say nothing: the exit code tells all
+    /// Print no messages
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Say what is done; twice, also each renewal
+    /// Print a message for each step; given twice, also for each renewal
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
 
@@ -65,14 +65,14 @@ pub(super) struct HoldArgs {
     command: Vec<OsString>,
 }
 
-/// What becomes of the command when the lease is lost.
+/// What happens to the command when the lease is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// It is asked to end, and killed before the term ends
+    /// It gets TERM, and KILL before the term ends
     Kill,
-    /// It is asked to end
+    /// It gets TERM
     Signal,
-    /// Nothing; a message is written
+    /// Nothing; a message is printed
     Ignore,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub(super) enum Sought {
     Lock { shared: bool, permits: Option<u32>, min_hold: Option<Duration> },
-    Leadership { name: Key, id: Option<GroupName> },
+    Leadership { name: Key, candidate_name: Option<GroupName> },
 }
 
 impl Plan {
@@ -32,8 +32,8 @@ impl Plan {
             &Sought::Lock { shared, permits, min_hold } => {
                 self.acquiring(locker, shared, permits, min_hold).await.map(Held::Lock)
             }
-            Sought::Leadership { name, id } => {
-                let election = self.election(locker, name, id.as_ref());
+            Sought::Leadership { name, candidate_name } => {
+                let election = self.election(locker, name, candidate_name.as_ref());
                 election.campaign().await.map(Held::Leadership)
             }
         }
@@ -68,11 +68,11 @@ impl Plan {
         }
     }
 
-    fn election(&self, locker: &Locker, name: &Key, id: Option<&GroupName>) -> Election {
+    fn election(&self, locker: &Locker, name: &Key, candidate: Option<&GroupName>) -> Election {
         let hold = &self.hold;
         let mut election = locker.election(name.clone()).ttl(hold.ttl).wait(hold.wait);
-        if let Some(id) = id {
-            election = election.candidate_name(id.clone());
+        if let Some(name) = candidate {
+            election = election.candidate_name(name.clone());
         }
         if let Some(max_hold) = hold.max_hold {
             election = election.max_hold(max_hold);

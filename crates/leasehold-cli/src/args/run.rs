@@ -26,7 +26,7 @@ The command finds in its environment:
 
 /// Run a command while holding a lock.
 ///
-/// Waits until the lock is free, for ever unless -n or -w says otherwise; runs the command in a process
+/// Waits until the lock is free, without a time limit unless -n or -w sets one; runs the command in a process
 /// group of its own; renews the lease while the command lives; releases the lock when the command and what
 /// it left in its group have ended. stdin, stdout and stderr are the command's; signals are passed on to it.
 #[derive(Debug, Args)]

@@ -35,8 +35,8 @@ fn led_by(store: &Store) -> Value {
 #[test]
 fn one_leads_and_the_other_follows_when_its_command_ends() {
     let store = Store::new();
-    let (first, early) = leader(&store, "--id one");
-    let second = candidate(&store, "--id two --comment spare", LEADS);
+    let (first, early) = leader(&store, "--candidate-name one");
+    let second = candidate(&store, "--candidate-name two --comment spare", LEADS);
     second.event("waiting");
     assert_eq!(led_by(&store)["group"], "one");
     assert_eq!(first.code(), 0);
@@ -135,7 +135,7 @@ fn while_it_stands_again_another_leads_and_a_signal_ends_it() {
     let store = Store::new();
     let running = candidate(&store, "--ttl 6s --again", LEADS);
     running.line();
-    let other = candidate(&store, "--id other", LEADS);
+    let other = candidate(&store, "--candidate-name other", LEADS);
     other.event("waiting");
     assert_eq!(store.code("break e"), 0);
     other.line();
@@ -210,7 +210,7 @@ fn mistakes_are_refused_and_nothing_is_held() {
         ("elect --kill-after 10s e -- true", "below a third of the TTL, which is 30s"),
         ("elect --permits 2 e -- true", "unexpected argument"),
         ("elect --min-hold 1s e -- true", "unexpected argument"),
-        (&format!("elect --id {id} e -- true"), "at most"),
+        (&format!("elect --candidate-name {id} e -- true"), "at most"),
         ("elect --ttl 11years e -- true", "at most 10 years"),
     ] {
         let output = store.output(line);
@@ -226,7 +226,7 @@ fn leader_shows_who_leads() {
     let store = Store::new();
     assert_eq!(text(&store.output("leader e").stdout), "nobody leads \"e\"\n");
     assert_eq!(store.json("leader e --json"), serde_json::json!({"name": "e", "leader": null}));
-    let (running, token) = leader(&store, "--id node-3");
+    let (running, token) = leader(&store, "--candidate-name node-3");
     let said = text(&store.output("leader e").stdout);
     assert!(said.starts_with("\"e\" is led by node-3"), "{said}");
     assert!(said.contains(&format!("pid {}", running.pid())), "{said}");
@@ -242,13 +242,13 @@ fn leader_shows_each_change() {
     let watching = Running::start(store.command("leader e --watch --json"));
     let seen = || -> Value { serde_json::from_str(&watching.line()).unwrap() };
     assert_eq!(seen()["leader"], Value::Null);
-    let (first, token) = leader(&store, "--id one");
+    let (first, token) = leader(&store, "--candidate-name one");
     let change = seen();
     assert_eq!((&change["name"], &change["leader"]["group"]), (&"e".into(), &"one".into()));
     assert_eq!(change["leader"]["token"], token);
     assert_eq!(first.code(), 0);
     assert_eq!(seen()["leader"], Value::Null);
-    let (second, _) = leader(&store, "--id two");
+    let (second, _) = leader(&store, "--candidate-name two");
     assert_eq!(seen()["leader"]["group"], "two");
     assert_eq!(second.code(), 0);
 }
