@@ -35,7 +35,7 @@ struct Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds a key, and the caller did not want to wait.
+    /// Another lease holds a key, and the caller did not want to wait.
     Held,
     /// The wait ended before the lock was free; [`Error::wait`] says more.
     TimedOut,
@@ -43,7 +43,7 @@ pub enum ErrorKind {
     Lost,
     /// The request can never succeed as it is.
     InvalidInput,
-    /// What was asked has ended for good: a `Locker` that is closed, a candidate that stands no more.
+    /// The object has ended for good: a `Locker` that is closed, a candidate that no longer runs.
     Closed,
     /// The store cannot do this; nothing was sent.
     Unsupported,
@@ -125,7 +125,7 @@ impl Error {
         Self::new(ErrorKind::Unexpected, Effect::NotApplied, message.into())
     }
 
-    /// Somebody else holds a key.
+    /// Another lease holds a key.
     pub fn held(report: WaitReport) -> Self {
         let mut error =
             Self::new(ErrorKind::Held, Effect::NotApplied, Cow::Owned(report.to_string()));

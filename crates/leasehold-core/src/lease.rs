@@ -2,7 +2,7 @@ use crate::{Claims, FencingToken, GroupName, LeaseId, Ttl};
 
 /// What is held: plain data that can be written down and handed to another process.
 ///
-/// It carries no deadline, because clocks of two processes are not comparable: whoever adopts a lease renews
+/// It carries no deadline, because clocks of two processes are not comparable: a process that adopts a lease renews
 /// it once and counts from that. With the feature `serde` it is written as a JSON object whose field
 /// `version` is 1:
 ///

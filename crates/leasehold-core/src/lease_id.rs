@@ -9,7 +9,7 @@ use crate::InvalidValue;
 ///
 /// The client mints it before it asks: 128 bits of the operating system's generator, written as UUID text.
 /// [`LeaseId::foreign`] takes the id of another client's lock, so that it can be adopted, renewed and released.
-/// It is a name, not a credential: whoever can write to the store can end any lease.
+/// It is a name, not a credential: every client that can write to the store can end any lease.
 ///
 /// [`Display`](fmt::Display) and [`FromStr`] are exact inverses. The bytes of an id are shown as they are
 /// where they are UTF-8 without control characters, else, and where they begin with `hex:`, as `hex:` and

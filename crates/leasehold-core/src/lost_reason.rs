@@ -8,9 +8,9 @@ use crate::Reason;
 pub enum LostReason {
     /// Its term ended without a renewal.
     Expired,
-    /// The store has it no more, and does not say why.
+    /// The store no longer has it, and does not say why.
     Gone,
-    /// Somebody ended it by force, where the store recorded that.
+    /// It was ended by force; only from stores that record that.
     Evicted(Option<Reason>),
     /// Its term ended while renewals failed or were not answered.
     StoreUnreachable,

@@ -56,7 +56,7 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves both clocks forward and wakes whoever slept until then.
+    /// Moves both clocks forward and wakes every sleeper that is due.
     pub fn advance(&self, by: Duration) {
         let mut state = self.state();
         state.boot += by;
@@ -74,12 +74,12 @@ impl ManualClock {
         self.state().wall_micros = wall_micros;
     }
 
-    /// The earliest instant somebody sleeps until.
+    /// The earliest instant until which a task sleeps.
     pub fn next_wake(&self) -> Option<Duration> {
         self.state().sleepers.iter().map(|sleeper| sleeper.at).min()
     }
 
-    /// Ends when somebody sleeps until exactly `at`, now or later.
+    /// Ends when a task sleeps until exactly `at`, now or later.
     ///
     /// # Cancel safety
     /// May be dropped at any time.

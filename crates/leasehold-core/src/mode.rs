@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_enums, reason = "one axis; a third mode would change what a lock is")]
 pub enum Mode {
-    /// Nobody else holds the key.
+    /// One holder alone.
     Exclusive,
     /// Others may hold the key in shared mode too.
     Shared {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::{InvalidValue, text};
 
-/// Why somebody ended another's lease, for the holder to read.
+/// Why a lease was ended by force, for its holder to read.
 ///
 /// 1 to 255 bytes of UTF-8 without control characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -32,7 +32,7 @@ pub struct Record {
     pub node: Option<Arc<str>>,
 }
 
-/// Where a record stands in its term.
+/// The state of a record's term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "live or not")]
 pub enum RecordTerm {

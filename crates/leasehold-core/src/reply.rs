@@ -45,8 +45,8 @@ pub struct Refused {
     pub key: Key,
     /// Why it refused.
     pub why: RefusalReason,
-    /// After how long the request could be admitted if nobody renewed, released or joined; absent if it
-    /// waits for a lease without end.
+    /// The time until the request could be admitted if no lease is renewed, released or granted meanwhile; absent if a
+    /// lease without end blocks it.
     pub retry_after: Option<Duration>,
     /// What each node of a quorum said.
     pub nodes: NodeReports,
@@ -63,11 +63,11 @@ impl Refused {
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "each is waited for in its own way")]
 pub enum RefusalReason {
-    /// Somebody holds it: the one whose end is awaited, where the store can tell.
+    /// It is held: by the holder whose end the request awaits, if the store can tell.
     Held(Option<Box<Record>>),
     /// Another operation on the key is in progress; it may well be free.
     Busy,
-    /// An earlier waiter stands before us (capability `fair`).
+    /// An earlier waiter is first (capability `fair`).
     Queued,
 }
 

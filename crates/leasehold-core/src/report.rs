@@ -27,7 +27,7 @@ pub struct WaitReport {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum WaitCause {
-    /// Somebody holds the key.
+    /// The key is held.
     Held,
     /// It was granted, but the reply came after the term that could be believed.
     GrantedTooLate,
@@ -132,7 +132,7 @@ pub struct NodeReport {
 pub enum NodeOutcome {
     /// It granted the lease, or confirmed it.
     Granted,
-    /// Somebody else held a key there.
+    /// Another lease held a key there.
     Refused,
     /// It still held the lease and extended it.
     Renewed,

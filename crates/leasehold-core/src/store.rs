@@ -20,15 +20,15 @@ use crate::{
 ///   id and claims returns the same token, `fresh: false`, and a term of max(current, now + term). A live id
 ///   on a named key in another mode is `InvalidInput`. A store never mints an id, and a second id never
 ///   enters because its group is the same.
-/// - **C3b** A lease lives or dies whole: when one of its named keys is gone, the rest is dropped in the same
-///   step.
+/// - **C3b** A lease is held on all its keys or on none: when one of its named keys is gone, the same step removes the
+///   rest.
 /// - **C4** The store's own clock decides expiry; only durations cross the wire.
 /// - **C5** An expired lease is absent for granting, renewing and counting, purged or not.
 /// - **C6** An ended lease is never revived; renewal never shortens; at exactly its term a lease is over.
 /// - **C7** Tokens strictly grow per key: one per grant, above every earlier token of each of its keys,
 ///   max(stored + 1, wall clock in µs), advanced after the key is won, remembered through release, expiry,
 ///   eviction and restart.
-/// - **C8** Nobody's live lease is removed except by an evict that names it.
+/// - **C8** Only its holder, or an evict that names it, removes a live lease.
 /// - **C9** `Shared { max }` is granted only if there is no live exclusive holder and fewer than `max` live
 ///   holders.
 /// - **C10** Contention is a value, not an error; a store failure is never reported as held, free or gone;
@@ -36,7 +36,7 @@ use crate::{
 /// - **C11** What the store cannot do is refused before any I/O: call
 ///   [`Capabilities::admit`] first.
 /// - **C12** Wake-ups are hints.
-/// - **C13** A release tells `Released`, `Expired` or `NotHeld`.
+/// - **C13** A release reports `Released`, `Kept`, `Expired` or `NotHeld`.
 /// - **C14** Everything the caller supplies travels as a bound parameter.
 /// - **C15** Dropping the future of any operation leaves connections usable and other callers unaffected;
 ///   its own effect is then unknown.
@@ -44,16 +44,16 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// What the store can do. Constant, no I/O.
     fn capabilities(&self) -> Capabilities;
 
-    /// Looks at the server's settings and says what may be promised. Changes nothing.
+    /// Reads the server's settings and reports the level that they support. Changes nothing.
     ///
     /// # Errors
     /// `Incompatible` if the server cannot be used at all, else as any operation.
     fn check(&self) -> impl Future<Output = Result<Health>> + Send;
 
-    /// Makes tables and indexes. Idempotent, and safe while others do the same or already work.
+    /// Creates tables and indexes. Idempotent, and safe while other clients do the same or already work.
     ///
     /// # Errors
-    /// `Denied` where the role may not, `Incompatible` where something else stands there.
+    /// `Denied` if the role lacks the right, `Incompatible` if another program's data is there.
     fn prepare(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Takes all claims or none.
@@ -98,8 +98,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// As any operation.
     fn subscribe(&self, keys: &[Key]) -> impl Future<Output = Result<Wakeups>> + Send;
 
-    /// Ends when no request is in progress whose caller has its answer already, or the store has given up on those that
-    /// are: a quorum answers before its slowest node does. By default at once.
+    /// Waits for requests whose callers have their answers already, or until the store gives up on them: a quorum answers
+    /// before its slowest node does. By default it ends at once.
     fn drain(&self) -> impl Future<Output = ()> + Send {
         async {}
     }

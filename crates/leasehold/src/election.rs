@@ -32,19 +32,19 @@ use crate::acquire::request::LockRequest;
 use crate::guard::Guard;
 use crate::locker::Locker;
 
-/// One candidate for one name: set what is wanted, then [`campaign`](Election::campaign) once or
-/// [`spawn`](Election::spawn) it for ever. Made by [`Locker::election`].
+/// Builder of one candidate for one name: [`campaign`](Election::campaign) once, or [`spawn`](Election::spawn) it for
+/// good. Made by [`Locker::election`].
 ///
-/// Leading is holding the exclusive lock whose key is the name, on a lease that renews itself. So at most one
-/// candidate believes by its own clock that it leads (on a store of level L1), its
-/// [`token`](Leadership::token) is larger than that of every earlier leader, and everything said of a
-/// [`Guard`] holds: a leader that cannot renew steps down at its own deadline, told by nobody.
+/// The leader holds the exclusive lock whose key is the name, on a lease that renews itself. So at most one candidate
+/// leads by its own clock (on a store of level L1), and its [`token`](Leadership::token) is larger than that of every
+/// earlier leader. Everything about a [`Guard`] applies: a leader that cannot renew steps down at its own deadline, without
+/// any message from the store.
 ///
-/// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is
-/// sent. Two `Locker`s of one process know nothing of each other: the store keeps the second candidate out, as
-/// it does one of another process. Who is elected next is not promised: whoever asks first when the name is free.
+/// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is sent. Two
+/// `Locker`s of one process are independent: the store excludes their candidates like those of two processes. The order of
+/// succession is not defined: the candidate that asks first when the name is free is elected.
 ///
-/// The first wrong argument is kept and is the error of the first call that needs it.
+/// The builder keeps the first wrong argument, which is the error of the first call that needs it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -88,8 +88,8 @@ impl Election {
         self.with(|campaign| campaign.group(name))
     }
 
-    /// Sets how long a leader that has died keeps the others waiting; by default 30 s. A living one renews.
-    /// [`Ttl::NEVER`] is refused: nobody could be elected after a leader that died.
+    /// Sets the TTL, 30 s by default: for so long a leader that has died delays the next election. A live leader renews.
+    /// [`Ttl::NEVER`] is refused: no candidate could be elected after a leader that died.
     pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
         let finite = match ttl.try_into().map_err(Into::into) {
             Ok(ttl) if ttl.is_never() => Err(Error::invalid_input(
@@ -107,27 +107,27 @@ impl Election {
         self.with(|campaign| campaign.wait(wait))
     }
 
-    /// Sets the pauses between tries, and between the looks of an observer; used as given, and instead of the
-    /// store's wake-ups' slow poll. A candidate ends when they do.
+    /// Sets the pauses between tries, and between the polls of an observer; used as given, in place of the slow poll
+    /// beside the store's wake-ups. A candidate ends when its back-off does.
     pub fn backoff(mut self, backoff: impl Backoff) -> Self {
         let pauses = Pauses::new(backoff);
         self.backoff = Some(pauses.clone());
         self.with(|campaign| campaign.backoff(pauses))
     }
 
-    /// Keeps the name taken in the store for this much longer than the leader believes, so that what it began
-    /// before it was lost can end. Resigning is not delayed.
+    /// Keeps the name taken in the store for this much longer after a loss, so that work that the leader began can end.
+    /// A resignation is not delayed.
     pub fn lock_delay(self, delay: Duration) -> Self {
         self.with(|campaign| campaign.lock_delay(delay))
     }
 
     /// Ends each leadership after this long, so that a leader that hangs is not renewed for ever. A spawned
-    /// candidate then stands back as after a [resignation](Leadership::resign).
+    /// candidate then pauses as after a [resignation](Leadership::resign).
     pub fn max_hold(self, max: Duration) -> Self {
         self.with(|campaign| campaign.max_hold(max))
     }
 
-    /// Sets the comment that others see beside host, process id and program.
+    /// Sets the comment that other clients see beside host, process id and program.
     pub fn comment(self, comment: &str) -> Self {
         self.with(|campaign| campaign.comment(comment))
     }
@@ -142,16 +142,16 @@ impl Election {
         self.with(LockRequest::fenced)
     }
 
-    /// Waits until this candidate is elected, once. It stands in the line of its [`Locker`] and tries when
-    /// the store says that the name may be free, when the leader's term is over, or after the usual pauses
-    /// (F1). The future does not borrow the election.
+    /// Waits until this candidate is elected, once. It queues in its [`Locker`], and tries when the store says that the
+    /// name may be free, when the leader's term is over, or after the usual pauses (F1). The future does not borrow the
+    /// election.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already; else as
     /// [`LockRequest`].
     ///
     /// # Cancel safety
-    /// Dropped, it no longer stands; a leadership won after that is released in the background (F6).
+    /// May be dropped: the campaign ends, and a leadership won after that is released in the background (F6).
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
         let Self { locks, name, campaign, .. } = self.clone();
         async move {
@@ -160,10 +160,10 @@ impl Election {
         }
     }
 
-    /// Stands in the background, again after each loss, until `shutdown` ends. The first try is made at once.
+    /// Campaigns in the background, again after each loss, until `shutdown` ends. The first try is made at once.
     ///
-    /// When `shutdown` ends, the candidate resigns; [`Candidate::join`] ends when the store has answered
-    /// that, or after the limit of one operation. The handle may be dropped: the candidate stands on.
+    /// When `shutdown` ends, the candidate resigns; [`Candidate::join`] ends when the store has answered, or after the
+    /// limit of one operation. The handle may be dropped: the candidate continues.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already;
@@ -183,9 +183,9 @@ impl Election {
         Ok(Candidate::new(state))
     }
 
-    /// Asks the store who leads: the lease's id, the candidate's id as its group, who that is for people, how
-    /// long ago it was elected and last renewed, and what remains. `None` if nobody leads, that is, also if
-    /// the last leader's term is over.
+    /// Asks the store for the leader: the lease's id, the candidate's name as its group, the note for people, the time
+    /// since its election and last renewal, and what remains. `None` if there is no leader, also if the last leader's term
+    /// is over.
     ///
     /// # Errors
     /// As [`Locker::status`].
@@ -196,7 +196,7 @@ impl Election {
         leader_of(&self.locks, self.name()?).await
     }
 
-    /// Watches who leads without standing: first what is found, then each change.
+    /// Watches the leader without being a candidate: first the present one, then each change.
     ///
     /// Where the store can push, it is asked when it says that the name may be free and when the leader's
     /// term is over, else every 10 s; where it cannot, after the same pauses as those of a candidate, at most

@@ -60,7 +60,7 @@ impl Group {
         self.held().iter().map(|held| held.lease.clone()).collect()
     }
 
-    /// All live records of this group in the store, whoever opened them.
+    /// All live records of this group in the store, from every process.
     ///
     /// # Errors
     /// As any operation.
@@ -94,13 +94,13 @@ impl Group {
         outcomes
     }
 
-    /// Releases every lease held here, newest first; their guards then hold nothing. What failed goes on in
+    /// Releases every lease held here, newest first; their guards then hold nothing. A release that failed continues in
     /// the background.
     ///
-    /// A lease that was lost already is released in the background and not named in the result.
+    /// A lease that was lost already is released in the background and is not in the result.
     ///
     /// # Cancel safety
-    /// What was begun is finished in the background.
+    /// Releases that were begun are completed in the background.
     pub async fn release(&self) -> Vec<(LeaseId, ReleaseReport)> {
         let keeper = &self.locks.0.keeper;
         let mut held = self.held();

@@ -102,7 +102,7 @@ impl Guard {
     }
 
     /// Runs `work` for as long as the lease is held; on loss `work` is dropped at its next await. The clock
-    /// is asked each time before `work` goes on, so that it does not after the machine slept past the term.
+    /// is checked each time before `work` continues, so that it does not run after the machine slept past the term.
     ///
     /// # Errors
     /// `Lost`, with the reason.
@@ -182,7 +182,7 @@ impl Guard {
     /// comes at once.
     ///
     /// # Errors
-    /// If the store could not be asked. The release then goes on in the background until it is answered or
+    /// If the store did not answer. The release then continues in the background until it is answered or
     /// the term has passed.
     ///
     /// # Cancel safety

@@ -111,8 +111,7 @@ impl Guard {
     /// Ends the lease and says what the store answered (C13), as [`crate::Guard::release`].
     ///
     /// # Errors
-    /// If the store could not be asked. The release then goes on in the background until it is answered or
-    /// the term has passed.
+    /// If the store did not answer. The release then continues in the background until it is answered or the term is over.
     pub fn release(self) -> Result<ReleaseReport> {
         let locks = self.locks.clone();
         let guard = self.into_inner();

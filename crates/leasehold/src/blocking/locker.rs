@@ -66,7 +66,7 @@ impl Locker {
         self.0.lock(key).giving()
     }
 
-    /// Tries once to lock `key`: `None` if somebody else holds it.
+    /// Tries once to lock `key`: `None` if it is held.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
@@ -98,7 +98,7 @@ impl Locker {
     /// somebody else may have been in meanwhile; `Failed` if the store could not be asked, and the release
     /// goes on in the background.
     ///
-    /// If `work` panics, the lock is released before the panic goes on.
+    /// If `work` panics, the lock is released before the panic continues.
     ///
     /// # Errors
     /// If the lock was not granted; `work` did not run then.
@@ -160,7 +160,7 @@ impl Locker {
         self.call(|locks| async move { locks.list_page(&request).await })
     }
 
-    /// Removes what has expired, or ends exactly the leases that are named, whoever holds them.
+    /// Removes expired records, or ends exactly the named leases, whoever holds them.
     ///
     /// # Errors
     /// As any operation; asking again is safe.
@@ -250,7 +250,7 @@ impl LockRequest<Guard> {
 }
 
 impl LockRequest<Option<Guard>> {
-    /// Tries to lock, blocking this thread until the store has answered; `None` if somebody else holds it.
+    /// Tries to lock, blocking this thread until the store has answered; `None` if the key is held.
     ///
     /// # Errors
     /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
@@ -292,7 +292,7 @@ impl Group {
         self.0.leases()
     }
 
-    /// All live records of this group in the store, whoever opened them.
+    /// All live records of this group in the store, from every process.
     ///
     /// # Errors
     /// As any operation.

@@ -9,9 +9,9 @@ use super::leader::leader_of;
 use super::leadership::Leadership;
 use super::state::{CandidateState, CandidateStatus};
 
-/// A candidate that stands in the background, again after each loss; see [`Election::spawn`].
+/// A candidate that campaigns in the background, again after each loss; see [`Election::spawn`].
 ///
-/// Clones are handles of the same candidate. Without any, it stands on until it is shut down.
+/// Clones are handles of the same candidate. Without a handle it continues until it is shut down.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -39,23 +39,22 @@ impl Candidate {
         Self(state)
     }
 
-    /// The name it stands for.
+    /// The name of the election.
     pub fn name(&self) -> &Key {
         self.0.name()
     }
 
-    /// Its own id.
+    /// The candidate's own name.
     pub fn candidate_name(&self) -> &GroupName {
         &self.0.id
     }
 
-    /// How long a leader that has died keeps the others waiting.
+    /// Its TTL: for so long a leader that has died delays the next election.
     pub fn ttl(&self) -> Ttl {
         self.0.ttl
     }
 
-    /// How many rounds are completed: tries that the store answered or that failed and, while it leads,
-    /// renewals.
+    /// The number of completed rounds: tries, answered or failed, and renewals while it leads.
     pub fn iterations(&self) -> u64 {
         self.0.iterations()
     }
@@ -70,12 +69,12 @@ impl Candidate {
         self.0.view().leadership.clone().filter(|leadership| leadership.is_leader())
     }
 
-    /// Whether it leads, its token, and who leads else, as it last learnt, without I/O.
+    /// Whether it leads, its token, and the leader that it last saw, without I/O.
     pub fn status(&self) -> CandidateStatus {
         self.0.status()
     }
 
-    /// Asks the store who leads; see [`Election::leader`](crate::Election::leader).
+    /// Asks the store for the leader; see [`Election::leader`](crate::Election::leader).
     ///
     /// # Errors
     /// `Closed` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
@@ -93,7 +92,7 @@ impl Candidate {
     /// `Closed` if it is not running any more.
     ///
     /// # Cancel safety
-    /// May be dropped; the candidate stands on.
+    /// May be dropped; the candidate continues.
     pub async fn elected(&self) -> Result<Arc<Leadership>> {
         self.0
             .until(|view| match &view.leadership {
@@ -110,7 +109,7 @@ impl Candidate {
     }
 
     /// Calls `each` after every round from now on, until the candidate has ended: with `true` while it leads,
-    /// with `false` while somebody else does; not at all if the store failed.
+    /// with `false` while another candidate does; not at all if the store failed.
     ///
     /// A reader that lags more than 64 rounds behind misses the oldest.
     ///
@@ -125,9 +124,8 @@ impl Candidate {
         }
     }
 
-    /// Stands down until [`resume`](Candidate::resume): resigns if it leads, and does not campaign. Ends when
-    /// the store has answered that, or after the limit of one operation; the release then goes on in the
-    /// background.
+    /// Pauses until [`resume`](Candidate::resume): resigns if it leads, and does not campaign. Ends when the store has
+    /// answered, or after the limit of one operation; the release then continues in the background.
     ///
     /// # Errors
     /// `Closed` if it is not running any more.
@@ -142,7 +140,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// Lets it stand again, at once.
+    /// Lets it campaign again, at once.
     ///
     /// # Errors
     /// `Closed` if it is not running any more.

@@ -9,13 +9,13 @@ pub enum LeadershipEvent {
         /// Its token, where the store has them.
         token: Option<FencingToken>,
     },
-    /// This candidate leads no more, and did not wish that.
+    /// This candidate lost its leadership.
     Lost(LostReason),
-    /// This candidate leads no more, by its own wish: it resigned, was paused or shut down.
+    /// This candidate gave up its leadership: it resigned, was paused or shut down.
     Resigned,
-    /// Somebody else leads, or nobody. The record shows who, and how fresh that is. Nothing is told while it
-    /// is not known.
+    /// Another candidate leads, or none. The record shows the leader and when it last renewed. No event comes while the
+    /// leader is unknown.
     Changed(Option<Box<Record>>),
-    /// The store can never work like this, or a candidate lost its runtime; nothing follows.
+    /// A lasting failure of the store, or the end of a candidate's runtime; no event follows.
     Failed(Error),
 }

@@ -5,8 +5,7 @@ use super::leader::{Identity, identity};
 use super::observer::Observer;
 use super::state::Follower;
 
-/// The transitions of one election, and nothing in between: where it stands at the call of `observe`, as far
-/// as that is known, then each change.
+/// The transitions of one election: its state at the call of `observe`, as far as that is known, then each change.
 ///
 /// A candidate tells of itself and of the leaders that it met; a reader that lags more than 64 transitions
 /// behind misses the oldest, never the last. An [observer](crate::Election::observe) only tells

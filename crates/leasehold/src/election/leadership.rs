@@ -64,23 +64,22 @@ impl Leadership {
         self.guard.run(work).await
     }
 
-    /// Ends the leadership, so that somebody else can be elected at once, and says what the store answered;
-    /// see [`Guard::release`]. End what the leader does first.
+    /// Ends the leadership, so that another candidate can be elected at once, and returns the store's answer; see
+    /// [`Guard::release`]. Stop the leader's work first.
     ///
-    /// A spawned candidate then stands back for a while (the TTL, at most 2 s), so that others are elected if
-    /// there are any, and stands again; [`Candidate::pause`](crate::Candidate::pause) keeps it from that.
+    /// A spawned candidate then pauses (for the TTL, at most 2 s), so that others are elected if there are any, and
+    /// campaigns again; [`Candidate::pause`](crate::Candidate::pause) prevents that.
     ///
     /// # Errors
-    /// If the store could not be asked. The release then goes on in the background until it is answered or
-    /// the term has passed.
+    /// If the store did not answer. The release then continues in the background until it is answered or the term is over.
     ///
     /// # Cancel safety
-    /// A release that was begun is finished in the background.
+    /// A release that was begun is completed in the background.
     pub async fn resign(&self) -> Result<ReleaseReport> {
         self.guard.end().await
     }
 
-    /// The lock underneath: what remains, its events, a look at the store.
+    /// The guard of the election's lock: what remains, its events, a look-up in the store.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }

@@ -19,7 +19,7 @@ use crate::lease::state::HoldStatus;
 use crate::locker::Locker;
 use crate::trace;
 
-/// Where a candidate stands, as it knows without asking anybody.
+/// The state of a candidate, without a request to the store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CandidateStatus {
@@ -27,8 +27,8 @@ pub struct CandidateStatus {
     pub leads: bool,
     /// Its token while it leads, where the store has them.
     pub token: Option<FencingToken>,
-    /// Who leads: itself, or who its last try was refused for, unless that one's term is over or it was paused
-    /// since. `None` if it knows of nobody; [`Candidate::leader`](crate::Candidate::leader) asks.
+    /// The leader: itself, or the holder that refused its last try, unless that holder's term is over or the candidate
+    /// was paused since. `None` if it knows no leader; [`Candidate::leader`](crate::Candidate::leader) asks the store.
     pub leader: Option<Record>,
 }
 
