@@ -41,14 +41,15 @@ impl Inner {
     ) {
         let soon = self.clock.now().saturating_add(self.limits.of_term(None) / 2);
         while let Some(Some(turns)) = self.within(soon, next_turns(&mut waiting)).await {
+            let part = only(&request, &turns);
+            if waiting.is_empty() {
+                return self.release_once(node, part, turns, reporter).await;
+            }
             let (quorum, reporter) = (Arc::clone(&self), Arc::clone(&reporter));
-            self.spawn(quorum.release_once(node, only(&request, &turns), turns, reporter));
+            self.spawn(quorum.release_once(node, part, turns, reporter));
         }
-        if waiting.is_empty() {
-            return;
-        }
-        let early = (only(&request, &waiting), waiting.clone());
-        self.spawn(Arc::clone(&self).release_once(node, early.0, early.1, reporter));
+        let (quorum, part) = (Arc::clone(&self), only(&request, &waiting));
+        self.spawn(quorum.release_once(node, part, waiting.clone(), reporter));
         while let Some(turns) = next_turns(&mut waiting).await {
             let (quorum, again) = (Arc::clone(&self), only(&request, &turns));
             self.spawn(async move { quorum.release_surely(node, &again, &turns).await });

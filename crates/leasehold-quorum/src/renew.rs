@@ -76,9 +76,11 @@ impl Renewing {
         }
         drop(unsure);
         while let Some(Some(turns)) = self.quorum.within(until, next_turns(&mut waiting)).await {
+            if waiting.is_empty() {
+                return self.ask(node, turns, reporter, held).await;
+            }
             let (renewing, reporter) = (Arc::clone(&self), Arc::clone(&reporter));
-            let asking = renewing.ask(node, turns, reporter, held.clone());
-            self.quorum.spawn(asking);
+            self.quorum.spawn(renewing.ask(node, turns, reporter, held.clone()));
         }
     }
 
@@ -128,7 +130,7 @@ impl Renewing {
     async fn put_one_back(&self, node: usize, place: Place) {
         let renewal = &self.request.leases()[place.lease()];
         let Some(term) = renewal.to().duration() else { return };
-        // Later than a term it could only disturb others; where a request follows, it is that one's turn.
+        // Later than a term it could only disturb others. A request that follows finds out by itself.
         let is_late = self.quorum.clock.now() >= self.started.saturating_add(term);
         if is_late || !place.add_if_last() {
             return;
