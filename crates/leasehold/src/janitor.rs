@@ -6,8 +6,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::locker::Locker;
-use crate::metrics;
-use crate::trace;
+use crate::telemetry;
 
 /// Purges what has expired from time to time (F15), until it is stopped, dropped, or its [`Locker`] closed.
 ///
@@ -187,9 +186,7 @@ impl Locker {
             pause = every - random.up_to(every / 10);
             let mut purged = Purged::default();
             let round = self.purge_into(&mut purged, request).await;
-            trace::janitor_round(keeper.can.name, &purged, round.as_ref().err());
-            let outcome = if round.is_ok() { "done" } else { "failed" };
-            metrics::janitor_round(keeper.can.name, outcome);
+            telemetry::janitor_round(keeper.can.name, &purged, round.as_ref().err());
             said.send_modify(|report| {
                 report.rounds += 1;
                 report.purged.add(purged);
@@ -206,7 +203,7 @@ impl Locker {
             let evicted = self.evict(request).await?;
             let (removed, forgotten) = (evicted.removed.len(), evicted.forgotten);
             purged.add(Purged { removed, forgotten, batches: 1 });
-            metrics::purged(keeper.can.name, removed, forgotten);
+            telemetry::purged(keeper.can.name, removed, forgotten);
             if !evicted.more {
                 return Ok(());
             }

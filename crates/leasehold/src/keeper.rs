@@ -28,9 +28,8 @@ use self::schedule::Schedule;
 use crate::lease::cleanup::Cleanup;
 use crate::lease::ids::Ids;
 use crate::lease::state::{HoldStatus, LeaseState};
-use crate::metrics;
 use crate::queue::Queues;
-use crate::trace;
+use crate::telemetry;
 
 /// What a `Locker`, its guards and the background task share.
 pub(crate) struct Keeper {
@@ -150,7 +149,7 @@ impl Keeper {
             HoldStatus::Held(_) => {
                 self.schedule.remove(held);
                 let held_for = now.saturating_sub(held.started);
-                metrics::hold_ended(self.can.name, held.label(), held_for);
+                telemetry::hold_ended(self.can.name, held.label(), held_for);
             }
             other => self.settle(held, other),
         }
@@ -163,8 +162,7 @@ impl Keeper {
         if let HoldStatus::Lost { reason, news: true } = status {
             self.schedule.remove(held);
             let held_for = self.clock.now().saturating_sub(held.started);
-            trace::lease_lost(&held.lease.id, reason);
-            metrics::lost(self.can.name, held.label(), reason, held_for);
+            telemetry::lost(self.can.name, held.label(), &held.lease.id, reason, held_for);
             self.release([Cleanup::of_lost(held)]);
             // Whoever waits in this process may try.
             self.queues.released(held.lease.claims.keys());
@@ -182,7 +180,7 @@ impl Keeper {
     pub(crate) fn attend(self: &Arc<Self>) {
         if let Err(error) = self.ensure_running() {
             // The term is the backstop; the next acquire's Keeper takes the work up.
-            trace::no_runtime(&error);
+            telemetry::no_runtime(&error);
         }
         self.wake.notify_one();
     }

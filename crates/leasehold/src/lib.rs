@@ -36,7 +36,7 @@
 // - A renewal: `keeper/task` wakes when `keeper/schedule` says so; `keeper/renew` sends, and applies to `lease/state`.
 // - A loss: `lease/state` compares its deadline with the clock whenever `guard`, `keeper/task` or an answer asks; whoever
 //   finds it tells `lease/events`, and hands a `lease/cleanup` to `keeper/mailbox`, which `keeper/release` sends.
-// - `connect`, `group`, `janitor`, `election` and `blocking` stand on top; `metrics`, `registry` and `thread` below.
+// - `connect`, `group`, `janitor`, `election` and `blocking` stand on top; `telemetry`, `registry` and `thread` below.
 mod acquire;
 pub mod blocking;
 mod connect;
@@ -47,11 +47,10 @@ mod janitor;
 mod keeper;
 mod lease;
 mod locker;
-mod metrics;
 mod queue;
 mod registry;
+mod telemetry;
 mod thread;
-mod trace;
 
 pub use acquire::options::Keepalive;
 pub use acquire::request::LockRequest;

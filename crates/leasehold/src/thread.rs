@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::trace;
+use crate::telemetry;
 use futures_util::FutureExt;
 use leasehold_core::{Effect, Error, Result};
 use tokio::runtime::{Builder, Handle};
@@ -68,7 +68,7 @@ impl Thread {
             ));
         }
         let (reply, answer) = mpsc::sync_channel(1);
-        let call = AssertUnwindSafe(trace::in_current_span(call)).catch_unwind();
+        let call = AssertUnwindSafe(telemetry::in_current_span(call)).catch_unwind();
         // The caller waits, so there is always somebody to hear it.
         self.runtime.spawn(async move { reply.send(call.await).unwrap_or_default() });
         let failed = |said| Err(Error::unexpected(said).with_effect(Effect::Unknown));

@@ -15,7 +15,7 @@ use super::spec::LockSpec;
 use super::{resume, run};
 use crate::guard::Guard;
 use crate::locker::Locker;
-use crate::trace;
+use crate::telemetry;
 
 /// A request for a lock: set its options, then await it, or [`take`](Self::take) it in [blocking](crate::blocking)
 /// code.
@@ -233,7 +233,7 @@ impl<T> LockRequest<T> {
     async fn acquire(self) -> Result<Guard> {
         let options = self.options?;
         let (store, label) = (self.locks.0.keeper.can.name, options.label.clone());
-        trace::in_acquire(store, label.as_deref(), run::acquire(&self.locks.0, options)).await
+        telemetry::in_acquire(store, label.as_deref(), run::acquire(&self.locks.0, options)).await
     }
 
     pub(crate) fn set<V, E: Into<Error>>(

@@ -17,9 +17,8 @@ use crate::lease::cleanup::Cleanup;
 use crate::lease::ids::{IdReservation, Ownership};
 use crate::lease::state::{HoldStatus, LeaseState};
 use crate::locker::Inner;
-use crate::metrics;
 use crate::queue::{Place, QueueState, Taken};
-use crate::trace;
+use crate::telemetry;
 
 /// Asks for a lock until it is granted or the wait is over.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
@@ -37,7 +36,7 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -
         Err(_) => "failed",
     };
     let waited = inner.keeper.clock.now().saturating_sub(waiting.started);
-    metrics::waited(inner.keeper.can.name, waiting.spec.label(), name, waited);
+    telemetry::waited(inner.keeper.can.name, waiting.spec.label(), name, waited);
     outcome
 }
 
@@ -244,7 +243,7 @@ impl<'a> Waiting<'a> {
         }
         let request = self.spec.request(id.clone());
         let tried = attempt(keeper, request, Arc::clone(&ownership), limit).await;
-        metrics::tried(keeper.can.name, self.spec.label(), tried.name());
+        telemetry::tried(keeper.can.name, self.spec.label(), tried.name());
         if let Some(observer) = &self.spec.observer {
             observer.tried(&tried);
         }
@@ -331,7 +330,7 @@ impl<'a> Waiting<'a> {
                 true
             }
             Err(error) => {
-                trace::no_wakeups(&error);
+                telemetry::no_wakeups(&error);
                 false
             }
         }

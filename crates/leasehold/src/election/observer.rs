@@ -8,7 +8,7 @@ use super::leader::{Identity, identity, leader_of};
 use crate::acquire::options::Pauses;
 use crate::acquire::poll::{pushed_poll, usual_backoff};
 use crate::locker::Locker;
-use crate::trace;
+use crate::telemetry;
 
 /// Looks at who leads, without standing.
 pub(super) struct Observer {
@@ -87,7 +87,7 @@ impl Observer {
             let subscribing = keeper.store.subscribe(std::slice::from_ref(&self.name));
             match keeper.limited("subscribe", subscribing).await {
                 Ok(wakeups) => self.wakeups = Some(wakeups),
-                Err(error) => trace::no_wakeups(&error),
+                Err(error) => telemetry::no_wakeups(&error),
             }
         }
         leader_of(&self.locks, &self.name).await

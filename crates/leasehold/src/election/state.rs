@@ -17,7 +17,7 @@ use crate::acquire::spec::LockSpec;
 use crate::lease::ids::Ownership;
 use crate::lease::state::HoldStatus;
 use crate::locker::Locker;
-use crate::trace;
+use crate::telemetry;
 
 /// The state of a candidate, without a request to the store.
 #[derive(Debug, Clone)]
@@ -325,7 +325,7 @@ impl CandidateState {
             LeadershipEvent::Changed(_) => "changed",
             LeadershipEvent::Failed(_) => "failed",
         };
-        trace::leadership(&self.name, &self.id, what);
+        telemetry::leadership(&self.name, &self.id, what);
         view.events.push(event);
     }
 

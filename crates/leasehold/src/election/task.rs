@@ -11,7 +11,7 @@ use crate::acquire::request::LockRequest;
 use crate::guard::Guard;
 use crate::lease::events::Event;
 use crate::registry::Registration;
-use crate::trace;
+use crate::telemetry;
 
 /// How long a candidate that resigned, or led for as long as it may, lets others try, at most: twice as long as
 /// they pause where the store does not wake them.
@@ -84,7 +84,7 @@ impl CandidateState {
         if stop.is_some() {
             let limit = self.limit();
             if let Err(error) = leadership.resign().await {
-                trace::resignation_continues(&error);
+                telemetry::resignation_continues(&error);
             }
             self.over(&leadership);
             self.settled(limit).await;
@@ -142,7 +142,7 @@ impl CandidateState {
             biased;
             () = keeper.ids.given_back(&taken) => {}
             () = keeper.clock.sleep_until(limit) => {
-                trace::stood_down_early();
+                telemetry::stood_down_early();
             }
         }
     }

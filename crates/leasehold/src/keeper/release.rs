@@ -14,7 +14,7 @@ use super::in_flight::{InFlight, OnOrphan};
 use super::{Keeper, caught};
 use crate::lease::cleanup::Cleanup;
 use crate::lease::release_report::ReleaseReport;
-use crate::trace;
+use crate::telemetry;
 
 impl Keeper {
     /// Releases in the background.
@@ -116,7 +116,7 @@ impl Keeper {
             polled
         });
         let released = released.await.and_then(|reply| reply);
-        let released = released.inspect_err(trace::release_failed)?;
+        let released = released.inspect_err(telemetry::release_failed)?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
             // Whoever was woken may have been granted the key already; then the next would try in vain.
             let is_told = woken && lease.keep().is_none();

@@ -9,8 +9,7 @@ use leasehold_core::{
 
 use super::{Keeper, caught};
 use crate::lease::state::{Answer, HoldStatus, LeaseState, left};
-use crate::metrics;
-use crate::trace;
+use crate::telemetry;
 
 impl Keeper {
     /// The renewals to send now. Leases with less than a third left travel apart from the others, so that the
@@ -66,10 +65,7 @@ impl Keeper {
         sent: Duration,
         answer: Answer,
     ) -> HoldStatus {
-        if let RenewOutcome::Failed(error) = &answer.0 {
-            trace::renewal_failed(&held.lease.id, error);
-        }
-        metrics::renewed(self.can.name, held.label(), &answer.0);
+        telemetry::renewed(self.can.name, held.label(), &held.lease.id, &answer.0);
         let status = held.apply(sent, answer, self.clock.now());
         self.settle(held, &status);
         self.reschedule(held);

@@ -1,0 +1,160 @@
+//! Metrics through the `metrics` facade, by store and by the user's label, never by key; events and spans through the
+//! `tracing` facade (F12). Functions of plain values, so that the rest knows neither; without the crate features `metrics`
+//! and `tracing` they do nothing.
+//!
+//! | name | kind | labels | counts |
+//! |---|---|---|---|
+//! | `leasehold_attempts_total` | counter | store, label, outcome | tries: granted, refused, failed |
+//! | `leasehold_wait_seconds` | histogram | store, label, outcome | calls that wanted a lock, from call to return |
+//! | `leasehold_hold_seconds` | histogram | store, label | from grant to release or loss |
+//! | `leasehold_renewals_total` | counter | store, label, outcome | held, lost, failed |
+//! | `leasehold_losses_total` | counter | store, label, reason | leases lost while a guard lived |
+//! | `leasehold_purged_total` | counter | store, what | purged: records, counters |
+//! | `leasehold_janitor_rounds_total` | counter | store, outcome | rounds of janitors: done, failed |
+
+#![cfg_attr(
+    not(all(feature = "metrics", feature = "tracing")),
+    allow(unused_variables, reason = "a facade that is left out is told nothing")
+)]
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Error, GroupName, Key, LeaseId, LostReason, RenewOutcome};
+#[cfg(feature = "metrics")]
+use metrics::{SharedString, counter, histogram};
+#[cfg(feature = "tracing")]
+use tracing::{Instrument, debug, debug_span, info, warn};
+
+#[cfg(feature = "metrics")]
+fn label(label: Option<&Arc<str>>) -> SharedString {
+    label.map_or(SharedString::const_str(""), |label| SharedString::from_shared(Arc::clone(label)))
+}
+
+pub(crate) fn tried(store: &'static str, of: Option<&Arc<str>>, outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    counter!("leasehold_attempts_total", "store" => store, "label" => label(of), "outcome" => outcome)
+        .increment(1);
+}
+
+pub(crate) fn waited(
+    store: &'static str,
+    of: Option<&Arc<str>>,
+    outcome: &'static str,
+    waited: Duration,
+) {
+    #[cfg(feature = "metrics")]
+    histogram!("leasehold_wait_seconds", "store" => store, "label" => label(of), "outcome" => outcome)
+        .record(waited);
+}
+
+pub(crate) fn hold_ended(store: &'static str, of: Option<&Arc<str>>, held_for: Duration) {
+    #[cfg(feature = "metrics")]
+    histogram!("leasehold_hold_seconds", "store" => store, "label" => label(of)).record(held_for);
+}
+
+pub(crate) fn renewed(
+    store: &'static str,
+    of: Option<&Arc<str>>,
+    lease: &LeaseId,
+    outcome: &RenewOutcome,
+) {
+    #[cfg(feature = "tracing")]
+    if let RenewOutcome::Failed(error) = outcome {
+        warn!(target: "leasehold", %lease, %error, "a renewal failed");
+    }
+    let outcome = match outcome {
+        RenewOutcome::Held(_) => "held",
+        RenewOutcome::Lost(_) => "lost",
+        RenewOutcome::Failed(_) => "failed",
+    };
+    #[cfg(feature = "metrics")]
+    counter!("leasehold_renewals_total", "store" => store, "label" => label(of), "outcome" => outcome)
+        .increment(1);
+}
+
+pub(crate) fn lost(
+    store: &'static str,
+    of: Option<&Arc<str>>,
+    lease: &LeaseId,
+    reason: &LostReason,
+    held_for: Duration,
+) {
+    #[cfg(feature = "tracing")]
+    warn!(target: "leasehold", %lease, %reason, "a lease is lost");
+    #[cfg(feature = "metrics")]
+    counter!("leasehold_losses_total", "store" => store, "label" => label(of), "reason" => reason.name())
+        .increment(1);
+    hold_ended(store, of, held_for);
+}
+
+pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
+    for (what, count) in [("records", removed), ("counters", forgotten)] {
+        #[cfg(feature = "metrics")]
+        counter!("leasehold_purged_total", "store" => store, "what" => what)
+            .increment(count.try_into().unwrap_or(u64::MAX));
+    }
+}
+
+pub(crate) fn janitor_round(store: &'static str, purged: &dyn Debug, failed: Option<&Error>) {
+    #[cfg(feature = "tracing")]
+    match failed {
+        None => debug!(target: "leasehold", store, ?purged, "a janitor's round is done"),
+        Some(error) => {
+            warn!(target: "leasehold", store, ?purged, %error, "a janitor's round failed");
+        }
+    }
+    let outcome = if failed.is_none() { "done" } else { "failed" };
+    #[cfg(feature = "metrics")]
+    counter!("leasehold_janitor_rounds_total", "store" => store, "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn release_failed(error: &Error) {
+    #[cfg(feature = "tracing")]
+    debug!(target: "leasehold", %error, "a release failed");
+}
+
+pub(crate) fn no_runtime(error: &Error) {
+    #[cfg(feature = "tracing")]
+    debug!(target: "leasehold", %error, "background work waits for a runtime");
+}
+
+pub(crate) fn no_wakeups(error: &Error) {
+    #[cfg(feature = "tracing")]
+    debug!(target: "leasehold", %error, "no wake-ups; polling instead");
+}
+
+pub(crate) fn leadership(election: &Key, candidate: &GroupName, what: &str) {
+    #[cfg(feature = "tracing")]
+    info!(target: "leasehold", %election, %candidate, "leadership {what}");
+}
+
+pub(crate) fn resignation_continues(error: &Error) {
+    #[cfg(feature = "tracing")]
+    debug!(target: "leasehold", %error, "a resignation goes on in the background");
+}
+
+pub(crate) fn stood_down_early() {
+    #[cfg(feature = "tracing")]
+    debug!(target: "leasehold", "a candidate stood down before everything was answered");
+}
+
+/// Runs an acquire in a span of its own.
+pub(crate) fn in_acquire<F: Future>(
+    store: &str,
+    label: Option<&str>,
+    acquire: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    #[cfg(feature = "tracing")]
+    let acquire = acquire.instrument(debug_span!(target: "leasehold", "acquire", store, label));
+    acquire
+}
+
+/// Runs a future on another thread in the span of the caller.
+pub(crate) fn in_current_span<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
+    #[cfg(feature = "tracing")]
+    let future = future.in_current_span();
+    future
+}
