@@ -10,7 +10,7 @@ use crate::{
 
 /// Any store, chosen at run time. Cheap to clone.
 ///
-/// Admits each request by the store's capabilities before it passes it on (C11).
+/// Checks each request against the store's capabilities before it passes it on (C11).
 #[derive(Clone)]
 pub struct AnyStore {
     store: Arc<dyn Erased>,
@@ -81,8 +81,8 @@ impl Store for AnyStore {
     }
 }
 
-/// The boxed twin of [`Store`]. Its methods have names of their own, because a name of `Store` would be found
-/// first.
+/// The boxed twin of [`Store`]. Its methods have names of their own: a method of `Store` with the same name would
+/// be found first.
 trait Erased: fmt::Debug + Send + Sync {
     fn boxed_check(&self) -> BoxFuture<'_, Result<Health>>;
     fn boxed_prepare(&self) -> BoxFuture<'_, Result<()>>;

@@ -70,7 +70,7 @@ impl Backoff for Uniform {
     }
 }
 
-/// Grows by a factor up to a cap: by default 100 ms, factor 2, cap 1 min, full jitter.
+/// Grows by a factor up to a cap: by default from 100 ms by a factor of 2 to 1 min, with full jitter.
 #[derive(Debug, Clone)]
 pub struct Exponential {
     first: Duration,
@@ -80,11 +80,11 @@ pub struct Exponential {
     random: Random,
 }
 
-/// How an [`Exponential`] pause is varied.
+/// How jitter varies an [`Exponential`] pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Jitter {
-    /// Drawn evenly between zero and the pause, so that callers spread out.
+    /// Uniform between zero and the pause, so that callers spread out.
     #[default]
     Full,
     /// Exactly the pause.
@@ -99,8 +99,8 @@ impl Exponential {
     /// Starts at `first` and grows up to `cap`.
     ///
     /// # Errors
-    /// `InvalidInput` if `first` is zero or above `cap`: without a pause, tries would keep the store busy. Who wants that
-    /// says so with [`Fixed`].
+    /// `InvalidInput` if `first` is zero or above `cap`: tries without a pause would keep the store busy. For
+    /// tries without a pause, use [`Fixed`].
     pub fn new(first: Duration, cap: Duration) -> Result<Self> {
         if first.is_zero() || first > cap {
             return Err(Error::invalid_input(format!(
@@ -118,7 +118,7 @@ impl Exponential {
         self
     }
 
-    /// Sets how the pause is varied.
+    /// Sets the jitter.
     #[must_use]
     pub fn with_jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
@@ -149,12 +149,12 @@ impl Backoff for Exponential {
     }
 }
 
-/// A small generator for jitter; nothing secret depends on it.
+/// A small random generator for jitter; nothing secret depends on it.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// Starts where no other generator of this process did.
+    /// Starts from a seed that no other generator of this process has.
     pub fn seeded() -> Self {
         Self(fastrand::Rng::new())
     }

@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use crate::{Error, Key, Result, Ttl};
 
-/// What a store can do: constant, known without I/O.
+/// What a store can do. Constant, and known without I/O.
 ///
-/// Every store, and [`AnyStore`](crate::AnyStore), calls [`admit`](Capabilities::admit) before any I/O, so
-/// that what a store cannot do is refused and never silently weakened (C11).
+/// Every store, and [`AnyStore`](crate::AnyStore), calls [`admit`](Capabilities::admit) before any I/O: it refuses
+/// what it cannot do and never silently weakens it (C11).
 ///
 /// ```
 /// use leasehold_core::{AcquireRequest, Capabilities, Claims, ErrorKind, Key, LeaseId, Mode, Ttl};
@@ -27,11 +27,11 @@ pub struct Capabilities {
     pub shared: bool,
     /// A limit on shared holders.
     pub shared_limit: bool,
-    /// Several keys in one lease, all or none.
+    /// Several keys in one lease: all or none.
     pub many_keys: bool,
     /// Leases without end.
     pub never: bool,
-    /// Keeping a key taken after a release.
+    /// Keys that stay taken after a release.
     pub keep: bool,
     /// Fencing tokens.
     pub tokens: bool,
@@ -39,17 +39,17 @@ pub struct Capabilities {
     pub notifications: bool,
     /// Grants in the order of arrival.
     pub fair: bool,
-    /// Requests of one store for one key take effect in the order in which they were first polled, but for failures: a
-    /// try sent right behind a release finds what that freed.
+    /// Requests of one store for one key take effect in the order in which they are first polled, unless one
+    /// fails: a try sent right behind a release finds the key free.
     pub in_order: bool,
-    /// A release can tell `Expired` from `NotHeld`.
+    /// A release distinguishes `Expired` from `NotHeld`.
     pub reports_expired: bool,
     /// The shortest term.
     pub min_term: Duration,
     /// The longest finite term.
     pub max_term: Duration,
-    /// By how much a lease ends for its holder before it ends for others, at the most: in a format shared with clients
-    /// that judge by their own clocks, a record counts for longer than its holder is told (C5).
+    /// The longest time by which a lease ends for its holder before it ends for others. In a format shared with
+    /// clients that use their own clocks, a record excludes others for longer than its holder is told (C5).
     pub margin: Duration,
     /// The longest key, in bytes.
     pub max_key_bytes: usize,
@@ -61,7 +61,7 @@ pub struct Capabilities {
     pub reasons: &'static [(Feature, &'static str)],
 }
 
-/// What a request may need and a store may lack.
+/// A feature that a request may need and a store may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Feature {
@@ -73,7 +73,7 @@ pub enum Feature {
     ManyKeys,
     /// Leases without end.
     Never,
-    /// Keeping a key taken after a release.
+    /// Keys that stay taken after a release.
     Keep,
     /// Fencing tokens.
     Tokens,
@@ -96,7 +96,7 @@ impl fmt::Display for Feature {
 }
 
 impl Capabilities {
-    /// A store that can do nothing but exclusive locks of one key with a term.
+    /// A store that grants only exclusive locks of one key with a term.
     pub fn none(name: &'static str) -> Self {
         Self {
             name,
@@ -120,7 +120,7 @@ impl Capabilities {
         }
     }
 
-    /// The refusal of what the store does not have, with the reason where one is known.
+    /// The error for a feature that the store lacks, with the reason where it is known.
     pub fn lacks(&self, feature: Feature) -> Error {
         let refusal = format!("the store {} has no {feature}", self.name);
         Error::unsupported(self.explained(feature, refusal))

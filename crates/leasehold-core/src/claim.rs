@@ -2,20 +2,19 @@ use std::sync::Arc;
 
 use crate::{InvalidValue, Key, Mode};
 
-/// One key and how it is wanted.
+/// One key and the mode in which a lease holds or requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_structs, reason = "a pair")]
 pub struct Claim {
-    /// What is claimed.
+    /// The key.
     pub key: Key,
-    /// How it is claimed.
+    /// The mode.
     pub mode: Mode,
 }
 
-/// What one lease holds or asks for: at least one claim, one per key, kept in key order.
+/// The keys of one lease with their modes: at least one key, each key once, in key order.
 ///
-/// Every store locks in this order, so two callers can never wait for each other in a circle.
-/// Cloning is cheap.
+/// Every store locks in this order, so two callers never wait for each other in a circle. Cheap to clone.
 ///
 /// ```
 /// use leasehold_core::{Claims, Key, Mode};
@@ -31,7 +30,7 @@ impl Claims {
     /// Sorts the claims by key and merges equal ones.
     ///
     /// # Errors
-    /// Fails if there is none, or if one key is named in two modes.
+    /// Fails if there are no claims, or if one key is named in two modes.
     pub fn new(claims: impl IntoIterator<Item = Claim>) -> Result<Self, InvalidValue> {
         let mut claims: Vec<_> = claims.into_iter().collect();
         claims.sort_unstable();
@@ -56,7 +55,7 @@ impl Claims {
     /// Several keys in one mode; a key named twice counts once.
     ///
     /// # Errors
-    /// Fails if there is none.
+    /// Fails if there are no keys.
     pub fn all(keys: impl IntoIterator<Item = Key>, mode: Mode) -> Result<Self, InvalidValue> {
         Self::new(keys.into_iter().map(|key| Claim { key, mode }))
     }

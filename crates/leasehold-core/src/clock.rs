@@ -6,12 +6,12 @@ use std::time::Duration;
 /// A boxed future that can be sent to another thread.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Where time comes from.
+/// A source of time.
 ///
-/// Terms are counted on [`now`](Clock::now), which must run at a steady rate, also while the machine sleeps.
+/// Terms are measured on [`now`](Clock::now), which must run at a steady rate, also while the machine sleeps.
 /// Tokens and ages use [`wall_micros`](Clock::wall_micros).
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// Time since a fixed point, never going back, counting sleep.
+    /// Time since a fixed point. It never goes back and includes the time that the machine sleeps.
     fn now(&self) -> Duration;
 
     /// Microseconds since 1970-01-01 UTC.

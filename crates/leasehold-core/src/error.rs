@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Everything that can go wrong, as one opaque type.
 ///
 /// [`kind`](Error::kind) says what to do about it and [`effect`](Error::effect) whether the request may have
-/// acted. Contention at the seam is a value, not an error; the front end turns it into `Held` or `TimedOut`.
-/// A store failure is never reported as held, free or gone. No password appears in any message.
+/// acted. A [`Store`](crate::Store) reports contention as a value; the front end turns it into `Held` or
+/// `TimedOut`. A store failure is never reported as held, free or gone. No message contains a password.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -31,7 +31,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -39,21 +39,21 @@ pub enum ErrorKind {
     Held,
     /// The wait ended before the lock was free; [`Error::wait`] says more.
     TimedOut,
-    /// The lease had been held and is no more; [`Error::lost`] says why.
+    /// The lease was held and is lost; [`Error::lost`] says why.
     Lost,
     /// The request can never succeed as it is.
     InvalidInput,
-    /// The object has ended for good: a `Locker` that is closed, a candidate that no longer runs.
+    /// The object has ended for good: a closed `Locker`, or a candidate that no longer runs.
     Closed,
     /// The store cannot do this; nothing was sent.
     Unsupported,
     /// The store could not be reached, did not answer in time, or cannot serve now.
     Unavailable,
-    /// The store refused the credentials or a privilege is missing.
+    /// The store refused the credentials, or a privilege is missing.
     Denied,
-    /// The store is not what is needed: version, settings, schema, file system.
+    /// The store does not meet a requirement: version, settings, schema, file system.
     Incompatible,
-    /// What is stored cannot be what Leasehold wrote.
+    /// Leasehold cannot have written what is stored.
     Corrupt,
     /// Anything else.
     Unexpected,
@@ -63,7 +63,7 @@ pub enum ErrorKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "it surely did not act, or that is unknown")]
 pub enum Effect {
-    /// It did not act, or was rolled back; the id of an acquire that failed so is dead.
+    /// It did not act, or was rolled back; the id of an acquire that failed like this is never used again.
     NotApplied,
     /// It may have acted, or may still act; the same request may be sent again to learn the outcome.
     Unknown,
@@ -90,7 +90,7 @@ impl Error {
         Self::new(ErrorKind::InvalidInput, Effect::NotApplied, message.into())
     }
 
-    /// What was asked has ended for good; `message` says what to make anew.
+    /// The object has ended for good; `message` says what to create instead.
     pub fn closed(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Closed, Effect::NotApplied, message.into())
     }
@@ -110,12 +110,12 @@ impl Error {
         Self::new(ErrorKind::Denied, Effect::NotApplied, message.into())
     }
 
-    /// The store is not what is needed.
+    /// The store does not meet a requirement.
     pub fn incompatible(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Incompatible, Effect::NotApplied, message.into())
     }
 
-    /// What is stored cannot be what Leasehold wrote.
+    /// Leasehold cannot have written what is stored.
     pub fn corrupt(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Corrupt, Effect::NotApplied, message.into())
     }
@@ -203,8 +203,8 @@ impl Error {
         self.0.effect
     }
 
-    /// True if the store failed in a way that may pass by itself. Contention (`Held`, `TimedOut`) is no
-    /// failure of the store.
+    /// True if the store failed in a way that may pass by itself. Contention (`Held`, `TimedOut`) is not a store
+    /// failure.
     pub fn is_retryable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable
     }
@@ -229,7 +229,7 @@ impl Error {
         self.0.lost.as_ref()
     }
 
-    /// How long and for whom the caller waited, for kinds `Held` and `TimedOut`.
+    /// How long the caller waited and who held the key, for kinds `Held` and `TimedOut`.
     pub fn wait(&self) -> Option<&WaitReport> {
         self.0.wait.as_ref()
     }

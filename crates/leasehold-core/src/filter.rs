@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use crate::{Error, GroupName, Key, LeaseId, Mode, Record, Remaining, Result};
 
-/// The question asked of many records; all its parts must hold.
+/// Selects records. A record matches if it meets every condition.
 ///
-/// Ranges are half open: a record of exactly the lower bound matches, one of exactly the upper does not, and
-/// a `Never` term lies in no range that has an upper bound. Expired records match only if asked for.
+/// Ranges are half open: a record at exactly the lower bound matches, one at exactly the upper bound does not, and
+/// a `Never` term lies in no range that has an upper bound. Expired records match only on request.
 /// [`Filter::matches`] decides; a store may only pre-filter.
 ///
 /// ```
@@ -43,7 +43,7 @@ impl<T: PartialOrd> Bounds<T> {
     }
 }
 
-/// Whether records whose term has ended are wanted.
+/// Whether expired records match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "out, in, or nothing else")]
 pub enum Expired {
@@ -57,7 +57,7 @@ pub enum Expired {
 }
 
 impl Filter {
-    /// Records of exactly this key; called again, of either key.
+    /// Records of this key; a second call adds a key.
     #[must_use]
     pub fn with_key(mut self, key: Key) -> Self {
         self.keys.get_or_insert_default().push(key);
@@ -78,7 +78,7 @@ impl Filter {
         self
     }
 
-    /// Records whose whole key matches `pattern`: `*` is any run of characters, `?` any one character, all
+    /// Records whose whole key matches `pattern`: `*` matches any run of characters, `?` one character, anything
     /// else itself.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Filter {
         self
     }
 
-    /// Records under this group.
+    /// Records of this group.
     #[must_use]
     pub fn with_group(mut self, group: GroupName) -> Self {
         self.group = Some(group);
@@ -151,19 +151,19 @@ impl Filter {
         self
     }
 
-    /// Whether records whose term has ended are wanted; by default not.
+    /// Whether expired records match; by default they do not.
     #[must_use]
     pub fn with_expired(mut self, expired: Expired) -> Self {
         self.expired = expired;
         self
     }
 
-    /// The keys it names, if it names any: a store looks them up directly, in one exchange.
+    /// The keys that the filter names, if any: a store looks them up directly, in one exchange.
     pub fn keys(&self) -> Option<&[Key]> {
         self.keys.as_deref()
     }
 
-    /// What every matching key begins with: the prefix asked for, or the fixed head of the glob.
+    /// The start of every matching key: the requested prefix, or the literal start of the glob.
     pub fn key_prefix(&self) -> &str {
         let glob = self.glob.as_deref().unwrap_or("");
         let head = &glob[..glob.find(['*', '?']).unwrap_or(glob.len())];
@@ -171,12 +171,12 @@ impl Filter {
         if prefix.len() >= head.len() { prefix } else { head }
     }
 
-    /// Whether records whose term has ended are wanted.
+    /// Whether expired records match.
     pub fn expired(&self) -> Expired {
         self.expired
     }
 
-    /// Whether the counter of `key` is meant: the filter names keys alone, and this is one.
+    /// True if the filter consists of keys alone and `key` is one of them.
     pub fn matches_counter(&self, key: &Key) -> bool {
         let keys_alone = Self {
             keys: self.keys.clone(),
@@ -194,7 +194,7 @@ impl Filter {
             && self.glob.as_ref().is_none_or(|pattern| glob(pattern, key.as_str()))
     }
 
-    /// Decides whether `record` is wanted.
+    /// Whether `record` matches.
     pub fn matches(&self, record: &Record) -> bool {
         let life = match self.expired {
             Expired::Out => record.is_live(),
@@ -235,7 +235,7 @@ fn glob(pattern: &str, text: &str) -> bool {
             None if t.is_empty() => return true,
             None => {}
         }
-        // Let the last star take one character more.
+        // Let the last star match one more character.
         let Some((after, from)) = retry else {
             return false;
         };

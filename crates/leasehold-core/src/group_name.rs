@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use crate::{InvalidValue, text};
 
-/// A label over many leases, for people and for listing.
+/// A label on leases, for people and for listing.
 ///
-/// Never an identity: the holder is the lease, and two leases of one group exclude each other like any
-/// others. 1 to 255 bytes of UTF-8 without control characters.
+/// Never an identity: the holder is the lease, and two leases of one group exclude each other like any others. 1
+/// to 255 bytes of UTF-8 without control characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName(Arc<str>);
 

@@ -1,13 +1,13 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What [`Store::check`](crate::Store::check) found out by looking at the server.
+/// What [`Store::check`](crate::Store::check) found on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// What the store may promise under its present settings, and no more.
+    /// The level that the store supports under its present settings.
     pub level: Level,
-    /// What lowers the level or may surprise, each in one sentence that says what to do.
+    /// What lowers the level or may surprise: one sentence each, with what to do.
     pub hazards: Vec<String>,
     /// The schema found; `None` if [`prepare`](crate::Store::prepare) has not run.
     pub schema: Option<u32>,
@@ -15,16 +15,16 @@ pub struct Health {
     pub clock_difference_us: Option<i64>,
     /// An acknowledged write survives a crash of the server.
     pub durable: bool,
-    /// After a start that may have forgotten leases, nothing is granted for this long.
+    /// After a start that may have lost leases, the store grants nothing for this long.
     pub quarantine: Duration,
     /// A replica may take over without the last writes.
     pub fails_over: bool,
-    /// Names the server itself, not the URL, so that one server is not counted twice.
+    /// Identifies the server itself rather than its URL, so that one server does not count twice.
     pub identity: Option<String>,
 }
 
 impl Health {
-    /// A healthy store of this level with nothing more known.
+    /// A healthy store of this level; everything else is unknown.
     pub fn new(level: Level) -> Self {
         Self {
             level,

@@ -1,4 +1,4 @@
-//! Who holds a key, by what a look-up found on each node.
+//! Finds the holders of a key in what each node listed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use crate::tally::{Tally, Verdict, majority};
 use crate::{Effect, Error, ListReply, Record, Result};
 
 impl ListReply {
-    /// Adds the page that follows. What a node failed to show on one page it has failed to show.
+    /// Appends the next page. A node that failed on one page counts as failed.
     pub fn append(&mut self, next: ListReply) {
         self.records.extend(next.records);
         self.next = next.next;
@@ -24,13 +24,13 @@ impl ListReply {
         self.nodes = nodes.into_iter().collect();
     }
 
-    /// The live holders among all records of a look-up, one record for each lease and key.
+    /// The live holders among all records, one record for each lease and key.
     ///
-    /// On a quorum a lease holds a key if a majority of the nodes has it live; what remains is what a
-    /// majority has, and the token is absent unless a majority has the same.
+    /// On a quorum, a lease holds a key if it is live on a majority of the nodes. Its remaining term is the
+    /// longest that a majority has; its token is absent unless a majority has the same one.
     ///
     /// # Errors
-    /// `Unavailable` if too many nodes failed to tell whether some lease has a majority.
+    /// `Unavailable` if too many nodes failed to decide whether a lease has a majority.
     pub fn holders(&self) -> Result<Vec<Record>> {
         let live = self.records.iter().filter(|record| record.is_live());
         let nodes = self.nodes.len();
@@ -38,7 +38,7 @@ impl ListReply {
             return Ok(live.cloned().collect());
         }
         let failed: Vec<_> = self.nodes.iter().filter(|node| node.error.is_some()).collect();
-        // What a node showed before it failed is no more than a part.
+        // What a node listed before it failed is incomplete.
         let shown = |record: &&Record| {
             !failed.iter().any(|node| record.node.as_deref() == Some(node.node.as_str()))
         };
@@ -49,7 +49,7 @@ impl ListReply {
         let mut leases: BTreeMap<_, BTreeMap<_, &Record>> = BTreeMap::new();
         let mut unnamed = BTreeMap::<_, u32>::new();
         for record in live.filter(shown) {
-            // Two holders without an id on one node are two: the n-th of each node are taken for one.
+            // Two holders without an id on one node are two; the n-th on each node count as one lease.
             let n = match record.id {
                 Some(_) => 0,
                 None => {
@@ -59,10 +59,10 @@ impl ListReply {
                 }
             };
             let lease = leases.entry((&record.key, record.id.as_ref(), n)).or_default();
-            // A node that shows a record twice, on two pages, has it once.
+            // A node that lists a record twice, on two pages, has it once.
             lease.insert(record.node.as_deref(), record);
         }
-        // A lease that no node showed may stand on every node that failed.
+        // A lease that no node listed may be on every node that failed.
         let counts = leases.values().map(BTreeMap::len).chain([0]);
         if counts.into_iter().any(|count| verdict(count) == Verdict::Undecided) {
             let answered = nodes - failed.len();
@@ -77,7 +77,7 @@ impl ListReply {
     }
 }
 
-/// What a majority of the nodes says of one lease.
+/// Merges what the nodes listed of one lease.
 fn merged(mut records: Vec<&Record>, majority: usize) -> Record {
     records.sort_by_key(|record| Reverse(record.remaining()));
     let mut one = records[majority - 1].clone();
@@ -99,7 +99,7 @@ mod tests {
         ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReport, NodeReports, RecordTerm, Remaining,
     };
 
-    /// A page of three nodes: each shows the leases that are named, or failed.
+    /// A page of three nodes: each lists the named leases, or failed.
     fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> ListReply {
         let mut page = ListReply::new(Vec::new(), None);
         let mut reports = Vec::new();

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why a value of the vocabulary cannot be made of what was given: what was given, and what is allowed.
+/// Why a value was refused: what was given, and what is allowed.
 ///
 /// It becomes an [`Error`](crate::Error) of kind `InvalidInput`.
 #[derive(Debug, Clone, PartialEq, Eq)]

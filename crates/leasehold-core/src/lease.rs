@@ -1,22 +1,22 @@
 use crate::{Claims, FencingToken, GroupName, LeaseId, Ttl};
 
-/// What is held: plain data that can be written down and handed to another process.
+/// A lease as plain data, which can be stored and handed to another process.
 ///
-/// It carries no deadline, because clocks of two processes are not comparable: a process that adopts a lease renews
-/// it once and counts from that. With the feature `serde` it is written as a JSON object whose field
+/// It carries no deadline, because clocks of two processes are not comparable: a process that adopts a lease
+/// renews it once and counts from that. With the feature `serde` it is written as a JSON object whose field
 /// `version` is 1:
 ///
 /// ```json
 /// {"version":1,"id":"2c1d…","claims":[{"key":"report","mode":"exclusive"}],"token":1795000000000000,"ttl_us":30000000,"group":null}
 /// ```
 ///
-/// A shared claim has `"mode":"shared"` and, with a limit, `"max":3`. `ttl_us` is `null` for never.
+/// A shared claim has `"mode":"shared"` and, with a limit, `"max":3`. `ttl_us` is `null` for a lease without end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "wire::Lease", into = "wire::Lease"))]
 pub struct Lease {
-    /// The attempt that won it.
+    /// The id of the attempt that won it.
     pub id: LeaseId,
     /// The keys and their modes.
     pub claims: Claims,
@@ -24,7 +24,7 @@ pub struct Lease {
     pub token: Option<FencingToken>,
     /// The term that each renewal asks for.
     pub ttl: Ttl,
-    /// The label it is listed under.
+    /// The group it is listed under.
     pub group: Option<GroupName>,
 }
 

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use crate::InvalidValue;
 
-/// Names one *attempt* to acquire, and the lease that came of it.
+/// The id of one *attempt* to acquire, and of the lease that it wins.
 ///
-/// The client mints it before it asks: 128 bits of the operating system's generator, written as UUID text.
-/// [`LeaseId::foreign`] takes the id of another client's lock, so that it can be adopted, renewed and released.
-/// It is a name, not a credential: every client that can write to the store can end any lease.
+/// The client mints it before the request: 128 bits of the operating system's random generator, written as UUID
+/// text. [`LeaseId::foreign`] takes the id of another client's lock, so that it can be adopted, renewed and
+/// released. It is a name, not a credential: every client that can write to the store can end any lease.
 ///
-/// [`Display`](fmt::Display) and [`FromStr`] are exact inverses. The bytes of an id are shown as they are
-/// where they are UTF-8 without control characters, else, and where they begin with `hex:`, as `hex:` and
-/// their hexadecimal digits.
+/// [`Display`](fmt::Display) and [`FromStr`] are exact inverses. An id is shown as it is if it is UTF-8 without
+/// control characters and does not begin with `hex:`; otherwise as `hex:` and its bytes in hexadecimal.
 ///
 /// ```
 /// use leasehold_core::LeaseId;
@@ -30,21 +29,21 @@ pub struct LeaseId(Repr);
 /// One id has one representation, so that derived equality is equality of the bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Repr {
-    /// What is stored is the 36 bytes of its UUID text.
+    /// Stored as the 36 bytes of its UUID text.
     Uuid([u8; 16]),
     /// Stored verbatim; never 36 bytes of canonical UUID text.
     Foreign(Arc<[u8]>),
 }
 
 impl LeaseId {
-    /// The longest caller's own id, in bytes.
+    /// The longest foreign id, in bytes.
     pub const MAX_BYTES: usize = 255;
 
     pub(crate) fn of_uuid(uuid: [u8; 16]) -> Self {
         Self(Repr::Uuid(uuid))
     }
 
-    /// Takes an id that another client, or the caller, chose; it is stored and compared verbatim.
+    /// Takes an id that another client or the caller chose; it is stored and compared verbatim.
     ///
     /// # Errors
     /// Fails unless it has 1 to 255 bytes.
@@ -119,7 +118,7 @@ impl TryFrom<&str> for LeaseId {
 
 fn uuid_text(uuid: &[u8; 16]) -> [u8; 36] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    /// Where each byte stands.
+    /// The position of each byte in the text.
     const AT: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
     let mut text = [b'-'; 36];
     for (at, byte) in AT.into_iter().zip(uuid) {

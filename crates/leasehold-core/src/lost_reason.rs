@@ -2,19 +2,19 @@ use std::fmt;
 
 use crate::Reason;
 
-/// Why a lease was lost. Reasons may be added: whatever it says, the lease is lost.
+/// Why a lease was lost. Reasons may be added; each means that the lease is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
     /// Its term ended without a renewal.
     Expired,
-    /// The store no longer has it, and does not say why.
+    /// The store no longer has it and does not say why.
     Gone,
-    /// It was ended by force; only from stores that record that.
+    /// It was ended by force; only some stores record that.
     Evicted(Option<Reason>),
     /// Its term ended while renewals failed or were not answered.
     StoreUnreachable,
-    /// It was held for as long as the caller allowed.
+    /// It was held for as long as the caller allowed (`max_hold`).
     MaxHold,
 }
 

@@ -51,12 +51,12 @@ impl Default for State {
 }
 
 impl ManualClock {
-    /// A clock of its own.
+    /// A new clock, independent of any other.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves both clocks forward and wakes every sleeper that is due.
+    /// Moves both clocks forward and wakes every task whose sleep has ended.
     pub fn advance(&self, by: Duration) {
         let mut state = self.state();
         state.boot += by;
@@ -74,12 +74,12 @@ impl ManualClock {
         self.state().wall_micros = wall_micros;
     }
 
-    /// The earliest instant until which a task sleeps.
+    /// The earliest instant that a task sleeps until.
     pub fn next_wake(&self) -> Option<Duration> {
         self.state().sleepers.iter().map(|sleeper| sleeper.at).min()
     }
 
-    /// Ends when a task sleeps until exactly `at`, now or later.
+    /// Waits until a task sleeps until exactly `at`; ends at once if one does already.
     ///
     /// # Cancel safety
     /// May be dropped at any time.

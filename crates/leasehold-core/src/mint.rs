@@ -1,7 +1,7 @@
 use crate::{Error, LeaseId, Result};
 
 impl LeaseId {
-    /// Makes a new id from the operating system's random generator.
+    /// Mints an id from the operating system's random generator.
     ///
     /// # Errors
     /// `Unexpected`, effect `NotApplied`, if the generator fails.

@@ -3,16 +3,16 @@ use std::num::NonZeroU32;
 
 /// How a key is held.
 ///
-/// One axis gives the usual three locks: a mutex is `Exclusive`, a read-write lock is `Exclusive` against
-/// `Shared { max: None }`, a semaphore is `Shared { max: Some(n) }`.
+/// The modes cover the usual three locks: a mutex is `Exclusive`, a read-write lock is `Exclusive` against `Shared
+/// { max: None }`, a semaphore is `Shared { max: Some(n) }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(clippy::exhaustive_enums, reason = "one axis; a third mode would change what a lock is")]
 pub enum Mode {
-    /// One holder alone.
+    /// One holder, alone.
     Exclusive,
     /// Others may hold the key in shared mode too.
     Shared {
-        /// Grant only while fewer than this many others and ourselves hold it; binds this request alone.
+        /// Grant only if the key then has at most this many holders; applies to this request alone.
         max: Option<NonZeroU32>,
     },
 }
@@ -26,7 +26,7 @@ impl Mode {
         matches!(self, Self::Shared { .. })
     }
 
-    /// True if both are exclusive or both are shared: the limit is no part of a lease's identity.
+    /// True if both are exclusive or both are shared, whatever their limits.
     pub fn same_kind(self, other: Self) -> bool {
         self.is_shared() == other.is_shared()
     }

@@ -4,7 +4,8 @@ use crate::{InvalidValue, text};
 
 /// Who holds a lease and why, for people.
 ///
-/// Stored as first written and never compared. Every field is optional; an empty note is the default.
+/// The store keeps what was first written and never compares it. Every field is optional; the default is an empty
+/// note.
 ///
 /// ```
 /// use leasehold_core::Note;

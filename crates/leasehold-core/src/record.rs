@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{FencingToken, GroupName, Key, LeaseId, Mode, Note, Remaining};
 
-/// One stored (lease, key) row, as [`Store::list`](crate::Store::list) shows it.
+/// One stored row, a lease on a key, as [`Store::list`](crate::Store::list) returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Record {
@@ -12,13 +12,13 @@ pub struct Record {
     pub key: Key,
     /// The lease; absent where another client's holder has no usable id.
     pub id: Option<LeaseId>,
-    /// How the key is held; a shared record carries no limit, which is the request's own.
+    /// How the key is held. A shared record carries no limit: the limit belongs to the request.
     pub mode: Mode,
-    /// The grant's token.
+    /// The token of the grant.
     pub token: Option<FencingToken>,
-    /// The label it is listed under.
+    /// The group it is listed under.
     pub group: Option<GroupName>,
-    /// Who and why.
+    /// Who holds it and why.
     pub note: Note,
     /// What is left of the term, or how long ago it ended.
     pub term: RecordTerm,
@@ -26,7 +26,7 @@ pub struct Record {
     pub age: Option<Duration>,
     /// Time since the last renewal, by the store's wall clock; absent if never renewed or not known.
     pub renewed: Option<Duration>,
-    /// The holder released it, and the key stays taken until the term ends (`keep`).
+    /// The holder released it, but the key stays taken until the term ends (`keep`).
     pub kept: bool,
     /// The node of a quorum that has it, without secrets; absent on any other store.
     pub node: Option<Arc<str>>,
@@ -43,7 +43,7 @@ pub enum RecordTerm {
 }
 
 impl Record {
-    /// A live record with only what every store knows.
+    /// A record with only the fields that every store has.
     pub fn new(key: Key, mode: Mode, term: RecordTerm) -> Self {
         Self {
             key,

@@ -1,4 +1,4 @@
-//! What a store answers.
+//! The replies of a store.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::{
     Cursor, Error, EvictTarget, FencingToken, Key, LostReason, NodeReports, Record, Remaining,
 };
 
-/// The answer to an [`AcquireRequest`](crate::AcquireRequest).
+/// The reply to an [`AcquireRequest`](crate::AcquireRequest).
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "a wildcard arm would hide whether anything is held")]
 pub enum AcquireReply {
@@ -16,15 +16,15 @@ pub enum AcquireReply {
     Refused(Refused),
 }
 
-/// What a grant gives.
+/// A grant.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Granted {
-    /// The grant's token, where the store has them.
+    /// The token, where the store has tokens.
     pub token: Option<FencingToken>,
-    /// What remains at the store, never what was asked.
+    /// The term that remains at the store, never the requested one.
     pub remaining: Remaining,
-    /// False if the lease was held already and this only confirmed it.
+    /// False if the lease was already held and the reply only confirms it.
     pub fresh: bool,
     /// What each node of a quorum said.
     pub nodes: NodeReports,
@@ -37,16 +37,16 @@ impl Granted {
     }
 }
 
-/// What a refusal says.
+/// A refusal.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Refused {
     /// The first refusing key in key order.
     pub key: Key,
-    /// Why it refused.
+    /// Why the key refused.
     pub why: RefusalReason,
-    /// The time until the request could be admitted if no lease is renewed, released or granted meanwhile; absent if a
-    /// lease without end blocks it.
+    /// The time until the request could be granted if no lease is renewed, released or granted meanwhile; absent
+    /// if a lease without end blocks it.
     pub retry_after: Option<Duration>,
     /// What each node of a quorum said.
     pub nodes: NodeReports,
@@ -59,19 +59,19 @@ impl Refused {
     }
 }
 
-/// Why a key was refused.
+/// Why a key refused.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "each is waited for in its own way")]
 pub enum RefusalReason {
-    /// It is held: by the holder whose end the request awaits, if the store can tell.
+    /// Another lease holds it: if the store can tell, the one whose end the request awaits.
     Held(Option<Box<Record>>),
-    /// Another operation on the key is in progress; it may well be free.
+    /// Another operation on the key is in progress; the key may be free.
     Busy,
     /// An earlier waiter is first (capability `fair`).
     Queued,
 }
 
-/// The answer to a [`RenewRequest`](crate::RenewRequest).
+/// The reply to a [`RenewRequest`](crate::RenewRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RenewReply {
@@ -88,19 +88,19 @@ impl RenewReply {
     }
 }
 
-/// What became of one lease that was to be renewed.
+/// The outcome of renewing one lease.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "a wildcard arm would hide whether the lease is held")]
 pub enum RenewOutcome {
-    /// It is held; what remains at the store.
+    /// It is held, and this much remains at the store.
     Held(Remaining),
-    /// It is not held any more, and none of its keys is.
+    /// It is no longer held, on any of its keys.
     Lost(Option<LostReason>),
-    /// This one failed; it may or may not be held.
+    /// Its renewal failed; it may or may not be held.
     Failed(Error),
 }
 
-/// The answer to a [`ReleaseRequest`](crate::ReleaseRequest).
+/// The reply to a [`ReleaseRequest`](crate::ReleaseRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReleaseReply {
@@ -117,7 +117,7 @@ impl ReleaseReply {
     }
 }
 
-/// What became of one lease that was to be released.
+/// The outcome of releasing one lease.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "a wildcard arm would hide whether the lease is held")]
 pub enum ReleaseOutcome {
@@ -125,15 +125,15 @@ pub enum ReleaseOutcome {
     Released,
     /// It was held until now, and its keys stay taken for this long.
     Kept(Duration),
-    /// It was still there, but its term had passed: the critical section overran.
+    /// Its record was still there, but its term had passed: the critical section overran.
     Expired,
     /// The store did not have it.
     NotHeld,
-    /// This one failed; it may or may not be held.
+    /// Its release failed; it may or may not be held.
     Failed(Error),
 }
 
-/// The answer to a [`ListRequest`](crate::ListRequest).
+/// The reply to a [`ListRequest`](crate::ListRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ListReply {
@@ -152,11 +152,11 @@ impl ListReply {
     }
 }
 
-/// The answer to an [`EvictRequest`](crate::EvictRequest).
+/// The reply to an [`EvictRequest`](crate::EvictRequest).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EvictReply {
-    /// The records that were removed.
+    /// The removed records.
     pub removed: Vec<EvictTarget>,
     /// How many counters were forgotten.
     pub forgotten: usize,

@@ -1,4 +1,4 @@
-//! What an error tells beside its kind.
+//! What an error says besides its kind.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,33 +7,33 @@ use std::time::Duration;
 
 use crate::{Error, Key, Record};
 
-/// What a caller who got no lock should know.
+/// The report of a wait that ended without a lock.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitReport {
-    /// The first key that was refused, or the first asked for.
+    /// The first key that refused, or the first requested one.
     pub key: Key,
     /// How long the call took.
     pub waited: Duration,
     /// How many tries were made.
     pub tries: u32,
-    /// What the last try met.
+    /// How the last try ended.
     pub cause: WaitCause,
-    /// Who held the key when that was last told.
+    /// The last known holder of the key.
     pub holder: Option<Box<Record>>,
 }
 
-/// What ended a try. Causes may be added: whatever it says, there is no lock.
+/// How a try ended without a lock. Causes may be added; each means that there is no lock.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum WaitCause {
     /// The key is held.
     Held,
-    /// It was granted, but the reply came after the term that could be believed.
+    /// The store granted it, but the reply came too late to be trusted.
     GrantedTooLate,
     /// The store failed.
     Store(Error),
-    /// The caller's back-off said to stop.
+    /// The caller's back-off stopped the wait.
     Exhausted,
 }
 
@@ -43,7 +43,7 @@ impl WaitReport {
         Self { key, waited, tries, cause, holder: None }
     }
 
-    /// Says who held the key when that was last told.
+    /// Sets the last known holder.
     #[must_use]
     pub fn with_holder(mut self, holder: Option<Box<Record>>) -> Self {
         self.holder = holder;
@@ -71,7 +71,7 @@ impl fmt::Display for WaitReport {
     }
 }
 
-/// What the nodes of a quorum said; absent, which is empty, from any other store. Cloning is cheap.
+/// What the nodes of a quorum said; empty for any other store. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct NodeReports(Option<Arc<[NodeReport]>>);
 
@@ -81,7 +81,7 @@ impl NodeReports {
         self.0.is_some()
     }
 
-    /// The same reports about one lease of the request only.
+    /// The same reports, about one lease of the request only.
     #[must_use]
     pub fn of_lease(&self, at: usize) -> Self {
         let one = |report: &NodeReport| NodeReport {
@@ -121,8 +121,8 @@ pub struct NodeReport {
     pub node: String,
     /// Its failure, if it failed.
     pub error: Option<Error>,
-    /// What it did about each lease of the request, in the request's order; one for an acquire. Empty for
-    /// other requests, and for a node that failed or has not answered.
+    /// What it did about each lease of the request, in order; one for an acquire. Empty for other requests, and
+    /// for a node that failed or has not answered.
     pub leases: Vec<NodeOutcome>,
 }
 
@@ -140,7 +140,7 @@ pub enum NodeOutcome {
     Lost,
     /// It held the lease until now.
     Released,
-    /// It held the lease until now, and keeps its keys taken for a while.
+    /// It held the lease until now, and its keys stay taken for a while.
     Kept,
     /// The lease's term had passed there.
     Expired,

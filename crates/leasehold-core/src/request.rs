@@ -1,4 +1,4 @@
-//! What a store is asked. Requests are borrowed by the store, so that a retry sends the same one.
+//! The requests to a store. A store borrows them, so that a retry sends the same one.
 
 mod acquire;
 mod admission;

@@ -1,4 +1,4 @@
-//! As serde writes the vocabulary: what has a text is that text, and a token is a number.
+//! Serde for the vocabulary: a text type is written as its text, a token as a number.
 
 use std::borrow::Cow;
 

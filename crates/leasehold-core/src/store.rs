@@ -65,13 +65,13 @@ pub trait Store: Debug + Send + Sync + 'static {
         request: &AcquireRequest,
     ) -> impl Future<Output = Result<AcquireReply>> + Send;
 
-    /// Extends leases, each with its own fate; fails as a whole only if that is true of every entry.
+    /// Extends leases; each has its own outcome. Fails as a whole only if the failure holds for every entry.
     ///
     /// # Errors
-    /// As any operation; the leases are then held or not as before, and may have been extended.
+    /// As any operation; each lease is then held or not as before, and may have been extended.
     fn renew(&self, request: &RenewRequest) -> impl Future<Output = Result<RenewReply>> + Send;
 
-    /// Ends leases, each with its own fate; fails as a whole only if that is true of every entry.
+    /// Ends leases; each has its own outcome. Fails as a whole only if the failure holds for every entry.
     ///
     /// # Errors
     /// As any operation; sending the same request again is safe.
@@ -80,13 +80,13 @@ pub trait Store: Debug + Send + Sync + 'static {
         request: &ReleaseRequest,
     ) -> impl Future<Output = Result<ReleaseReply>> + Send;
 
-    /// Shows one page of records.
+    /// Returns one page of records.
     ///
     /// # Errors
     /// `InvalidInput` for a cursor of another store, else as any operation.
     fn list(&self, request: &ListRequest) -> impl Future<Output = Result<ListReply>> + Send;
 
-    /// Removes expired records, or exactly those that are named.
+    /// Removes expired records, or exactly the named ones.
     ///
     /// # Errors
     /// As any operation; sending the same request again is safe.
@@ -98,14 +98,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// As any operation.
     fn subscribe(&self, keys: &[Key]) -> impl Future<Output = Result<Wakeups>> + Send;
 
-    /// Waits for requests whose callers have their answers already, or until the store gives up on them: a quorum answers
-    /// before its slowest node does. By default it ends at once.
+    /// Waits for requests that continue after their callers were answered: a quorum answers before its slowest
+    /// node does. Ends when all have ended or the store has given up on them; by default at once.
     fn drain(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
 
-/// A user keeps a typed handle beside the one given to the front end.
+/// Lets the caller keep a typed handle to the store that it gives to the front end.
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Arc<S> {
     fn capabilities(&self) -> Capabilities {

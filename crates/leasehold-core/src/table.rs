@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use crate::{Key, LeaseId, Now};
 
-/// For how long a counter is remembered after its key was last granted, unless said otherwise: 30 days.
+/// How long a counter is remembered after the last grant of its key, by default: 30 days.
 pub const FORGET_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// For how long, at most, an evicted lease is remembered so that its holder can be told.
+/// How long, at most, an evicted lease is remembered so that its holder can be told.
 const TELL_EVICTED_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Keys, their counters and their holders.
@@ -38,26 +38,26 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Sets after how long a counter may be forgotten; `None` for never (C7).
+    /// Sets how long a counter is remembered; `None` for ever (C7).
     #[must_use]
     pub fn with_forget_after(mut self, forget_after: Option<Duration>) -> Self {
         self.forget_after = forget_after;
         self
     }
 
-    /// Sets for how long a record excludes others after its term has ended for its holder (C5).
+    /// Sets how long a record excludes others after its term has ended for its holder (C5).
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
     }
 
-    /// Puts one key's state in, replacing what was there.
+    /// Sets the state of one key and replaces what was there.
     pub fn insert(&mut self, key: Key, entry: Entry) {
         self.keys.insert(key, entry);
     }
 
-    /// One key's state, if it has any.
+    /// The state of one key, if it has any.
     pub fn entry(&self, key: &Key) -> Option<&Entry> {
         self.keys.get(key)
     }
@@ -81,7 +81,7 @@ impl Table {
         keys.map(move |key| self.keys.get(key).and_then(|entry| entry.holder(id)))
     }
 
-    /// Drops what `gone` picks among the records of `id` on `keys`.
+    /// Drops the records of `id` on `keys` that `gone` selects.
     fn drop_holders<'a>(
         &mut self,
         id: &LeaseId,
@@ -96,7 +96,7 @@ impl Table {
     }
 }
 
-/// Whether a counter of this value may be forgotten (C7): its value is a time, and one that runs ahead is kept.
+/// Whether a counter of this value may be forgotten (C7). Its value is a time; one in the future is kept.
 pub fn may_forget(counter: u64, wall_micros: u64, forget_after: Option<Duration>) -> bool {
     forget_after
         .is_some_and(|after| counter.saturating_add(crate::term::micros_up(after)) < wall_micros)

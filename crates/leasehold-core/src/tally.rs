@@ -1,9 +1,9 @@
-//! What a quorum of nodes says: pure functions of what each node has answered so far.
+//! Decides for a quorum: pure functions of what each node has answered so far.
 //!
-//! A quorum asks all its nodes at once and answers as soon as a majority agreed or can no longer agree. Each
-//! function here takes one [`Answer`] per node and gives a [`Decision`]; it is asked again with every answer
-//! that comes, and once more with `Some(Err(…))` for each node whose time is over. What must be put back or
-//! taken back on a single node is decided here too: [`is_absent`], [`rolls_back`], [`needs_write_back`].
+//! A quorum asks all its nodes at once and answers as soon as a majority agrees or can no longer agree. Each
+//! function takes one [`Answer`] per node and returns a [`Decision`]. The quorum calls it again with every new
+//! answer, and with `Some(Err(…))` for each node that ran out of time. What must be put back or rolled back on a
+//! single node is decided here too: [`is_absent`], [`rolls_back`], [`needs_write_back`].
 
 mod acquire;
 mod capabilities;

@@ -1,4 +1,4 @@
-//! How long a holder may believe in its lease, and when it renews.
+//! How long a holder may trust its lease, and when it renews.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ pub fn micros_down(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What is taken off a term because two clocks may run at different rates: a thousandth part and a fixed
-/// margin. By default 1 % and 2 ms.
+/// What is subtracted from a term because two clocks may run at different rates: a fraction in thousandths and a
+/// fixed margin. By default 1 % and 2 ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Drift {
     permille: u32,
@@ -29,13 +29,13 @@ impl Default for Drift {
 }
 
 impl Drift {
-    /// Takes off `permille` thousandths (at most 1,000) and `margin`.
+    /// Subtracts `permille` thousandths (at most 1,000) and `margin`.
     pub fn new(permille: u32, margin: Duration) -> Self {
         Self { permille: permille.min(1_000), margin }
     }
 
-    /// The local instant until which a lease may be believed that a request sent at `sent` showed to have
-    /// `remaining` left at the store; `None` for ever. (F4: counted from before the request was sent.)
+    /// The local instant until which a holder may trust a lease, if a request sent at `sent` showed that
+    /// `remaining` is left at the store; `None` for ever. It counts from before the request was sent (F4).
     pub fn deadline(&self, sent: Duration, remaining: Remaining) -> Option<Duration> {
         let left = remaining.duration()?;
         let believed = left / 1_000 * (1_000 - self.permille);

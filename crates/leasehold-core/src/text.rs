@@ -34,7 +34,7 @@ pub(crate) fn utf8<'a>(what: &str, bytes: &'a [u8]) -> Result<&'a str, InvalidVa
     })
 }
 
-/// Conversions and formatting that every validated text has.
+/// The conversions and formatting of every validated text.
 macro_rules! text_type {
     ($name:ident) => {
         impl $name {

@@ -3,11 +3,11 @@ use std::num::NonZeroU64;
 
 use crate::InvalidValue;
 
-/// Strictly grows per key with every grant, for ever.
+/// A number that strictly grows per key with every grant.
 ///
-/// Hand it to whatever the lock protects, and let that refuse a token lower than the highest it has seen:
-/// this is what protects against a holder that was paused past its term. Non-zero and below 2^53, so that
-/// JSON, JavaScript and Lua keep it exact. Tokens of two stores are not comparable.
+/// Pass it to the resource that the lock protects, and let the resource refuse a token lower than the highest it
+/// has seen: this protects against a holder that was paused past its term. Tokens are at least 1 and below 2^53,
+/// so that JSON, JavaScript and Lua keep them exact. Tokens of two stores are not comparable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(NonZeroU64);
 
@@ -48,7 +48,7 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// For columns that have no unsigned type.
+/// For columns without an unsigned type.
 impl From<FencingToken> for i64 {
     fn from(token: FencingToken) -> Self {
         Self::try_from(token.get()).expect("a token is below 2^53")

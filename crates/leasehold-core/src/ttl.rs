@@ -5,8 +5,8 @@ use crate::InvalidValue;
 
 /// How long a lease lives unless it is renewed: 10 ms to 10 years, or [`Ttl::NEVER`].
 ///
-/// Stores keep microseconds and round **up**; what the holder may believe is rounded **down**.
-/// A store refuses a term below its declared minimum.
+/// Stores keep microseconds, rounded **up**; what the holder may trust is rounded **down**. A store refuses a term
+/// below its declared minimum.
 ///
 /// ```
 /// use leasehold_core::Ttl;

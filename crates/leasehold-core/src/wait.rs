@@ -8,9 +8,9 @@ use std::time::Duration;
 pub enum Wait {
     /// One try.
     No,
-    /// Until this long after the call; when it is over during a pause or in line, one last try is made.
+    /// Until this long after the call. If the time ends during a pause or in line, one last try is made.
     UpTo(Duration),
-    /// Exactly this many tries (0 counts as 1) with a pause between two.
+    /// Exactly this many tries (0 counts as 1), with a pause between two.
     Attempts(u32),
     /// Until it is granted or fails.
     Forever,

@@ -18,12 +18,12 @@ impl Wakeups {
         Self(None)
     }
 
-    /// Wakes whenever the stream yields; when it ends, for ever silent.
+    /// Wakes whenever the stream yields, and never again after it ends.
     pub fn new(hints: impl Stream<Item = Key> + Send + 'static) -> Self {
         Self(Some(Box::pin(hints)))
     }
 
-    /// The next key that may be free; pending for ever when there is nothing more to come.
+    /// The next key that may be free; never ends once the stream has ended.
     ///
     /// # Cancel safety
     /// No hint is lost if the future is dropped.

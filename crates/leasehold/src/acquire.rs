@@ -1,4 +1,4 @@
-//! From the builder to the guard: options, checks, tries, pauses, the queue, the time-out (F1).
+//! From the builder to the guard: options, checks, tries, pauses, the queue, the wait limit (F1).
 
 pub(crate) mod attempt;
 pub(crate) mod options;

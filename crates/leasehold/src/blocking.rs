@@ -24,30 +24,30 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Waiting, renewal, loss and release are those of [`crate::Locker`] (F1 to F10). Not here are
-//! - [`Guard::run`](crate::Guard::run), which drops its work when the lease is lost: a thread cannot be stopped
-//!   from outside. Ask [`Guard::check`] before each step, or wait for [`Guard::lost`] on a thread beside it;
-//! - [`Election`](crate::Election): work that ends with its leadership is made of `run`. Where blocking code must
-//!   stand, spawn the candidate on a runtime, and ask [`Candidate::is_leader`](crate::Candidate::is_leader),
-//!   which waits for nobody, before each step;
-//! - a builder: make a [`crate::Locker`] with the clock, limits or note that are wanted, and [`Locker::from`] it.
+//! Waiting, renewal, loss and release are those of [`crate::Locker`] (F1 to F10). Three things are missing here:
+//! - [`Guard::run`](crate::Guard::run), which drops its work when the lease is lost: nothing can stop a thread
+//!   from outside. Call [`Guard::check`] before each step, or wait for [`Guard::lost`] on another thread.
+//! - [`Election`](crate::Election), because work that ends with the leadership needs `run`. In blocking code,
+//!   spawn the candidate on a runtime, and call [`Candidate::is_leader`](crate::Candidate::is_leader), which never
+//!   waits, before each step.
+//! - A builder: build a [`crate::Locker`] with your clock, limits or note, and convert it with [`Locker::from`].
 //!
-//! No runtime is needed, and one that is there does no harm: each call runs on a thread of its `Locker`'s own,
-//! which also renews the leases, while the caller waits for its answer. So a call works in plain threads, in
-//! `spawn_blocking` and on a worker of somebody's async runtime. It does block the thread it is called on, and
-//! with it every task that has no other to run on: in async code use [`crate::Locker`].
+//! You need no runtime, and you may have one: each call runs on the `Locker`'s own thread, which also renews the
+//! leases, while the caller waits for its answer. So a call works in plain threads, in `spawn_blocking` and on a
+//! worker of an async runtime. It blocks the calling thread, and every task that can run only there: in async code
+//! use [`crate::Locker`].
 //!
-//! One thread serves a [`Locker`] and all that came of it: its clones, guards, groups and janitors. It starts
-//! with the first call and ends when the last of them is gone and what they left behind is released. So keep
-//! one `Locker` and clone it. A caller that waits for a lock is stopped by its own [`wait`](crate::LockRequest::wait),
-//! or by [`close`](Locker::close) from another thread.
+//! One thread serves a [`Locker`] with its clones, guards, groups and janitors. It starts with the first call. It
+//! ends when the last of them is dropped and everything they left is released. So keep one `Locker` and clone it.
+//! What stops a caller that waits for a lock is its own [`wait`](crate::LockRequest::wait), or
+//! [`close`](Locker::close) from another thread.
 //!
-//! Whatever does not answer at once fails as `Unexpected`, and never hangs,
-//! - on that very thread, which runs the [`Backoff`](crate::Backoff), the clock and the store that the caller
-//!   gave: what they call may not block;
-//! - in a process that was forked off (a daemon) after the first call, for threads are not taken along: make
+//! A call fails as `Unexpected` instead of hanging
+//! - on the `Locker`'s own thread, which runs the [`Backoff`](crate::Backoff), the clock and the store that you
+//!   supply: they must not block;
+//! - in a process that was forked (a daemon) after the first call, because a fork does not copy threads: create
 //!   the `Locker` after the fork;
-//! - with effect `Unknown`, if the call ends in a panic there.
+//! - with effect `Unknown`, if it panics on that thread.
 
 mod guard;
 mod janitor;

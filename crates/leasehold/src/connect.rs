@@ -16,7 +16,7 @@ impl Locker {
     /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
     ///
     /// # Errors
-    /// `InvalidInput` for an unknown scheme or option; else what opening and [`check`](Locker::check) give.
+    /// `InvalidInput` for an unknown scheme or option; else the error of opening or of [`check`](Locker::check).
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
@@ -45,11 +45,11 @@ async fn open(url: &str) -> Result<LockerBuilder> {
     Ok(Locker::builder(open().await?))
 }
 
-/// Opens a store, as often as it is called.
+/// Opens a store each time it is called.
 type Open = Box<dyn Fn() -> BoxFuture<'static, Result<AnyStore>> + Send + Sync>;
 
-/// Takes apart the URL of a store that is not made of others. One that may forget what it stored grants nothing for
-/// `quarantine` after its start, unless its URL says for how long.
+/// Parses the URL of a store that is not made of others. A store that may forget its data grants nothing for
+/// `quarantine` after its start, unless its URL sets another time.
 #[cfg_attr(
     not(feature = "redis"),
     expect(unused_variables, reason = "the other stores forget nothing")

@@ -1,4 +1,4 @@
-//! Of many candidates for a name, one leads: the one recipe over [`Locker`].
+//! Leader election: of many candidates for a name, one leads, by an exclusive lock of a [`Locker`].
 
 mod candidate;
 mod event;

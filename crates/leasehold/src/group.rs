@@ -13,10 +13,10 @@ use crate::lease::release_report::ReleaseReport;
 use crate::lease::state::{HoldStatus, LeaseState, left};
 use crate::locker::Locker;
 
-/// The leases under one label that this [`Locker`] opened or adopted (F9).
+/// The leases of one group that this [`Locker`] acquired or adopted (F9).
 ///
-/// The label is no identity: two leases of one group exclude each other like any others. To end leases that
-/// other processes hold under the label, [`list`](Group::list) and [`Locker::evict`] them.
+/// The group is not an identity: two leases of one group exclude each other like any others. To end leases that
+/// other processes hold in the group, [`list`](Group::list) and [`Locker::evict`] them.
 #[derive(Debug, Clone)]
 pub struct Group {
     pub(crate) locks: Locker,
@@ -24,22 +24,22 @@ pub struct Group {
 }
 
 impl Locker {
-    /// Acts on the leases under the label `group` that this `Locker` opened or adopted (F9).
+    /// Acts on the leases in `group` that this `Locker` acquired or adopted (F9).
     ///
     /// # Errors
-    /// `InvalidInput` for a bad group.
+    /// `InvalidInput` for an invalid group name.
     pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(&self, group: O) -> Result<Group> {
         Ok(Group { locks: self.clone(), group: group.try_into().map_err(Into::into)? })
     }
 }
 
 impl Group {
-    /// Locks `key` under this group.
+    /// Locks `key` in this group.
     pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.locks.lock(key).group(&self.group)
     }
 
-    /// Tries once to lock `key` under this group.
+    /// Tries once to lock `key` in this group.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
@@ -47,7 +47,7 @@ impl Group {
         self.locks.try_lock(key).group(&self.group)
     }
 
-    /// Locks all `keys` or none under this group.
+    /// Locks all `keys` or none in this group.
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -71,7 +71,7 @@ impl Group {
         self.locks.list(Filter::default().with_group(self.group.clone())).await
     }
 
-    /// Renews every lease held here, oldest first, each with its own fate.
+    /// Renews every lease held here, oldest first; each has its own outcome.
     ///
     /// # Cancel safety
     /// May be dropped; the leases may have been renewed.
@@ -106,7 +106,7 @@ impl Group {
         let mut held = self.held();
         held.reverse();
         held.retain(|held| matches!(keeper.finish(held), HoldStatus::Held(_)));
-        // All are sent at once, so that dropping this future leaves none behind.
+        // All are sent at once: none is left out if this future is dropped.
         let cleanups =
             |batch: &[Arc<LeaseState>]| batch.iter().map(|h| Cleanup::of_held(h)).collect();
         let requests = held.chunks(MAX_ENTRIES).map(|batch| keeper.release_for(cleanups(batch)));

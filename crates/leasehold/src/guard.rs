@@ -20,16 +20,16 @@ use crate::lease::state::{HoldStatus, LeaseState, left};
 ///
 /// The lease renews itself in the background. It can still be lost at any time: the process may pause past the
 /// term, the store may be unreachable for as long, or an operator may end the lease. Watch [`lost`](Guard::lost),
-/// or work inside [`run`](Guard::run), and give [`token`](Guard::token) to whatever the lock protects.
+/// or work inside [`run`](Guard::run), and pass [`token`](Guard::token) to whatever the lock protects.
 ///
-/// There are three ways out. [`release`](Guard::release) ends the lease and returns the store's answer.
+/// There are three ways to end a guard. [`release`](Guard::release) ends the lease and returns the store's answer.
 /// [`detach`](Guard::detach) hands the lease over. Dropping the guard releases the lease in the background, best
 /// effort: it never blocks, and it is **not immediate**.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     held: Arc<LeaseState>,
     keeper: Arc<KeeperHandle>,
-    /// Nothing is left to be done when it is dropped, which follows at once.
+    /// Dropping it has nothing left to do.
     is_over: bool,
 }
 
@@ -49,7 +49,7 @@ impl Guard {
         &self.held.lease
     }
 
-    /// True if the grant was made by this call; false if a lease was adopted or went on.
+    /// True if this call made the grant; false if the lease was adopted or continued.
     pub fn is_fresh(&self) -> bool {
         self.held.fresh
     }
@@ -72,7 +72,7 @@ impl Guard {
         }
     }
 
-    /// How much longer the holder may believe in the lease if no renewal succeeds; zero once it is lost.
+    /// How much longer the holder may trust the lease if no renewal succeeds; zero once it is lost.
     pub fn remaining(&self) -> Remaining {
         match self.status() {
             HoldStatus::Held(deadline) => left(deadline, self.keeper().clock.now()),
@@ -80,9 +80,9 @@ impl Guard {
         }
     }
 
-    /// Ends, with the reason, as soon as the lease is lost, at the local deadline at the latest and without
-    /// any reply from the store (F5). Never ends if the guard is released or handed over first. The future
-    /// does not borrow the guard.
+    /// Ends, with the reason, as soon as the lease is lost: at the local deadline at the latest, and without any
+    /// reply from the store (F5). Never ends if the guard is released or handed over first. The future does not
+    /// borrow the guard.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -96,7 +96,7 @@ impl Guard {
         self.held.nodes()
     }
 
-    /// What happens to the lease from now on (F14).
+    /// The events of the lease from now on (F14).
     pub fn events(&self) -> Events {
         Events::new(self.held.subscribe())
     }
@@ -150,10 +150,10 @@ impl Guard {
         Ok(whole && self.is_held())
     }
 
-    /// Renews now, beside the renewals in the background, and says what remains.
+    /// Renews now, independently of the renewals in the background, and says what remains.
     ///
     /// # Errors
-    /// `Lost` if the lease is; else as any operation, and the lease is held until its local deadline.
+    /// `Lost` if the lease is lost; else as any operation, and the lease is held until its local deadline.
     ///
     /// # Cancel safety
     /// May be dropped; the lease may have been renewed.
@@ -174,19 +174,18 @@ impl Guard {
         }
     }
 
-    /// Ends the lease and says what the store answered (C13).
+    /// Ends the lease and returns the store's answer (C13).
     ///
-    /// `Released` if it was held until now; `Kept` if its keys stay taken for the rest of `min_hold`;
-    /// `Expired` if its term had passed, by our clock or the store's, so that the critical section overran;
-    /// `NotHeld` if the store did not have it. A lease that is lost already is not asked about: the answer
-    /// comes at once.
+    /// `Released` if it was held until now; `Kept` if its keys stay taken for the rest of `min_hold`; `Expired` if
+    /// its term had passed, by our clock or the store's, so that the critical section overran; `NotHeld` if the
+    /// store did not have it. If the lease was already lost, the answer comes at once, without a request.
     ///
     /// # Errors
-    /// If the store did not answer. The release then continues in the background until it is answered or
-    /// the term has passed.
+    /// If the store did not answer. The release then continues in the background until it is answered or the term
+    /// has passed.
     ///
     /// # Cancel safety
-    /// A release that was begun is finished in the background.
+    /// A release that was begun is completed in the background.
     pub async fn release(mut self) -> Result<ReleaseReport> {
         let ended = self.end().await;
         self.is_over = true;
@@ -214,8 +213,8 @@ impl Guard {
         }
     }
 
-    /// Hands the lease over: it is no longer renewed here, and nothing releases it. Whoever
-    /// [adopts](crate::Locker::adopt) it within its term goes on holding it; else it ends with its term.
+    /// Hands the lease over: it is no longer renewed here, and nothing releases it. A process that
+    /// [adopts](crate::Locker::adopt) it within its term continues to hold it; else it ends with its term.
     pub fn detach(mut self) -> Lease {
         let lease = self.held.lease.clone();
         self.keeper().finish(&self.held);
@@ -248,7 +247,7 @@ impl Drop for Guard {
         }
         let keeper = self.keeper();
         if keeper.runs_in_another_process() {
-            // What is shared stays as the fork found it, which may be locked.
+            // The fork may have copied shared state while it was locked: leave it untouched.
             std::mem::forget((Arc::clone(&self.held), Arc::clone(&self.keeper)));
             return;
         }
@@ -267,7 +266,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Ends with the reason of a loss; never, if the lease is given back first.
+/// Ends with the reason of a loss; never, if the lease is released or handed over first.
 async fn lost(keeper: Arc<Keeper>, held: Arc<LeaseState>) -> LostReason {
     match ended(keeper, held).await {
         Some(reason) => reason,

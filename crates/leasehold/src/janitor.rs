@@ -8,10 +8,10 @@ use tokio::task::JoinHandle;
 use crate::locker::Locker;
 use crate::telemetry;
 
-/// Purges what has expired from time to time (F15), until it is stopped, dropped, or its [`Locker`] closed.
+/// Purges expired records at an interval (F15), until it is stopped or dropped, or its [`Locker`] is closed.
 ///
-/// It is hygiene and never needed for correctness: what has expired holds nothing, purged or not (C5), and a
-/// live lease is never removed (C8). It runs in a task of its own and keeps the `Locker` alive.
+/// It saves space and is never needed for correctness: an expired record holds nothing, purged or not (C5), and a
+/// live lease is never removed (C8). It runs in its own task and keeps the `Locker` alive.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -34,13 +34,13 @@ pub struct Janitor {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct JanitorReport {
-    /// Rounds that have ended, failed ones among them.
+    /// Rounds that have ended, including failed ones.
     pub rounds: u64,
-    /// What all rounds removed together.
+    /// The total of all rounds.
     pub purged: Purged,
     /// Rounds that failed.
     pub failures: u64,
-    /// Why the last of all rounds failed; `None` if it did not.
+    /// The error of the last round; `None` if it succeeded.
     pub error: Option<Error>,
 }
 
@@ -52,7 +52,7 @@ pub struct Purged {
     pub removed: usize,
     /// Counters that were forgotten (C7).
     pub forgotten: usize,
-    /// Requests that this took.
+    /// Requests that it took.
     pub batches: usize,
 }
 
@@ -65,10 +65,10 @@ impl Purged {
 }
 
 impl Janitor {
-    /// Between two rounds, where nothing speaks for another interval.
+    /// The default interval between two rounds.
     pub const EVERY: Duration = Duration::from_secs(5 * 60);
 
-    /// How much is removed at once, where nothing speaks for another number.
+    /// The default size of a batch.
     pub const BATCH: usize = 100;
 
     /// The shortest interval between two rounds.
@@ -79,8 +79,8 @@ impl Janitor {
         self.reports.borrow().clone()
     }
 
-    /// Waits for the end of the next round that this has not told of yet; `None` once the janitor has ended.
-    /// Of several rounds that ended meanwhile it tells together.
+    /// Waits for the end of a round that it has not reported yet; `None` once the janitor has ended. If several
+    /// rounds have ended meanwhile, it reports them together.
     ///
     /// # Cancel safety
     /// May be dropped; no round is missed.
@@ -88,14 +88,13 @@ impl Janitor {
         next_round(&mut self.reports).await
     }
 
-    /// Stops it, also within a round, and ends when nothing of it runs any more. Says what it has done in
-    /// rounds that ended.
+    /// Stops it, also within a round, and ends when no task of it runs any more. Reports the rounds that ended.
     ///
     /// # Cancel safety
     /// May be dropped; the janitor stops all the same.
     pub async fn stop(mut self) -> JanitorReport {
         self.task.abort();
-        // It was cut off or had ended before; a panic of the store is an error of its round.
+        // It was cancelled or had ended before; a panic of the store is an error of its round.
         (&mut self.task).await.unwrap_or_default();
         self.report()
     }
@@ -115,16 +114,16 @@ pub(crate) async fn next_round(
 }
 
 impl Locker {
-    /// Removes what has expired and matches, and counters that may be forgotten (C7), at most `batch` (1 to
-    /// 1,000) at once, until nothing more is left.
+    /// Removes expired records that match, and counters that may be forgotten (C7), at most `batch` (1 to 1,000)
+    /// at a time, until nothing is left.
     ///
-    /// Between two batches it pauses for as long as the last one took, at most for the limit of one operation, so
-    /// that at least half of the store's time is left to others: where one writer keeps all others out, a purge
-    /// without pauses can keep one waiting through many batches.
+    /// Between two batches it pauses for as long as the last one took, but no longer than the limit of one
+    /// operation. So at least half of the store's time is left to others: on a store with one writer at a time, a
+    /// purge without pauses could block another caller through many batches.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad `batch`, else as any operation; what was removed before stays removed, and
-    /// asking again is safe.
+    /// `InvalidInput` for a bad `batch`, else as any operation. What was removed stays removed, and calling again
+    /// is safe.
     ///
     /// # Cancel safety
     /// May be dropped; what was removed stays removed.
@@ -134,16 +133,16 @@ impl Locker {
         Ok(purged)
     }
 
-    /// Starts to [purge](Locker::purge) now and then, on the caller's tokio runtime. Where nothing speaks for
-    /// other values, give [`Janitor::EVERY`] and [`Janitor::BATCH`].
+    /// Starts to [purge](Locker::purge) at an interval, on the caller's tokio runtime. The defaults are
+    /// [`Janitor::EVERY`] and [`Janitor::BATCH`].
     ///
-    /// The first round begins at random within `every`, and each further one `every`, less up to a tenth,
-    /// after the end of the last, so that processes started together do not purge together. A round that
+    /// The first round begins at a random time within `every`. Each further one begins `every`, less up to a
+    /// tenth, after the end of the last, so that processes that start together do not purge together. A round that
     /// fails is reported, and the next one comes in its time.
     ///
     /// # Errors
-    /// `InvalidInput` if `every` is below 1 s or `batch` not 1 to 1,000; `Unexpected` outside a tokio runtime
-    /// with timers.
+    /// `InvalidInput` if `every` is below 1 s or `batch` not 1 to 1,000; `Unexpected` outside a tokio runtime with
+    /// timers.
     pub fn janitor(&self, every: Duration, batch: usize) -> Result<Janitor> {
         if every < Janitor::LEAST {
             return Err(Error::invalid_input(format!(
@@ -171,7 +170,7 @@ impl Locker {
         Ok(Janitor { reports, task })
     }
 
-    /// Purges for ever.
+    /// Purges until it is cancelled.
     async fn sweep(
         &self,
         every: Duration,
@@ -211,7 +210,7 @@ impl Locker {
             // The machine may have slept meanwhile.
             let took = now.saturating_sub(sent).min(keeper.limit);
             keeper.clock.sleep_until(now.saturating_add(took)).await;
-            // A store that answers at once must not keep other tasks from running.
+            // A store that answers at once must let other tasks run.
             tokio::task::yield_now().await;
         }
     }

@@ -1,4 +1,4 @@
-//! The one background task of a `Locker`: renews leases, finishes abandoned requests, releases dropped guards.
+//! The background task of a `Locker`: renews leases, finishes abandoned requests, releases dropped guards.
 
 pub(crate) mod in_flight;
 mod list;
@@ -37,7 +37,7 @@ pub(crate) struct Keeper {
     pub(crate) can: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) drift: Drift,
-    /// How long one operation is waited for.
+    /// The limit of one operation.
     pub(crate) limit: Duration,
     pub(crate) queues: Arc<Queues>,
     pub(crate) ids: Arc<Ids>,
@@ -73,8 +73,8 @@ impl Keeper {
         }
     }
 
-    /// Starts the task on the caller's runtime, unless it runs; a runtime that has ended takes its task with
-    /// it, and the next acquire starts another (F3).
+    /// Starts the task on the caller's runtime, unless it runs. A runtime that ends takes its task with it; the
+    /// next acquire starts another (F3).
     pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
         if self.runs_in_another_process() {
             return Err(Error::unexpected(
@@ -102,14 +102,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// True in a process that was forked off after the task had begun. Of what the task's threads had locked at the
-    /// fork, nothing is unlocked here, ever.
+    /// True in a process that was forked after the task began. What the task's threads had locked at the fork
+    /// stays locked here for ever.
     pub(crate) fn runs_in_another_process(&self) -> bool {
         let running = self.running_in.load(Ordering::Acquire);
         running != 0 && running != std::process::id()
     }
 
-    /// A runtime without timers says so in a panic only.
+    /// Fails on a runtime without timers, which would only panic.
     pub(crate) fn check_timers(&self) -> Result<()> {
         let later = self.clock.now().saturating_add(Duration::from_secs(1));
         let ask = || {
@@ -121,7 +121,7 @@ impl Keeper {
         })
     }
 
-    /// Takes a lease into care.
+    /// Adds a held lease.
     pub(crate) fn keep(self: &Arc<Self>, held: &Arc<LeaseState>) {
         let sooner = self.schedule.insert(held);
         if sooner || self.running_in.load(Ordering::Acquire) == 0 {
@@ -129,19 +129,20 @@ impl Keeper {
         }
     }
 
-    /// The leases in care, oldest first.
+    /// The held leases, oldest first.
     pub(crate) fn leases(&self) -> Vec<Arc<LeaseState>> {
         self.schedule.all()
     }
 
-    /// Asks the clock whether the lease is still held; whoever finds it lost releases it in the background.
+    /// Whether the clock says that the lease is still held. The first caller to find it lost releases it in the
+    /// background.
     pub(crate) fn status(self: &Arc<Self>, held: &Arc<LeaseState>) -> HoldStatus {
         let status = held.status(self.clock.now());
         self.settle(held, &status);
         status
     }
 
-    /// Ends a hold at its holder's wish and forgets it.
+    /// Ends a hold at its holder's request and forgets it.
     pub(crate) fn finish(self: &Arc<Self>, held: &Arc<LeaseState>) -> HoldStatus {
         let now = self.clock.now();
         let status = held.finish(now);
@@ -156,30 +157,30 @@ impl Keeper {
         status
     }
 
-    /// Acts once on a loss: forgets the lease and releases it in the background (F5), for the store may hold
-    /// it, or some of its keys, longer than we believe.
+    /// Acts once on a loss: forgets the lease and releases it in the background (F5), because the store may hold
+    /// it, or some of its keys, for longer than the deadline here.
     fn settle(self: &Arc<Self>, held: &Arc<LeaseState>, status: &HoldStatus) {
         if let HoldStatus::Lost { reason, news: true } = status {
             self.schedule.remove(held);
             let held_for = self.clock.now().saturating_sub(held.started);
             telemetry::lost(self.can.name, held.label(), &held.lease.id, reason, held_for);
             self.release([Cleanup::of_lost(held)]);
-            // Whoever waits in this process may try.
+            // Waiters of this process may try.
             self.queues.released(held.lease.claims.keys());
         }
     }
 
-    /// Notes that a lease's next wake may have changed.
+    /// Notes that the next wake of a lease may have changed.
     fn reschedule(&self, held: &Arc<LeaseState>) {
         if self.schedule.reschedule(held) {
             self.wake.notify_one();
         }
     }
 
-    /// Wakes the task, and starts it if there is a runtime to start it on.
+    /// Wakes the task, and starts it if there is a runtime.
     pub(crate) fn attend(self: &Arc<Self>) {
         if let Err(error) = self.ensure_running() {
-            // The term is the backstop; the next acquire's Keeper takes the work up.
+            // The term ends what is left; the Keeper of the next acquire continues the work.
             telemetry::no_runtime(&error);
         }
         self.wake.notify_one();
@@ -191,8 +192,8 @@ impl Keeper {
         self.wake.notify_one();
     }
 
-    /// Ends when nothing is left to be released or finished, true, or at `until`, false. What is left of leases without
-    /// end is then given up.
+    /// Returns true when nothing is left to release or finish, or false at `until`. Leases without end that are
+    /// left by then are given up.
     pub(crate) async fn drained(self: &Arc<Self>, until: Duration) -> bool {
         self.attend();
         tokio::select! {
@@ -205,13 +206,13 @@ impl Keeper {
         }
     }
 
-    /// What is said of a request that was not answered in time.
+    /// The error for a request that was not answered in time.
     pub(crate) fn unanswered(&self, operation: &'static str, limit: Duration) -> Error {
         let message = format!("the store did not answer within {limit:?}");
         Error::unavailable(Effect::Unknown, message).with_context(self.can.name, operation)
     }
 
-    /// Waits for an operation no longer than the limit.
+    /// Waits for an operation, up to the limit.
     pub(crate) async fn limited<T>(
         &self,
         operation: &'static str,
@@ -232,7 +233,7 @@ impl fmt::Debug for Keeper {
     }
 }
 
-/// What a `Locker`, and each of its guards, has of the Keeper. When the last is dropped, the task ends once its work is
+/// A `Locker`'s or guard's handle to the Keeper. When the last one is dropped, the task ends once its work is
 /// done.
 pub(crate) struct KeeperHandle(Arc<Keeper>);
 

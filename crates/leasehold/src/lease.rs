@@ -1,4 +1,4 @@
-//! One lease that this process asked for: its state, its id, its events, and what is to be cleaned up after it.
+//! One lease of this process: its state, its id, its events, and what must be released after it.
 
 pub(crate) mod cleanup;
 pub(crate) mod events;

@@ -83,7 +83,7 @@ pub use leasehold_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
 pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
-/// How to use it, topic by topic.
+/// The guide: how to use the library, topic by topic.
 #[doc = include_str!("../GUIDE.md")]
 pub mod guide {}
 

@@ -31,11 +31,11 @@ pub(crate) struct Inner {
     pub(crate) registry: Arc<Registry>,
     health: OnceCell<Health>,
     closed: SetOnce<()>,
-    /// Where the calls of blocking callers run; started by the first of them.
+    /// Runs the calls of blocking callers; the first of them starts it.
     pub(crate) thread: OnceLock<Thread>,
 }
 
-/// Sets what a [`Locker`] has beside its store.
+/// Sets the options of a [`Locker`] beside its store.
 #[derive(Debug)]
 pub struct LockerBuilder {
     store: AnyStore,
@@ -53,29 +53,29 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets what is taken off every term because clocks run at different rates; by default 1 % and 2 ms.
+    /// Sets what is subtracted from every term because clocks run at different rates; by default 1 % and 2 ms.
     #[must_use]
     pub fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
     }
 
-    /// Sets how long one operation is waited for; by default 10 s, above the stores' own limit, so that they
-    /// can say what became of it. A request that changes leases is then finished in the background.
+    /// Sets the limit of one operation; by default 10 s, above the stores' own limits, so that a store can report
+    /// the outcome. A request that changes leases and is not answered in time is finished in the background.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets who holds, for people; by default host, process id and program.
+    /// Sets the note that says who holds a lease, for people; by default host, process id and program.
     #[must_use]
     pub fn note(mut self, note: Note) -> Self {
         self.note = Some(note);
         self
     }
 
-    /// Makes the `Locker`. Nothing is sent; the store is checked at first use.
+    /// Creates the `Locker`. Nothing is sent; the store is checked at first use.
     pub fn build(self) -> Locker {
         let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
         Locker(Arc::new(Inner {
@@ -90,12 +90,12 @@ impl LockerBuilder {
 }
 
 impl Locker {
-    /// Locks in `store`, which is checked at first use.
+    /// Creates a `Locker` on `store`, which is checked at first use.
     pub fn new(store: impl Store) -> Self {
         Self::builder(store).build()
     }
 
-    /// Sets clock, drift, limit and note before making a `Locker`.
+    /// Builds a `Locker` with a clock, drift, limit or note of your own.
     pub fn builder(store: impl Store) -> LockerBuilder {
         LockerBuilder {
             store: AnyStore::new(store),
@@ -106,11 +106,11 @@ impl Locker {
         }
     }
 
-    /// The live records of `key`: who holds it, and until when. On a quorum, a lease holds it that a majority
-    /// of the nodes has; [`list`](Locker::list) shows what each node has.
+    /// The live records of `key`: who holds it, and until when. On a quorum, a lease holds the key if a majority
+    /// of the nodes has it; [`list`](Locker::list) shows what each node has.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad key, `Unavailable` if too few nodes of a quorum answered to tell, else as any
+    /// `InvalidInput` for a bad key, `Unavailable` if too few nodes of a quorum answered to decide, else as any
     /// operation.
     ///
     /// # Cancel safety
@@ -166,10 +166,10 @@ impl Locker {
         Ok(evicted)
     }
 
-    /// Looks at the store's settings now and says what may be promised.
+    /// Reads the store's settings now and returns the level that they support.
     ///
     /// # Errors
-    /// `Incompatible` if it cannot be used at all, else as any operation.
+    /// `Incompatible` if the store cannot be used at all, else as any operation.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -178,15 +178,15 @@ impl Locker {
         keeper.limited("check", keeper.store.check()).await
     }
 
-    /// The level that the store's settings supported when it was last looked at; L0 before that.
+    /// The level at the last check of the store's settings; L0 before the first.
     pub fn level(&self) -> Level {
         self.0.health.get().map_or(Level::BestEffort, |health| health.level)
     }
 
-    /// Makes what the store needs, with an administrator's role.
+    /// Creates what the store needs, such as tables; run it with an administrator's role.
     ///
     /// # Errors
-    /// `Denied` where the role may not.
+    /// `Denied` if the role lacks a right.
     ///
     /// # Cancel safety
     /// May be dropped and called again.
@@ -209,14 +209,14 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped; new locks stay refused.
     pub async fn close(&self, limit: Duration) -> Result<()> {
-        // It may have been closed before.
+        // It may already be closed.
         self.0.closed.set(()).unwrap_or_default();
         let keeper = &self.0.keeper;
         let until = keeper.clock.now().saturating_add(limit);
         if !keeper.drained(until).await {
             return Err(keeper.unanswered("close", limit));
         }
-        // What is not answered by then is taken back by nobody, and ends with its term.
+        // What is not answered by then is not released; it ends with its term.
         tokio::select! {
             biased;
             () = keeper.store.drain() => {}
@@ -233,7 +233,7 @@ impl fmt::Debug for Locker {
 }
 
 impl Inner {
-    /// What makes another `Locker` like this one.
+    /// A builder for another `Locker` like this one.
     pub(crate) fn again(&self) -> LockerBuilder {
         let keeper = &self.keeper;
         LockerBuilder {
@@ -245,7 +245,7 @@ impl Inner {
         }
     }
 
-    /// Must hold before anything is acquired: the Keeper runs, and the store was checked once, by `limit`.
+    /// Ensures, before an acquire, that the Keeper runs and that the store was checked once, by `limit`.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<()> {
         if self.closed.initialized() {
             return Err(Self::closed_error());
@@ -254,16 +254,16 @@ impl Inner {
         if self.health.initialized() {
             return Ok(());
         }
-        // Boxed: large, and needed once only.
+        // Boxed, because it is large and needed only once.
         Box::pin(self.checked(limit)).await
     }
 
-    /// Checks the store by `limit`, unless that was done.
+    /// Checks the store by `limit`, unless it was checked before.
     async fn checked(&self, limit: Duration) -> Result<()> {
         let started = self.keeper.clock.now();
         tokio::select! {
             biased;
-            // Nothing was asked for that would have an effect.
+            // The check has no effect that could be lost.
             health = self.health() => match health {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.with_effect(Effect::NotApplied)),
@@ -280,7 +280,7 @@ impl Inner {
         self.health.get_or_try_init(check).await
     }
 
-    /// The thread of blocking callers; the first of them starts it.
+    /// The thread of blocking callers; the first call starts it.
     pub(crate) fn thread(&self) -> Result<&Thread> {
         if let Some(thread) = self.thread.get() {
             return Ok(thread);
@@ -303,7 +303,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.keeper.runs_in_another_process() {
-            // Nor is its thread here to be told.
+            // Its thread does not exist in this process.
             std::mem::forget(thread);
             return;
         }
@@ -315,7 +315,7 @@ impl Drop for Inner {
     }
 }
 
-/// Host, process id and program, each where it can be told.
+/// Host, process id and program, each if it is known.
 fn this_process() -> Note {
     let mut note = Note::default().with_pid(std::process::id());
     let program = std::env::current_exe().ok();

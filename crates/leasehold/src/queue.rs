@@ -8,7 +8,7 @@ use futures_util::future::OptionFuture;
 use leasehold_core::{Claims, Key, Wakeups};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
-/// Callers of one `Locker` with equal claims, in queues: only the first of each talks to the store (F1).
+/// Queues the callers of one `Locker` with equal claims: only the first of each queue asks the store (F1).
 #[derive(Default)]
 pub(crate) struct Queues {
     by_key: Mutex<BTreeMap<Key, Vec<Arc<Queue>>>>,
@@ -16,9 +16,9 @@ pub(crate) struct Queues {
 
 struct Queue {
     claims: Claims,
-    /// Fair: grants in the order of arrival.
+    /// Fair: in the order of arrival.
     turn: Arc<tokio::sync::Mutex<QueueState>>,
-    /// A key of it may be free, as this `Locker` knows.
+    /// A key of the queue may be free, as this `Locker` knows.
     freed: Notify,
 }
 
@@ -27,19 +27,19 @@ struct Queue {
 pub(crate) struct QueueState {
     /// The store's hints for the keys of the queue.
     pub(crate) wakeups: Option<Wakeups>,
-    /// Somebody of the queue was granted what the next cannot have beside it.
+    /// Someone in the queue was granted the keys in a mode that excludes the next.
     pub(crate) taken: Option<Taken>,
 }
 
 impl Queue {
-    /// How many places it has: of the references one per key is the map's.
+    /// The number of its places: its references, less one per key that belongs to the map.
     fn places(self: &Arc<Self>) -> usize {
         Arc::strong_count(self) - self.claims.len()
     }
 }
 
 impl QueueState {
-    /// Ends when the store tells that a key may be free; never, if it tells nothing.
+    /// Ends when the store hints that a key may be free; never, if it does not notify.
     pub(crate) async fn hint(&mut self) {
         match &mut self.wakeups {
             Some(wakeups) => drop(wakeups.next().await),
@@ -51,11 +51,11 @@ impl QueueState {
 /// A lease that keeps the keys of a queue taken.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// Until when the store counts it, as far as is known; `None` for ever.
+    /// Until when the store counts it, if known; `None` for ever.
     pub(crate) until: Option<Duration>,
 }
 
-/// A place in a queue; leaving is dropping it.
+/// A place in a queue; dropping it leaves the queue.
 pub(crate) struct Place {
     queues: Arc<Queues>,
     /// `Some` until it is dropped.
@@ -117,8 +117,8 @@ impl Place {
         }
     }
 
-    /// Ends when a key of the queue may have become free since the last call, as this `Locker` knows, or as the store
-    /// tells the first.
+    /// Ends when a key of the queue may have become free since the last call: this `Locker` freed it, or, for the
+    /// first in the queue, the store hints so.
     pub(crate) async fn woken(&mut self) {
         let queue = Arc::clone(self.queue());
         let hint = OptionFuture::from(self.known().map(QueueState::hint));
@@ -129,12 +129,13 @@ impl Place {
         }
     }
 
-    /// What is known to the first; nobody else knows anything.
+    /// What the first knows; `None` for the others.
     pub(crate) fn known(&mut self) -> Option<&mut QueueState> {
         self.turn.as_deref_mut()
     }
 
-    /// Leaves to the next, if there is one, that the keys are taken. What was heard until now is older than that.
+    /// Tells the next in the queue, if there is one, that the keys are taken. Hints that came before are out of
+    /// date.
     pub(crate) fn leave_taken(&mut self, taken: Taken) {
         if self.queue().places() == 1 {
             return;

@@ -6,11 +6,11 @@ use leasehold_core::{Error, Key, Result};
 use crate::keeper::Keeper;
 use crate::lease::state::{HoldStatus, LeaseState};
 
-/// The names for which a `Locker` has a candidate. A second one of a name would wait for the first for ever.
+/// The names for which a `Locker` has a candidate. A second one for a name would wait for the first for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<HashMap<Key, Arc<Elected>>>);
 
-/// What its candidate was elected with; empty while it campaigns, and for one that campaigns for ever.
+/// The lease it was elected with; empty while it campaigns, and for a spawned candidate.
 type Elected = OnceLock<Arc<LeaseState>>;
 
 /// One candidate, registered until this is dropped.
@@ -22,7 +22,7 @@ pub(crate) struct Registration {
 }
 
 impl Registry {
-    /// Registers a candidate for `name`, unless another of this `Locker` stands or leads.
+    /// Registers a candidate for `name`, unless this `Locker` has one already.
     pub(crate) fn register(
         self: &Arc<Self>,
         keeper: &Arc<Keeper>,
@@ -50,7 +50,7 @@ impl Registry {
 }
 
 impl Registration {
-    /// From now on it is registered only as long as the lease is held.
+    /// Keeps it registered only as long as the lease is held.
     pub(crate) fn is_elected(&self, held: &Arc<LeaseState>) {
         self.elected.get_or_init(|| Arc::clone(held));
     }

@@ -13,10 +13,9 @@ use leasehold_core::{Effect, Error, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The thread on which the calls of one `Locker`'s blocking callers run, beside its Keeper.
+/// The thread that runs the calls of a `Locker`'s blocking callers, together with its Keeper.
 ///
-/// A caller polls nothing itself: on a worker of an async runtime, what it polled could wait for that very
-/// worker.
+/// A caller polls nothing itself: on a worker of an async runtime, what it polled could wait for that worker.
 pub(crate) struct Thread {
     runtime: Handle,
     process: u32,
@@ -29,7 +28,7 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// What a thread is still to do when nobody calls any more.
+/// The work that is left when the last handle is gone.
 pub(crate) type Remainder = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
@@ -50,7 +49,7 @@ impl Thread {
         Ok(Self { runtime, process: std::process::id(), end })
     }
 
-    /// Waits for what `call` comes to on this thread. All that `call` owns is dropped by then.
+    /// Runs `call` on this thread and waits for its result. Everything that `call` owns is dropped by then.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         call: impl Future<Output = Result<T>> + Send + 'static,
@@ -69,7 +68,7 @@ impl Thread {
         }
         let (reply, answer) = mpsc::sync_channel(1);
         let call = AssertUnwindSafe(telemetry::in_current_span(call)).catch_unwind();
-        // The caller waits, so there is always somebody to hear it.
+        // The caller waits, so someone always receives it.
         self.runtime.spawn(async move { reply.send(call.await).unwrap_or_default() });
         let failed = |said| Err(Error::unexpected(said).with_effect(Effect::Unknown));
         match answer.recv() {
@@ -79,14 +78,14 @@ impl Thread {
         }
     }
 
-    /// Lets the thread end when what is `left` is done.
+    /// Lets the thread end when `left` is done.
     pub(crate) fn end(self, left: Remainder) {
-        // A thread that ended before has nothing to do.
+        // A thread that has already ended has nothing to do.
         drop(self.end.send(left));
     }
 }
 
-/// The thread.
+/// The body of the thread.
 fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receiver<Remainder>) {
     SERVES.set(true);
     let runtime = match Builder::new_current_thread().enable_all().build() {

@@ -19,54 +19,54 @@ impl AcquireRequest {
         Self { id, claims, term, group: None, note: Note::default(), again: None }
     }
 
-    /// Sets the label the lease is listed under.
+    /// Sets the group the lease is listed under.
     #[must_use]
     pub fn with_group(mut self, group: GroupName) -> Self {
         self.group = Some(group);
         self
     }
 
-    /// Sets who and why.
+    /// Sets who holds it and why.
     #[must_use]
     pub fn with_note(mut self, note: Note) -> Self {
         self.note = note;
         self
     }
 
-    /// Says that the caller may already hold this very lease, with this token if it has one. A single store
-    /// decides alike without it; a quorum does not take back what was held before.
+    /// Says that the caller may already hold this lease, and with which token. A single store decides the same
+    /// without it; a quorum does not roll back what was held before.
     #[must_use]
     pub fn again(mut self, token: Option<FencingToken>) -> Self {
         self.again = Some(token);
         self
     }
 
-    /// The attempt.
+    /// The id of the attempt.
     pub fn id(&self) -> &LeaseId {
         &self.id
     }
 
-    /// What is asked for.
+    /// The requested keys and modes.
     pub fn claims(&self) -> &Claims {
         &self.claims
     }
 
-    /// For how long.
+    /// The requested term.
     pub fn term(&self) -> Ttl {
         self.term
     }
 
-    /// The label the lease is listed under.
+    /// The group the lease is listed under.
     pub fn group(&self) -> Option<&GroupName> {
         self.group.as_ref()
     }
 
-    /// Who and why.
+    /// Who holds it and why.
     pub fn note(&self) -> &Note {
         &self.note
     }
 
-    /// `Some` if the caller may already hold this very lease; inside, its token.
+    /// `Some` if the caller may already hold this lease, with its token if it has one.
     pub fn is_again(&self) -> Option<Option<FencingToken>> {
         self.again
     }

@@ -1,6 +1,6 @@
 use crate::{Capabilities, Claims, Error, Feature, Mode, Result, Ttl};
 
-/// A request, or what it asks for, whose admissibility can be judged before any I/O; see
+/// A request, or a part of one, that can be checked before any I/O; see
 /// [`Capabilities::admit`](crate::Capabilities::admit).
 pub trait Request: Sealed {
     #[doc(hidden)]
@@ -15,7 +15,7 @@ mod sealed {
 pub(super) use sealed::Sealed;
 
 impl Capabilities {
-    /// Refuses a request that the store cannot serve or that no store could.
+    /// Refuses a request that this store, or any store, cannot serve.
     ///
     /// # Errors
     /// `Unsupported` or `InvalidInput`, effect `NotApplied`.

@@ -1,7 +1,7 @@
 use super::admission::{Request, Sealed, check_limit};
 use crate::{Capabilities, Error, FencingToken, Filter, Key, LeaseId, Reason, Record, Result};
 
-/// Asks to remove records: what has expired, or exactly what is named.
+/// Asks to remove expired records, or exactly the named ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictRequest {
     what: EvictScope,
@@ -18,12 +18,12 @@ pub enum EvictScope {
     Exactly {
         /// The records.
         targets: Vec<EvictTarget>,
-        /// Why, for the holders to read.
+        /// The reason, for the holders to read.
         reason: Option<Reason>,
     },
 }
 
-/// One record, named so exactly that no other can be meant.
+/// Names exactly one record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EvictTarget {
@@ -31,7 +31,7 @@ pub struct EvictTarget {
     pub key: Key,
     /// The lease; `None` means a holder without an id.
     pub id: Option<LeaseId>,
-    /// The grant's token, compared if given.
+    /// The token of the grant, compared if given.
     pub token: Option<FencingToken>,
 }
 
@@ -41,7 +41,7 @@ impl EvictTarget {
         Self { key, id, token: None }
     }
 
-    /// Exactly the record that was listed.
+    /// Exactly the listed record.
     pub fn of(record: &Record) -> Self {
         Self { key: record.key.clone(), id: record.id.clone(), token: record.token }
     }
@@ -59,7 +59,7 @@ impl EvictRequest {
         Self { what: EvictScope::Exactly { targets, reason }, limit }
     }
 
-    /// Sets how much is removed at most, 1 to 1,000 records and counters together.
+    /// Sets the most records and counters to remove, 1 to 1,000 together.
     #[must_use]
     pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit;
@@ -71,7 +71,7 @@ impl EvictRequest {
         &self.what
     }
 
-    /// How much is removed at most.
+    /// The most records and counters to remove.
     pub fn limit(&self) -> usize {
         self.limit
     }

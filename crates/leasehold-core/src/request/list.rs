@@ -3,7 +3,7 @@ use std::fmt;
 use super::admission::{Request, Sealed, check_limit};
 use crate::{Capabilities, Error, Filter, Key, LeaseId, Record, Result};
 
-/// Asks for one page of records. No order and no snapshot is promised: a record present throughout comes at
+/// Asks for one page of records. There is no order and no snapshot: a record that is present throughout comes at
 /// least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRequest {
@@ -12,7 +12,7 @@ pub struct ListRequest {
     limit: usize,
 }
 
-/// Where the next page begins; opaque, and of use only to the store that gave it.
+/// The position of the next page; opaque, and of use only to the store that returned it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cursor(Vec<u8>);
 
@@ -22,7 +22,7 @@ impl Cursor {
         Self(bytes)
     }
 
-    /// Goes on after `record`, for stores that list in the order of key and lease id.
+    /// The position after `record`, for stores that list in the order of key and lease id.
     pub fn after(record: &Record) -> Self {
         let mut bytes = record.key.as_str().as_bytes().to_vec();
         bytes.push(0);
@@ -34,7 +34,7 @@ impl Cursor {
     /// The key and the bytes of the lease id that [`Cursor::after`] wrote.
     ///
     /// # Errors
-    /// `InvalidInput` if it did not.
+    /// `InvalidInput` if another store wrote it.
     pub fn position(&self) -> Result<(Key, Vec<u8>)> {
         let mut parts = self.0.splitn(2, |byte| *byte == 0);
         let key = parts.next().and_then(|key| Key::try_from(key).ok());
@@ -62,7 +62,7 @@ impl ListRequest {
         Self { filter, cursor: None, limit: 100 }
     }
 
-    /// Goes on where a page ended.
+    /// Sets the position to continue from.
     #[must_use]
     pub fn with_cursor(mut self, cursor: Cursor) -> Self {
         self.cursor = Some(cursor);
@@ -76,12 +76,12 @@ impl ListRequest {
         self
     }
 
-    /// Which records.
+    /// Which records match.
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// Where to begin.
+    /// The position to continue from.
     pub fn cursor(&self) -> Option<&Cursor> {
         self.cursor.as_ref()
     }

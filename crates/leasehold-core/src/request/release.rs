@@ -4,14 +4,14 @@ use std::time::Duration;
 use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Error, Feature, Key, LeaseId, Result, Ttl};
 
-/// Asks to end leases, each with a fate of its own (C3b, C13).
+/// Asks to end leases; each has its own outcome (C3b, C13).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseRequest {
     leases: Vec<ReleaseEntry>,
 }
 
 impl ReleaseRequest {
-    /// Asks for these, answered in this order.
+    /// Asks for these leases; the reply keeps their order.
     pub fn new(leases: Vec<ReleaseEntry>) -> Self {
         Self { leases }
     }
@@ -39,7 +39,7 @@ impl ReleaseEntry {
         Self { id, keys: keys.into(), keep: None }
     }
 
-    /// Leaves the keys taken for `keep` although the lease has ended.
+    /// Keeps the keys taken for `keep` after the lease has ended.
     #[must_use]
     pub fn with_keep(mut self, keep: Duration) -> Self {
         self.keep = (!keep.is_zero()).then_some(keep);
@@ -75,7 +75,7 @@ impl Request for ReleaseEntry {
             Some(keep) if keep > Ttl::MAX => Err(Error::invalid_input(format!(
                 "the key is to be kept for {keep:?}; at most 10 years (3650 days) are allowed"
             ))),
-            // Kept keys are forgotten as leases are.
+            // The longest term applies to kept keys too.
             Some(keep) if keep > can.max_term => can.check_term(keep),
             _ => Ok(()),
         }

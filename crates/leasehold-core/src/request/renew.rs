@@ -1,14 +1,14 @@
 use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Claims, Feature, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
-/// Asks to extend leases, each with a fate of its own (C3b, C6).
+/// Asks to extend leases; each has its own outcome (C3b, C6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewRequest {
     leases: Vec<RenewEntry>,
 }
 
 impl RenewRequest {
-    /// Asks for these, answered in this order.
+    /// Asks for these leases; the reply keeps their order.
     pub fn new(leases: Vec<RenewEntry>) -> Self {
         Self { leases }
     }
@@ -19,7 +19,7 @@ impl RenewRequest {
     }
 }
 
-/// One lease to extend: all that is needed to put it back on a quorum's node.
+/// One lease to extend, with all that a quorum needs to put it back on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewEntry {
     id: LeaseId,
@@ -32,12 +32,12 @@ pub struct RenewEntry {
 }
 
 impl RenewEntry {
-    /// Asks that at least `to` remain; a longer term is not shortened.
+    /// Asks for at least `to` to remain; never shortens a longer term.
     pub fn extend(id: LeaseId, claims: Claims, to: Ttl) -> Self {
         Self { id, claims, to, group: None, note: Note::default(), token: None, raise: None }
     }
 
-    /// Sets the label the lease is listed under.
+    /// Sets the group the lease is listed under.
     #[must_use]
     pub fn with_group(mut self, group: GroupName) -> Self {
         self.group = Some(group);
@@ -51,8 +51,8 @@ impl RenewEntry {
         self
     }
 
-    /// Sets the token that its holder has. A single store knows it; a quorum needs it to put the lease back
-    /// on a node that lacks it.
+    /// Sets the holder's token. A single store knows it; a quorum needs it to put the lease back on a node that
+    /// lacks it.
     #[must_use]
     pub fn with_token(mut self, token: FencingToken) -> Self {
         self.token = Some(token);
@@ -76,12 +76,12 @@ impl RenewEntry {
         &self.claims
     }
 
-    /// What must remain at least.
+    /// The least term that must remain.
     pub fn to(&self) -> Ttl {
         self.to
     }
 
-    /// The label it is listed under.
+    /// The group the lease is listed under.
     pub fn group(&self) -> Option<&GroupName> {
         self.group.as_ref()
     }
@@ -91,12 +91,12 @@ impl RenewEntry {
         &self.note
     }
 
-    /// The token that its holder has.
+    /// The holder's token.
     pub fn token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// What tokens are raised to.
+    /// The value that tokens are raised to.
     pub fn raise(&self) -> Option<FencingToken> {
         self.raise
     }

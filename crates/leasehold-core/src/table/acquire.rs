@@ -26,7 +26,7 @@ impl Table {
         }
     }
 
-    /// C3: the id's own live lease is confirmed; C3b: what is left of a broken one is dropped.
+    /// C3: confirms the id's own live lease; C3b: drops what is left of a broken one.
     fn confirm(
         &mut self,
         request: &AcquireRequest,
@@ -62,7 +62,7 @@ impl Table {
         Ok(Some(Granted::new(token, remaining, false)))
     }
 
-    /// C9, C10: the first refusing key in key order, and when the whole request could be admitted.
+    /// C9, C10: the first key in key order that refuses, and when the whole request could be granted.
     fn refusal(&self, request: &AcquireRequest, now: Now) -> Option<Refused> {
         let mut first = None;
         let mut longest = Remaining::For(Duration::ZERO);
@@ -81,7 +81,7 @@ impl Table {
     fn blocker(&self, id: &LeaseId, claim: &Claim, now: Now) -> Option<&Holder> {
         let entry = self.keys.get(&claim.key)?;
         let end = |holder: &&Holder| holder.awaited(now, self.margin);
-        // Its own record whose term is over stands in nobody's way but others'.
+        // The id's own expired record blocks others and not the id.
         let own_and_over =
             |holder: &&Holder| holder.id.as_ref() == Some(id) && holder.is_expired(now);
         let excludes = |holder: &&Holder| holder.excludes(now, self.margin);
@@ -90,7 +90,7 @@ impl Table {
             Mode::Exclusive => live().max_by_key(end),
             Mode::Shared { max } => {
                 let exclusive = live().find(|holder| !holder.mode.is_shared());
-                // The id's own live record can only be one that is kept; a grant would cut it short.
+                // The only live record of the id itself is a kept one; a grant would cut it short.
                 let kept = live().find(|holder| holder.id.as_ref() == Some(id));
                 let limiting = max.and_then(|max| {
                     let max = usize::try_from(max.get()).unwrap_or(usize::MAX);
@@ -104,7 +104,7 @@ impl Table {
         }
     }
 
-    /// C7: one token for all keys, advanced now that they are won. C8: only expired records make room.
+    /// C7: one token for all keys, advanced after they are won. C8: only expired records make room.
     fn grant(&mut self, request: &AcquireRequest, term: Duration, now: Now) -> Result<Granted> {
         let (claims, margin) = (request.claims(), self.margin);
         let highest = claims
@@ -183,7 +183,7 @@ mod tests {
         assert!(matches!(released.leases[..], [ReleaseOutcome::Kept(rest)] if rest == 9 * S));
         let before = table.clone();
         assert_eq!(refused(table.acquire(&ask(&ids[0], None, S), at(1))), Some(8 * S));
-        // Both the own record and the limit stand in the way; the later end is told.
+        // Both the id's own record and the limit block it; the later end counts.
         let limit = std::num::NonZeroU32::new(1);
         assert_eq!(refused(table.acquire(&ask(&ids[0], limit, S), at(1))), Some(29 * S));
         assert_eq!(table, before);

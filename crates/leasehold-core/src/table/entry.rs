@@ -5,11 +5,11 @@ use crate::{
     FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Record, RecordTerm, Remaining,
 };
 
-/// What is known of one key.
+/// The state of one key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "stores load and save every field")]
 pub struct Entry {
-    /// The highest token of the key, 0 if it never had one.
+    /// The highest token of the key; 0 if it never had one.
     pub counter: u64,
     /// The records of the key; at most one per lease.
     pub holders: Vec<Holder>,
@@ -21,13 +21,13 @@ pub struct Entry {
 pub struct Holder {
     /// The lease; `None` only for another client's holder without a usable id.
     pub id: Option<LeaseId>,
-    /// How the key is held, without a limit.
+    /// How the key is held, without the limit.
     pub mode: Mode,
-    /// The grant's token.
+    /// The token of the grant.
     pub token: FencingToken,
-    /// The label it is listed under.
+    /// The group it is listed under.
     pub group: Option<GroupName>,
-    /// Who and why.
+    /// Who holds it and why.
     pub note: Note,
     /// When its term ends on the store's boot clock, in whole microseconds; `None` for never.
     pub expires: Option<Duration>,
@@ -35,19 +35,19 @@ pub struct Holder {
     pub granted_at: u64,
     /// When it was last renewed, on the store's wall clock.
     pub renewed_at: Option<u64>,
-    /// Whether the holder still means to hold it.
+    /// Whether the holder still holds it.
     pub state: State,
 }
 
-/// Whether a record's holder still means to hold it.
+/// Whether the holder of a record still holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "stores load and save every state")]
 pub enum State {
-    /// It does.
+    /// The holder holds it.
     Held,
-    /// It released the lease, and the key stays taken until the term ends.
+    /// The holder released it, and the key stays taken until the term ends.
     Kept,
-    /// The lease was ended by force; the record excludes nobody and only tells the holder.
+    /// The lease was ended by force; the record blocks nobody and only informs the holder.
     Evicted(Option<Reason>),
 }
 
@@ -62,18 +62,18 @@ impl Entry {
 }
 
 impl Holder {
-    /// True if it excludes others, on a store without a margin. At exactly its term it is over (C6).
+    /// True if it excludes others, on a store without a margin. At exactly its term it has ended (C6).
     pub fn is_live(&self, now: Now) -> bool {
         self.excludes(now, Duration::ZERO)
     }
 
-    /// True if it excludes others: until its term is over and the margin too (C5).
+    /// True if it excludes others: until its term and the margin have passed (C5).
     pub(super) fn excludes(&self, now: Now, margin: Duration) -> bool {
         !matches!(self.state, State::Evicted(_))
             && self.expires.is_none_or(|expires| now.boot < expires + margin)
     }
 
-    /// True if nothing depends on it any more: it excludes nobody, and has nothing to tell.
+    /// True if nothing needs it any more: it excludes nobody and informs nobody.
     pub(super) fn is_spent(&self, now: Now, margin: Duration) -> bool {
         match self.state {
             State::Evicted(_) => self.is_over(now),
@@ -81,13 +81,13 @@ impl Holder {
         }
     }
 
-    /// For how long it excludes others.
+    /// How long it excludes others.
     pub(super) fn awaited(&self, now: Now, margin: Duration) -> Remaining {
         let until = |at: Duration| Remaining::For((at + margin).saturating_sub(now.boot));
         self.expires.map_or(Remaining::Never, until)
     }
 
-    /// True if its holder holds it.
+    /// True if its holder still holds it.
     pub(super) fn is_held(&self, now: Now) -> bool {
         self.state == State::Held && !self.is_over(now)
     }
@@ -105,7 +105,7 @@ impl Holder {
         self.expires.map_or(Remaining::Never, |at| Remaining::For(at.saturating_sub(now.boot)))
     }
 
-    /// Never shortens (C6).
+    /// Extends the term; never shortens it (C6).
     pub(super) fn extend(&mut self, to: Option<Duration>, now: Now) {
         self.expires = match (self.expires, to) {
             (Some(current), Some(to)) => Some(current.max(to)),
@@ -114,7 +114,7 @@ impl Holder {
         self.renewed_at = Some(now.wall_micros);
     }
 
-    /// The record that [`Store::list`](crate::Store::list) shows; `None` for one that was evicted.
+    /// The record that [`Store::list`](crate::Store::list) returns; `None` for an evicted one.
     pub fn record(&self, key: &Key, now: Now) -> Option<Record> {
         if matches!(self.state, State::Evicted(_)) {
             return None;
@@ -136,7 +136,7 @@ impl Holder {
     }
 }
 
-/// When a term that begins now ends, in whole microseconds, rounded up.
+/// The end of a term that begins now, in whole microseconds, rounded up.
 pub(super) fn expiry(now: Now, term: Duration) -> Duration {
     Duration::from_micros(micros_up(now.boot.saturating_add(term)))
 }

@@ -3,7 +3,7 @@ use super::{State, TELL_EVICTED_FOR, Table, may_forget};
 use crate::{EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Filter, Now, Reason};
 
 impl Table {
-    /// Removes expired records, or exactly those that are named (C8).
+    /// Removes expired records, or exactly the named ones (C8).
     pub fn evict(&mut self, request: &EvictRequest, now: Now) -> EvictReply {
         match request.what() {
             EvictScope::Expired(filter) => self.evict_expired(filter, request.limit(), now),

@@ -2,7 +2,7 @@ use super::Table;
 use crate::{Cursor, ListReply, ListRequest, Now, Record, Result};
 
 impl Table {
-    /// Shows one page of records, in the order of their keys and ids.
+    /// Returns one page of records, in the order of their keys and ids.
     ///
     /// # Errors
     /// `InvalidInput` for a cursor of another store.

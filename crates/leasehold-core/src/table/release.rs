@@ -3,7 +3,7 @@ use super::{State, Table};
 use crate::{Now, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest};
 
 impl Table {
-    /// Ends leases, each with its own fate (C3b, C13).
+    /// Ends leases; each has its own outcome (C3b, C13).
     pub fn release(&mut self, request: &ReleaseRequest, now: Now) -> ReleaseReply {
         ReleaseReply::new(
             request.leases().iter().map(|lease| self.release_one(lease, now)).collect(),

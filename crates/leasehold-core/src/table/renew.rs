@@ -5,7 +5,7 @@ use crate::{
 };
 
 impl Table {
-    /// Extends leases, each with its own fate (C3b, C6).
+    /// Extends leases; each has its own outcome (C3b, C6).
     pub fn renew(&mut self, request: &RenewRequest, now: Now) -> RenewReply {
         RenewReply::new(request.leases().iter().map(|lease| self.renew_one(lease, now)).collect())
     }

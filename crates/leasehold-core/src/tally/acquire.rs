@@ -1,18 +1,18 @@
 use super::votes::{Answer, Decision, Tally, Verdict, held_by_majority, majority, retry_after};
 use crate::{AcquireReply, Effect, FencingToken, Granted, RefusalReason, Refused, Result};
 
-/// What a quorum says to an acquire.
+/// The quorum's reply to an acquire.
 ///
-/// - Granted by a majority. What remains is the q-th largest of what the nodes say, q being the majority, with
-///   nothing subtracted. It is `fresh` unless a majority held the lease already.
-/// - Refused only if so many nodes refused that no majority can grant; as the node says whose term must end
-///   before a majority is free. A node that is `Busy` has not decided, and counts as failed.
+/// - Granted by a majority. The remaining term is the q-th largest that the nodes report, q being the majority,
+///   with nothing subtracted. It is `fresh` unless a majority held the lease already.
+/// - Refused only if so many nodes refused that no majority can grant. The reply is that of the node whose term
+///   must end before a majority is free. A node that is `Busy` has not decided and counts as failed.
 ///
-/// With `tokens`, the token of a fresh grant is the largest of the granting nodes' (nodes mint from their own
-/// clocks), and [`needs_write_back`] says whether a majority must still take it. Where the lease was there
-/// already, its token there may be that of an earlier grant, and the new one is above it. A lease that a majority
-/// held already keeps the token that `again` names, else the one that a majority confirms. The decision waits
-/// for nodes that may still confirm.
+/// With `tokens`, the token of a fresh grant is the largest that the granting nodes minted from their own clocks,
+/// and [`needs_write_back`] says whether it must still be written to a majority. If some nodes held the lease
+/// before, their token may be that of an earlier grant, and the new one is above it. A lease that a majority held
+/// already keeps the token that `again` names, else the one that a majority confirms. The decision waits for nodes
+/// that may still confirm.
 pub fn acquire(
     answers: &[Answer<AcquireReply>],
     again: Option<FencingToken>,
@@ -30,17 +30,17 @@ pub fn acquire(
     }
 }
 
-/// True if fewer than a majority of the nodes have given the lease a token of at least `token`.
+/// True if less than a majority of the nodes has given the lease a token of at least `token`.
 pub fn needs_write_back(answers: &[Answer<AcquireReply>], token: FencingToken) -> bool {
     let have = grants(answers).filter(|granted| granted.token.is_some_and(|has| has >= token));
     have.count() < majority(answers.len())
 }
 
-/// Whether a node that answered so has to release its part of an acquire that failed as a whole.
+/// Whether a node that gave this answer must release its part of an acquire that failed as a whole.
 ///
-/// The part of a first acquire goes wherever it may have acted. A node that surely did nothing is left alone:
-/// a release wakes the waiters of the key, who would be refused and release in turn. One that was sent `again`
-/// may be of a lease that is still held: only what is surely fresh goes.
+/// A first acquire is rolled back wherever it may have acted. A node that did nothing for certain is left alone: a
+/// release would wake the waiters of the key, which would be refused and roll back in turn. What was sent `again`
+/// may belong to a lease that is still held: only what is certainly fresh is rolled back.
 pub fn rolls_back(answer: &Result<AcquireReply>, again: bool) -> bool {
     match answer {
         Ok(AcquireReply::Granted(granted)) => granted.fresh || !again,
@@ -64,7 +64,7 @@ fn grants(answers: &[Answer<AcquireReply>]) -> impl Iterator<Item = &Granted> {
     })
 }
 
-/// `None` while a node is awaited whose answer decides which lease or which token it is.
+/// `None` while the answer of a node can still decide which lease or which token it is.
 fn grant(
     answers: &[Answer<AcquireReply>],
     again: Option<FencingToken>,
@@ -84,7 +84,7 @@ fn grant(
     let told = || grants(answers).filter_map(|granted| granted.token);
     let token = match (tokens, fresh) {
         (false, _) => None,
-        // Without a larger token there is no grant.
+        // There is no larger token, so there is no grant.
         (true, true) => {
             grants(answers).map(new_token).collect::<Option<Vec<_>>>()?.into_iter().max()
         }
@@ -99,13 +99,13 @@ fn grant(
     Some(Granted::new(token, remaining, fresh))
 }
 
-/// The least token that a fresh grant may have for what this node says.
+/// The least token that a fresh grant may have after this node's answer.
 fn new_token(granted: &Granted) -> Option<FencingToken> {
     let token = granted.token?;
     if granted.fresh { Some(token) } else { FencingToken::new(token.get() + 1).ok() }
 }
 
-/// The refusal of the node whose term is the last that must end before a majority could grant.
+/// The refusal of the node whose term must end last before a majority can grant.
 fn refusal(answers: &[Answer<AcquireReply>]) -> Option<Refused> {
     let mut refusals: Vec<_> = answers
         .iter()

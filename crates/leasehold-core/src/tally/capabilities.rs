@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use crate::{Capabilities, Level};
 
-/// What a quorum of such nodes can do: what all of them can, for terms up to `max_term`.
+/// The capabilities of a quorum of such nodes: what all of them can do, for terms up to `max_term`.
 ///
-/// It has no limit on shared holders (three clients can each hold two of three nodes), no lease without end (a
-/// node that forgot it would never be safe to ask again) and no order of arrival. It has tokens only if
-/// `fenced`, and then no shared locks: readers granted at one moment by different majorities could get one token.
+/// A quorum has no limit on shared holders (three clients can each hold two of three nodes), no lease without end
+/// (a node that forgot one could never safely grant again) and no fairness. It has tokens only if `fenced`, and
+/// then no shared locks: two majorities could give the same token to readers granted at the same time.
 pub fn capabilities(
     name: &'static str,
     nodes: &[Capabilities],
@@ -32,8 +32,8 @@ pub fn capabilities(
     can
 }
 
-/// What a quorum of nodes of these levels may promise: no more than the least of them; L1 without tokens, and
-/// L2 with them, for its writes are not one transaction.
+/// The level of a quorum of nodes of these levels: no higher than the lowest of them; at most L1 without tokens
+/// and L2 with them, because its writes are not one transaction.
 pub fn level(nodes: impl IntoIterator<Item = Level>, fenced: bool) -> Level {
     let most = if fenced { Level::Fenced } else { Level::Lease };
     nodes.into_iter().fold(most, Level::min)

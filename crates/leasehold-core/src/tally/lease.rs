@@ -3,11 +3,11 @@ use std::time::Duration;
 use super::votes::{Answer, Decision, Tally, Verdict, held_by_majority, majority};
 use crate::{LostReason, ReleaseOutcome, RenewOutcome};
 
-/// What a quorum says to the renewal of one lease.
+/// The quorum's outcome for the renewal of one lease.
 ///
-/// `Held` if a majority *still held* it, for the q-th largest of what remains there, q being the majority;
-/// `Lost` as soon as no majority can have it. A node to which the lease is then added again
-/// ([`is_absent`]) does not count: else an expired or broken lease would revive.
+/// `Held` if a majority *still held* it, with the q-th largest remaining term, q being the majority; `Lost` as
+/// soon as no majority can have it. A node to which the lease is then added again ([`is_absent`]) does not count:
+/// else an expired or broken lease would revive.
 pub fn renew(answers: &[Answer<RenewOutcome>]) -> Decision<RenewOutcome> {
     let vote = |renewed: &RenewOutcome| match renewed {
         RenewOutcome::Held(_) => Some(true),
@@ -39,17 +39,16 @@ pub fn renew(answers: &[Answer<RenewOutcome>]) -> Decision<RenewOutcome> {
     }
 }
 
-/// Whether the lease is to be added again on a node that answered so, once a majority has been seen to hold
-/// it.
+/// Whether the lease must be added again on a node that gave this answer, once a majority is known to hold it.
 pub fn is_absent(answer: &Answer<RenewOutcome>) -> bool {
     matches!(answer, Some(Ok(RenewOutcome::Lost(_))))
 }
 
-/// What a quorum says to the release of one lease: the outcome that a majority gave, else `NotHeld` if so many
-/// say it that no majority can have had the lease.
+/// The quorum's outcome for the release of one lease: the outcome that a majority gave, else `NotHeld` if so many
+/// nodes say it that no majority can have had the lease.
 ///
-/// `Kept` is one outcome, for the q-th largest of what the nodes keep, q being the majority: so long the keys
-/// stay taken for everybody.
+/// `Kept` is one outcome, with the q-th largest time that the nodes keep, q being the majority: for so long the
+/// keys stay taken for everybody.
 pub fn release(answers: &[Answer<ReleaseOutcome>]) -> Decision<ReleaseOutcome> {
     let needed = majority(answers.len());
     let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
@@ -92,7 +91,7 @@ fn kept<'a>(nodes: usize, said: impl Iterator<Item = &'a ReleaseOutcome>) -> Dur
     held_by_majority(nodes, kept).unwrap_or_default()
 }
 
-/// How much a reason tells the holder.
+/// How much a reason says to the holder.
 fn telling(reason: Option<&LostReason>) -> u8 {
     match reason {
         None => 0,

@@ -1,4 +1,4 @@
-//! Every combination for few nodes, against formulations that share nothing with the code.
+//! Every combination for few nodes, compared with definitions that share nothing with the code.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn verdict_of_every_count_for_up_to_seven_nodes() {
             for no in 0..=nodes - yes {
                 for failed in 0..=nodes - yes - no {
                     let pending = nodes - yes - no - failed;
-                    // What is decided if the rest never answers, and if it answers in any way.
+                    // What is decided if no other node answers, and if the others answer in any way.
                     let is_yes = |yes| most(yes, nodes);
                     let is_no = |no| !most(nodes - no, nodes);
                     let can = |decided: &dyn Fn(usize) -> bool, now: usize| {
@@ -97,7 +97,7 @@ fn verdict_of_every_count_for_up_to_seven_nodes() {
     assert_eq!(cases, 329);
 }
 
-/// The least value that a majority does not exceed, or the largest that a majority reaches, by trying each.
+/// The least value that a majority does not exceed, or the largest that a majority reaches, found by trying each.
 fn reached<T: Copy + Ord>(values: &[T], nodes: usize, reach: fn(&T, &T) -> bool) -> Vec<T> {
     let by_most = |bar: &&T| most(values.iter().filter(|value| reach(value, bar)).count(), nodes);
     values.iter().filter(by_most).copied().collect()
@@ -189,7 +189,7 @@ fn judge_acquire(answers: &[Answer<AcquireReply>]) {
                 }
                 Decision::Open => {
                     assert!(pending > 0, "{what}");
-                    // Something that is still possible would change the answer.
+                    // An answer that is still possible would change the decision.
                     let may_grant = most(rests.len() + pending, nodes);
                     assert!(may_grant || is_blocked(refusing + pending), "{what}");
                     if most(rests.len(), nodes) {
@@ -232,7 +232,7 @@ fn the_refusal_names_whose_end_a_majority_waits_for() {
         Decision::Made(AcquireReply::Refused(refused)) => refused.key.to_string(),
         other => panic!("{other:?}"),
     };
-    // Whoever holds a minority is not awaited, however short or long its term.
+    // The holder of a minority is not awaited, however short or long its term is.
     assert_eq!(named(&[by("minority", 1), by("most", 7), by("most", 7)]), "most");
     assert_eq!(named(&[by("most", 7), by("minority", 30), by("most", 7)]), "most");
     assert_eq!(named(&[granted(9, 1, true), by("later", 7), by("sooner", 5)]), "sooner");

@@ -2,15 +2,15 @@ use std::time::Duration;
 
 use crate::{AcquireReply, Error, ErrorKind, Result};
 
-/// What one node has answered: `None` while its answer is awaited.
+/// What one node answered; `None` while the answer is awaited.
 pub type Answer<T> = Option<Result<T>>;
 
-/// How many of so many nodes are a majority.
+/// How many nodes are a majority of `nodes`.
 pub fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// How many of the nodes said what.
+/// How many nodes voted for what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_structs, reason = "three counts of a total")]
 pub struct Tally {
@@ -20,27 +20,27 @@ pub struct Tally {
     pub yes: usize,
     /// Those that declined.
     pub no: usize,
-    /// Those that failed, or whose time is over.
+    /// Those that failed or ran out of time.
     pub failed: usize,
 }
 
-/// What the counts of a [`Tally`] come to.
+/// The result of a [`Tally`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "the outcomes of a vote")]
 pub enum Verdict {
-    /// `Yes` or `No` may still come.
+    /// `Yes` and `No` are still possible.
     Open,
     /// A majority agreed.
     Yes,
     /// So many declined that no majority can agree.
     No,
-    /// Neither can come any more.
+    /// Neither is possible any more.
     Undecided,
 }
 
 impl Tally {
-    /// Counts the answers by their votes: `Some(true)` agrees, `Some(false)` declines, and `None` counts as a
-    /// failure, as an error does.
+    /// Counts the answers by their votes: `Some(true)` agrees, `Some(false)` declines, `None` and an error count
+    /// as failed.
     pub fn of<T>(answers: &[Answer<T>], vote: impl Fn(&T) -> Option<bool>) -> Self {
         let mut tally = Self { nodes: answers.len(), ..Self::default() };
         for answer in answers.iter().flatten() {
@@ -53,7 +53,7 @@ impl Tally {
         tally
     }
 
-    /// What the counts come to.
+    /// The result of the counts.
     pub fn verdict(&self) -> Verdict {
         let needed = majority(self.nodes);
         let pending = self.nodes - self.yes - self.no - self.failed;
@@ -70,22 +70,21 @@ impl Tally {
     }
 }
 
-/// What a quorum says, as far as the answers tell.
+/// The quorum's decision, as far as the answers go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the outcomes of a vote")]
 pub enum Decision<T> {
-    /// Answers are awaited that may decide.
+    /// Answers that may decide are awaited.
     Open,
-    /// The quorum says this.
+    /// The quorum decided this.
     Made(T),
-    /// It can say nothing: the request failed.
+    /// No decision is possible: the request failed.
     Undecided,
 }
 
-/// When a failed or refused acquire could be admitted: when a majority would admit it. Absent unless a
-/// majority is known.
+/// When a majority would admit a failed or refused acquire; absent unless a majority is known.
 ///
-/// The q-th smallest of what the nodes say, q being the majority; zero for a node that granted.
+/// The q-th smallest time that the nodes report, q being the majority; zero for a node that granted.
 pub fn retry_after(answers: &[Answer<AcquireReply>]) -> Option<Duration> {
     let known = answers.iter().flatten().filter_map(|answer| match answer {
         Ok(AcquireReply::Granted(_)) => Some(Duration::ZERO),
@@ -97,14 +96,14 @@ pub fn retry_after(answers: &[Answer<AcquireReply>]) -> Option<Duration> {
     known.get(majority(answers.len()) - 1).copied()
 }
 
-/// The kind of a failure that will not pass by itself, if so many nodes failed with it that no majority can
-/// agree until it is mended.
+/// The kind of a failure that does not pass by itself, if so many nodes failed with it that no majority can agree
+/// until it is repaired.
 pub fn lasting_failure<T>(answers: &[Answer<T>]) -> Option<ErrorKind> {
     let errors = answers.iter().flatten().filter_map(|answer| answer.as_ref().err());
     lasting_kind(answers.len(), &errors.map(Error::kind).collect::<Vec<_>>())
 }
 
-/// As [`lasting_failure`], by the kinds with which some of the nodes failed.
+/// As [`lasting_failure`], from the kinds of failure of some of the nodes.
 pub fn lasting_kind(nodes: usize, failed: &[ErrorKind]) -> Option<ErrorKind> {
     let blocks = |kind: &ErrorKind| {
         failed.iter().filter(|other| *other == kind).count() > nodes - majority(nodes)
@@ -112,7 +111,7 @@ pub fn lasting_kind(nodes: usize, failed: &[ErrorKind]) -> Option<ErrorKind> {
     failed.iter().copied().find(|kind| *kind != ErrorKind::Unavailable && blocks(kind))
 }
 
-/// The q-th largest, q being the majority of `nodes`: what at least a majority has.
+/// The q-th largest value, q being the majority of `nodes`: at least a majority has it.
 pub(super) fn held_by_majority<T: Ord + Copy>(
     nodes: usize,
     values: impl Iterator<Item = T>,

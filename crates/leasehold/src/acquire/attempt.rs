@@ -10,10 +10,10 @@ use crate::keeper::{Keeper, caught};
 use crate::lease::cleanup::Cleanup;
 use crate::lease::ids::Ownership;
 
-/// What one try came to.
+/// The outcome of one try.
 #[derive(Debug)]
 pub(crate) enum AttemptOutcome {
-    /// Held at the store by a request that was sent at `sent`.
+    /// The store granted it to a request that was sent at `sent`.
     Granted {
         granted: Granted,
         sent: Duration,
@@ -23,7 +23,7 @@ pub(crate) enum AttemptOutcome {
 }
 
 impl AttemptOutcome {
-    /// Its name in metrics.
+    /// The name of the outcome in metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Granted { .. } => "granted",
@@ -39,7 +39,7 @@ const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// Makes one try, which ends by `limit` at the latest.
 ///
 /// # Cancel safety
-/// A request that was sent is finished by the Keeper, and what it won is released (F6).
+/// The Keeper finishes a request that was sent, and releases what it wins (F6).
 pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
     request: AcquireRequest,
@@ -55,7 +55,7 @@ pub(crate) async fn attempt(
         biased;
         outcome = &mut in_flight => {
             if matches!(outcome, AttemptOutcome::Granted { .. }) {
-                // From now on it is the caller's to release.
+                // From here on, releasing it is the caller's duty.
                 duty.settle();
             }
             outcome
@@ -66,10 +66,10 @@ pub(crate) async fn attempt(
     }
 }
 
-/// Sends the request, and sends the same one again while its effect is unknown or the key is busy.
+/// Sends the request, and sends it again while its effect is unknown or the key is busy.
 ///
-/// If it may have acted, `duty` goes on to name it (C3): an id abandoned after an unknown effect is released in the
-/// background, and never used again.
+/// If the request may have acted, `duty` keeps naming it (C3): an id abandoned after an unknown effect is released
+/// in the background and never used again.
 async fn send(
     keeper: Arc<Keeper>,
     request: AcquireRequest,
@@ -92,7 +92,7 @@ async fn send(
         let again = match &outcome {
             AttemptOutcome::Granted { .. } => false,
             AttemptOutcome::Refused(refused) => matches!(refused.why, RefusalReason::Busy),
-            // C3: resent only to learn the outcome of this very request.
+            // C3: sent again only to learn the outcome of this request.
             AttemptOutcome::Failed(error) => {
                 error.effect() == Effect::Unknown && error.is_retryable()
             }

@@ -10,10 +10,10 @@ use crate::lease::ids::Ownership;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Keepalive {
-    /// At a third of its TTL with jitter; a lease without end is looked at every 10 s.
+    /// After a third of its TTL, with jitter; a lease without end is checked every 10 s.
     #[default]
     Auto,
-    /// This often; it must be less than the holder may believe in its TTL.
+    /// At this interval, which must be shorter than the holder may trust its TTL.
     Every(Duration),
     /// Never: the lease ends with its TTL unless [`Guard::renew`](crate::Guard::renew) is called.
     Off,
@@ -31,7 +31,7 @@ pub(crate) enum LockTarget {
 #[derive(Clone)]
 pub(crate) struct LockOptions {
     pub(crate) what: LockTarget,
-    /// `None` where it was not asked for.
+    /// `None` if the caller set no mode.
     pub(crate) mode: Option<Mode>,
     pub(crate) ttl: Option<Ttl>,
     pub(crate) wait: Wait,
@@ -48,7 +48,7 @@ pub(crate) struct LockOptions {
     pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
 }
 
-/// The caller's own back-off; clones share its state.
+/// The caller's back-off; clones share its state.
 #[derive(Clone)]
 pub(crate) struct Pauses(Arc<Mutex<dyn Backoff>>);
 
@@ -64,12 +64,12 @@ impl Backoff for Pauses {
     }
 }
 
-/// Follows the tries of a wait.
+/// Observes the tries of a wait.
 pub(crate) trait AttemptObserver: Send + Sync {
-    /// A try with this id begins.
+    /// A try under this id begins.
     fn tries(&self, id: &LeaseId, ownership: &Arc<Ownership>);
 
-    /// What the try came to.
+    /// The try ended like this.
     fn tried(&self, tried: &AttemptOutcome);
 }
 

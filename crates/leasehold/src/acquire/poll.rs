@@ -2,16 +2,16 @@ use std::time::Duration;
 
 use leasehold_core::{Exponential, Random};
 
-/// How often somebody looks by himself although the store would wake him.
+/// How often a waiter tries although the store would wake it.
 const PUSHED_POLL: Duration = Duration::from_secs(10);
 
-/// The pause of who is woken by the store: long, and not in step with others'.
+/// The pause of a waiter that the store wakes: long, and with jitter.
 pub(crate) fn pushed_poll(random: &mut Random) -> Duration {
     let fifth = PUSHED_POLL / 5;
     PUSHED_POLL - fifth / 2 + random.up_to(fifth)
 }
 
-/// The pauses of who is not woken, unless the caller gives others.
+/// The pauses of a waiter that the store does not wake, unless the caller sets others.
 pub(crate) fn usual_backoff() -> Exponential {
     Exponential::new(Duration::from_millis(10), Duration::from_secs(1))
         .expect("the first pause is the shorter")

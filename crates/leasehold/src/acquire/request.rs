@@ -24,9 +24,11 @@ use crate::telemetry;
 /// s. The await fails with the first invalid argument before anything is sent.
 ///
 /// # Errors
-/// `Held` if a key is held and the wait is [`Wait::No`]; `TimedOut`, with a [`WaitReport`](crate::WaitReport), if
-/// the wait ended first; `InvalidInput` and `Unsupported` before anything is sent; `Closed` if the `Locker` was
-/// closed; `Unexpected` outside a tokio runtime with timers; else as the store's.
+/// - `Held` if a key is held and the wait is [`Wait::No`]; `TimedOut`, with a [`WaitReport`](crate::WaitReport),
+///   if the wait ended first.
+/// - `InvalidInput` and `Unsupported` before anything is sent.
+/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers.
+/// - Otherwise the store's error.
 ///
 /// # Cancel safety
 /// Nothing is sent before the first poll. You may drop it at any time: a lock won after that is released in the
@@ -37,14 +39,14 @@ use crate::telemetry;
 /// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
 /// use leasehold::Wait;
 ///
-/// // At most three at a time, one try.
+/// // At most three holders at a time; one try.
 /// let slot = locks.lock("gpu").permits(3).wait(Wait::No).await?;
 /// # Ok(()) }
 /// ```
 #[must_use = "nothing is locked until it is awaited, or taken where the caller blocks"]
 pub struct LockRequest<T = Guard> {
     pub(crate) locks: Locker,
-    /// Boxed: it is large, and moved at each call of the builder.
+    /// Boxed, because it is large and every call of the builder moves it.
     options: Result<Box<LockOptions>>,
     gives: PhantomData<fn() -> T>,
 }
@@ -74,26 +76,26 @@ impl Locker {
         self.acquiring(keys.map(LockTarget::Keys))
     }
 
-    /// Locks several keys, each in a mode of its own.
+    /// Locks several keys, each in its own mode.
     pub fn lock_claims(&self, claims: Claims) -> LockRequest<Guard> {
         self.acquiring(Ok::<_, Error>(LockTarget::Claims(claims)))
     }
 
-    /// Continues `lease` if the store still has it, otherwise locks its keys again with the options of the builder;
-    /// [`Guard::is_fresh`] says which. Keys, TTL and group are the lease's.
+    /// Continues `lease` if the store still has it, otherwise locks its keys again with the options of the
+    /// builder; [`Guard::is_fresh`] says which. Keys, TTL and group are the lease's.
     ///
-    /// The lease is renewed first; only when the store says that it has ended is a new one asked for, with an
-    /// id of its own unless [`lease_id`](LockRequest::lease_id) says otherwise.
+    /// It first renews the lease. Only if the store says that the lease has ended does it ask for a new one, under
+    /// a new id unless [`lease_id`](LockRequest::lease_id) sets one.
     pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
         self.acquiring(Ok::<_, Error>(LockTarget::Resume(Box::new(lease))))
     }
 
-    /// Picks up a lease that another guard [handed over](Guard::detach), here or in another process: renews
-    /// it once, and counts its term from that.
+    /// Adopts a lease that another guard [handed over](Guard::detach), here or in another process: renews it once
+    /// and counts its term from that.
     ///
     /// # Errors
-    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` holds it, or a release
-    /// of it is not finished; else as any operation, and the lease is as it was.
+    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` holds it or its release is
+    /// not finished; else as any operation, and the lease is unchanged.
     ///
     /// # Cancel safety
     /// May be dropped; the lease may have been renewed.
@@ -112,20 +114,21 @@ impl<T> LockRequest<T> {
         Self { locks: locks.clone(), options, gives: PhantomData }
     }
 
-    /// The same lock, given in another form.
+    /// The same request with another result type.
     pub(crate) fn giving<U>(self) -> LockRequest<U> {
         LockRequest { locks: self.locks, options: self.options, gives: PhantomData }
     }
 
-    /// Asks for shared mode: any number may hold the keys together, and none exclusively.
+    /// Requests shared mode: any number of shared holders may hold the keys at the same time, and no exclusive
+    /// one.
     pub fn shared(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| {
             options.mode.get_or_insert(Mode::SHARED);
         })
     }
 
-    /// Asks for shared mode with at most `max` holders, this one included. The limit binds this request: it
-    /// is granted only while fewer than `max` others hold the key.
+    /// Requests shared mode with at most `max` holders, this one included. The limit applies to this request only:
+    /// it is granted only while fewer than `max` others hold the key.
     pub fn permits(self, max: u32) -> Self {
         let max = NonZeroU32::new(max).ok_or_else(|| {
             Error::invalid_input("0 permits were asked for; a lock needs at least 1")
@@ -133,8 +136,8 @@ impl<T> LockRequest<T> {
         self.set(max, |options, max| options.mode = Some(Mode::Shared { max: Some(max) }))
     }
 
-    /// Sets how long the lease lives unless it is renewed, 10 ms to 10 years or [`Ttl::NEVER`]; by default
-    /// 30 s. What is below the store's minimum is raised to it, and `lease().ttl` shows that.
+    /// Sets how long the lease lives unless it is renewed, 10 ms to 10 years or [`Ttl::NEVER`]; by default 30 s. A
+    /// shorter TTL than the store's minimum is raised to the minimum, as `lease().ttl` shows.
     pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
         self.set(ttl.try_into(), |options, ttl| options.ttl = Some(ttl))
     }
@@ -144,7 +147,7 @@ impl<T> LockRequest<T> {
         self.set(Ok::<_, Error>(wait.into()), |options, wait| options.wait = wait)
     }
 
-    /// Sets the pauses between tries; used as given, and instead of the store's wake-ups' slow poll.
+    /// Sets the pauses between tries. They are used as given, also where the store wakes its waiters.
     pub fn backoff(self, backoff: impl Backoff) -> Self {
         self.set(Ok::<_, Error>(Pauses::new(backoff)), |options, backoff| {
             options.backoff = Some(backoff);
@@ -175,7 +178,7 @@ impl<T> LockRequest<T> {
         self.set(min, |options, min| options.min_hold = min)
     }
 
-    /// Ends the hold after this long, so that a hung holder loses its lease.
+    /// Ends the hold after this long, so that a holder that hangs loses its lease.
     pub fn max_hold(self, max: Duration) -> Self {
         let max = if max.is_zero() {
             Err(Error::invalid_input("a max_hold of 0 s was asked for; give the longest hold"))
@@ -185,32 +188,32 @@ impl<T> LockRequest<T> {
         self.set(max, |options, max| options.max_hold = Some(max))
     }
 
-    /// Keeps the keys taken in the store for this much longer than the holder believes, so that what the holder
-    /// began before a loss can finish. A release by the holder is not delayed.
+    /// Keeps the keys taken in the store for this much longer than the holder may trust its lease, so that work
+    /// begun before a loss can finish. A release by the holder is not delayed.
     pub fn lock_delay(self, delay: Duration) -> Self {
         self.set(Ok::<_, Error>(delay), |options, delay| options.lock_delay = delay)
     }
 
-    /// Sets the comment that others see in a listing.
+    /// Sets the comment that a listing shows.
     pub fn comment(self, comment: &str) -> Self {
         self.set(Ok::<_, Error>(comment.to_owned()), |options, comment| {
             options.comment = Some(comment);
         })
     }
 
-    /// Sets the label the lease is listed under; see [`Locker::group`].
+    /// Sets the group the lease is listed under; see [`Locker::group`].
     pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(self, group: O) -> Self {
         self.set(group.try_into(), |options, group| options.group = Some(group))
     }
 
-    /// Sets the `label` of this lock's metrics; a few distinct ones, never a key.
+    /// Sets the `label` of this lock's metrics. Use a small, fixed set of labels, never keys.
     pub fn label(self, label: &str) -> Self {
         self.set(Ok::<_, Error>(label.into()), |options, label| options.label = Some(label))
     }
 
-    /// Uses the caller's own lease id for every try. A new try starts only when every earlier request of
-    /// this `Locker` that names the id has been answered; with [`Wait::No`] that fails as `Unavailable`.
-    /// Whoever uses one id from two processes gets no exclusion between them.
+    /// Uses the caller's own lease id for every try. A new try starts only when every earlier request of this
+    /// `Locker` with this id has been answered; with [`Wait::No`] it otherwise fails as `Unavailable`. Two
+    /// processes that use the same id do not exclude each other.
     pub fn lease_id<I: TryInto<LeaseId, Error: Into<Error>>>(self, id: I) -> Self {
         self.set(id.try_into(), |options, id| options.lease_id = Some(id))
     }
@@ -220,12 +223,12 @@ impl<T> LockRequest<T> {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
     }
 
-    /// Lets `witness` follow the tries.
+    /// Lets `observer` follow the tries.
     pub(crate) fn observer(self, observer: Arc<dyn AttemptObserver>) -> Self {
         self.set(Ok::<_, Error>(observer), |options, observer| options.observer = Some(observer))
     }
 
-    /// What is asked for, checked before anything is sent (C11).
+    /// The checked request; nothing is sent (C11).
     pub(crate) fn spec(&self) -> Result<LockSpec> {
         LockSpec::new(&self.locks.0, self.options.clone()?)
     }

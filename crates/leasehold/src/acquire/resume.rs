@@ -10,7 +10,7 @@ use crate::lease::ids::{IdReservation, Ownership};
 use crate::lease::state::{HoldStatus, LeaseState, renewal};
 use crate::locker::Inner;
 
-/// Picks up a lease that another guard handed over.
+/// Adopts a lease that another guard handed over.
 pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     let spec = LockSpec::adopting(inner, &lease)?;
     let keeper = &inner.keeper;
@@ -20,8 +20,8 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     resume(inner, lease, &spec, reservation, limit).await?.map_err(Error::lease_lost)
 }
 
-/// Renews a lease that is in nobody's care here once, by `limit`, and counts from that; says why if it has
-/// ended.
+/// Renews once, by `limit`, a lease that this `Locker` does not hold, and counts its term from that; says why if
+/// it has ended.
 pub(super) async fn resume(
     inner: &Inner,
     mut lease: Lease,
@@ -56,7 +56,7 @@ pub(super) async fn resume(
     Ok(Ok(Guard::new(held, keeper)))
 }
 
-/// What is said of an id that something else still names.
+/// The error for an id that something else still uses.
 pub(super) fn id_in_use() -> Error {
     Error::unavailable(
         Effect::NotApplied,

@@ -20,7 +20,7 @@ use crate::locker::Inner;
 use crate::queue::{Place, QueueState, Taken};
 use crate::telemetry;
 
-/// Asks for a lock until it is granted or the wait is over.
+/// Asks for a lock until it is granted or the wait ends.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
     let backoff = options.backoff.take();
     let mut waiting = Waiting::new(inner, LockSpec::new(inner, options)?, backoff);
@@ -40,15 +40,15 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -
     outcome
 }
 
-/// One caller's wait.
+/// The wait of one caller.
 struct Waiting<'a> {
     inner: &'a Arc<Inner>,
     spec: LockSpec,
     started: Duration,
     time_out: TimeOut,
-    /// Where it stands in line, if it does.
+    /// Its place in the queue, if it queues.
     place: Option<Place>,
-    /// What is known out of line.
+    /// What it knows outside a queue.
     known: QueueState,
     own_backoff: Option<Pauses>,
     usual_backoff: Exponential,
@@ -58,7 +58,7 @@ struct Waiting<'a> {
     holder: Option<Box<Record>>,
 }
 
-/// When the wait ends; never, if `at` is `None`.
+/// The end of the wait; none if `at` is `None`.
 #[derive(Clone)]
 struct TimeOut {
     clock: Arc<dyn Clock>,
@@ -78,7 +78,7 @@ impl TimeOut {
     }
 }
 
-/// What a try that did not succeed leaves to be waited for.
+/// What a try without a grant leaves to wait for.
 struct Blocked {
     key: Key,
     cause: WaitCause,
@@ -87,7 +87,7 @@ struct Blocked {
     nodes: NodeReports,
 }
 
-/// What ended a pause.
+/// Why a pause ended.
 #[derive(PartialEq, Eq)]
 enum Pause {
     Over,
@@ -131,7 +131,7 @@ impl<'a> Waiting<'a> {
             }
         }
         loop {
-            // Its own back-off counts from a first try.
+            // The caller's back-off counts from a first try.
             let must_try = last || self.own_backoff.is_some();
             let tried = match self.taken().filter(|_| !must_try) {
                 Some(taken) => Err(taken),
@@ -147,7 +147,7 @@ impl<'a> Waiting<'a> {
             if last || self.is_over() {
                 return Err(self.failure(blocked));
             }
-            // Boxed, as is all that an uncontended acquire does not need: its future stays small.
+            // Boxed, like everything that an uncontended acquire does not need, to keep its future small.
             if Box::pin(self.subscribe(&blocked)).await {
                 continue;
             }
@@ -165,7 +165,7 @@ impl<'a> Waiting<'a> {
         self.place.as_mut().and_then(Place::known).unwrap_or(&mut self.known)
     }
 
-    /// What a try would find, where somebody of the same line has just been granted the keys.
+    /// The refusal that a try would get because someone in the same queue was just granted the keys.
     fn taken(&mut self) -> Option<Blocked> {
         let Taken { until } = self.known().taken.take()?;
         let now = self.inner.keeper.clock.now();
@@ -173,7 +173,7 @@ impl<'a> Waiting<'a> {
         Some(Blocked { retry_after, ..self.blocked(WaitCause::Held) })
     }
 
-    /// Spares the next in line a try that can only be refused.
+    /// Spares the next in the queue a try that would be refused.
     fn leave_to_next(&mut self, guard: &Guard) {
         let excludes = |claim: &Claim| !claim.mode.is_shared();
         if let Some(place) = self.place.as_mut().filter(|_| self.spec.claims.iter().any(excludes)) {
@@ -181,7 +181,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// True if no further try is to be made: the count is used up, or the time was over in flight.
+    /// True if no further try is allowed: the tries are used up, or the time ended during one.
     fn is_over(&self) -> bool {
         match self.spec.wait {
             Wait::No => true,
@@ -204,7 +204,7 @@ impl<'a> Waiting<'a> {
             Err(error) => Err(error),
         };
         match tried {
-            // C10: a store failure is kept as such; only one that may pass is waited for.
+            // C10: a store failure stays one; the wait continues only if it may pass.
             Err(error) if error.is_retryable() => Ok(Err(Blocked {
                 retry_after: error.retry_after(),
                 nodes: error.nodes().clone(),
@@ -214,7 +214,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Goes on with the lease that is to be resumed; asks for a new one once that has ended.
+    /// Continues the lease to resume; asks for a new one once that has ended.
     async fn resume_or_ask(
         &mut self,
         last: bool,
@@ -233,7 +233,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Asks for a new lease, under an id of its own (C3).
+    /// Asks for a new lease under a new id (C3).
     async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Blocked>> {
         let keeper = &self.inner.keeper;
         let id = self.spec.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
@@ -264,8 +264,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// A grant becomes the caller's only while its deadline has not passed, and one without end only when
-    /// the store has made it so (F6): until then the guard is ours, and dropping it releases.
+    /// Hands out a grant only while its deadline has not passed, and one without end only after the store has made
+    /// it so (F6). Until then dropping the guard releases it.
     async fn hand_out(
         &mut self,
         held: Arc<LeaseState>,
@@ -286,7 +286,7 @@ impl<'a> Waiting<'a> {
         Ok(Ok(guard))
     }
 
-    /// Takes an id once nothing else names it.
+    /// Reserves an id once nothing else uses it.
     async fn reserve(&mut self, id: &LeaseId, last: bool) -> Result<Arc<IdReservation>> {
         let ids = &self.inner.keeper.ids;
         let mut reservation = ids.try_reserve(id);
@@ -308,7 +308,7 @@ impl<'a> Waiting<'a> {
         Blocked { key, cause, retry_after: None, nodes: NodeReports::default() }
     }
 
-    /// After a first refusal: asks to be woken, if the store can; true if a try must follow at once (C12).
+    /// After a first refusal: subscribes, if the store can notify; true if a try must follow at once (C12).
     async fn subscribe(&mut self, blocked: &Blocked) -> bool {
         let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.notifications
@@ -336,7 +336,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits for the earliest of a wake-up, `retry_after`, the poll, and the time-out.
+    /// Waits for the first of a hint, `retry_after`, the poll, and the end of the wait.
     async fn pause(&mut self, blocked: &Blocked) -> Pause {
         let time_out = self.time_out.clone();
         let clock = &time_out.clock;
@@ -349,14 +349,14 @@ impl<'a> Waiting<'a> {
             () = clock.sleep_until(next) => Pause::Over,
             () = time_out.over() => Pause::TimeOut,
         };
-        // One try answers every hint that came so far.
+        // One try answers every hint that has arrived.
         while self.woken().now_or_never().is_some() {}
-        // A pause of no time must not keep other tasks from running.
+        // A pause of zero must let other tasks run.
         tokio::task::yield_now().await;
         if time_out.is_over() { Pause::TimeOut } else { pause }
     }
 
-    /// How long it waits at most before it looks by itself.
+    /// The longest wait before the next try without a hint.
     fn next_poll(&mut self, blocked: &Blocked) -> Option<Duration> {
         let held = matches!(blocked.cause, WaitCause::Held);
         if held && self.own_backoff.is_none() && self.known().wakeups.is_some() {
@@ -370,7 +370,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Ends when a key may have become free, as the store or this `Locker` knows.
+    /// Ends when a key may be free, as the store or this `Locker` knows.
     async fn woken(&mut self) {
         match &mut self.place {
             Some(place) => place.woken().await,
@@ -393,7 +393,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Asks until it is answered, the finite term is over, or the limit.
+/// Asks until the store answers, the finite term ends, or the limit passes.
 async fn make_endless(guard: &Guard, clock: &dyn Clock, limit: Duration) -> Result<()> {
     let mut pause = Duration::from_millis(10);
     loop {

@@ -12,18 +12,18 @@ use crate::lease::ids::Ownership;
 use crate::lease::state::{HoldPolicy, LeaseState, at_least};
 use crate::locker::Inner;
 
-/// The term that is asked for first when the lease shall have no end (F6).
+/// The first term of a lease without end (F6).
 const FIRST_TERM: Duration = Duration::from_secs(30);
 
-/// How often a lease without end is looked at, so that a break is noticed (F3).
+/// How often a lease without end is checked, so that a break is noticed (F3).
 const LOOK: Duration = Duration::from_secs(10);
 
-/// The builder's options, checked against each other and against the store: what every try asks for.
+/// The builder's options, checked against each other and against the store: what every try requests.
 pub(crate) struct LockSpec {
     pub(crate) claims: Claims,
     pub(crate) wait: Wait,
     pub(crate) lease_id: Option<LeaseId>,
-    /// The lease to go on with, until it is known to have ended.
+    /// The lease to continue, until it is known to have ended.
     pub(crate) resuming: Option<Lease>,
     /// Without the instants that depend on the grant.
     pub(crate) policy: HoldPolicy,
@@ -35,7 +35,7 @@ pub(crate) struct LockSpec {
 }
 
 impl LockSpec {
-    /// Checks everything that can be checked before any I/O (C11).
+    /// Checks everything that needs no I/O (C11).
     pub(crate) fn new(inner: &Inner, options: Box<LockOptions>) -> Result<Self> {
         let keeper = &inner.keeper;
         let mode = options.mode.unwrap_or(Mode::Exclusive);
@@ -99,7 +99,7 @@ impl LockSpec {
         Ok(spec)
     }
 
-    /// What adopting `lease` asks for.
+    /// The spec for adopting `lease`.
     pub(crate) fn adopting(inner: &Inner, lease: &Lease) -> Result<Self> {
         let what = LockTarget::Resume(Box::new(lease.clone()));
         Self::new(inner, Box::new(LockOptions::of(what, Wait::No)))
@@ -123,7 +123,7 @@ impl LockSpec {
         Ok(())
     }
 
-    /// Callers with an end in view that may wait, under ids of their own (F1).
+    /// Callers that queue: their wait is limited by time or not at all, and each try has a new id (F1).
     pub(crate) fn stands_in_line(&self) -> bool {
         self.lease_id.is_none() && matches!(self.wait, Wait::UpTo(_) | Wait::Forever)
     }
@@ -132,8 +132,8 @@ impl LockSpec {
     pub(crate) fn request(&self, id: LeaseId) -> AcquireRequest {
         let mut request = AcquireRequest::new(id, self.claims.clone(), self.first_term())
             .with_note(self.policy.note.clone());
-        // Under the caller's own id the lease may be held already: a quorum must then not take it back whole when
-        // the request fails.
+        // The lease with the caller's own id may already be held: if the request fails, a quorum must not roll all
+        // of it back.
         if self.lease_id.is_some() {
             request = request.again(None);
         }
@@ -143,13 +143,13 @@ impl LockSpec {
         }
     }
 
-    /// Finite, and no shorter than the lease is held at least.
+    /// Finite, and at least `min_hold`.
     fn first_term(&self) -> Ttl {
         let finite = Ttl::new(self.policy.term.duration().unwrap_or(FIRST_TERM));
         at_least(finite.unwrap_or(self.policy.term), self.min_hold)
     }
 
-    /// The plan of a lease whose grant or adoption was asked for at `sent`.
+    /// The policy of a lease that was requested at `sent`.
     pub(crate) fn policy_from(&self, sent: Duration) -> HoldPolicy {
         let mut policy = self.policy.clone();
         policy.min_hold_until =
@@ -158,7 +158,7 @@ impl LockSpec {
         policy
     }
 
-    /// The state of the lease `id` that was granted.
+    /// The state of the granted lease `id`.
     pub(crate) fn held(
         &self,
         id: LeaseId,
@@ -169,7 +169,7 @@ impl LockSpec {
         let mut lease = Lease::new(id, self.claims.clone(), self.ttl);
         lease.token = granted.token;
         lease.group.clone_from(&self.group);
-        // A minted id was asked for once, whatever became of the first reply.
+        // A minted id is requested once, whatever happened to the first reply.
         let fresh = self.lease_id.is_none() || granted.fresh;
         let Granted { remaining, nodes, .. } = granted;
         LeaseState::new(

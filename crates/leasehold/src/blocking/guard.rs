@@ -8,17 +8,18 @@ use crate::lease::events::Event;
 use crate::lease::release_report::ReleaseReport;
 use crate::locker::Locker;
 
-/// The right to be inside the critical section, for as long as its own clock says so; see [`crate::Guard`].
+/// The right to be inside the critical section, until its own clock says that the lease is over; see
+/// [`crate::Guard`].
 ///
-/// The lease renews itself on the `Locker`'s thread while the caller's works. A guard may be sent to, and
-/// shared with, other threads, and dropped on any: that releases it in the background, best effort, never
-/// blocks, and is **not immediate**.
+/// The lease renews itself on the `Locker`'s thread while the caller's thread works. You may send a guard to other
+/// threads, share it, and drop it on any of them. Dropping it releases the lease in the background, best effort:
+/// it never blocks, and it is **not immediate**.
 ///
-/// What asks the store fails as any operation, and as [the module](crate::blocking) says.
+/// Methods that ask the store fail as any operation, and as [the module](crate::blocking) says.
 #[derive(Debug)]
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
-    /// Shared with no more than one call of each thread that waits for it.
+    /// Each thread that waits in a call shares it for that call only.
     guard: Arc<crate::Guard>,
     locks: Locker,
 }
@@ -58,13 +59,13 @@ impl Guard {
         self.guard.check()
     }
 
-    /// How much longer the holder may believe in the lease if no renewal succeeds; zero once it is lost.
+    /// How much longer the holder may trust the lease if no renewal succeeds; zero once it is lost.
     pub fn remaining(&self) -> Remaining {
         self.guard.remaining()
     }
 
-    /// Waits until the lease is lost, at the local deadline at the latest, and says why (F5). `None` if
-    /// `limit` passes first (`None` is no limit), or the lease is released by its [`GroupName`](super::Group).
+    /// Waits until the lease is lost, at the local deadline at the latest, and says why (F5). Returns `None` if
+    /// `limit` passes first (`None` is no limit), or if its [`Group`](super::Group) releases the lease.
     ///
     /// # Errors
     /// As [the module](crate::blocking) says.
@@ -87,7 +88,7 @@ impl Guard {
         self.guard.nodes()
     }
 
-    /// What happens to the lease from now on (F14), as an iterator that waits for each event.
+    /// The events of the lease from now on (F14): an iterator that waits for each.
     pub fn events(&self) -> Events {
         Events { events: self.guard.events(), locks: self.locks.clone() }
     }
@@ -100,7 +101,7 @@ impl Guard {
         self.call(|guard| async move { guard.verify().await })
     }
 
-    /// Renews now, beside the renewals in the background, and says what remains.
+    /// Renews now, independently of the renewals in the background, and says what remains.
     ///
     /// # Errors
     /// As [`crate::Guard::renew`].
@@ -108,10 +109,11 @@ impl Guard {
         self.call(|guard| async move { guard.renew().await })
     }
 
-    /// Ends the lease and says what the store answered (C13), as [`crate::Guard::release`].
+    /// Ends the lease and returns the store's answer (C13), as [`crate::Guard::release`].
     ///
     /// # Errors
-    /// If the store did not answer. The release then continues in the background until it is answered or the term is over.
+    /// If the store did not answer. The release then continues in the background until it is answered or the term
+    /// is over.
     pub fn release(self) -> Result<ReleaseReport> {
         let locks = self.locks.clone();
         let guard = self.into_inner();
@@ -135,7 +137,7 @@ impl Guard {
     }
 }
 
-/// The events of one [`Guard`], each waited for; ends after [`Event::Stopped`].
+/// The events of one [`Guard`]; the iterator waits for each and ends after [`Event::Stopped`].
 ///
 /// A reader that lags more than 64 events behind misses the oldest, never the last.
 #[derive(Debug)]
@@ -153,7 +155,7 @@ impl Iterator for Events {
             let event = events.next().await;
             Ok((events, event))
         };
-        // Where no call is answered, no event comes either.
+        // If calls get no answer, no event comes either.
         let (events, event) = self.locks.0.thread().ok()?.run(next).ok()?;
         self.events = events;
         event

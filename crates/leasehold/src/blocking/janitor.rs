@@ -3,7 +3,7 @@ use leasehold_core::Result;
 use crate::janitor::{JanitorReport, next_round};
 use crate::locker::Locker;
 
-/// Purges what has expired now and then, on the `Locker`'s thread; see [`crate::Janitor`].
+/// Purges expired records at an interval, on the `Locker`'s thread; see [`crate::Janitor`].
 #[derive(Debug)]
 #[must_use = "the janitor stops when it is dropped"]
 pub struct Janitor {
@@ -21,7 +21,7 @@ impl Janitor {
         self.janitor.report()
     }
 
-    /// Waits for the end of the next round that this has not told of yet; `None` once the janitor has ended.
+    /// Waits for the end of a round that it has not reported yet; `None` once the janitor has ended.
     ///
     /// # Errors
     /// As [the module](crate::blocking) says.
@@ -36,7 +36,7 @@ impl Janitor {
         Ok(report)
     }
 
-    /// Stops it, also within a round, and says what it has done in rounds that ended.
+    /// Stops it, also within a round, and reports the rounds that ended.
     ///
     /// # Errors
     /// As [the module](crate::blocking) says; it stops all the same.

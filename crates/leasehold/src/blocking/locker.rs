@@ -16,10 +16,10 @@ use crate::thread::Thread;
 
 /// Handle for locking on one store without async; its methods are those of [`crate::Locker`].
 ///
-/// Cheap to clone; clones share everything, the thread that serves them among it. What asks the store fails as
-/// any operation, and as [the module](crate::blocking) says.
+/// Cheap to clone; clones share everything, including the thread that serves them. Methods that ask the store fail
+/// as any operation, and as [the module](crate::blocking) says.
 ///
-/// One with a clock, limits or a note of its own is made of a [`crate::Locker`] that has them:
+/// To set the clock, limits or note, convert a [`crate::Locker`] that has them:
 ///
 /// ```
 /// # fn main() -> leasehold::Result<()> {
@@ -34,9 +34,9 @@ use crate::thread::Thread;
 #[derive(Debug, Clone)]
 pub struct Locker(crate::Locker);
 
-/// Another `Locker` with the same store, clock, limits and note. The two share no more than that: they stand in
-/// different lines, each renews and releases its own leases, and each is closed by itself. So a blocking call
-/// never waits for a task on the very thread that it blocks.
+/// Another `Locker` with the same store, clock, limits and note. The two share nothing else: each has its own
+/// queues, renews and releases its own leases, and is closed by itself. So a blocking call never waits for a task
+/// on the thread that it blocks.
 impl From<crate::Locker> for Locker {
     fn from(locks: crate::Locker) -> Self {
         Self(locks.0.again().build())
@@ -56,12 +56,12 @@ impl Locker {
         Ok(Self(locks))
     }
 
-    /// Locks in `store`, which is checked at first use.
+    /// Creates a `Locker` on `store`, which is checked at first use.
     pub fn new(store: impl Store) -> Self {
         Self(crate::Locker::new(store))
     }
 
-    /// Locks `key`: set what is wanted, then [`take`](LockRequest::take) it.
+    /// Locks `key`: set the options, then [`take`](LockRequest::take) it.
     pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.0.lock(key).giving()
     }
@@ -82,21 +82,21 @@ impl Locker {
         self.0.lock_all(keys).giving()
     }
 
-    /// Locks several keys, each in a mode of its own.
+    /// Locks several keys, each in its own mode.
     pub fn lock_claims(&self, claims: Claims) -> LockRequest<Guard> {
         self.0.lock_claims(claims).giving()
     }
 
-    /// Goes on holding `lease` if it still lives, else locks its keys anew; as
+    /// Continues `lease` if the store still has it, otherwise locks its keys again; as
     /// [`crate::Locker::acquire_or_renew`].
     pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
         self.0.acquire_or_renew(lease).giving()
     }
 
-    /// Locks `key` while `work` runs, as `lock(key).take()` does, then releases it. Gives what `work` came to
-    /// and what the store said of the release: `Expired` or `NotHeld` if `work` overran its lease, so that
-    /// somebody else may have been in meanwhile; `Failed` if the store could not be asked, and the release
-    /// goes on in the background.
+    /// Locks `key` as `lock(key).take()` does, runs `work`, then releases the lock. Returns the result of `work`
+    /// and the store's answer to the release: `Expired` or `NotHeld` if `work` overran its lease, so that another
+    /// holder may have been inside meanwhile; `Failed` if the store did not answer, and the release continues in
+    /// the background.
     ///
     /// If `work` panics, the lock is released before the panic continues.
     ///
@@ -109,7 +109,7 @@ impl Locker {
     ) -> Result<(R, ReleaseReport)> {
         let guard = self.lock(key).take()?;
         let outcome = catch_unwind(AssertUnwindSafe(|| work(&guard)));
-        // Not left to the background: the process may end with the panic.
+        // Not left to the background, because the process may end with the panic.
         let released = guard.release().unwrap_or_else(ReleaseReport::failed);
         match outcome {
             Ok(value) => Ok((value, released)),
@@ -117,7 +117,7 @@ impl Locker {
         }
     }
 
-    /// Picks up a lease that another guard [handed over](Guard::detach), as [`crate::Locker::adopt`].
+    /// Adopts a lease that another guard [handed over](Guard::detach), as [`crate::Locker::adopt`].
     ///
     /// # Errors
     /// As there.
@@ -135,7 +135,7 @@ impl Locker {
         self.call(|locks| async move { locks.status(key).await })
     }
 
-    /// True if anybody holds `key`, in any mode.
+    /// True if `key` is held, in any mode.
     ///
     /// # Errors
     /// As [`status`](Locker::status).
@@ -169,7 +169,7 @@ impl Locker {
         self.call(|locks| async move { locks.evict(&request).await })
     }
 
-    /// Removes what has expired and matches, in batches, as [`crate::Locker::purge`].
+    /// Removes expired records that match, in batches, as [`crate::Locker::purge`].
     ///
     /// # Errors
     /// As there.
@@ -177,7 +177,7 @@ impl Locker {
         self.call(|locks| async move { locks.purge(filter, batch).await })
     }
 
-    /// Starts to purge now and then, as [`crate::Locker::janitor`].
+    /// Starts to purge at an interval, as [`crate::Locker::janitor`].
     ///
     /// # Errors
     /// As there.
@@ -186,31 +186,31 @@ impl Locker {
         Ok(Janitor::new(janitor, self.0.clone()))
     }
 
-    /// Acts on the leases under the label `group` that this `Locker` opened or adopted (F9).
+    /// Acts on the leases in `group` that this `Locker` acquired or adopted (F9).
     ///
     /// # Errors
-    /// `InvalidInput` for a bad group.
+    /// `InvalidInput` for an invalid group name.
     pub fn group<O: TryInto<GroupName, Error: Into<Error>>>(&self, group: O) -> Result<Group> {
         self.0.group(group).map(Group)
     }
 
-    /// Looks at the store's settings now and says what may be promised.
+    /// Reads the store's settings now and returns the level that they support.
     ///
     /// # Errors
-    /// `Incompatible` if it cannot be used at all, else as any operation.
+    /// `Incompatible` if the store cannot be used at all, else as any operation.
     pub fn check(&self) -> Result<Health> {
         self.call(|locks| async move { locks.check().await })
     }
 
-    /// The level that the store's settings supported when it was last looked at; L0 before that.
+    /// The level at the last check of the store's settings; L0 before the first.
     pub fn level(&self) -> Level {
         self.0.level()
     }
 
-    /// Makes what the store needs, with an administrator's role.
+    /// Creates what the store needs, such as tables; run it with an administrator's role.
     ///
     /// # Errors
-    /// `Denied` where the role may not.
+    /// `Denied` if the role lacks a right.
     pub fn prepare(&self) -> Result<()> {
         self.call(|locks| async move { locks.prepare().await })
     }
@@ -220,8 +220,8 @@ impl Locker {
         self.0.capabilities()
     }
 
-    /// Refuses new locks from now on, also to callers who wait already, and returns when every dropped guard is
-    /// released and every abandoned request is finished. Open guards stay as they are.
+    /// Refuses new locks from now on, also for waiting callers, and returns when every dropped guard is released
+    /// and every abandoned request is finished. Open guards are unaffected.
     ///
     /// # Errors
     /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
@@ -261,17 +261,17 @@ impl LockRequest<Option<Guard>> {
     }
 }
 
-/// The leases under one label that this [`Locker`] opened or adopted (F9); see [`crate::Group`].
+/// The leases of one group that this [`Locker`] acquired or adopted (F9); see [`crate::Group`].
 #[derive(Debug, Clone)]
 pub struct Group(crate::Group);
 
 impl Group {
-    /// Locks `key` under this group.
+    /// Locks `key` in this group.
     pub fn lock<K: TryInto<Key, Error: Into<Error>>>(&self, key: K) -> LockRequest<Guard> {
         self.0.lock(key).giving()
     }
 
-    /// Tries once to lock `key` under this group.
+    /// Tries once to lock `key` in this group.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
@@ -279,7 +279,7 @@ impl Group {
         self.0.try_lock(key).giving()
     }
 
-    /// Locks all `keys` or none under this group.
+    /// Locks all `keys` or none in this group.
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -300,7 +300,7 @@ impl Group {
         self.call(|group| async move { group.list().await })
     }
 
-    /// Renews every lease held here, oldest first, each with its own fate.
+    /// Renews every lease held here, oldest first; each has its own outcome.
     ///
     /// # Errors
     /// As [the module](crate::blocking) says.

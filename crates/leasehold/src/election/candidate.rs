@@ -49,7 +49,7 @@ impl Candidate {
         &self.0.id
     }
 
-    /// Its TTL: for so long a leader that has died delays the next election.
+    /// Its TTL: for this long a leader that has died delays the next election.
     pub fn ttl(&self) -> Ttl {
         self.0.ttl
     }

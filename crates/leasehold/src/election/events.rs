@@ -5,10 +5,10 @@ use super::leader::{Identity, identity};
 use super::observer::Observer;
 use super::state::Follower;
 
-/// The transitions of one election: its state at the call of `observe`, as far as that is known, then each change.
+/// The events of one election: its state at the call of `observe`, if known, then each change.
 ///
-/// A candidate tells of itself and of the leaders that it met; a reader that lags more than 64 transitions
-/// behind misses the oldest, never the last. An [observer](crate::Election::observe) only tells
+/// A candidate reports itself and the leaders that it met. A reader that lags more than 64 events behind misses
+/// the oldest, never the last. An [observer](crate::Election::observe) reports only
 /// [`Changed`](LeadershipEvent::Changed).
 #[derive(Debug)]
 pub struct LeadershipEvents(Source);
@@ -17,7 +17,8 @@ enum Source {
     Candidate {
         known: Option<LeadershipEvent>,
         next: Option<Follower<LeadershipEvent>>,
-        /// Who was told to lead, if that was told last: told again to those who came since, it is no change.
+        /// The leader, if the last event named one: a later event that only repeats it for newer readers is no
+        /// change.
         told: Option<Option<Identity>>,
     },
     Observer(Box<Observer>),
@@ -35,10 +36,10 @@ impl LeadershipEvents {
         Self(Source::Observer(Box::new(observer)))
     }
 
-    /// The next transition; `None` when the candidate has ended, or after [`LeadershipEvent::Failed`].
+    /// The next event; `None` when the candidate has ended, or after [`LeadershipEvent::Failed`].
     ///
     /// # Cancel safety
-    /// No transition is lost if the future is dropped.
+    /// No event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<LeadershipEvent> {
         match &mut self.0 {
             Source::Candidate { known, next, told } => loop {
@@ -60,7 +61,7 @@ impl LeadershipEvents {
         }
     }
 
-    /// Calls `each` with every transition; ends when [`next`](LeadershipEvents::next) has no more.
+    /// Calls `each` with every event; ends when [`next`](LeadershipEvents::next) returns `None`.
     ///
     /// # Cancel safety
     /// May be dropped at any time.

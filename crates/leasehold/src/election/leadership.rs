@@ -6,14 +6,14 @@ use crate::guard::Guard;
 use crate::lease::release_report::ReleaseReport;
 use crate::registry::Registration;
 
-/// The right to lead, for as long as its own clock says so.
+/// The right to lead, until its own clock says that the lease is over.
 ///
 /// It is the [`Guard`] of the election's name, and can be lost at any time like any lease: work inside
-/// [`run`](Leadership::run), or watch [`lost`](Leadership::lost), and give the
-/// [`token`](Leadership::token) to whatever the leader acts upon.
+/// [`run`](Leadership::run), or watch [`lost`](Leadership::lost), and pass the [`token`](Leadership::token) to
+/// whatever the leader changes.
 ///
-/// Dropping it releases in the background, best effort and **not immediately**; one of a spawned
-/// [`Candidate`](crate::Candidate) is held by the candidate too, so that dropping it changes nothing.
+/// Dropping it releases the lease in the background, best effort and **not immediately**. A spawned
+/// [`Candidate`](crate::Candidate) holds its leadership too, so that dropping a handle to it changes nothing.
 #[derive(Debug)]
 #[must_use = "the leadership ends when it is dropped"]
 pub struct Leadership {
@@ -23,13 +23,13 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Of a candidate that campaigned once, and stays registered while it leads.
+    /// For a candidate that campaigns once and stays registered while it leads.
     pub(super) fn registered(guard: Guard, registration: Registration) -> Self {
         registration.is_elected(guard.held());
         Self { guard, registration: Some(registration) }
     }
 
-    /// Of a spawned candidate, which stays registered itself.
+    /// For a spawned candidate, which is registered itself.
     pub(super) fn spawned(guard: Guard) -> Self {
         Self { guard, registration: None }
     }

@@ -1,14 +1,14 @@
 use std::collections::VecDeque;
 
-/// The newest of what happened, in order, for readers who each keep a position of their own.
+/// The newest entries, in order, for readers with positions of their own.
 #[derive(Debug)]
 pub(super) struct Log<T> {
-    /// How many there were before the first that is kept.
+    /// How many entries there were before the first one kept.
     forgotten: u64,
     kept: VecDeque<T>,
 }
 
-/// How many a slow reader may lag behind.
+/// How many entries a slow reader may lag behind.
 const LAG: usize = 64;
 
 impl<T> Default for Log<T> {
@@ -26,12 +26,12 @@ impl<T: Clone> Log<T> {
         self.kept.push_back(news);
     }
 
-    /// The position of what comes next.
+    /// The position of the next entry.
     pub(super) fn end(&self) -> u64 {
         self.forgotten + u64::try_from(self.kept.len()).expect("at most 64")
     }
 
-    /// The oldest that is kept from `position` on; moves `position` behind it.
+    /// The oldest kept entry from `position` on; moves `position` behind it.
     pub(super) fn next(&self, position: &mut u64) -> Option<T> {
         *position = self.forgotten.max(*position);
         let at = usize::try_from(*position - self.forgotten).ok()?;

@@ -10,7 +10,7 @@ use crate::acquire::poll::{pushed_poll, usual_backoff};
 use crate::locker::Locker;
 use crate::telemetry;
 
-/// Looks at who leads, without standing.
+/// Watches the leader without being a candidate.
 pub(super) struct Observer {
     locks: Locker,
     name: Key,
@@ -18,11 +18,11 @@ pub(super) struct Observer {
     backoff: Box<dyn Backoff>,
     random: Random,
     wakeups: Option<Wakeups>,
-    /// Who led at the last look; `None` before the first.
+    /// The leader at the last look; `None` before the first.
     seen: Option<Option<Identity>>,
     /// Pauses since the last change.
     pauses: u32,
-    /// When to look next, so that a caller who drops `next` again and again does not put it off.
+    /// When to look next; stored, so that a caller who drops `next` again and again does not put it off.
     due: Duration,
     ended: bool,
 }
@@ -46,7 +46,7 @@ impl Observer {
         }
     }
 
-    /// Ends at the next change; `None` when there will be none.
+    /// Ends at the next change; `None` when no more can come.
     ///
     /// # Cancel safety
     /// No change is lost: each look compares with the last.
@@ -67,7 +67,7 @@ impl Observer {
                         return Some(LeadershipEvent::Changed(leader.map(Box::new)));
                     }
                 }
-                // C10: a store that cannot be asked says nothing of who leads.
+                // C10: a store that does not answer says nothing about the leader.
                 Err(error) if error.is_retryable() => {
                     self.plan(self.locks.0.keeper.clock.now(), None);
                 }
@@ -80,7 +80,7 @@ impl Observer {
         None
     }
 
-    /// Asks to be woken before it looks, so that no change falls between the two (C12).
+    /// Subscribes before it looks, so that no change falls between the two (C12).
     async fn look(&mut self) -> Result<Option<Record>> {
         let keeper = &self.locks.0.keeper;
         if keeper.can.notifications && self.wakeups.is_none() {
@@ -95,7 +95,7 @@ impl Observer {
 
     /// Decides when to look next: at the end of the leader's term at the latest.
     fn plan(&mut self, now: Duration, leader: Option<&Record>) {
-        // No store says that somebody was elected: while nobody leads, it is looked for.
+        // No store notifies of a new leader: while nobody leads, poll.
         let pause = if self.wakeups.is_some() && !self.own_backoff && leader.is_some() {
             Some(pushed_poll(&mut self.random))
         } else {
@@ -120,7 +120,7 @@ impl Observer {
             Some(wakeups) => tokio::select! {
                 biased;
                 _ = wakeups.next() => {
-                    // One look answers every hint that came so far.
+                    // One look answers every hint that has arrived.
                     while wakeups.next().now_or_never().is_some() {}
                     self.due = Duration::ZERO;
                 }
@@ -128,7 +128,7 @@ impl Observer {
             },
             None => due.await,
         }
-        // A pause of no time must not keep other tasks from running.
+        // A pause of zero must let other tasks run.
         tokio::task::yield_now().await;
     }
 }

@@ -43,29 +43,29 @@ pub(super) struct CandidateState {
     own: Mutex<Own>,
 }
 
-/// The leases that it asked for.
+/// The leases that it requested.
 #[derive(Default)]
 struct Own {
-    /// What it led with last: a node of a quorum may show it after its release was answered.
+    /// Its last leadership: a node of a quorum may list it after its release was answered.
     led: Option<LeaseId>,
-    /// What it asked for and may still hold: a store may say that it refused for one of these.
+    /// What it requested and may still hold: a store may name one of these in a refusal.
     taken: Vec<(LeaseId, Weak<Ownership>)>,
 }
 
-/// All that its handles watch.
+/// What its handles watch.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) leadership: Option<Arc<Leadership>>,
-    /// It shall be paused.
+    /// A handle has asked it to pause.
     pub(super) paused: bool,
-    /// It is paused: nothing is held or asked for.
+    /// It is paused: it holds nothing and no request is open.
     pub(super) rests: bool,
     pub(super) ended: Option<Result<()>>,
-    /// For whom its last try was refused; `None` if that is not known since it stands or last led.
+    /// The holder that its last try met; `None` if unknown since it began to campaign or last led.
     other: Option<Seen>,
     iterations: u64,
     events: Log<LeadershipEvent>,
-    /// Of each round whose outcome is known, whether it leads.
+    /// For each round with a known outcome, whether it leads.
     rounds: Log<bool>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Follower<T> {
 }
 
 impl<T: Clone> Follower<T> {
-    /// The next; `None` when the candidate has ended and nothing is left.
+    /// The next entry; `None` when the candidate has ended and nothing is left.
     ///
     /// # Cancel safety
     /// May be dropped; nothing is missed.
@@ -95,14 +95,14 @@ impl<T: Clone> Follower<T> {
     }
 }
 
-/// A sight of another holder of the name, who leads or only keeps others from leading.
+/// A holder of the name that was seen: it leads, or only keeps the name taken.
 struct Seen {
     holder: Record,
     at: Duration,
 }
 
 impl Seen {
-    /// The holder, as long as its term is not over; who holds the name then is not known.
+    /// The holder until its term ends; after that the holder is unknown.
     fn aged(&self, now: Duration) -> Option<Record> {
         let mut holder = self.holder.clone();
         let since = now.saturating_sub(self.at);
@@ -146,7 +146,7 @@ impl CandidateState {
         self.view.borrow()
     }
 
-    /// Ends with what `pick` finds, now or after a change.
+    /// Ends with what `pick` returns, now or after a change.
     pub(super) async fn until<T>(&self, mut pick: impl FnMut(&View) -> Option<T>) -> T {
         let mut view = self.view.subscribe();
         loop {
@@ -159,14 +159,14 @@ impl CandidateState {
         }
     }
 
-    /// Wishes it paused or not; fails if it has ended.
+    /// Asks it to pause or to resume; fails if it has ended.
     pub(super) fn wish(&self, paused: bool) -> Result<()> {
         self.running()?;
         self.view.send_if_modified(|view| std::mem::replace(&mut view.paused, paused) != paused);
         Ok(())
     }
 
-    /// From now on it is paused or not; what it knew of others is old by then.
+    /// Notes that it is paused or not; what it knew of others is then out of date.
     pub(super) fn rests(&self, rests: bool) {
         self.view.send_modify(|view| {
             view.rests = rests;
@@ -174,7 +174,7 @@ impl CandidateState {
         });
     }
 
-    /// Fails unless it stands, leads or is paused.
+    /// Fails if it has ended.
     pub(super) fn running(&self) -> Result<()> {
         self.running_in(&self.view())
     }
@@ -194,7 +194,7 @@ impl CandidateState {
         ))
     }
 
-    /// Where it stands, without asking anybody.
+    /// Its state, without a request.
     pub(super) fn status(&self) -> CandidateStatus {
         let now = self.now();
         let view = self.view();
@@ -225,7 +225,7 @@ impl CandidateState {
         record
     }
 
-    /// Where it stands now, as far as that is known, and its transitions from now on; without these if it has ended.
+    /// Its present state, if known, and its events from now on; no events if it has ended.
     pub(super) fn transitions(
         &self,
     ) -> (Option<LeadershipEvent>, Option<Follower<LeadershipEvent>>) {
@@ -237,7 +237,7 @@ impl CandidateState {
             (Some(leadership), _) if leadership.is_leader() => {
                 Some(LeadershipEvent::Gained { token: leadership.token() })
             }
-            // It has ended, which is about to be told.
+            // It has ended; the next event says so.
             (Some(_), _) | (None, None) => None,
             (None, Some(seen)) => seen.aged(self.now()).map(|holder| changed(&holder)),
         };
@@ -253,7 +253,7 @@ impl CandidateState {
         Follower { view: self.view.subscribe(), log, position: log(view).end() }
     }
 
-    /// A round is over: it leads, somebody else does, or nobody can tell.
+    /// A round has ended: it leads, another candidate does, or the leader is unknown.
     pub(super) fn round(&self, leads: Option<bool>) {
         self.view.send_modify(|view| {
             view.iterations += 1;
@@ -261,12 +261,12 @@ impl CandidateState {
         });
     }
 
-    /// What may not be given back yet.
+    /// What may still be held or requested.
     pub(super) fn taken(&self) -> Vec<Weak<Ownership>> {
         self.own().taken.iter().map(|(_, ownership)| Weak::clone(ownership)).collect()
     }
 
-    /// True of a lease of its own, which the store may hold after it was lost or abandoned.
+    /// True for a lease of its own, which the store may hold after it was lost or abandoned.
     fn is_own(&self, holder: &Record) -> bool {
         let own = self.own();
         let mut ids = own.taken.iter().map(|(id, _)| id).chain(&own.led);
@@ -286,7 +286,7 @@ impl CandidateState {
             if before.is_none_or(|before| who(&before.holder) != who(holder)) {
                 self.announce(view, changed(holder));
             } else if known.is_none() {
-                // No change, but whoever came since the term was over does not know.
+                // Not a change, but readers who came since the term ended do not know the leader.
                 view.events.push(changed(holder));
             }
         });
@@ -302,7 +302,7 @@ impl CandidateState {
         });
     }
 
-    /// Its leadership has ended; true if it shall let others try first: it resigned, or has led for long enough.
+    /// Its leadership has ended; true if it must let others try first: it resigned, or led for as long as it may.
     pub(super) fn over(&self, leadership: &Leadership) -> bool {
         let lost: Option<LostReason> = match leadership.guard().status() {
             HoldStatus::Lost { reason, .. } => Some(reason),
@@ -316,7 +316,7 @@ impl CandidateState {
         yields
     }
 
-    /// Says so to whoever listens, and to the log.
+    /// Sends the event to readers and to the log.
     fn announce(&self, view: &mut View, event: LeadershipEvent) {
         let what = match &event {
             LeadershipEvent::Gained { .. } => "gained",
@@ -329,7 +329,7 @@ impl CandidateState {
         view.events.push(event);
     }
 
-    /// Nothing follows.
+    /// No event follows.
     pub(super) fn end(&self, outcome: Result<()>) {
         self.view.send_if_modified(|view| {
             if view.ended.is_some() {
@@ -354,10 +354,10 @@ impl AttemptObserver for CandidateState {
 
     fn tried(&self, tried: &AttemptOutcome) {
         match tried {
-            // It leads when its guard is handed out, and not before.
+            // It leads when its guard is handed out, not before.
             AttemptOutcome::Granted { .. } | AttemptOutcome::Failed(_) => self.round(None),
             AttemptOutcome::Refused(refused) => match &refused.why {
-                // Who leads after it, if anybody, is not known.
+                // The leader after it, if any, is unknown.
                 RefusalReason::Held(Some(holder)) if leads(holder) && self.is_own(holder) => {
                     self.view.send_modify(|view| view.other = None);
                     self.round(None);
@@ -366,7 +366,7 @@ impl AttemptObserver for CandidateState {
                     self.saw(holder);
                     self.round(leads(holder).then_some(false));
                 }
-                // The store cannot tell who leads.
+                // The store cannot name the leader.
                 RefusalReason::Held(None) => self.round(Some(false)),
                 RefusalReason::Busy | RefusalReason::Queued => self.round(None),
             },
@@ -374,7 +374,7 @@ impl AttemptObserver for CandidateState {
     }
 }
 
-/// `holder` leads, or it keeps the name and nobody leads.
+/// `holder` leads, or keeps the name taken without leading.
 fn changed(holder: &Record) -> LeadershipEvent {
     LeadershipEvent::Changed(Some(holder).filter(|it| leads(it)).cloned().map(Box::new))
 }

@@ -13,11 +13,11 @@ use crate::lease::events::Event;
 use crate::registry::Registration;
 use crate::telemetry;
 
-/// How long a candidate that resigned, or led for as long as it may, lets others try, at most: twice as long as
-/// they pause where the store does not wake them.
+/// The longest pause in which a candidate that resigned, or led for as long as it may, lets others try: twice the
+/// pause of a candidate that the store does not wake.
 const STAND_BACK: Duration = Duration::from_secs(2);
 
-/// Stands until `shutdown` ends, or something ends it that no further try can mend.
+/// Campaigns until `shutdown` ends, or a failure that no further try can resolve.
 pub(super) async fn stand(
     ending: Ending,
     campaign: LockRequest<Guard>,
@@ -29,7 +29,7 @@ pub(super) async fn stand(
     ending.with(outcome);
 }
 
-/// Why a candidate stands down.
+/// Why a candidate stops campaigning.
 #[derive(PartialEq, Eq)]
 enum Stop {
     Shutdown,
@@ -60,7 +60,7 @@ impl CandidateState {
         }
     }
 
-    /// Campaigns once and leads; `None` if it shall stand again.
+    /// Campaigns once and leads; `None` if it must campaign again.
     async fn once(
         &self,
         campaign: &LockRequest<Guard>,
@@ -120,7 +120,7 @@ impl CandidateState {
         }
     }
 
-    /// Ends when it shall stand down.
+    /// Ends when it must stop campaigning.
     async fn stopped(&self, shutdown: Pin<&mut (impl Future<Output = ()> + Send)>) -> Stop {
         tokio::select! {
             biased;
@@ -133,7 +133,7 @@ impl CandidateState {
         self.until(|view| (view.paused == paused).then_some(())).await;
     }
 
-    /// Ends when nothing is held and nothing that it asked for is unanswered, or at `limit`.
+    /// Ends when it holds nothing and has no open request, or at `limit`.
     async fn settled(&self, limit: Duration) {
         let keeper = &self.locks.0.keeper;
         keeper.attend();
@@ -152,8 +152,8 @@ impl CandidateState {
     }
 }
 
-/// Says that the candidate has ended, also if its task was dropped, polled or not. The seat is free before
-/// that.
+/// Reports the end of the candidate, also if its task was dropped, polled or not. The name is free for another
+/// candidate before that.
 pub(super) struct Ending {
     state: Arc<CandidateState>,
     registration: Option<Registration>,

@@ -12,11 +12,11 @@ use super::mailbox::Unfinishing;
 use super::{Keeper, caught};
 use crate::lease::cleanup::Cleanup;
 
-/// For how long a request is listened to that was given up and whose lease has been released beside it.
+/// How long a request that was given up, and whose lease was released by another request, is still awaited.
 const LISTEN: Duration = Duration::from_secs(60);
 
-/// A request that is never dropped once it was polled (F6): if its caller goes away, the Keeper sees it through.
-/// Never polled, it sends nothing.
+/// A request that is never dropped once it was polled (F6): if its caller goes away, the Keeper completes it. If
+/// it was never polled, it sends nothing.
 pub(crate) struct InFlight<T: Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     state: State,
@@ -30,14 +30,14 @@ enum State {
     Answered,
 }
 
-/// What must be released once a request has become nobody's: its caller went away, or its runtime ended.
+/// What must be released if nobody waits for a request any more: its caller went away, or its runtime ended.
 ///
-/// The request and whoever waits for it share this. When the last of them drops it, what is still in it is released in
-/// the background.
+/// The request and its waiter share this. When the last of them drops it, what is still in it is released in the
+/// background.
 pub(crate) struct OnOrphan {
     keeper: Arc<Keeper>,
     cleanups: Mutex<Vec<Cleanup>>,
-    /// The caller is gone, so that nothing more is to be sent for it.
+    /// The caller is gone: nothing more must be sent for it.
     orphaned: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ impl OnOrphan {
         self.orphaned.load(Ordering::Acquire)
     }
 
-    /// Nothing is left to be released.
+    /// Nothing is left to release.
     pub(crate) fn settle(&self) {
         self.cleanups().clear();
     }
@@ -60,11 +60,11 @@ impl OnOrphan {
         self.cleanups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Releases what the request may leave, beside the request.
+    /// Releases what the request may leave, without waiting for the request.
     fn act(&self) {
         let mut cleanups = self.cleanups().clone();
         self.cleanups().retain(Cleanup::may_be_needed_again);
-        // A release that is not answered has failed; what an acquire may leave was never released.
+        // A release without an answer has failed; what an acquire may leave was never sent for release.
         cleanups
             .iter_mut()
             .filter(|cleanup| !cleanup.may_be_needed_again())
@@ -97,7 +97,7 @@ impl<T: Send + 'static> Future for InFlight<T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let this = &mut *self;
         this.state = State::Sent;
-        // Taken out while it is polled: one that panics is not polled again.
+        // Taken out while it is polled: after a panic it is not polled again.
         let mut future = this.future.take().expect("a finished future is not polled again");
         let reply = future.as_mut().poll(context);
         match &reply {
@@ -125,7 +125,7 @@ impl<T: Send + 'static> Drop for InFlight<T> {
 }
 
 impl Keeper {
-    /// Sees a request through whose caller went away.
+    /// Completes a request whose caller went away.
     fn finish_request(self: &Arc<Self>, request: BoxFuture<'static, ()>, duty: Arc<OnOrphan>) {
         let unfinished = vec![self.mailbox.unfinished()];
         let through = Arc::clone(self).see_through(request, duty, unfinished);
@@ -133,8 +133,9 @@ impl Keeper {
         self.attend();
     }
 
-    /// Waits for the answer to a request. One that is not answered within the limit is listened to for a while longer,
-    /// beside a release of what it may leave: so its ids stay barred, and what it wins late is released too.
+    /// Waits for the answer to a request. If it does not come within the limit, what the request may leave is
+    /// released, and the answer is awaited for a while longer: its ids stay reserved, and what it wins late is
+    /// released too.
     pub(super) async fn see_through(
         self: Arc<Self>,
         request: BoxFuture<'static, ()>,
@@ -150,7 +151,7 @@ impl Keeper {
         };
         if is_answered {
             drop(answer);
-            // What failed is unfinished again before this is finished.
+            // Returns what failed to the queue before this counts as finished.
             drop(duty);
             drop(unfinished);
             return;

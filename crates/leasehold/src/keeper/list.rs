@@ -3,12 +3,12 @@ use leasehold_core::{Filter, ListReply, ListRequest, MAX_ENTRIES, Record, Result
 use super::Keeper;
 
 impl Keeper {
-    /// The live holders among those that a filter which names keys finds.
+    /// The live holders of the keys that the filter names.
     pub(crate) async fn holders(&self, filter: Filter) -> Result<Vec<Record>> {
         self.list_whole(filter).await?.holders()
     }
 
-    /// Every page in one.
+    /// All pages as one.
     pub(crate) async fn list_whole(&self, filter: Filter) -> Result<ListReply> {
         let mut request = ListRequest::new(filter).with_limit(MAX_ENTRIES);
         let mut whole = self.list_page(&request).await?;

@@ -6,13 +6,13 @@ use tokio::sync::Notify;
 
 use crate::lease::cleanup::Cleanup;
 
-/// The shortest and the longest pause before what failed is sent again.
+/// The shortest and the longest pause before failed releases are sent again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Work for the Keeper: requests whose callers went away, and leases to be released.
+/// Work for the Keeper: requests whose callers went away, and leases to release.
 ///
-/// A lease is first sent at once, or when its keys need not stay taken any more. All that failed share one timer and
-/// travel together when that fires.
+/// A lease is first sent at once, or when its keys need not stay taken any longer. All leases whose release failed
+/// share one timer and are sent together when it fires.
 #[derive(Default)]
 pub(super) struct Mailbox {
     letters: Mutex<Letters>,
@@ -23,11 +23,11 @@ pub(super) struct Mailbox {
 struct Letters {
     requests: Vec<BoxFuture<'static, ()>>,
     cleanups: Vec<Due>,
-    /// When what failed is sent again.
+    /// When the failed ones are sent again.
     retry_at: Option<Duration>,
-    /// How often it failed in a row.
+    /// How many times in a row it failed.
     failures: u32,
-    /// A lease without end is not worth another try.
+    /// No lease without end is sent again.
     closed: bool,
 }
 
@@ -43,11 +43,11 @@ struct Unfinished {
     none: Notify,
 }
 
-/// One piece of work that is not finished; dropped when it is.
+/// One piece of unfinished work; dropped when it is finished.
 pub(super) struct Unfinishing(Arc<Unfinished>);
 
 impl Mailbox {
-    /// Says that something is not finished for as long as the answer lives.
+    /// Counts one piece of work as unfinished until the result is dropped.
     pub(super) fn unfinished(&self) -> Unfinishing {
         *self.unfinished.count() += 1;
         Unfinishing(Arc::clone(&self.unfinished))
@@ -68,12 +68,12 @@ impl Mailbox {
         letters.cleanups.push(Due { at, cleanup, unfinished });
     }
 
-    /// The store answers: what fails next is soon sent again.
+    /// The store has answered: the next failure starts with the shortest pause.
     pub(super) fn is_answered(&self) {
         self.letters().failures = 0;
     }
 
-    /// From now on a lease without end is not worth another try.
+    /// From now on, no lease without end is sent again.
     pub(super) fn close(&self) {
         let mut letters = self.letters();
         letters.closed = true;
@@ -84,7 +84,7 @@ impl Mailbox {
         std::mem::take(&mut self.letters().requests)
     }
 
-    /// The leases that are due. One that failed is dropped once its term is over.
+    /// The leases that are due. A failed one is dropped once its term is over.
     pub(super) fn take_due(&self, now: Duration) -> Vec<(Unfinishing, Cleanup)> {
         let mut letters = self.letters();
         letters.retry_at = letters.retry_at.filter(|at| *at > now);
@@ -107,10 +107,10 @@ impl Mailbox {
         letters.requests.is_empty() && letters.cleanups.is_empty()
     }
 
-    /// Ends when no work is left, neither here nor in progress.
+    /// Ends when no work is left, neither queued nor in progress.
     pub(super) async fn drained(&self) {
         loop {
-            // It hears of every end from now on.
+            // From here on it hears of every end.
             let none = self.unfinished.none.notified();
             if *self.unfinished.count() == 0 {
                 return;
@@ -125,7 +125,7 @@ impl Mailbox {
 }
 
 impl Letters {
-    /// When the shared timer fires; sets it if it is not.
+    /// When the shared timer fires; sets it if it is not set.
     fn retry_at(&mut self, now: Duration) -> Duration {
         if let Some(at) = self.retry_at.filter(|at| *at > now) {
             return at;

@@ -28,7 +28,7 @@ impl Keeper {
         self.attend();
     }
 
-    /// What is to be done now, as futures that end when it is.
+    /// The work that is due, as futures that end when it is done.
     pub(super) fn take_work(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let mut work = self.mailbox.take_requests();
         let mut due = self.mailbox.take_due(self.clock.now());
@@ -42,8 +42,8 @@ impl Keeper {
         work
     }
 
-    /// Releases for a caller who waits for the answers, one per lease. What fails, and what is not answered
-    /// because the caller goes away or the limit is over, goes on in the background.
+    /// Releases for a caller who waits for the answers, one for each lease. A release that fails, or is not
+    /// answered before the caller goes away or the limit passes, continues in the background.
     pub(crate) fn release_for(
         self: &Arc<Self>,
         cleanups: Vec<Cleanup>,
@@ -76,12 +76,12 @@ impl Keeper {
         }
     }
 
-    /// Sends one release of what is in `duty`, and leaves there what is to be sent again: a release is idempotent.
+    /// Sends one release of what is in `duty`, and leaves there what must be sent again: a release is idempotent.
     async fn send_release(self: Arc<Self>, duty: Arc<OnOrphan>) -> Result<ReleaseReply> {
         let cleanups = duty.cleanups().clone();
         let now = self.clock.now();
         let request = ReleaseRequest::new(cleanups.iter().map(|lease| lease.entry(now)).collect());
-        // The ids stay barred as long as the request lives.
+        // The ids stay reserved as long as the request lives.
         let _reservations: Vec<_> = cleanups.iter().map(Cleanup::reservation).collect();
         drop(cleanups);
         let reply = self.ask_release(&request).await;
@@ -102,14 +102,14 @@ impl Keeper {
         reply
     }
 
-    /// Sends one release and wakes whoever waits in this process for what it freed.
+    /// Sends one release and wakes the waiters of this process for the freed keys.
     async fn ask_release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         let mut answer = pin!(caught(self.store.release(request)));
         let mut woken = false;
         let released = poll_fn(|context| {
             let polled = answer.as_mut().poll(context);
             if self.can.in_order && polled.is_pending() && !mem::replace(&mut woken, true) {
-                // The first in line tries right behind it.
+                // The first in the queue tries right behind it.
                 let ended = request.leases().iter().filter(|lease| lease.keep().is_none());
                 self.queues.released(ended.flat_map(ReleaseEntry::keys));
             }
@@ -118,7 +118,7 @@ impl Keeper {
         let released = released.await.and_then(|reply| reply);
         let released = released.inspect_err(telemetry::release_failed)?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
-            // Whoever was woken may have been granted the key already; then the next would try in vain.
+            // A woken waiter may already hold the key; the next one would try in vain.
             let is_told = woken && lease.keep().is_none();
             if !is_told && !matches!(outcome, ReleaseOutcome::Kept(_) | ReleaseOutcome::Failed(_)) {
                 self.queues.released(lease.keys());
@@ -132,7 +132,7 @@ fn sent(cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     cleanups.into_iter().map(Cleanup::sent).collect()
 }
 
-/// True while the store may count the lease. One without end that the store will always refuse to release is left.
+/// True while the store may count the lease, unless it has no end and the store will always refuse to release it.
 fn is_worth_another_try(cleanup: &Cleanup, failure: Option<&Error>, now: Duration) -> bool {
     let is_final = failure.is_some_and(|error| !error.is_retryable());
     cleanup.matters(now) && !(is_final && cleanup.is_endless())

@@ -12,8 +12,8 @@ use crate::lease::state::{Answer, HoldStatus, LeaseState, left};
 use crate::telemetry;
 
 impl Keeper {
-    /// The renewals to send now. Leases with less than a third left travel apart from the others, so that the
-    /// nearest deadline, which limits a request, is not theirs for all (F3).
+    /// The renewals to send now. Leases with less than a third of their TTL left are sent apart from the others,
+    /// so that the nearest deadline, which limits a request, does not limit all (F3).
     pub(super) fn renewals(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let now = self.clock.now();
         let (mut urgent, mut usual) = (Vec::new(), Vec::new());
@@ -43,7 +43,7 @@ impl Keeper {
         }
     }
 
-    /// Renews leases for a caller who waits for the answer until `until`, outside the Keeper's own round.
+    /// Renews leases for a caller who waits for the answer until `until`, outside the Keeper's rounds.
     pub(crate) async fn renew_for(
         self: &Arc<Self>,
         leases: &[Arc<LeaseState>],
@@ -72,7 +72,7 @@ impl Keeper {
         status
     }
 
-    /// Asks for the renewal of leases in care; one outcome for each.
+    /// Asks for the renewal of held leases; one outcome for each.
     async fn ask_renew(
         &self,
         leases: &[Arc<LeaseState>],
@@ -93,8 +93,8 @@ impl Keeper {
         answers
     }
 
-    /// Sends one renewal and waits for it until `until`. A renewal may be dropped: it revives nothing, and a
-    /// reply that is not heard is not believed.
+    /// Sends one renewal and waits for it until `until`. A renewal may be dropped: it revives nothing, and a reply
+    /// that is not read changes nothing here.
     async fn send_renew(&self, request: &RenewRequest, until: Duration) -> Result<Vec<Answer>> {
         let sent = self.clock.now();
         tokio::select! {
@@ -110,7 +110,7 @@ impl Keeper {
         }
     }
 
-    /// Renews a lease that is not in care.
+    /// Renews a lease that this `Locker` does not hold.
     pub(crate) async fn renew_stranger(
         &self,
         renewal: RenewEntry,
@@ -123,8 +123,8 @@ impl Keeper {
     }
 }
 
-/// The nearest deadline, and no more than a third of the shortest TTL, so that an unanswered renewal is sent
-/// again while there is time.
+/// The nearest deadline, but at most a third of the shortest TTL, so that there is time to send an unanswered
+/// renewal again.
 fn renewal_limit(batch: &[Arc<LeaseState>], now: Duration) -> Duration {
     let of_one = |held: &Arc<LeaseState>| {
         let left = left(held.deadline(), now);
@@ -137,7 +137,7 @@ fn renewal_limit(batch: &[Arc<LeaseState>], now: Duration) -> Duration {
     batch.iter().map(of_one).min().unwrap_or_default()
 }
 
-/// Leases whose renewal is not answered; when the task ends with its runtime they are due again.
+/// Leases whose renewal is not answered. If the task ends with its runtime, they are due again.
 struct Renewing {
     keeper: Arc<Keeper>,
     leases: Vec<Arc<LeaseState>>,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::lease::state::LeaseState;
 
-/// The leases in care, ordered by when the Keeper must look at them.
+/// The held leases, ordered by when the Keeper must look at them.
 ///
-/// Taking one in wakes the Keeper only if it is due before what the Keeper already waits for, so that an
-/// ordinary acquire sends it no message.
+/// Adding a lease wakes the Keeper only if it is due before the Keeper's next wake, so that an ordinary acquire
+/// sends it no message.
 #[derive(Debug, Default)]
 pub(super) struct Schedule(Mutex<Entries>);
 
@@ -22,7 +22,7 @@ struct Entries {
 }
 
 impl Schedule {
-    /// Takes a lease in; true if the Keeper must be woken.
+    /// Adds a lease; true if the Keeper must be woken.
     pub(super) fn insert(&self, held: &Arc<LeaseState>) -> bool {
         let mut entries = self.entries();
         entries.longest_slack = entries.longest_slack.max(held.slack());
@@ -31,7 +31,7 @@ impl Schedule {
         entries.enqueue(held.number, wake)
     }
 
-    /// Notes that a lease's next wake may have changed; true if the Keeper must be woken.
+    /// Notes that the next wake of a lease may have changed; true if the Keeper must be woken.
     pub(super) fn reschedule(&self, held: &Arc<LeaseState>) -> bool {
         let mut entries = self.entries();
         let wake = held.next_wake();
@@ -62,7 +62,7 @@ impl Schedule {
             .collect()
     }
 
-    /// When the Keeper will wake, which it now promises to do.
+    /// When the Keeper wakes next; the Keeper must then wake.
     pub(super) fn plan(&self) -> Option<Duration> {
         let mut entries = self.entries();
         entries.planned = entries.queue.first().map(|(wake, _)| *wake);

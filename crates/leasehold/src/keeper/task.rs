@@ -8,7 +8,7 @@ use leasehold_core::{BoxFuture, Clock};
 
 use super::Keeper;
 
-/// Says that the task has ended, however it ended.
+/// Reports the end of the task, however it ended.
 struct Running(Arc<Keeper>);
 
 impl Drop for Running {
@@ -17,7 +17,7 @@ impl Drop for Running {
     }
 }
 
-/// The task, which is said to run already.
+/// The task, which already counts as running.
 pub(super) fn run(keeper: Arc<Keeper>) -> impl Future<Output = ()> + Send {
     work(Running(keeper))
 }
@@ -30,7 +30,7 @@ async fn work(running: Running) {
         flights.extend(keeper.take_work());
         let renewal = keeper.schedule.plan();
         let next = renewal.into_iter().chain(keeper.mailbox.next_due()).min();
-        // Without a guard there is no lease in care. What the last of them left may have come just now.
+        // Without a guard there is no held lease. What the last guard left may have arrived just now.
         let orphaned = keeper.orphaned.load(Ordering::Acquire);
         if orphaned && flights.is_empty() && keeper.mailbox.is_empty() {
             return;

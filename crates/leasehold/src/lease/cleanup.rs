@@ -6,24 +6,24 @@ use leasehold_core::{AcquireRequest, ReleaseEntry, Ttl};
 use super::ids::{IdReservation, Ownership};
 use super::state::LeaseState;
 
-/// One lease to be released, or what an acquire may have left at the store.
+/// One lease to release, or what an acquire may have left at the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Cleanup {
     entry: ReleaseEntry,
-    /// Until when its keys stay taken.
+    /// Until when its keys must stay taken.
     keep_until: Duration,
-    /// The term that a request asks for that may still act.
+    /// The term of a request that may still act.
     asked: Option<Ttl>,
     /// Until when the store may count it; `None` for ever.
     until: Option<Duration>,
-    /// Bars the id until the release is answered.
+    /// Reserves the id until the release is answered.
     ownership: Arc<Ownership>,
-    /// It was sent, and not released.
+    /// It was sent and not released.
     failed: bool,
 }
 
 impl Cleanup {
-    /// What an acquire may leave behind that is sent from now on.
+    /// What an acquire that is sent from now on may leave.
     pub(crate) fn of_request(
         request: &AcquireRequest,
         ownership: Arc<Ownership>,
@@ -40,7 +40,7 @@ impl Cleanup {
         cleanup.acted_by(now)
     }
 
-    /// A lease that its holder gives back: its keys stay taken for the rest of `min_hold`.
+    /// A lease that its holder releases: its keys stay taken for the rest of `min_hold`.
     pub(crate) fn of_held(held: &LeaseState) -> Self {
         Self {
             entry: ReleaseEntry::new(held.lease.id.clone(), held.lease.claims.keys().cloned()),
@@ -52,7 +52,7 @@ impl Cleanup {
         }
     }
 
-    /// A lease that was lost: its keys stay taken for the lock delay too, counted from the loss.
+    /// A lost lease: its keys stay taken for the lock delay too, counted from the loss.
     pub(crate) fn of_lost(held: &LeaseState) -> Self {
         let mut cleanup = Self::of_held(held);
         if !held.policy.lock_delay.is_zero() {
@@ -76,7 +76,7 @@ impl Cleanup {
         self.asked.is_some()
     }
 
-    /// What is sent at `now`.
+    /// The entry to send at `now`.
     pub(crate) fn entry(&self, now: Duration) -> ReleaseEntry {
         self.entry.clone().with_keep(self.keep_until.saturating_sub(now))
     }
@@ -94,13 +94,13 @@ impl Cleanup {
         self.until.is_none()
     }
 
-    /// It is being sent. A request that may still act has a copy of its own.
+    /// Marks it as sent. A request that may still act has its own copy.
     pub(crate) fn sent(mut self) -> Self {
         self.asked = None;
         self
     }
 
-    /// It was sent, and not released.
+    /// Marks it as sent and not released.
     pub(crate) fn fail(&mut self) {
         self.failed = true;
     }

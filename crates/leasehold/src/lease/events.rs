@@ -1,20 +1,20 @@
 use leasehold_core::{Error, LostReason, Remaining};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// What happens to a lease while it is held (F14).
+/// An event of a lease while it is held (F14).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// A renewal was answered in time.
+    /// The store answered a renewal in time.
     Renewed {
-        /// What the holder may believe is left.
+        /// How much longer the holder may trust the lease.
         remaining: Remaining,
     },
-    /// A renewal failed; the lease is still held, and renewal is tried again until its term ends.
+    /// A renewal failed. The lease is still held, and renewal is tried again until its term ends.
     Failed(Error),
     /// The lease is lost.
     Lost(LostReason),
-    /// The guard is released, handed over or lost; nothing follows.
+    /// The guard was released, handed over or lost; no event follows.
     Stopped,
 }
 
@@ -29,7 +29,7 @@ impl Events {
         Self(Some(receiver))
     }
 
-    /// None any more.
+    /// No events.
     pub(crate) fn ended() -> Self {
         Self(None)
     }

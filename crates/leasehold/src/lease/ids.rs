@@ -19,9 +19,9 @@ pub(crate) struct IdReservation {
     ids: Arc<Ids>,
 }
 
-/// Held by what owns a lease: its try, the lease until it ends, its release until that is answered. Without it
-/// nothing is held or asked for. What only mentions the lease, such as a late renewal or the guard of a lease that has
-/// ended, holds its reservation alone.
+/// Held by the owner of a lease: its try, the lease until it ends, its release until that is answered. Without an
+/// owner nothing is held or requested. What only names the lease, such as a late renewal or the guard of an ended
+/// lease, holds only its reservation.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     pub(crate) reservation: Arc<IdReservation>,
@@ -59,7 +59,7 @@ impl Ids {
         }
     }
 
-    /// Ends when all that was taken is given back.
+    /// Ends when everything in `taken` is released.
     pub(crate) async fn given_back(&self, taken: &[Weak<Ownership>]) {
         loop {
             let freed = self.freed.notified();

@@ -1,12 +1,12 @@
 use leasehold_core::{Error, NodeOutcome, NodeReports, ReleaseOutcome};
 
-/// What became of a lease that was given back.
+/// The result of releasing a lease.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReleaseReport {
-    /// What the store answered (C13).
+    /// The store's answer (C13).
     pub outcome: ReleaseOutcome,
-    /// What each node answered; empty except from a quorum.
+    /// Each node's answer; empty except from a quorum.
     pub nodes: NodeReports,
 }
 

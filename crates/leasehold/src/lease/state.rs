@@ -14,22 +14,22 @@ use super::ids::{IdReservation, Ownership};
 /// How many events a slow reader may lag behind.
 const EVENTS: usize = 64;
 
-/// Bounds how far ahead the Keeper looks for leases to renew with those that are due.
+/// Limits how far ahead the Keeper looks for leases to renew with those that are due.
 const LONGEST_SLACK: Duration = Duration::from_secs(300);
 
-/// One lease that this process holds: what its guard, the Keeper and its `lost()` futures share.
+/// One lease that this process holds; its guard, the Keeper and its `lost()` futures share it.
 ///
-/// Its state only ever moves from held to lost or released. Loss is evaluated against the clock before any
-/// reply is applied, so that a reply that came too late is discarded (F4).
+/// Its state only ever changes from held to lost or released. The clock decides about loss before any reply is
+/// applied, so that a reply that came too late is discarded (F4).
 #[derive(Debug)]
 pub(crate) struct LeaseState {
     /// Unique in this process, growing.
     pub(crate) number: u64,
     pub(crate) lease: Lease,
-    /// The grant was made by this call, not adopted or resumed.
+    /// This call made the grant; it was not adopted or continued.
     pub(crate) fresh: bool,
     pub(crate) policy: HoldPolicy,
-    /// Bars other requests with its id while anything may still name it.
+    /// Keeps other requests from using its id while anything may still name it.
     pub(crate) reservation: Arc<IdReservation>,
     pub(crate) started: Duration,
     state: Mutex<State>,
@@ -37,16 +37,16 @@ pub(crate) struct LeaseState {
     events: OnceLock<broadcast::Sender<Event>>,
 }
 
-/// What the caller asked for, as instants and durations.
+/// The caller's options as instants and durations.
 #[derive(Debug, Clone)]
 pub(crate) struct HoldPolicy {
-    /// Between two renewals; `None` leaves the lease to end.
+    /// The time between two renewals; `None` lets the lease end.
     pub(crate) interval: Option<Duration>,
-    /// The interval may come up to a tenth early, so that leases do not renew in step.
+    /// A renewal may come up to a tenth early, so that leases do not renew in step.
     pub(crate) jitter: bool,
-    /// What each renewal asks for at the store.
+    /// The term that each renewal requests.
     pub(crate) term: Ttl,
-    /// How much longer the store keeps the lease than the holder believes.
+    /// How much longer the store keeps the lease than the holder trusts it.
     pub(crate) lock_delay: Duration,
     /// Until when the keys stay taken even if the lease ends.
     pub(crate) min_hold_until: Option<Duration>,
@@ -62,21 +62,21 @@ pub(crate) struct HoldPolicy {
 struct State {
     /// `None` for ever.
     deadline: Option<Duration>,
-    /// When the newest request was sent whose reply was applied.
+    /// When the newest request with an applied reply was sent.
     confirmed: Duration,
-    /// Until when the store may count the lease as held at most; `None` for ever.
+    /// The latest instant until which the store may count the lease as held; `None` for ever.
     store_until: Option<Duration>,
     next_renewal: Option<Duration>,
-    /// A renewal was sent and is not answered, or the last one failed.
+    /// A renewal is not answered, or the last one failed.
     unconfirmed: bool,
     /// What each node of a quorum said last.
     nodes: NodeReports,
-    /// Until its release takes that over.
+    /// Until its release takes it over.
     ownership: Option<Arc<Ownership>>,
     end: Option<End>,
 }
 
-/// What the store said of one lease that was to be renewed, and what each node of a quorum did.
+/// The store's outcome for one renewed lease, and what each node of a quorum did.
 pub(crate) type Answer = (RenewOutcome, NodeReports);
 
 #[derive(Debug, Clone)]
@@ -85,12 +85,12 @@ enum End {
     Released,
 }
 
-/// What the clock and the state say together.
+/// The state by the clock.
 #[derive(Debug, Clone)]
 pub(crate) enum HoldStatus {
     /// Held until this instant, `None` for ever.
     Held(Option<Duration>),
-    /// `news` is true for the one caller that found it out.
+    /// `news` is true only for the caller that found it out.
     Lost {
         reason: LostReason,
         news: bool,
@@ -209,7 +209,7 @@ impl LeaseState {
         HoldStatus::Lost { reason, news: true }
     }
 
-    /// Ends the hold at the holder's own wish; true if it was held until now.
+    /// Ends the hold at the holder's request; `Held` if it was held until now.
     pub(crate) fn finish(&self, now: Duration) -> HoldStatus {
         let mut state = self.state();
         let status = self.evaluate(&mut state, now);
@@ -239,7 +239,7 @@ impl LeaseState {
         (self.policy.interval.unwrap_or_default() / 2).min(LONGEST_SLACK)
     }
 
-    /// True, and marked as being renewed, if a renewal is due within its slack.
+    /// True if a renewal is due within its slack; it then counts as being renewed.
     pub(crate) fn start_renewal(&self, now: Duration) -> bool {
         let horizon = now.saturating_add(self.slack());
         let mut state = self.state();
@@ -251,7 +251,7 @@ impl LeaseState {
         due
     }
 
-    /// Makes a renewal that was sent and will not be answered due again.
+    /// Makes a sent renewal that will not be answered due again.
     pub(crate) fn rearm(&self, now: Duration) {
         let mut state = self.state();
         state.may_act_by(now, self.policy.term_at(now));
@@ -267,7 +267,7 @@ impl LeaseState {
         renewal(&self.lease, &self.policy.note, term)
     }
 
-    /// Applies what the store, and each of its nodes, said of a renewal that was sent at `sent`.
+    /// Applies the outcome of a renewal that was sent at `sent`, from the store and each of its nodes.
     pub(crate) fn apply(
         &self,
         sent: Duration,
@@ -313,7 +313,7 @@ impl LeaseState {
         }
     }
 
-    /// Between a failed renewal and the next: a twelfth of the TTL with jitter, 10 ms to 1 s.
+    /// The pause after a failed renewal: a twelfth of the TTL with jitter, 10 ms to 1 s.
     fn retry_pause(&self) -> Duration {
         let quarter = self.policy.interval.unwrap_or_default() / 4;
         let most = quarter.clamp(Duration::from_millis(10), Duration::from_secs(1));
@@ -326,7 +326,7 @@ impl LeaseState {
         self.state().deadline.is_some_and(|deadline| deadline.saturating_sub(now) < third)
     }
 
-    /// True if it is held by the clock. Nothing is done about a loss.
+    /// True if the clock says that it is held. Does not act on a loss.
     pub(crate) fn is_held(&self, now: Duration) -> bool {
         let state = self.state();
         state.end.is_none() && state.deadline.is_none_or(|deadline| now < deadline)
@@ -341,12 +341,12 @@ impl LeaseState {
         self.state().deadline
     }
 
-    /// When the last renewal was sent that is known to have succeeded; `None` if none is.
+    /// When the last renewal known to have succeeded was sent; `None` if there is none.
     pub(crate) fn renewed(&self) -> Option<Duration> {
         Some(self.state().confirmed).filter(|confirmed| *confirmed > self.started)
     }
 
-    /// Until when the store may count the lease as held at most; `None` for ever.
+    /// The latest instant until which the store may count the lease as held; `None` for ever.
     pub(crate) fn store_until(&self) -> Option<Duration> {
         self.state().store_until
     }
@@ -356,12 +356,12 @@ impl LeaseState {
         self.state().nodes.clone()
     }
 
-    /// The deadline by which it ended, or would have.
+    /// The deadline at which it ended, or would have ended.
     pub(crate) fn ended_at(&self) -> Duration {
         self.state().deadline.unwrap_or_default()
     }
 
-    /// What its release goes on to hold.
+    /// The ownership that its release takes over.
     pub(crate) fn hand_over(&self) -> Arc<Ownership> {
         let ownership = self.state().ownership.take();
         ownership.unwrap_or_else(|| Ownership::of(Arc::clone(&self.reservation)))
@@ -388,7 +388,7 @@ impl LeaseState {
 
     fn tell(&self, event: Event) {
         if let Some(events) = self.events.get() {
-            // Nobody listening any more is no failure.
+            // Having no reader is not a failure.
             events.send(event).unwrap_or_default();
         }
     }
