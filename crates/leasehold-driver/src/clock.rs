@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use leasehold_core::{BoxFuture, Clock};
 use tokio::time::Instant;
 
-/// The machine's clocks: boot time, which also runs while the machine sleeps, and UTC.
+/// The machine's clocks: boot time, which continues while the machine sleeps, and UTC.
 ///
 /// Boot time is `CLOCK_BOOTTIME` on Linux and `CLOCK_MONOTONIC_RAW` on Apple systems. Elsewhere it is the
-/// monotonic clock, which may stop while the machine sleeps. Timers are tokio's and may fire late after a
-/// sleep of the machine, by 5 s at most; whoever is woken compares with [`now`](Clock::now).
+/// monotonic clock, which may stop while the machine sleeps. Timers are tokio's; after the machine has slept they
+/// may fire up to 5 s late, so compare with [`now`](Clock::now) when you wake.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -22,7 +22,7 @@ impl SystemClock {
     }
 }
 
-/// The longest sleep without a look at the clock.
+/// The longest sleep without reading the clock.
 const LOOK: Duration = Duration::from_secs(5);
 
 impl Clock for SystemClock {
@@ -41,16 +41,16 @@ impl Clock for SystemClock {
                 if left.is_zero() {
                     return;
                 }
-                // Timers stop while the machine sleeps: after a resume the clock is looked at soon.
+                // Timers stop while the machine sleeps: the clock is read soon after it resumes.
                 tokio::time::sleep(left.min(LOOK)).await;
             }
         })
     }
 }
 
-/// Time as tokio's timers see it, so that tests run under `tokio::time::pause`.
+/// Tokio's time, so that tests run under `tokio::time::pause`.
 ///
-/// Use it where every timer of a test is tokio's; it is [`SystemClock`] in all else.
+/// Use it where every timer of a test is tokio's; everything else is as with [`SystemClock`].
 #[derive(Debug, Clone, Copy)]
 pub struct TokioClock {
     start: Instant,
@@ -58,7 +58,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// Starts at one hour, so that instants before the start can be named.
+    /// Starts at one hour, so that earlier instants can be represented.
     pub fn new() -> Self {
         Self { start: Instant::now(), wall_micros: wall_micros() }
     }

@@ -1,4 +1,4 @@
-//! What Leasehold's crates with a runtime share: clocks on tokio's timers, and store URLs.
+//! What Leasehold's crates with a runtime share: clocks on tokio's timers, and the parser of store URLs.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result};
 
-/// A store URL taken apart: `scheme:rest?option=value&…`.
+/// A parsed store URL: `scheme:rest?option=value&…`.
 ///
-/// `rest` and the values are percent-decoded. Every option must be taken before
-/// [`finish`](StoreUrl::finish), so that an unknown one is an error and never ignored.
+/// `rest` and the values are percent-decoded. Take every option before [`finish`](StoreUrl::finish), which refuses
+/// any that is left: no option is ignored.
 pub struct StoreUrl {
     scheme: String,
     rest: String,
@@ -15,11 +15,11 @@ pub struct StoreUrl {
 }
 
 impl StoreUrl {
-    /// Takes `url` apart.
+    /// Parses `url`.
     ///
     /// # Errors
     /// `InvalidInput` if it has no scheme, or a part that is not UTF-8. Messages never repeat what follows the
-    /// scheme, because it may hold a password.
+    /// scheme, because it may contain a password.
     pub fn parse(url: &str) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme))
         else {
@@ -38,31 +38,31 @@ impl StoreUrl {
         Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.into_owned(), options })
     }
 
-    /// What stands before the first colon, in lower case.
+    /// The part before the first colon, in lower case.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// What stands between the scheme and the options, decoded.
+    /// The part between the scheme and the options, decoded.
     pub fn rest(&self) -> &str {
         &self.rest
     }
 
-    /// Takes an option out.
+    /// Takes an option.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.options.iter().position(|(known, _)| known == name)?;
         Some(self.options.remove(at).1)
     }
 
-    /// Takes out an option that may be given many times, in the order of the URL.
+    /// Takes an option that may be repeated, in the order of the URL.
     pub fn take_all(&mut self, name: &str) -> Vec<String> {
         std::iter::from_fn(|| self.take(name)).collect()
     }
 
-    /// Takes out an option that is a duration such as `5s` or `250ms`.
+    /// Takes an option that is a duration such as `5s` or `250ms`.
     ///
     /// # Errors
-    /// `InvalidInput` if it is no duration, or zero.
+    /// `InvalidInput` if it is not a duration, or zero.
     pub fn take_duration(&mut self, name: &str) -> Result<Option<Duration>> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match humantime::parse_duration(&value) {
@@ -75,10 +75,10 @@ impl StoreUrl {
         }
     }
 
-    /// Checks that no option is left; `known` names those the store has.
+    /// Checks that no option is left; `known` lists the store's options.
     ///
     /// # Errors
-    /// `InvalidInput` that names the unknown option and the known ones, or the option given twice.
+    /// `InvalidInput` with the unknown option and the known ones, or with the option that was given twice.
     pub fn finish(self, known: &[&str]) -> Result<()> {
         match self.options.first() {
             None => Ok(()),
@@ -120,7 +120,7 @@ fn options(query: &str) -> Option<Vec<(String, String)>> {
         .collect()
 }
 
-/// Whether a name may be shown: what is no name may be the rest of a password with an `&` in it.
+/// Whether a name may be shown: text that is not a name may be the rest of a password with an `&` in it.
 fn is_option(name: &str) -> bool {
     (1..=40).contains(&name.len())
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))

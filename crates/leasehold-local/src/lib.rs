@@ -1,6 +1,6 @@
-//! Leasehold's store inside one process: for tests, and for programs whose tasks and threads alone compete.
+//! Leasehold's store inside one process: for tests, and for programs whose own tasks and threads compete.
 //!
-//! It reaches L2 within the process and is worth nothing beyond it: `docs/stores/local.md`.
+//! It reaches L2 within the process and guarantees nothing beyond it: see the [`manual`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -23,3 +23,7 @@
 mod store;
 
 pub use store::LocalStore;
+
+/// What the store guarantees, and what it is for.
+#[doc = include_str!("../MANUAL.md")]
+pub mod manual {}

@@ -13,7 +13,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 const NAME: &str = "local";
 
-/// How many keys a slow waiter may lag behind before it is simply told to look.
+/// How many hints a slow waiter may lag behind before a single hint replaces them.
 const HINTS: usize = 256;
 
 /// A store inside this process. Clones share their leases.
@@ -37,26 +37,26 @@ impl LocalStore {
         Self::with_forget_after(clock, Some(table::FORGET_AFTER))
     }
 
-    /// An empty store that remembers the counters of keys it no longer grants for `forget_after`, `None` for
-    /// ever (C7).
+    /// An empty store that remembers the counter of a key for `forget_after` after its last grant; `None` for ever
+    /// (C7).
     pub fn with_forget_after(clock: Arc<dyn Clock>, forget_after: Option<Duration>) -> Self {
         let table = Mutex::new(Table::default().with_forget_after(forget_after));
         Self(Arc::new(Inner { table, clock, freed: broadcast::Sender::new(HINTS) }))
     }
 
-    /// The one store that everybody in this process means by the URL `local:`.
+    /// The one store of this process, which the URL `local:` names.
     pub fn shared() -> Self {
         static SHARED: OnceLock<LocalStore> = OnceLock::new();
         SHARED.get_or_init(Self::new).clone()
     }
 
-    /// The table as it is now, for tests that look past the seam.
+    /// A copy of the table, for tests that look behind the [`Store`] trait.
     pub fn snapshot(&self) -> Table {
         self.table().clone()
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // A panic cannot leave the table half changed: it is only changed by code that does not panic.
+        // A panic cannot leave the table half changed: only code that does not panic changes it.
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -67,7 +67,7 @@ impl LocalStore {
     fn wake(&self, keys: impl IntoIterator<Item = Key>) {
         if self.0.freed.receiver_count() > 0 {
             for key in keys {
-                // Nobody listening any more is no failure: a wake-up is a hint.
+                // Having no listener is not a failure: a wake-up is a hint.
                 self.0.freed.send(key).unwrap_or_default();
             }
         }
@@ -104,7 +104,7 @@ impl Store for LocalStore {
         let mut health = Health::new(Level::Fenced);
         health.schema = Some(1);
         health.clock_difference_us = Some(0);
-        // Its leases and its clients end together, so nothing that a client knows of is forgotten.
+        // Its leases and its clients end together, so it forgets nothing that a client knows.
         health.durable = true;
         health.identity = Some(format!("local:{:p}", Arc::as_ptr(&self.0)));
         Ok(health)
@@ -179,7 +179,7 @@ impl Store for LocalStore {
                 match freed.recv().await {
                     Ok(key) if keys.contains(&key) => return Some((key, (freed, keys))),
                     Ok(_) => {}
-                    // What was missed may have been ours.
+                    // A missed hint may have been for this key.
                     Err(RecvError::Lagged(_)) => {
                         return Some((keys.first()?.clone(), (freed, keys)));
                     }

@@ -15,27 +15,27 @@ use crate::queues::Place;
 use crate::renew::outcome as renewed;
 use crate::round::Round;
 
-/// One acquire in progress, with all that is needed to take it back.
+/// One acquire in progress, with everything that its roll-back needs.
 struct Attempt {
     quorum: Arc<Inner>,
     request: Arc<AcquireRequest>,
-    /// What may stand on each node that has answered.
+    /// What each node that has answered may hold.
     acted: Vec<Arc<OnceLock<Acted>>>,
-    /// Kept until it is decided whether what was taken stays: before that, no renewal counts it.
+    /// Kept until it is decided whether the grants stay: until then no renewal counts them.
     places: Vec<Place>,
 }
 
 /// What an acquire may have left on one node.
 #[derive(Clone, Copy)]
 struct Acted {
-    /// Something of this lease, if only by an earlier request.
+    /// Part of this lease, perhaps from an earlier request.
     perhaps: bool,
-    /// Something that was not there before.
+    /// Something that the node did not hold before.
     fresh: bool,
 }
 
 impl Inner {
-    /// Takes all claims on a majority, or takes back what was taken.
+    /// Takes all claims on a majority, or rolls back.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -71,7 +71,7 @@ impl Inner {
                 Ok(AcquireReply::Refused(refused))
             }
             Some(Decision::Open | Decision::Undecided) | None => {
-                // Rolled back: the id is dead, and the same request must not be sent again (C10).
+                // Rolled back: the id must not be used again, so the request must not be sent again (C10).
                 let error = round.failure(Effect::NotApplied, nodes);
                 let is_elsewhere = error.kind() == ErrorKind::InvalidInput;
                 attempt.roll_back(is_elsewhere || request.is_again().is_some());
@@ -97,7 +97,7 @@ impl Inner {
 }
 
 impl Attempt {
-    /// Sends the request to every node whose turn it is.
+    /// Sends the request to each node when its turn comes.
     fn send(&self, limit: Duration) -> Round<AcquireReply> {
         let (round, reporters) = Round::new(&self.quorum, "acquire", limit);
         let until = round.until();
@@ -118,7 +118,7 @@ impl Attempt {
                     (Err(error), Acted { perhaps: true, fresh: false })
                 };
                 acted.set(left).unwrap_or_default();
-                // Whoever hears the answer may renew at once.
+                // A caller that has the answer may renew at once.
                 drop(place);
                 reporter.tell(answer);
             });
@@ -126,8 +126,8 @@ impl Attempt {
         round
     }
 
-    /// Gives a majority the token, under the lease, or takes the grant back. Nodes mint from their own clocks:
-    /// without this the next grant, by another majority, could have a smaller one.
+    /// Writes the token to a majority, under the lease, or rolls the grant back. Nodes mint from their own clocks:
+    /// without this, another majority could next grant a smaller token.
     async fn write_back(
         &self,
         granted: &Round<AcquireReply>,
@@ -176,9 +176,10 @@ impl Attempt {
             .with_context(NAME, "acquire"))
     }
 
-    /// Takes back, in the background, what was taken or may be: also where no answer came.
+    /// Rolls back, in the background, what was or may have been granted: also on nodes that did not answer.
     ///
-    /// Only what is surely fresh goes if the caller may hold the lease already, or holds it in another mode.
+    /// If the caller may already hold the lease, or holds it in another mode, only what is certainly fresh is
+    /// rolled back.
     fn roll_back(&self, only_fresh: bool) {
         let keys = self.request.claims().keys().cloned();
         let ending = ReleaseEntry::new(self.request.id().clone(), keys);
@@ -192,7 +193,7 @@ impl Attempt {
             let (quorum, release, acted) =
                 (Arc::clone(&self.quorum), Arc::clone(&release), Arc::clone(acted));
             self.quorum.spawn(async move {
-                // Without an answer nobody knows what is fresh.
+                // Without an answer it is unknown what is fresh.
                 if !only_fresh {
                     let soon = quorum.clock.now().saturating_add(quorum.limits.of_term(None));
                     let answered = quorum.within(soon, place.turn()).await.is_some();

@@ -9,7 +9,7 @@ use crate::inner::{Inner, NAME};
 use crate::node::Node;
 
 impl Inner {
-    /// Looks at every node; a minority may be down.
+    /// Checks every node; a minority may be down.
     pub(crate) async fn check(self: &Arc<Self>) -> Result<Health> {
         let round = self.ask_all("check", |node| async move { node.store.check().await }).await;
         let reports = round.reports(|_| Vec::new());
@@ -67,21 +67,21 @@ impl Inner {
         Ok(health)
     }
 
-    /// Makes on every node what it needs.
+    /// Prepares every node.
     pub(crate) async fn prepare(self: &Arc<Self>) -> Result<()> {
         let round = self.ask_all("prepare", |node| async move { node.store.prepare().await }).await;
         let Some(error) = round.answers.iter().flatten().find_map(|answer| answer.as_ref().err())
         else {
             return Ok(());
         };
-        // A node without its tables would be down for good, so all of them count here.
+        // A node without its tables would stay down, so every node counts here.
         let kind = tally::lasting_failure(&round.answers);
         let kind = kind.or((!error.is_retryable()).then(|| error.kind()));
         let reports = round.reports(|_| Vec::new());
         Err(crate::round::failure("prepare", kind, Effect::Unknown, reports))
     }
 
-    /// Hazards that lie in the number of nodes.
+    /// Hazards from the number of nodes.
     fn shape(&self) -> Vec<String> {
         let count = self.nodes.len();
         let survives = count - majority(count);
@@ -98,7 +98,7 @@ impl Inner {
         hazards
     }
 
-    /// What makes one of these nodes unfit, if anything does.
+    /// Why these nodes cannot form a quorum, if so.
     fn fault(&self, found: &[(&Node, &Health)]) -> Option<String> {
         let mut servers = HashMap::new();
         for (node, health) in found {
@@ -124,7 +124,7 @@ pub(crate) fn one_server(one: &str, other: &str, identity: &str) -> String {
     )
 }
 
-/// What makes a node unfit by itself, if anything does.
+/// Why a node cannot take part, if so.
 pub(crate) fn unfit(
     name: &str,
     health: &Health,

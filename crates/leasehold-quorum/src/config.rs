@@ -8,7 +8,7 @@ use leasehold_driver::SystemClock;
 
 use crate::node::Node;
 
-/// Which nodes a quorum has, and how they are used.
+/// The nodes and options of a quorum.
 #[derive(Clone)]
 pub struct QuorumConfig {
     pub(crate) nodes: Vec<Node>,
@@ -17,24 +17,24 @@ pub struct QuorumConfig {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// Durations that bound what a quorum does.
+/// The time limits of a quorum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// The longest term.
     pub(crate) max_ttl: Duration,
-    /// How long one node is waited for, if it was set.
+    /// The limit of one node, if it was set.
     pub(crate) node: Option<Duration>,
-    /// For how long a failed acquire is taken back.
+    /// How long a failed acquire is rolled back.
     pub(crate) release: Duration,
 }
 
 impl Limits {
-    /// The shortest time that a node is waited for.
+    /// The shortest limit of a node.
     const MIN_NODE: Duration = Duration::from_millis(10);
-    /// The longest, unless it was set.
+    /// The longest limit, unless another is set.
     const MAX_NODE: Duration = Duration::from_millis(500);
 
-    /// How long a node is waited for that was asked about a lease of this term.
+    /// The limit of a node for a request with this term.
     pub(crate) fn of_term(&self, term: Option<Duration>) -> Duration {
         let usual = term.map_or(Self::MAX_NODE, |term| (term / 20).min(Self::MAX_NODE));
         self.node.unwrap_or(usual).max(Self::MIN_NODE)
@@ -60,12 +60,12 @@ impl Limits {
 }
 
 impl QuorumConfig {
-    /// The longest term, unless said otherwise: 60 s.
+    /// The default longest term: 60 s.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
-    /// For how long a failed acquire is taken back, unless said otherwise: 5 s.
+    /// How long a failed acquire is rolled back by default: 5 s.
     pub const DEFAULT_RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
-    /// A quorum without a node.
+    /// A quorum without nodes.
     pub fn new() -> Self {
         let limits = Limits {
             max_ttl: Self::DEFAULT_MAX_TTL,
@@ -75,7 +75,7 @@ impl QuorumConfig {
         Self { nodes: Vec::new(), limits, fenced: false, clock: Arc::new(SystemClock::new()) }
     }
 
-    /// Adds a node under a name of its own, which errors and reports show: no password may stand in it.
+    /// Adds a node under a name. Errors and reports show the name: put no password in it.
     #[must_use]
     pub fn node(mut self, name: impl Into<String>, store: impl Store) -> Self {
         let servers = Arc::default();
@@ -83,23 +83,23 @@ impl QuorumConfig {
         self
     }
 
-    /// Sets the longest term: for so long a node that may have forgotten leases must grant nothing after its
-    /// start. 60 s by default.
+    /// Sets the longest term: a node that may have lost leases must grant nothing for this long after its start.
+    /// 60 s by default.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.limits.max_ttl = max_ttl;
         self
     }
 
-    /// Sets how long one node is waited for, at least 10 ms. By default the smaller of 5 % of the term and
-    /// 500 ms, and 500 ms for what has no term.
+    /// Sets how long to wait for one node, at least 10 ms. By default 5 % of the term, at most 500 ms; 500 ms for
+    /// requests without a term.
     #[must_use]
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.limits.node = Some(timeout);
         self
     }
 
-    /// Sets for how long a failed acquire is taken back in the background on nodes that do not answer: 5 s by
+    /// Sets how long a failed acquire is rolled back in the background on nodes that do not answer: 5 s by
     /// default. What is left ends with its term.
     #[must_use]
     pub fn release_limit(mut self, limit: Duration) -> Self {
@@ -107,8 +107,8 @@ impl QuorumConfig {
         self
     }
 
-    /// Sets whether grants have fencing tokens. It costs a second exchange where the nodes' own tokens
-    /// differ, and every node must report durable writes.
+    /// Sets whether grants have fencing tokens. They cost a second exchange when the nodes' own tokens differ, and
+    /// every node must report durable writes.
     #[must_use]
     pub fn fenced(mut self, fenced: bool) -> Self {
         self.fenced = fenced;

@@ -10,7 +10,7 @@ use crate::inner::{Inner, NAME};
 use crate::round::Round;
 
 impl Inner {
-    /// Removes on every node what has expired there, the limit being each node's own, or exactly what is named.
+    /// Removes expired records on every node, with the limit applied to each, or exactly the named ones.
     pub(crate) async fn evict(self: &Arc<Self>, request: &EvictRequest) -> Result<EvictReply> {
         match request.what() {
             EvictScope::Expired(_) => {
@@ -33,8 +33,8 @@ impl Inner {
         }
     }
 
-    /// Goes round until one round finds each lease on fewer than a majority: a renewal that a majority
-    /// answered before may have put it back meanwhile, and would find a majority again.
+    /// Repeats until one round finds each lease on less than a majority: a renewal that a majority answered before
+    /// may have put it back meanwhile, and would then find a majority again.
     async fn evict_exactly(
         self: &Arc<Self>,
         named: &[EvictTarget],
@@ -67,7 +67,7 @@ impl Inner {
         }
     }
 
-    /// One request to every node, of which a majority must answer.
+    /// Sends one request to every node; a majority must answer.
     async fn evict_once(self: &Arc<Self>, request: EvictRequest) -> Result<Round<EvictReply>> {
         let request = Arc::new(request);
         let round = self
@@ -87,7 +87,7 @@ fn reports(round: &Round<EvictReply>) -> NodeReports {
     round.reports(|_| Vec::new())
 }
 
-/// Adds what another node removed: each record once, whichever node had it.
+/// Merges what another node removed: each record once, whichever nodes had it.
 fn merge(removed: &mut Vec<EvictTarget>, more: &[EvictTarget], tokens: bool) {
     for target in more {
         if removed.iter().any(|known| known.key == target.key && known.id == target.id) {

@@ -1,4 +1,4 @@
-//! What all operations of a quorum share: its nodes, and the requests to them that are in progress.
+//! What all operations of a quorum share: its nodes, and the requests in progress.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct Inner {
     running: watch::Sender<usize>,
 }
 
-/// Requests in progress, counted.
+/// Counts the requests in progress.
 struct Running(Arc<Inner>);
 
 impl Drop for Running {
@@ -48,8 +48,7 @@ impl Inner {
         debug_assert!(settled, "the sender is ours");
     }
 
-    /// Runs a node's request in a task of its own, which nobody drops: no driver takes a sent request back
-    /// (C15).
+    /// Runs a node's request in its own task, which nobody cancels: no driver takes back a sent request (C15).
     #[expect(clippy::disallowed_methods, reason = "a node's request outlives its caller")]
     pub(crate) fn spawn(self: &Arc<Self>, request: impl Future<Output = ()> + Send + 'static) {
         self.running.send_modify(|running| *running += 1);
@@ -60,8 +59,8 @@ impl Inner {
         });
     }
 
-    /// Releases on one node until that is answered or the limit is over. Every attempt has a task of its own, and the
-    /// places are kept until all of them are answered: a late one must not end a later life of the lease.
+    /// Releases on one node until it answers or the limit passes. Every attempt has its own task, and the places
+    /// are kept until all are answered: a late one must not end a later lease of the same id.
     pub(crate) async fn release_surely(
         self: &Arc<Self>,
         node: usize,
@@ -82,7 +81,7 @@ impl Inner {
                     !released.leases.iter().any(|l| matches!(l, ReleaseOutcome::Failed(_)))
                 });
                 drop(places);
-                // Nobody waits any more after the limit.
+                // After the limit nobody waits for it.
                 answered.send(done).unwrap_or_default();
             });
             let done = tokio::select! {
@@ -99,7 +98,7 @@ impl Inner {
         }
     }
 
-    /// Waits for `ready`, but no longer than until `limit`.
+    /// Waits for `ready`, until `limit` at the latest.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,

@@ -15,14 +15,14 @@ use crate::check::{one_server, unfit};
 use crate::config::Limits;
 use crate::node::Servers;
 
-/// Opens a node; called again for one that could not be opened.
+/// Opens a node; called again while the node cannot be opened.
 pub type OpenNode = Box<dyn Fn() -> BoxFuture<'static, Result<AnyStore>> + Send + Sync>;
 
-/// How long a majority is waited for: as long as a first check of a `Locker`.
+/// How long to wait for a majority: as long as a `Locker`'s first check.
 pub(crate) const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Opens all nodes at once. Those that are not open within `limit` of a majority, or [`OPEN_LIMIT`] without
-/// one, are left for later.
+/// Opens all nodes at once. A node that is not open within `limit` after a majority, or [`OPEN_LIMIT`] without
+/// one, is left for later.
 ///
 /// # Cancel safety
 /// May be dropped.
@@ -58,18 +58,19 @@ pub(crate) async fn open_all(
     }
 }
 
-/// Those that are open.
+/// The nodes that are open.
 pub(crate) fn open_ones(opened: &[Option<Result<AnyStore>>]) -> impl Iterator<Item = &AnyStore> {
     opened.iter().flatten().filter_map(|answer| answer.as_ref().ok())
 }
 
-/// A node that could not be opened with the others: requests try to, one at a time.
+/// A node that could not be opened with the others: later requests try again, one at a time.
 pub(crate) struct Late(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) open: OpenNode,
     pub(crate) name: String,
-    /// What another node can, so that the quorum can what all the others can. What this one cannot, it refuses.
+    /// The capabilities of another node, so that the quorum can do what all the others can. The node refuses what
+    /// it cannot do.
     pub(crate) like: Capabilities,
     pub(crate) limits: Limits,
     pub(crate) fenced: bool,
@@ -91,8 +92,8 @@ impl Late {
         Self(Arc::new(inner))
     }
 
-    /// The node's store, open and fit. The request that begins a try waits for it, no longer than `limit`;
-    /// any other fails at once, so that nothing is sent to a node for nobody once it is open.
+    /// The node's store, open and fit. The request that starts an attempt to open it waits for that, up to
+    /// `limit`; any other fails at once, so that an opened node gets no requests that nobody waits for.
     async fn fit(&self, limit: Duration) -> Result<&AnyStore> {
         let state = &self.0.state;
         if state.fit.get().is_none() {
@@ -101,7 +102,7 @@ impl Late {
         state.store.get().ok_or_else(not_open)
     }
 
-    /// As [`fit`](Self::fit), for requests that may make it fit, or tell why it is not.
+    /// As [`fit`](Self::fit), for requests that may make it fit or say why it is not.
     async fn open(&self) -> Result<&AnyStore> {
         let state = &self.0.state;
         let failed = match state.store.get() {
@@ -124,7 +125,7 @@ impl Late {
         }
     }
 
-    /// Begins a try, unless one goes on.
+    /// Starts to open it, unless that is in progress.
     #[expect(clippy::disallowed_methods, reason = "an opening outlives the request that began it")]
     fn begin(&self) -> Option<JoinHandle<Result<()>>> {
         let mut trying = self.0.state.trying.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use crate::round::{Reporter, Round, failure};
 /// A node's answers so far, one for each lease of the request.
 pub(crate) type Each<L> = Vec<Answer<L>>;
 
-/// Tells the round what a node answered to the parts of a request, as they are answered.
+/// Reports to the round what a node answered to the parts of a request, as the answers come.
 pub(crate) struct LeaseReporter<L> {
     reporter: Reporter<Each<L>>,
     answers: Mutex<Each<L>>,
@@ -20,7 +20,7 @@ impl<L: Clone> LeaseReporter<L> {
         Self { reporter, answers: Mutex::new(vec![None; leases]) }
     }
 
-    /// Tells what the node answered to a request about the leases of these places.
+    /// Reports the node's answer about the leases of these places.
     pub(crate) fn tell(&self, asked: &[Place], answer: Result<Vec<Result<L>>>) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut told = match answer {
@@ -61,7 +61,7 @@ impl<L: Clone> Round<Each<L>> {
         }
     }
 
-    /// Leases without an answer fail as nodes do.
+    /// A lease without an answer fails like a node without one.
     fn fail_what_is_missing(&mut self) {
         let Some(missing) = &self.missing else { return };
         let answered = self.answers.iter_mut().flatten().flatten();
@@ -70,8 +70,8 @@ impl<L: Clone> Round<Each<L>> {
         }
     }
 
-    /// What is said of each lease, and what each node said. The request fails as a whole only if it found no
-    /// majority of nodes and that is true of every lease.
+    /// The outcome of each lease and what each node said. The request fails as a whole only if it reached no
+    /// majority of nodes for any lease.
     pub(crate) fn conclude(
         &self,
         decisions: Vec<Decision<L>>,
@@ -115,7 +115,7 @@ fn of_lease<L: Clone>(answers: &[Answer<Each<L>>], lease: usize) -> Vec<Answer<L
     answers.iter().map(of_node).collect()
 }
 
-/// What every node failed to do without an effect was not done.
+/// Not applied only if no node applied it.
 fn effect<L>(answers: &[Answer<L>]) -> Effect {
     let is_none = |answer: &Answer<L>| match answer {
         Some(Err(error)) => error.effect() == Effect::NotApplied,

@@ -1,7 +1,7 @@
 //! Leasehold's store made of several independent stores: a majority of them decides (Redlock, over any store).
 //!
-//! A quorum of N nodes works while a majority of them does, and no single node can let a second holder in.
-//! What it guarantees, and what it assumes of its nodes: `docs/stores/quorum.md`.
+//! A quorum of N nodes works while a majority of them works, and no single node can let in a second holder. The
+//! [`manual`] says what it guarantees and what it requires of its nodes.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -47,3 +47,7 @@ pub use config::QuorumConfig;
 pub use late::OpenNode;
 pub use store::QuorumStore;
 pub use url::QuorumUrl;
+
+/// Guarantees, options, hazards and operation of a quorum.
+#[doc = include_str!("../MANUAL.md")]
+pub mod manual {}

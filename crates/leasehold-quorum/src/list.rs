@@ -8,14 +8,14 @@ use leasehold_core::{
 use crate::inner::{Inner, NAME};
 use crate::round::{Round, failure};
 
-/// Where a listing goes on: on which node, how those before it failed, and where on that node.
+/// The position of a listing: the node, how those before it failed, and the position on that node.
 struct Position {
     node: u16,
     failed: Vec<ErrorKind>,
     inner: Option<Cursor>,
 }
 
-/// Failures of a node by the byte that a cursor has for each. Any other counts as the last.
+/// The failures of a node, in the order of their bytes in a cursor. Any other failure counts as the last.
 const KINDS: [ErrorKind; 7] = [
     ErrorKind::Unavailable,
     ErrorKind::InvalidInput,
@@ -61,14 +61,13 @@ impl Position {
     }
 }
 
-/// What ends the failures in a cursor: where the node's own follows, and where none does.
+/// Ends the failures in a cursor; the node's own cursor follows, or none.
 const INNER: u8 = 0xFF;
 const NO_INNER: u8 = 0xFE;
 const LAST_KIND: u8 = 6;
 
 impl Inner {
-    /// Shows the records of one node after the other, each node's own. A filter that names keys asks all
-    /// nodes that are left at once.
+    /// Lists the records of one node after the other. A filter that names keys asks all remaining nodes at once.
     pub(crate) async fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
         let position = request.cursor().map(|cursor| Position::of(cursor, self.nodes.len()));
         let position = position.transpose().map_err(|e| e.with_context(NAME, "list"))?;
@@ -121,7 +120,7 @@ impl Inner {
             node += 1;
         }
         page.nodes = reports.into_iter().collect();
-        // Fewer than a majority cannot tell that nobody holds a key (C10).
+        // Less than a majority cannot say that nobody holds a key (C10).
         let count = self.nodes.len();
         if failed.len() > count - majority(count) {
             let kind = lasting_kind(count, &failed);
@@ -137,7 +136,7 @@ impl Inner {
     }
 }
 
-/// A page that ends the listing some day: no longer than asked for, and not followed by itself.
+/// Accepts only a page that lets the listing end: no longer than requested, and not followed by itself.
 fn sensible(page: ListReply, limit: usize, sent: Option<&Cursor>) -> Result<ListReply> {
     let shown = page.records.len();
     if shown > limit {

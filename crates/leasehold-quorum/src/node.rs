@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::{AnyStore, NodeReport};
 
-/// One of the stores that a quorum is made of.
+/// One of the stores of a quorum.
 #[derive(Clone)]
 pub(crate) struct Node {
     /// Shown in errors and reports.
@@ -13,12 +13,13 @@ pub(crate) struct Node {
     pub(crate) servers: Arc<Servers>,
 }
 
-/// Which server each node of a quorum turned out to be.
+/// Which server each node of a quorum is.
 #[derive(Default)]
 pub(crate) struct Servers(Mutex<HashMap<String, String>>);
 
 impl Servers {
-    /// Notes that the node `name` is the server `identity`. Gives the other node that is, if one is.
+    /// Notes that the node `name` is the server `identity`. Returns another node that is the same server, if there
+    /// is one.
     pub(crate) fn other(&self, identity: &str, name: &str) -> Option<String> {
         self.forget(name);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,14 +30,14 @@ impl Servers {
         other
     }
 
-    /// Forgets which server a node was.
+    /// Forgets which server a node is.
     pub(crate) fn forget(&self, name: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, of| of != name);
     }
 }
 
 impl Node {
-    /// A report of a node that has not answered.
+    /// The report of a node that has not answered.
     pub(crate) fn report(&self) -> NodeReport {
         NodeReport::new(self.name.as_str())
     }

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use leasehold_core::{Key, LeaseId};
 use tokio::sync::Notify;
 
-/// The requests that are not answered yet, in one queue for each lease, key and node.
+/// The unanswered requests, in one queue for each lease, key and node.
 ///
-/// On one node a release must not overtake the acquire of its lease, which would then stay, and a renewal or a release of
-/// an earlier life must not reach a later one of the same id. So a request joins the queues of all that it names at once,
-/// acts on a node when it is first in them, and leaves when all that it sent there is answered. Empty queues vanish.
+/// On one node a release must not overtake the acquire of its lease, which would then stay; and a renewal or
+/// release must not reach a later lease of the same id. So a request joins the queues of everything that it names
+/// at once, acts on a node when it is first in them, and leaves when everything that it sent there is answered.
+/// Empty queues are removed.
 #[derive(Debug)]
 pub(crate) struct Queues {
     nodes: usize,
@@ -35,8 +36,8 @@ struct Member {
     adds: bool,
 }
 
-/// The place of one lease of a request, in the queues of one node. Its last clone leaves them when it is dropped, also
-/// before its turn: those behind it still wait for those before it.
+/// The place of one lease of a request in the queues of one node. Dropping its last clone leaves them, also before
+/// its turn: those behind it still wait for those before it.
 #[derive(Debug, Clone)]
 pub(crate) struct Place(Arc<Inner>);
 
@@ -56,8 +57,8 @@ impl Queues {
         Arc::new(Self { nodes, state: Mutex::default() })
     }
 
-    /// Puts a request about these leases, and these keys of them, behind all that came before; returns its places on
-    /// each node. One that `adds` may put a lease where it is not.
+    /// Queues a request about these leases, and these keys of them, behind all earlier ones; returns its places on
+    /// each node. `adds` says that it may put a lease where it is not.
     pub(crate) fn join<'a, K>(
         self: &Arc<Self>,
         adds: bool,
@@ -109,7 +110,7 @@ impl Queues {
 }
 
 impl Place {
-    /// Which lease of the request it is.
+    /// The index of its lease in the request.
     pub(crate) fn lease(&self) -> usize {
         self.0.lease
     }
@@ -124,12 +125,12 @@ impl Place {
         }
     }
 
-    /// Whether an earlier request, not answered when this one joined, may put the lease where it was not.
+    /// Whether an earlier request, unanswered when this one joined, may put the lease where it was not.
     pub(crate) fn follows_addition(&self) -> bool {
         self.0.follows_addition
     }
 
-    /// Makes the request one that adds the lease, unless another waits behind it; says whether it did.
+    /// Makes the request one that adds the lease, unless another waits behind it; returns whether it did.
     pub(crate) fn add_if_last(&self) -> bool {
         let Inner { queues, node, request, names, .. } = &*self.0;
         let mut state = queues.state();
@@ -204,7 +205,7 @@ mod tests {
         queues.join(false, named.iter().map(|(id, key)| (id, iter::once(key))))
     }
 
-    /// Joins with one lease, and returns its place on the first node.
+    /// Joins with one lease and returns its place on the first node.
     fn one(queues: &Arc<Queues>, id: &str, key: &str) -> Place {
         join(queues, &[(id, key)]).remove(0).remove(0)
     }
@@ -223,7 +224,7 @@ mod tests {
         let third = one(&queues, "a", "k");
         drop(first.remove(1));
         assert!(is_first(&second[1][0]) && !is_first(&second[0][0]));
-        // Gone before its turn: the next still waits for the one before.
+        // It leaves before its turn: the next one still waits for the one before.
         drop(second.remove(0));
         assert!(!is_first(&third));
         let attempt = first[0][0].clone();

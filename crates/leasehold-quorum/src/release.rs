@@ -9,7 +9,7 @@ use crate::queues::{Place, next_turns};
 use crate::round::Round;
 
 impl Inner {
-    /// Ends leases on every node, behind whatever put them there.
+    /// Ends leases on every node, after the requests that may have put them there.
     pub(crate) async fn release(
         self: &Arc<Self>,
         request: &ReleaseRequest,
@@ -30,8 +30,8 @@ impl Inner {
         Ok(released)
     }
 
-    /// Releases each lease on a node when its turn there has come, several at once where it has. A lease whose turn does
-    /// not come soon is released all the same, and once more when it has come.
+    /// Releases each lease on a node when its turn there comes, several together where possible. A lease whose
+    /// turn does not come soon is released anyway, and again when its turn has come.
     async fn release_in_turn(
         self: Arc<Self>,
         node: usize,
@@ -73,7 +73,7 @@ impl Inner {
     }
 }
 
-/// The part of a request that is about these of its leases.
+/// The part of a request about these of its leases.
 fn only(request: &Arc<ReleaseRequest>, places: &[Place]) -> Arc<ReleaseRequest> {
     if places.len() == request.leases().len() {
         return Arc::clone(request);

@@ -24,11 +24,11 @@ struct Renewing {
     started: Duration,
 }
 
-/// Of each lease, whether a majority was seen to hold it.
+/// For each lease, whether a majority was seen to hold it.
 type HeldBy = Arc<[bool]>;
 
 impl Inner {
-    /// Extends leases that a majority still holds, and puts them back where they are absent.
+    /// Extends leases that a majority still holds, and puts them back on nodes that lack them.
     pub(crate) async fn renew(self: &Arc<Self>, request: &RenewRequest) -> Result<RenewReply> {
         let named = request.leases().iter().map(|lease| (lease.id(), lease.claims().keys()));
         let places = self.queues.join(false, named);
@@ -57,9 +57,9 @@ impl Inner {
 }
 
 impl Renewing {
-    /// Asks a node about each lease when its turn there has come, about several at once where it has. Behind what may add
-    /// the lease there the node does not count: the others have voted before that, and a lease that was broken meanwhile
-    /// would revive.
+    /// Asks a node about each lease when its turn there comes, about several together where possible. Behind a
+    /// request that may add the lease there, the node does not count: the others voted before that, and a lease
+    /// that was broken meanwhile would revive.
     async fn ask_in_turn(
         self: Arc<Self>,
         node: usize,
@@ -107,16 +107,15 @@ impl Renewing {
         self.put_back(node, turns, held).await;
     }
 
-    /// Puts back on a node what a majority was seen to hold and the node does not have, so that a restarted
-    /// node heals. It counts from the next renewal on, not for this one: else a lease that expired or was
-    /// broken would revive.
+    /// Puts back what a majority holds and the node lacks, so that a restarted node recovers. The node counts from
+    /// the next renewal on, not for this one: else an expired or broken lease would revive.
     async fn put_back(
         &self,
         node: usize,
         absent: Vec<Place>,
         mut held: watch::Receiver<Option<HeldBy>>,
     ) {
-        // Without a majority's answer, because the caller went away, nothing is put back.
+        // If the caller went away before a majority answered, nothing is put back.
         let Ok(held) = held.wait_for(Option::is_some).await.map(|held| held.clone()) else {
             return;
         };
@@ -130,7 +129,7 @@ impl Renewing {
     async fn put_one_back(&self, node: usize, place: Place) {
         let renewal = &self.request.leases()[place.lease()];
         let Some(term) = renewal.to().duration() else { return };
-        // Later than a term it could only disturb others. A request that follows finds out by itself.
+        // After the term it could only block others. A later request finds out by itself.
         let is_late = self.quorum.clock.now() >= self.started.saturating_add(term);
         if is_late || !place.add_if_last() {
             return;
@@ -140,7 +139,7 @@ impl Renewing {
         if let Ok(AcquireReply::Granted(_)) = store.acquire(&again(renewal)).await {
             if let Some(token) = token {
                 let raised = renewal.clone().with_token_raised_to(token);
-                // If it fails, the lease is there with a token of the node's own.
+                // If it fails, the lease has the node's own token there.
                 drop(store.renew(&RenewRequest::new(vec![raised])).await);
             }
         }

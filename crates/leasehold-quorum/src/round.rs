@@ -13,25 +13,25 @@ use crate::node::Node;
 pub(crate) struct Round<T> {
     quorum: Arc<Inner>,
     operation: &'static str,
-    /// When the nodes' time is over, and how long that is.
+    /// When the nodes' time ends, and how long it is.
     until: Duration,
     limit: Duration,
     pub(crate) answers: Vec<Answer<T>>,
-    /// Why there are no more answers, once none is waited for.
+    /// Why no more answers come, once none is awaited.
     pub(crate) missing: Option<Error>,
     replies: mpsc::UnboundedReceiver<(usize, Result<T>)>,
 }
 
-/// Tells the round what its node answered; the round may be over. A node whose reporter is dropped has no more to say.
+/// Reports a node's answer to the round, which may have ended. A node whose reporter is dropped answers no more.
 pub(crate) struct Reporter<T> {
     node: usize,
     sender: mpsc::UnboundedSender<(usize, Result<T>)>,
 }
 
 impl<T> Reporter<T> {
-    /// Replaces what the node answered before.
+    /// Replaces the node's earlier answer.
     pub(crate) fn tell(&self, answer: Result<T>) {
-        // Nobody listens any more once the quorum has answered.
+        // After the quorum has answered nobody receives it.
         self.sender.send((self.node, answer)).unwrap_or_default();
     }
 }
@@ -66,11 +66,11 @@ impl<T> Round<T> {
         self.until
     }
 
-    /// Ends when `decide` does, which is asked after every answer. When the nodes' time is over, or they have no more to
-    /// say, what has no answer counts as failed, and it is asked a last time.
+    /// Calls `decide` after every answer, and ends when it decides. When the nodes' time ends, or no more answers
+    /// can come, each missing answer counts as failed, and `decide` is called a last time.
     ///
     /// # Cancel safety
-    /// May be dropped; the nodes' requests go on.
+    /// May be dropped; the nodes' requests continue.
     pub(crate) async fn decide<D>(
         &mut self,
         mut decide: impl FnMut(&[Answer<T>]) -> Option<D>,
@@ -104,7 +104,7 @@ impl<T> Round<T> {
         }
     }
 
-    /// Waits for all nodes, as long as their time is not over.
+    /// Waits for all nodes until their time ends.
     ///
     /// # Cancel safety
     /// As [`decide`](Round::decide).
@@ -117,7 +117,7 @@ impl<T> Round<T> {
         self.answers.iter().flatten().filter(|answer| answer.is_ok()).count()
     }
 
-    /// What each node said, so far.
+    /// What each node has said so far.
     pub(crate) fn reports(&self, outcomes: impl Fn(&T) -> Vec<NodeOutcome>) -> NodeReports {
         let nodes = self.quorum.nodes.iter().zip(&self.answers);
         let report = |(node, answer): (&Node, &Answer<T>)| match answer {
@@ -128,15 +128,14 @@ impl<T> Round<T> {
         nodes.map(report).collect()
     }
 
-    /// The failure of the request as a whole: of the kind that keeps a majority from ever agreeing, else
-    /// `Unavailable`.
+    /// The failure of the request as a whole: of the kind that no majority can overcome, else `Unavailable`.
     pub(crate) fn failure(&self, effect: Effect, reports: NodeReports) -> Error {
         failure(self.operation, lasting_failure(&self.answers), effect, reports)
     }
 }
 
 impl Inner {
-    /// Asks every node alike, and waits for all within the limit.
+    /// Asks every node the same, and waits for all within the limit.
     pub(crate) async fn ask_all<T, F>(
         self: &Arc<Self>,
         operation: &'static str,
@@ -156,8 +155,7 @@ impl Inner {
     }
 }
 
-/// A failure that names what each node said. Only acquires, renewals and releases end before all nodes have
-/// answered.
+/// A failure with what each node said. Only acquires, renewals and releases end before all nodes have answered.
 pub(crate) fn failure(
     operation: &'static str,
     kind: Option<ErrorKind>,

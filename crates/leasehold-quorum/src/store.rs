@@ -11,7 +11,7 @@ use leasehold_core::{
 use crate::config::QuorumConfig;
 use crate::inner::{Inner, NAME};
 
-/// Why a quorum lacks what it lacks, by the words of the refusal.
+/// Why a quorum lacks a feature, as the refusal says it.
 const REASONS: &[(Feature, &str)] = &[
     (
         Feature::SharedLimit,
@@ -26,7 +26,7 @@ const REASONS: &[(Feature, &str)] = &[
     (Feature::Terms, "the option max_ttl sets the longest"),
 ];
 
-/// As [`REASONS`], of a quorum with tokens.
+/// As [`REASONS`], for a quorum with tokens.
 const FENCED_REASONS: &[(Feature, &str)] = &[
     (
         Feature::Shared,
@@ -39,16 +39,16 @@ const FENCED_REASONS: &[(Feature, &str)] = &[
 
 /// A store made of several independent stores. Clones share their queues.
 ///
-/// See [`QuorumConfig`] for how to make one.
+/// [`QuorumConfig`] creates one.
 #[derive(Clone)]
 pub struct QuorumStore(pub(crate) Arc<Inner>);
 
 impl QuorumConfig {
-    /// Makes the store. Nothing is sent; [`check`](Store::check) looks at the nodes.
+    /// Creates the store. Nothing is sent; [`check`](Store::check) checks the nodes.
     ///
     /// # Errors
-    /// `InvalidInput` without a node, for two nodes of one name, and for a limit out of range; `Unsupported` if
-    /// tokens are asked for and a node has none.
+    /// `InvalidInput` for no nodes, two nodes of one name, or a limit out of range; `Unsupported` if tokens are
+    /// requested and a node has none.
     pub fn open(self) -> Result<QuorumStore> {
         self.validate().map_err(|error| error.with_context(NAME, "open"))?;
         Ok(QuorumStore::start(self))
@@ -64,8 +64,8 @@ impl QuorumStore {
         Self(Inner::new(nodes, can, limits, clock))
     }
 
-    /// Ends when every request sent so far has been answered by its node, those that run on after an early
-    /// answer, roll-backs and re-additions among them. For tests, and before a runtime ends.
+    /// Ends when the nodes have answered every request sent so far, including those that continue after an early
+    /// answer, roll-backs and re-additions. For tests, and before a runtime ends.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -73,7 +73,7 @@ impl QuorumStore {
         self.0.settled().await;
     }
 
-    /// How many keys of leases are remembered because a request that names them is not answered yet.
+    /// How many keys of leases are remembered because a request that names them is unanswered.
     #[doc(hidden)]
     pub fn remembered(&self) -> usize {
         self.0.queues.len()
@@ -128,8 +128,8 @@ impl Store for QuorumStore {
         self.0.subscribe(keys).await
     }
 
-    /// Ends no later than a node is waited for (500 ms, or `node_timeout`), so that the nodes that answer do not keep what
-    /// was taken back or released.
+    /// Ends after the limit of a node (500 ms, or `node_timeout`) at the latest, so that the nodes that answer do
+    /// not keep what was rolled back or released.
     async fn drain(&self) {
         let until = self.0.clock.now().saturating_add(self.0.limits.of_term(None));
         self.0.within(until, self.settled()).await;

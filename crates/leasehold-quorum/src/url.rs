@@ -14,10 +14,10 @@ use crate::node::Servers;
 use crate::round::failure;
 use crate::{QuorumConfig, QuorumStore};
 
-/// A quorum's URL, taken apart: `quorum:?node=URL&node=URL…`, each node's URL percent-encoded.
+/// A parsed quorum URL: `quorum:?node=URL&node=URL…`, each node's URL percent-encoded.
 ///
-/// Options: `max_ttl`, `node_timeout` (durations such as `60s` or `50ms`), `fenced` (`1` or `0`), and `drift`
-/// (a fraction such as `0.02`), which is what the holder takes off its terms.
+/// Options: `max_ttl`, `node_timeout` (durations such as `60s` or `50ms`), `fenced` (`1` or `0`), and `drift` (a
+/// fraction such as `0.02`), which the holder subtracts from its terms.
 ///
 /// ```
 /// use leasehold_quorum::QuorumUrl;
@@ -35,10 +35,10 @@ pub struct QuorumUrl {
 }
 
 impl QuorumUrl {
-    /// Takes `url` apart.
+    /// Parses `url`.
     ///
     /// # Errors
-    /// `InvalidInput` for another scheme, no node, a node twice, a quorum as a node, an unknown option, or a
+    /// `InvalidInput` for another scheme, no nodes, a node twice, a quorum as a node, an unknown option, or a
     /// value that is wrong or out of range.
     pub fn parse(url: &str) -> Result<Self> {
         let mut url = StoreUrl::parse(url)?;
@@ -72,7 +72,7 @@ impl QuorumUrl {
             }
         });
         let drift = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
-        // First of all: what is left may be the rest of a node's password.
+        // Checked first: what is left may be the rest of a node's password.
         url.finish(&["node", "max_ttl", "node_timeout", "fenced", "drift"])?;
         check_nodes(&nodes)?;
         config.limits.validate()?;
@@ -89,7 +89,7 @@ impl QuorumUrl {
         self.config.limits.max_ttl
     }
 
-    /// What the holder is to take off its terms, if the URL says so.
+    /// What the holder must subtract from its terms, if the URL says so.
     pub fn drift(&self) -> Option<Drift> {
         self.drift
     }
@@ -101,14 +101,15 @@ impl QuorumUrl {
         self
     }
 
-    /// Opens the nodes, all at once, and makes the store. `read` takes a node's URL apart.
+    /// Opens all nodes at once and creates the store. `read` parses a node's URL.
     ///
-    /// A node that cannot be opened is one that is down: later requests try again. A node that is not open
-    /// 500 ms (or `node_timeout`) after a majority is left for later too.
+    /// A node that cannot be opened counts as down: later requests try again. A node that is not open 500 ms (or
+    /// `node_timeout`) after a majority is left for later too.
     ///
     /// # Errors
-    /// `InvalidInput`, with the node's name, if `read` fails. If no majority is open within 10 s, the kind of what
-    /// keeps it from that for good, else `Unavailable`, with each node's error. Else as [`QuorumConfig::open`].
+    /// `InvalidInput`, with the node's name, if `read` fails. If no majority is open within 10 s: the kind of
+    /// failure that keeps a majority from opening for good, else `Unavailable`, with each node's error. Else as
+    /// [`QuorumConfig::open`].
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -192,7 +193,7 @@ fn check_nodes(nodes: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A fraction such as 0.02, in whole thousandths rounded up.
+/// A fraction such as 0.02, in thousandths, rounded up.
 fn parse_drift(text: &str) -> Result<Drift> {
     let margin = Duration::from_millis(2);
     let drift = text.parse::<f64>().ok().filter(|drift| (0.0..=0.5).contains(drift));
@@ -208,7 +209,7 @@ fn parse_drift(text: &str) -> Result<Drift> {
     }
 }
 
-/// A name for each node: its URL without what may hold a secret, and its number where that is not unique.
+/// A name for each node: its URL without anything that may be secret, with its number if the name is not unique.
 fn names(nodes: &[String]) -> Vec<String> {
     let bare: Vec<_> = nodes.iter().map(|node| without_secrets(node)).collect();
     let is_unique = |name: &String| bare.iter().filter(|other| *other == name).count() == 1;
@@ -218,8 +219,8 @@ fn names(nodes: &[String]) -> Vec<String> {
     bare.iter().enumerate().map(number).collect()
 }
 
-/// A URL without options and user. What may be a part of a password with a `/`, `?` or `#` in it is not shown,
-/// nor is what is no URL.
+/// A URL without options and user. It hides whatever may be part of a password with a `/`, `?` or `#` in it, and
+/// any text that is not a URL.
 fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':').filter(|_| StoreUrl::parse(url).is_ok()) else {
         return "a text that is no URL".to_owned();
@@ -235,12 +236,12 @@ fn without_secrets(url: &str) -> String {
     }
 }
 
-/// What stands before options and fragment.
+/// The part before options and fragment.
 fn bare(text: &str) -> &str {
     text.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// Whether what follows a colon is a port and no password.
+/// Whether the part after a colon is a port and not a password.
 fn is_host(text: &str) -> bool {
     let port = match text.rsplit_once(']') {
         Some((_, after)) => after.strip_prefix(':'),

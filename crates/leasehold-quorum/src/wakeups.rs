@@ -13,8 +13,8 @@ type Hints = Pin<Box<dyn Stream<Item = (usize, Key)> + Send>>;
 impl Inner {
     /// Hints from all nodes; a waiter is woken when a majority may be free.
     ///
-    /// One node's hint is not enough: a waiter that was granted by a free minority and refused by the rest
-    /// takes its part back, which is a hint to everybody, itself included, and would try again for ever.
+    /// One node's hint is not enough: a waiter that a free minority grants and the rest refuse rolls back, which
+    /// is a hint to every waiter, itself included, and they would try for ever.
     pub(crate) async fn subscribe(self: &Arc<Self>, keys: &[Key]) -> Result<Wakeups> {
         if !self.can.notifications {
             return Ok(Wakeups::none());
@@ -29,7 +29,7 @@ impl Inner {
         if round.answered() == 0 {
             return Err(round.failure(Effect::NotApplied, round.reports(|_| Vec::new())));
         }
-        // A node that cannot tell is taken to be free.
+        // A node that cannot be heard counts as free.
         let needed = majority(self.nodes.len()).saturating_sub(self.nodes.len() - round.answered());
         let open = round.answers.into_iter().enumerate().filter_map(|(node, answer)| {
             let wakeups = answer?.ok()?;

@@ -1,20 +1,20 @@
-//! What a script is given.
+//! The arguments of a script.
 
 use std::borrow::Cow;
 
 use leasehold_core::LeaseId;
 
-/// What a script is given.
+/// One argument of a script.
 #[derive(Debug)]
 pub(crate) enum Argument<'a> {
     Bytes(Cow<'a, [u8]>),
     Number(u64),
-    /// That of the connection which the script goes through.
+    /// The quarantine of the connection that the script is sent on.
     Quarantine,
 }
 
 impl Argument<'_> {
-    /// How many bytes it has at most.
+    /// Its length in bytes at most.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),

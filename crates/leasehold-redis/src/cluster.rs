@@ -1,4 +1,4 @@
-//! The nodes of a Redis Cluster: each key is on the one that has its slot.
+//! The nodes of a Redis Cluster: each key is on the node that owns its slot.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,17 +22,17 @@ use crate::scripts::Script;
 use crate::topology::Topology;
 use crate::{error, health, trace};
 
-/// The way to all nodes. Cheap to clone; clones share the connections.
+/// The connections to all nodes. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub(crate) struct Cluster(Arc<Inner>);
 
 struct Inner {
-    /// Whom to ask first who serves what.
+    /// The nodes to ask first for the topology.
     seeds: Vec<Client>,
     name: String,
     options: ConnectionOptions,
     state: Mutex<State>,
-    /// Held by whoever asks who serves what, so that of many one does.
+    /// Held while asking for the topology, so that one caller asks for all.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -41,20 +41,20 @@ struct State {
     topology: Topology,
     /// By address.
     nodes: HashMap<Arc<str>, Node>,
-    /// How often the nodes were asked who serves what, and what came of the last time.
+    /// How many times the topology was asked for, and the result of the last time.
     rounds: u64,
     last: Option<Error>,
 }
 
-/// One node. What is told without being asked goes another way than answers, so that no answer is taken for another
-/// when a slot goes elsewhere, which the driver would then count as an answer: `docs/adr/0005-own-cluster-routing.md`.
+/// One node. Pushed messages use another connection than replies: when a slot moves, the driver would count an
+/// unrequested message as a reply. See `docs/adr/0005-own-cluster-routing.md`.
 #[derive(Clone)]
 struct Node {
     server: Connections,
     subscriber: Connections,
 }
 
-/// So often one request is sent on. More means that nodes disagree.
+/// The most redirects that one request follows. More means that nodes disagree.
 const REDIRECTS: usize = 8;
 
 impl Cluster {
@@ -68,13 +68,14 @@ impl Cluster {
         &self.0.name
     }
 
-    /// Asks who serves what, if that is not known yet.
+    /// Asks for the topology, if it is not known yet.
     pub(crate) async fn connect(&self) -> Result<()> {
         let rounds = self.0.state().rounds;
         if self.0.state().topology.is_known() { Ok(()) } else { self.0.refresh(rounds).await }
     }
 
-    /// Runs a script where its slot is, and goes where it is sent. Each exchange has the whole time limit.
+    /// Runs a script on the node that owns its slot, and follows redirects. Each exchange has the whole time
+    /// limit.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -107,7 +108,7 @@ impl Cluster {
         ))
     }
 
-    /// The node that has this slot. If it cannot be connected to, perhaps another has it by now.
+    /// The node that owns this slot. If it cannot be reached, another may own the slot by now.
     async fn reachable(&self, slot: u16) -> Result<Node> {
         let node = self.owner(slot).await?;
         let rounds = self.0.state().rounds;
@@ -131,8 +132,8 @@ impl Cluster {
         ))
     }
 
-    /// The node at which a scan goes on, and where there. A scan begins with asking which nodes there are. One that was a
-    /// master until now is begun again at whoever is in its place.
+    /// The node where a scan continues, and the position there. A scan begins by asking for the topology. A node
+    /// that is no longer a master is scanned again from the start at its successor.
     pub(crate) async fn node_at(&self, at: Position) -> Result<(Connections, Position)> {
         let rounds = self.0.state().rounds;
         if at.node.is_empty() && at.done.is_empty() {
@@ -155,7 +156,7 @@ impl Cluster {
         Ok((self.0.node(address)?.server, Position { node, scan: 0, shown: None, ..at }))
     }
 
-    /// Where a scan goes on after the end of this node.
+    /// Where a scan continues after the end of this node.
     pub(crate) fn node_after(&self, at: Position) -> Option<Position> {
         let mut done = at.done;
         done.push(at.node);
@@ -164,7 +165,7 @@ impl Cluster {
         is_left.then(|| Position { done, ..Position::default() })
     }
 
-    /// As the least of all its masters is.
+    /// The health of its least healthy master.
     pub(crate) async fn check(&self, allow_eviction: bool) -> Result<Health> {
         let rounds = self.0.state().rounds;
         self.0.refresh(rounds).await?;
@@ -190,7 +191,7 @@ impl Cluster {
         Ok(health)
     }
 
-    /// Lets these listeners hear of their channels from now on.
+    /// Adds these listeners to their channels.
     pub(crate) async fn listen(&self, listeners: Vec<(String, Listener)>) -> Result<()> {
         let mut at_node: HashMap<String, (Node, Vec<String>)> = HashMap::new();
         for (channel, listener) in listeners {
@@ -205,7 +206,7 @@ impl Cluster {
                 .await;
         let Some(error) = heard.into_iter().find_map(Result::err) else { return Ok(()) };
         self.0.refresh(rounds).await.map_err(|_| error)?;
-        // What is elsewhere by now is heard of there.
+        // A channel that has moved meanwhile is subscribed to on its new node.
         for (node, channels) in at_node.values() {
             if !node.subscriber.listeners().heard(channels).is_empty() {
                 node.subscriber.listen(channels).await?;
@@ -214,9 +215,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// The listener of this number hears of these channels no more.
+    /// Removes the listener of this number from these channels.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
-        // Nobody moves meanwhile from a node that was looked at to one that was.
+        // Holding the state keeps listeners from moving between nodes meanwhile.
         let state = self.0.state();
         for node in state.nodes.values() {
             node.subscriber.leave(number, channels);
@@ -240,7 +241,7 @@ impl Inner {
         owner.map(|address| self.node(&address)).transpose()
     }
 
-    /// The node at this address, whether it is known or not.
+    /// The node at this address, known or new.
     fn node(self: &Arc<Self>, address: &Arc<str>) -> Result<Node> {
         let mut state = self.state();
         if let Some(node) = state.nodes.get(address) {
@@ -275,8 +276,8 @@ impl Inner {
         })
     }
 
-    /// Lets a listener hear of its channel at this node; one that was left meanwhile is known again, for else nobody would
-    /// move the listener, or let it leave.
+    /// Adds a listener to its channel at this node. If the node was dropped meanwhile, it is added again: else
+    /// nothing would move or remove the listener.
     fn hear(&self, node: Node, channel: &str, listener: Listener) -> Node {
         let mut state = self.state();
         let node = state.nodes.entry(node.subscriber.server().into()).or_insert(node).clone();
@@ -284,7 +285,7 @@ impl Inner {
         node
     }
 
-    /// Where a node sent us on to with this slot.
+    /// The node that a redirect of this slot names.
     fn follow(self: &Arc<Self>, slot: u16, redirect: &Redirect, from: &Node) -> Result<Node> {
         let address = match redirect.address.strip_prefix(':') {
             None => redirect.address.clone(),
@@ -300,7 +301,7 @@ impl Inner {
     }
 
     fn ask_in_background(self: &Arc<Self>) {
-        // Somebody asks already.
+        // Another caller is asking.
         if self.asking.try_lock().is_err() {
             return;
         }
@@ -316,7 +317,7 @@ impl Inner {
         }
     }
 
-    /// Asks who serves what, unless somebody has since this round.
+    /// Asks for the topology, unless another caller has since this round.
     async fn refresh(self: &Arc<Self>, rounds: u64) -> Result<()> {
         let _turn = self.asking.lock().await;
         {
@@ -336,8 +337,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks all nodes that are known, and takes the first answer; only if none has one those that were named at first,
-    /// whose addresses may be others' by now.
+    /// Asks all known nodes and takes the first answer. Only if none answers does it ask the first ones, whose
+    /// addresses may belong to others by now.
     async fn ask(&self) -> Result<Topology> {
         let known: Vec<Connections> =
             self.state().nodes.values().map(|node| node.server.clone()).collect();
@@ -352,7 +353,7 @@ impl Inner {
         first_topology(&seeds).await?.ok_or_else(|| error::odd(&self.name, "no seeds"))
     }
 
-    /// Goes by this topology from now on; nodes without slots are left.
+    /// Uses this topology from now on and drops nodes without slots.
     fn take(&self, topology: Topology) {
         let mut state = self.state();
         let masters = topology.masters();
@@ -362,7 +363,7 @@ impl Inner {
         state.topology = topology;
     }
 
-    /// Whoever listens where a slot is no more does so where it is now.
+    /// Moves listeners to where their slots are now.
     fn move_listeners(self: &Arc<Self>) {
         let nodes: Vec<_> = {
             let state = self.state();
@@ -385,7 +386,7 @@ impl Inner {
     }
 }
 
-/// The first answer to who serves what; the most telling failure if there is none.
+/// The first answer to the topology question; if there is none, the failure that says most.
 async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
     let mut answers: FuturesUnordered<_> = nodes.iter().map(topology_of).collect();
     let mut failures = Vec::new();
@@ -395,7 +396,7 @@ async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
             Err(failure) => failures.push(failure),
         }
     }
-    // A refused login tells more than a node that is away.
+    // A refused login says more than an unreachable node.
     let telling = failures.iter().position(|failure| failure.kind() != ErrorKind::Unavailable);
     match failures.into_iter().nth(telling.unwrap_or_default()) {
         Some(failure) => Err(failure),
@@ -403,7 +404,7 @@ async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
     }
 }
 
-/// Who serves what, as this node sees it.
+/// The topology as this node sees it.
 async fn topology_of(server: &Connections) -> Result<Topology> {
     let mut info = redis::cmd("CLUSTER");
     info.arg("INFO");

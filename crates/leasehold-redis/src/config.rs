@@ -14,7 +14,7 @@ use crate::inner::NAME;
 use crate::names::Names;
 use crate::servers::Servers;
 
-/// Which server or cluster, and how it is used.
+/// Which server or cluster to use, and how.
 ///
 /// ```
 /// use leasehold_redis::RedisConfig;
@@ -37,7 +37,7 @@ pub struct RedisConfig {
 }
 
 impl RedisConfig {
-    /// The time limit of one exchange, unless said otherwise: 5 s.
+    /// The default time limit of one exchange: 5 s.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &[
@@ -54,20 +54,20 @@ impl RedisConfig {
         &["timeout", "prefix", "quarantine", "replicas", "allow_eviction", "ca", "cert", "key"];
     const MAX_PREFIX: usize = 255;
 
-    /// A client of your own: its address, login and TLS settings. Connections are made from it, with RESP3.
+    /// The server of your own client: its address, login and TLS settings. Connections use RESP3.
     ///
     /// # Errors
-    /// `InvalidInput` if the driver does not take its own settings again.
+    /// `InvalidInput` if the driver does not accept its own settings again.
     pub fn client(client: &Client) -> Result<Self> {
         let client = opened(client.get_connection_info().clone(), None)?;
         Ok(Self::new(Deployment::One(Endpoint::Server(client))))
     }
 
-    /// A cluster, as clients of your own for one or more of its nodes. The others are asked for, and reached with the
-    /// login and the TLS settings of the first.
+    /// The cluster of your own clients for one or more of its nodes. The other nodes are discovered, and reached
+    /// with the login and the TLS settings of the first.
     ///
     /// # Errors
-    /// `InvalidInput` for no client, or if the driver does not take its own settings again.
+    /// `InvalidInput` for no client, or if the driver does not accept its own settings again.
     pub fn cluster(nodes: &[Client]) -> Result<Self> {
         if nodes.is_empty() {
             return Err(Error::invalid_input("no node of the cluster is given; name at least one"));
@@ -76,12 +76,12 @@ impl RedisConfig {
         Ok(Self::new(Deployment::Cluster(nodes.collect::<Result<_>>()?)))
     }
 
-    /// The master that these sentinels know as `service`; `server` is how to log in there, its address is not used. All
-    /// sentinels are asked at each connection, and the first wins that names a server which says itself that it is a
+    /// The master that these sentinels know as `service`. `server` says how to log in there; its address is not
+    /// used. Each connection asks all sentinels and takes the first server named that says itself that it is a
     /// master.
     ///
     /// # Errors
-    /// `InvalidInput` for no sentinel, or if the driver does not take its own settings again.
+    /// `InvalidInput` for no sentinel, or if the driver does not accept its own settings again.
     pub fn sentinel(sentinels: &[Client], service: &str, server: &Client) -> Result<Self> {
         if sentinels.is_empty() {
             return Err(Error::invalid_input("no sentinel is given; name at least one"));
@@ -106,22 +106,27 @@ impl RedisConfig {
         }
     }
 
-    /// What a URL says: `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, or
-    /// `redis+unix:///PATH`; `redis+cluster://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]` with one or more nodes of a
-    /// cluster; `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/SERVICE[/DB]` with the sentinels (port
-    /// 26379), the login being that at the servers; both also as `rediss+…`, with TLS. The options:
+    /// Parses a URL:
     ///
-    /// - `timeout`, of one exchange, such as `5s`; `prefix`, before every key;
-    /// - `quarantine`, a duration: see [`quarantine`](RedisConfig::quarantine);
-    /// - `replicas`, a number: see [`replicas`](RedisConfig::replicas);
+    /// - `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, or `redis+unix:///PATH`: one server;
+    /// - `redis+cluster://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]`: one or more nodes of a cluster;
+    /// - `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/SERVICE[/DB]`: the sentinels (port 26379)
+    ///   and the login at the servers.
+    ///
+    /// The last two have TLS as `rediss+cluster` and `rediss+sentinel`. The options:
+    ///
+    /// - `timeout`: the limit of one exchange, such as `5s`; `prefix`: put before every key;
+    /// - `quarantine`: a duration; see [`quarantine`](RedisConfig::quarantine);
+    /// - `replicas`: a number; see [`replicas`](RedisConfig::replicas);
     /// - `allow_eviction=1`: see [`allow_eviction`](RedisConfig::allow_eviction);
-    /// - of TLS `ca`, the path of a private authority's certificate in PEM, and `cert` and `key`, the client's own;
-    /// - of `redis+unix` also `db`, `user` and `pass`;
-    /// - of Sentinel also `sentinel_user` and `sentinel_pass`, the login at the sentinels.
+    /// - with TLS, `ca`: the path of a private authority's certificate in PEM; `cert` and `key`: those of the
+    ///   client's own certificate;
+    /// - with `redis+unix`, also `db`, `user` and `pass`;
+    /// - with Sentinel, also `sentinel_user` and `sentinel_pass`: the login at the sentinels.
     ///
     /// # Errors
-    /// `InvalidInput` for another scheme, no server, an unknown option or a wrong value, or a file that cannot be read.
-    /// No message repeats the URL, which may hold a password.
+    /// `InvalidInput` for another scheme, no server, an unknown option or a wrong value, or a file that cannot be
+    /// read. No message repeats the URL, which may contain a password.
     pub fn from_url(url: &str) -> Result<Self> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
@@ -163,69 +168,70 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// Sets the time limit of one exchange with the server, connecting included. An operation has one exchange, but
-    /// for listing and purging, which go step by step.
+    /// Sets the time limit of one exchange with the server, connecting included. An operation is one exchange,
+    /// except listing and purging, which take several steps.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets what stands before every key, at most 255 bytes without control characters; nothing by default, so that
-    /// keys are those of other Redlock clients.
+    /// Sets the prefix of every key, at most 255 bytes without control characters. None by default, so that keys
+    /// are those of other Redlock clients.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets when the token counter of a key that nobody holds is forgotten (C7); by default after 30 days, `None` is
-    /// never.
+    /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None`
+    /// for never.
     #[must_use]
     pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
         self.forget_after = forget_after;
         self
     }
 
-    /// Sets for how long a server that has just started grants nothing, because it may have forgotten leases; not at
-    /// all by default. In a quorum it must be the longest term. A server that writes durably needs none and ignores
-    /// it. Its uptime follows its wall clock.
+    /// Sets how long a server that has just started grants nothing, because it may have lost leases; by default it
+    /// grants at once. In a quorum this must be the longest term. A server with durable writes needs none and
+    /// ignores it. The server's uptime follows its wall clock.
     #[must_use]
     pub fn quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = Some(quarantine);
         self
     }
 
-    /// Sets the quarantine unless it has been set, also to zero.
+    /// Sets the quarantine unless it was set before, also to zero.
     #[must_use]
     pub fn or_quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine.get_or_insert(quarantine);
         self
     }
 
-    /// Sets how many replicas must have a grant or a renewal before it counts, none by default. Fewer lose it in a
-    /// fail-over, but a fail-over may still lose it: the level stays L0. Each such request waits for the replicas (`WAIT`),
-    /// and the requests of all other callers behind it on the connection too. If too few have it within half of the time
-    /// limit, the request fails as `Unavailable` with an `Unknown` effect.
+    /// Sets how many replicas must have a grant or a renewal before it counts; none by default. Replicas make a
+    /// loss in a fail-over less likely, but do not prevent it: the level stays L0. Each such request waits for the
+    /// replicas (`WAIT`), and so do the requests of all other callers behind it on the connection. If too few
+    /// replicas have it within half of the time limit, the request fails as `Unavailable` with an `Unknown`
+    /// effect.
     #[must_use]
     pub fn replicas(mut self, replicas: u64) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Allows a server whose `maxmemory-policy` may evict locks: then two may hold one key at any time. Else it is
-    /// refused as `Incompatible`.
+    /// Allows a server whose `maxmemory-policy` may evict locks, so that two clients may hold one key at any time.
+    /// By default such a server is refused as `Incompatible`.
     #[must_use]
     pub fn allow_eviction(mut self, allow: bool) -> Self {
         self.allow_eviction = allow;
         self
     }
 
-    /// Connects. Whether the server is fit, [`check`](leasehold_core::Store::check) says.
+    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit.
     ///
     /// # Errors
-    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or does not let
-    /// us in; `Incompatible` if it does not know RESP3.
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses
+    /// the login; `Incompatible` if it does not support RESP3.
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
@@ -339,7 +345,7 @@ mod tests {
         assert!(!format!("{config:?}").contains("hunter2"));
     }
 
-    /// How the first server is logged in to.
+    /// The login at the first server.
     fn login(config: &RedisConfig) -> redis::RedisConnectionInfo {
         let client = match &config.deployment {
             Deployment::One(Endpoint::Server(client)) => client,

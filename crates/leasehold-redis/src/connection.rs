@@ -1,4 +1,4 @@
-//! The connection to a server: it is shared, pipelined, and made again when it breaks.
+//! The connection to a server: shared, pipelined, and replaced when it breaks.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,16 +16,16 @@ use crate::link::{Connected, is_answer};
 use crate::listeners::Listeners;
 use crate::{error, health};
 
-/// The way to one server.
+/// The shared connection to one server.
 #[derive(Clone)]
 pub(crate) struct Connections(pub(crate) Arc<Inner>);
 
-/// How every server is asked.
+/// The options of every exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ConnectionOptions {
-    /// The most that one exchange takes.
+    /// The limit of one exchange.
     pub(crate) timeout: Duration,
-    /// How long a server that has just started is asked to grant nothing.
+    /// How long the server must grant nothing after its start.
     pub(crate) quarantine: Duration,
     /// How many replicas must have a lease before it counts.
     pub(crate) replicas: u64,
@@ -33,7 +33,7 @@ pub(crate) struct ConnectionOptions {
     pub(crate) in_cluster: bool,
 }
 
-/// Told when something may have changed about who serves what.
+/// Called when the topology may have changed.
 pub(crate) type Alarm = Box<dyn Fn() + Send + Sync>;
 
 pub(crate) struct Inner {
@@ -41,17 +41,17 @@ pub(crate) struct Inner {
     server: String,
     pub(crate) options: ConnectionOptions,
     alarm: Option<Alarm>,
-    /// The connection in use.
+    /// The present connection.
     current: Mutex<Option<Connected>>,
-    /// Held by whoever makes a connection, so that of many one does.
+    /// Held while connecting, so that one caller connects for all.
     connecting: tokio::sync::Mutex<()>,
-    /// Held by whoever changes what the server tells us, so that it follows `listeners`.
+    /// Held while changing the server's subscriptions, so that they follow `listeners`.
     pub(crate) ordering: tokio::sync::Mutex<()>,
     serial: AtomicU64,
     pub(crate) listeners: Arc<Listeners>,
-    /// Channels of which the server may tell us no more, until it is told again to.
+    /// Channels that the server may no longer notify, until they are subscribed to again.
     lost: Mutex<HashSet<String>>,
-    /// Held by whoever heals, so that of many one does, and let go of also by a task that ends with its runtime.
+    /// Held while restoring subscriptions, so that one task does; also freed by a task that ends with its runtime.
     pub(crate) healing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -81,12 +81,12 @@ impl Connections {
         &self.0.server
     }
 
-    /// How the server is asked.
+    /// The options of every exchange.
     pub(crate) fn options(&self) -> ConnectionOptions {
         self.0.options
     }
 
-    /// Whether the server is one that Sentinel chose, and may choose otherwise.
+    /// Whether Sentinel chose the server, and may choose another.
     pub(crate) fn is_chosen(&self) -> bool {
         matches!(self.0.endpoint, Endpoint::Sentinel(_))
     }
@@ -95,7 +95,7 @@ impl Connections {
         &self.0.listeners
     }
 
-    /// Makes the connection, if there is none.
+    /// Connects, unless there is a connection.
     pub(crate) async fn connect(&self) -> Result<()> {
         self.exchange(async |_| Ok(())).await
     }
@@ -120,7 +120,7 @@ impl Connections {
             biased;
             sent = send(&mut connected) => sent,
             () = &mut over => {
-                // A connection that says nothing for so long may be dead.
+                // A connection that is silent for so long may be dead.
                 inner.give_up(serial);
                 return Err(Error::unavailable(
                     Effect::Unknown,
@@ -129,7 +129,7 @@ impl Connections {
             }
         };
         sent.map_err(|failure| {
-            // A replica that was a master: whoever is one now is found by connecting again.
+            // The server was a master and is a replica now: connecting again finds the new master.
             if !is_answer(&failure) || failure.code() == Some("READONLY") {
                 inner.give_up(serial);
             }
@@ -169,7 +169,7 @@ impl Inner {
             self.connect().await.map_err(|failure| error::of_connecting(&self.server, failure))?;
         *self.slot() = Some(connected.clone());
         if connected.ended.load(Ordering::Acquire) {
-            // That was told before there was anything to give up.
+            // The message came before there was a connection to give up.
             self.give_up(connected.serial);
         }
         self.listeners.hint_all();
@@ -188,7 +188,7 @@ impl Inner {
                 let Some(inner) = inner.upgrade() else { return Err(()) };
                 match notifications.kind {
                     PushKind::SMessage => inner.listeners.hint(&notifications.data),
-                    // Also when nobody asked: the channel's slot has gone elsewhere.
+                    // Also without a request: the channel's slot has moved.
                     PushKind::SUnsubscribe if inner.options.in_cluster => {
                         if let Some(channel) = inner.listeners.heard_at(&notifications.data) {
                             Connections(inner).heal(vec![channel]);
@@ -204,7 +204,8 @@ impl Inner {
             });
         let client = self.endpoint.client(self.options.timeout).await?;
         let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
-        // What a node tells unasked when a slot moves would be taken for an answer here: wake-ups come the same way.
+        // Pushed messages arrive on this connection too: what a node pushes when a slot moves would count as a
+        // reply.
         if !self.options.in_cluster && health::is_in_cluster(&mut link).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
@@ -215,14 +216,14 @@ impl Inner {
         let mut connected = Connected { link, serial, ended, quarantine };
         let channels = self.listeners.channels();
         match connected.subscribe("SSUBSCRIBE", &channels).await {
-            // Who listens is told when it asks; what has moved is elsewhere soon.
+            // The caller that listens is told on its next request; the slot is elsewhere soon.
             Err(refused) if is_answer(&refused) => Connections(Arc::clone(self)).heal(channels),
             subscribed => subscribed?,
         }
         Ok(connected)
     }
 
-    /// Uses this connection no more.
+    /// Stops using this connection.
     fn give_up(self: &Arc<Self>, serial: u64) {
         {
             let mut slot = self.slot();

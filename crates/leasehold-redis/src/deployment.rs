@@ -1,4 +1,4 @@
-//! Where a URL leads.
+//! The server or servers that a URL names.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub(crate) enum Deployment {
 }
 
 impl Deployment {
-    /// Brings a provider of cryptography where one is needed and the program has chosen none.
+    /// Installs a provider of cryptography where one is needed and the program has chosen none.
     pub(crate) fn provide_tls(&self) {
         let info = match self {
             Self::One(Endpoint::Server(server)) => Some(server.get_connection_info()),
@@ -44,7 +44,7 @@ impl fmt::Display for Deployment {
     }
 }
 
-/// Where a URL leads.
+/// Parses the address of a URL.
 pub(crate) fn deployment(
     scheme: &str,
     address: &str,
@@ -115,7 +115,7 @@ fn no_server(scheme: &str) -> Error {
     ))
 }
 
-/// `LOGIN@`, the hosts, and the path of an address of many servers.
+/// `LOGIN@`, the hosts, and the path of an address with several servers.
 fn parts(address: &str) -> Option<(&str, impl Iterator<Item = &str> + Clone, &str)> {
     let (_, rest) = address.split_once("://")?;
     let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -125,7 +125,7 @@ fn parts(address: &str) -> Option<(&str, impl Iterator<Item = &str> + Clone, &st
 }
 
 fn has_port(host: &str) -> bool {
-    // An address of IPv6 has its colons in brackets.
+    // An IPv6 address has its colons in brackets.
     host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':')
 }
 
@@ -133,8 +133,8 @@ fn masked(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// A client that speaks RESP3, and sends each request at once: by default the kernel holds it back until the server has
-/// acknowledged the one before, which costs a round trip.
+/// A client that uses RESP3 and sends each request at once: by default the kernel holds a request back until the
+/// server has acknowledged the one before, which costs a round trip.
 pub(crate) fn opened(info: ConnectionInfo, tls: Option<Certificates>) -> Result<Client> {
     let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
     let tcp = info.tcp_settings().clone().set_nodelay(true);
@@ -148,7 +148,7 @@ pub(crate) fn opened(info: ConnectionInfo, tls: Option<Certificates>) -> Result<
     })
 }
 
-/// The driver writes this scheme otherwise, and takes options of its own.
+/// Converts to the driver's own scheme and options.
 fn unix(address: &str, options: &mut StoreUrl) -> Result<String> {
     let path = address.split_once("://").map_or("", |(_, path)| path);
     if !path.starts_with('/') {

@@ -1,4 +1,4 @@
-//! Where a connection leads to.
+//! The server that a connection is made to.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use redis::{
     RedisResult,
 };
 
-/// One server, or the one that Sentinel says is the master.
+/// One server, or the one that Sentinel names as the master.
 #[derive(Clone)]
 pub(crate) enum Endpoint {
     Server(Client),
     Sentinel(Sentinel),
 }
 
-/// A master that is found by asking.
+/// A master that Sentinel finds.
 #[derive(Clone)]
 pub(crate) struct Sentinel {
-    /// Whom to ask.
+    /// The sentinels to ask.
     pub(crate) sentinels: Vec<Client>,
-    /// The name that the sentinels know the master by.
+    /// The sentinels' name for the master.
     pub(crate) service: String,
-    /// How to reach a server; its address is that of none.
+    /// The login at a server; its address is not used.
     pub(crate) server: ConnectionInfo,
 }
 
 impl Endpoint {
-    /// Where to connect to now.
+    /// A client for the present server.
     pub(crate) async fn client(&self, limit: Duration) -> RedisResult<Client> {
         match self {
             Self::Server(client) => Ok(client.clone()),
-            // Half, so that a sentinel that hangs does not hide what others say.
+            // Half of it, so that a sentinel that hangs does not hide what others say.
             Self::Sentinel(sentinel) => sentinel.master(limit / 2).await,
         }
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Sentinel {
-    /// Asks all sentinels at once and takes the first that names a server which says itself that it is a master.
+    /// Asks all sentinels at once and takes the first server named that says itself that it is a master.
     async fn master(&self, limit: Duration) -> RedisResult<Client> {
         let mut answers: FuturesUnordered<_> =
             self.sentinels.iter().map(|sentinel| self.ask(sentinel, limit)).collect();
@@ -63,7 +63,7 @@ impl Sentinel {
                 Err(error) => failures.push(error),
             }
         }
-        // A refused login tells more than a sentinel that is away.
+        // A refused login says more than an unreachable sentinel.
         let telling = failures.iter().position(|error| !error.is_io_error());
         let failure = failures.into_iter().nth(telling.unwrap_or_default());
         Err(failure.unwrap_or_else(|| failed("there is no sentinel to ask")))
@@ -78,7 +78,7 @@ impl Sentinel {
             address.ok_or_else(|| failed("a sentinel does not know a master of this name"))?;
         let client = Client::open(at(&self.server, &host, port))?;
         let role = connect(&client, limit).await?.send_packed_command(&redis::cmd("ROLE")).await?;
-        // Right after a fail-over a sentinel may still name the one that was.
+        // Right after a fail-over a sentinel may still name the old master.
         match role.extract_error()? {
             redis::Value::Array(parts) if parts.first() == Some(&text("master")) => Ok(client),
             _ => Err(failed("the server that a sentinel names is no master")),
@@ -101,7 +101,7 @@ fn failed(what: &'static str) -> RedisError {
     RedisError::from((ErrorKind::Io, what))
 }
 
-/// How to reach this address, with the login and the TLS settings of `like`.
+/// A connection to this address with the login and the TLS settings of `like`.
 pub(crate) fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let address = match like.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
@@ -115,7 +115,7 @@ pub(crate) fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo
     like.clone().set_addr(address)
 }
 
-/// An address as it is named in messages.
+/// An address as messages show it.
 pub(crate) fn name(address: &ConnectionAddr) -> String {
     match address {
         ConnectionAddr::Unix(path) => path.display().to_string(),
@@ -126,7 +126,7 @@ pub(crate) fn name(address: &ConnectionAddr) -> String {
     }
 }
 
-/// Several servers as they are named in messages.
+/// Several servers as messages show them.
 pub(crate) fn names(clients: &[Client]) -> String {
     let names: Vec<_> =
         clients.iter().map(|client| name(client.get_connection_info().addr())).collect();

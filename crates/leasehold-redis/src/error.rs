@@ -1,4 +1,4 @@
-//! What failures of the driver and of the server mean.
+//! Converts failures of the driver and of the server.
 
 use std::error::Error as StdError;
 use std::io;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use leasehold_core::{Effect, Error, ErrorKind};
 use redis::{ErrorKind as Driver, RedisError};
 
-/// The code of what is no answer of a server, but was found out when a connection was made.
+/// The code of a failure that the server did not report, but that was found while connecting.
 pub(crate) const IN_CLUSTER: &str = "LHINCLUSTER";
 
-/// A request failed; `server` is where it was sent.
+/// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: RedisError) -> Error {
     let kind = match error.kind() {
         Driver::Server(_) | Driver::Extension => return of_server(server, error),
@@ -34,7 +34,7 @@ pub(crate) fn of(server: &str, error: RedisError) -> Error {
     mapped.with_source(error)
 }
 
-/// No connection was made.
+/// The error of connecting to `server`.
 pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     if is_of_tls(&error) {
         let message = format!(
@@ -50,7 +50,7 @@ pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     Error::unavailable(Effect::NotApplied, why).with_source(error)
 }
 
-/// What rustls says is invalid data to the driver, which wraps it.
+/// The driver wraps rustls's errors as invalid data.
 fn is_of_tls(error: &RedisError) -> bool {
     let wrapped =
         error.source().and_then(|source| source.downcast_ref::<Arc<dyn StdError + Send + Sync>>());
@@ -64,7 +64,7 @@ fn of_server(server: &str, error: RedisError) -> Error {
     of_text(server, &code, &detail).with_source(error)
 }
 
-/// The server said so, or a script did of one lease among many.
+/// The error that the server reported, or a script did for one lease among many.
 pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
     let said = format!("{server} said: {code} {detail}");
     let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
@@ -76,7 +76,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         "LHCORRUPT" => Error::corrupt(format!(
             "{} cannot be read; somebody changed it: see docs/stores/redis.md for what it must be, or remove that \
              companion, and its token counter with it",
-            // The server adds where in the script that was.
+            // The server adds the position in the script.
             detail.split_once(" script: ").map_or(detail, |(what, _)| what)
         )),
         "NOAUTH" | "WRONGPASS" => {
@@ -99,7 +99,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         "ERR" if detail.contains("non local key") => {
             not_now("the slot of a key is on its way to another node")
         }
-        // Before this command others of the script may have run.
+        // The script may have run other commands before this one.
         "ERR"
             if detail.contains("user executing the script")
                 || detail.contains("ACL failure in script") =>
@@ -125,7 +125,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
     }
 }
 
-/// An answer that no script of ours gives.
+/// The error for a reply that no script of ours gives.
 pub(crate) fn odd(server: &str, what: &str) -> Error {
     let message = format!("{server} gave an answer that no script of ours gives: {what}");
     Error::unexpected(message).with_effect(Effect::Unknown)

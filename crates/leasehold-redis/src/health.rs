@@ -1,4 +1,4 @@
-//! What a server's settings allow to be promised.
+//! The level that a server's settings support.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,17 +10,17 @@ use redis::aio::MultiplexedConnection;
 use crate::connection::Connections;
 use crate::error;
 
-/// The version of the format that this store writes: docs/stores/redis.md.
+/// The version of the format that this store writes; see [`manual`](crate::manual).
 const SCHEMA: u32 = 1;
-/// The least version of a server, and of a node of a cluster, where scripts must look at many slots.
+/// The oldest version of a server, and of a cluster node, on which scripts must access many slots.
 const LEAST: [u64; 3] = [7, 0, 0];
 const LEAST_IN_CLUSTER: [u64; 3] = [7, 0, 7];
-/// A clock that differs by more is told.
+/// A greater clock difference is reported.
 const CLOCK_DIFFERENCE: Duration = Duration::from_millis(500);
 
 type Settings = HashMap<String, String>;
 
-/// Whether the server has every write on its disk before it answers; not if it does not say.
+/// Whether the server writes to disk before it answers; false if it does not say.
 pub(crate) async fn is_durable(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("append*");
@@ -30,7 +30,7 @@ pub(crate) async fn is_durable(link: &mut MultiplexedConnection) -> redis::Redis
     }
 }
 
-/// Whether the server is a node of a cluster; not if it does not say.
+/// Whether the server is a node of a cluster; false if it does not say.
 pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
     let mut ask = redis::cmd("INFO");
     ask.arg("cluster");
@@ -45,7 +45,7 @@ fn writes_durably(settings: &Settings) -> bool {
     is("appendonly", "yes") && is("appendfsync", "always")
 }
 
-/// Looks at one server.
+/// Checks one server.
 pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<Health> {
     let mut config = redis::cmd("CONFIG");
     config
@@ -72,7 +72,7 @@ pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<
     judge(server, &info, config.as_ref(), clock, allow_eviction)
 }
 
-/// What has replicas promises no more.
+/// A server with replicas guarantees no more than L0.
 pub(crate) fn fails_over(health: &mut Health, name: &str) {
     health.fails_over = true;
     health.level = Level::BestEffort;
@@ -81,7 +81,7 @@ pub(crate) fn fails_over(health: &mut Health, name: &str) {
     ));
 }
 
-/// What two masters of a cluster come to.
+/// The health of two masters of a cluster together.
 pub(crate) fn both(mut one: Health, other: Health) -> Health {
     one.level = one.level.min(other.level);
     one.hazards.extend(other.hazards);
@@ -174,7 +174,8 @@ pub(crate) fn refused_by(server: &Connections, refused: &redis::ServerError) -> 
     error::of_text(server.server(), refused.code(), refused.details().unwrap_or(""))
 }
 
-/// How far the server's clock is ahead of ours, in microseconds, if it said: at least so far, whatever the way took.
+/// How far the server's clock is ahead of ours, in microseconds, if it said so: at least this much, however long
+/// the way took.
 fn clock_difference(asked: u64, answered: u64, said: Option<Value>) -> Option<i64> {
     let Some(Value::Array(parts)) = said else { return None };
     let number = |at: usize| match parts.get(at) {

@@ -21,17 +21,17 @@ use crate::servers::Servers;
 /// The store's name, as in its URL.
 pub(crate) const NAME: &str = "redis";
 
-/// So many leases, keys or records go into one run of a script, which keeps the server from all else meanwhile. Runs of
-/// one operation are sent together.
+/// The most leases, keys or records in one run of a script, which blocks the server meanwhile. The runs of one
+/// operation are sent together.
 const CHUNK: usize = 100;
 
 pub(crate) struct Inner {
     pub(crate) servers: Servers,
     pub(crate) names: Names,
     pub(crate) allow_eviction: bool,
-    /// In milliseconds; empty is never.
+    /// In milliseconds; empty for never.
     forget_after: String,
-    /// Where the next purge goes on, so that each of many small ones need not begin anew.
+    /// Where the next purge continues, so that a small one need not begin at the start.
     pub(crate) purged_to: Mutex<Position>,
 }
 
@@ -68,8 +68,8 @@ impl Inner {
         self.forget_after.as_str().into()
     }
 
-    /// Runs `act` at once on chunks that one script may have together; fails as a whole only if that is true of every
-    /// entry.
+    /// Calls `act` at once on chunks that one script may have together; fails as a whole only if every entry
+    /// fails.
     pub(crate) async fn chunks<'a, I, O, F: Future<Output = Result<Vec<O>>>>(
         &self,
         entries: &'a [I],
@@ -115,7 +115,7 @@ impl Inner {
     }
 }
 
-/// The failure that stands for many: one that may have acted before one that did not.
+/// The failure that represents many: one that may have acted before one that did not.
 pub(crate) fn worst(failures: Vec<Error>) -> Option<Error> {
     failures.into_iter().max_by_key(|failure| {
         (failure.effect() == Effect::Unknown, failure.kind() == ErrorKind::Unavailable)

@@ -1,12 +1,13 @@
 //! Leasehold's Redis store.
 //!
-//! At the key itself stands a plain string with the lease's id and an expiry, as Redlock clients write it: they exclude
-//! us and we exclude them, shared holders included. What else a lease has stands in a companion key in the same slot;
-//! `docs/stores/redis.md` gives both byte by byte, with the least privileges, versions, limits and hazards. Each
-//! operation is one Lua script and one exchange.
+//! A lock is a plain string at the key itself, with the lease's id and an expiry, as Redlock clients write it. So
+//! old clients and Leasehold exclude each other; a shared lock excludes them too. Everything else of a lease is in
+//! a companion key in the same slot. The [`manual`] describes both byte by byte, and names the required
+//! privileges, versions, limits and hazards. Each operation is one Lua script and one exchange.
 //!
-//! By default Redis forgets acknowledged writes when it crashes, so it reaches L0 (best effort) and no more. With
-//! `appendfsync always` and without eviction and replicas it reaches L2; [`check`](leasehold_core::Store::check) looks.
+//! By default Redis forgets acknowledged writes when it crashes, so it reaches only L0 (best effort). With
+//! `appendfsync always`, without eviction and without replicas it reaches L2;
+//! [`check`](leasehold_core::Store::check) says which.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -58,7 +59,11 @@ mod trace;
 mod wakeups;
 
 pub use config::RedisConfig;
-/// The driver, for [`RedisConfig::client`]: version 1. A store made of a client of another version does not compile, and
-/// a new major version of the driver is one of this crate.
+/// The driver, version 1, for [`RedisConfig::client`]. A client of another version does not compile, so a new
+/// major version of the driver is a new major version of this crate.
 pub use redis;
 pub use store::RedisStore;
+
+/// Guarantees, format, privileges, limits and hazards of the Redis store.
+#[doc = include_str!("../MANUAL.md")]
+pub mod manual {}

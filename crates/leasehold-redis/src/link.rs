@@ -12,22 +12,22 @@ use redis::{Cmd, Pipeline, Value};
 pub(crate) struct Connected {
     pub(crate) link: MultiplexedConnection,
     pub(crate) serial: u64,
-    /// The driver has told that it ended.
+    /// The driver has reported its end.
     pub(crate) ended: Arc<AtomicBool>,
-    /// How long after its start the server grants nothing, in milliseconds.
+    /// How long after its start the server must grant nothing, in milliseconds.
     pub(crate) quarantine: u64,
 }
 
-/// How many replicas have what a script wrote, if they were asked.
+/// How many replicas have what a script wrote, if that was asked.
 pub(crate) type Copies = std::result::Result<u64, String>;
 
 impl Connected {
-    /// Sends a script. An answer that is an error is one here too.
+    /// Sends a script. A reply that is an error is returned as one.
     pub(crate) async fn send(&mut self, script: &Cmd) -> redis::RedisResult<Value> {
         self.link.send_packed_command(script).await?.extract_error()
     }
 
-    /// Sends a script whose keys are on their way here.
+    /// Sends a script whose keys are being moved to this node.
     pub(crate) async fn send_asking(&mut self, script: Cmd) -> redis::RedisResult<Value> {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(script);
@@ -35,14 +35,14 @@ impl Connected {
         answers.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
     }
 
-    /// How many of so many replicas have all that was written here until now. That it cannot be told is not the script's
-    /// failure, which has acted.
+    /// How many of `replicas` have everything written on this connection so far. A failure to find out is not a
+    /// failure of the script, which has acted.
     pub(crate) async fn copies(
         &mut self,
         wanted: u64,
         patience: Duration,
     ) -> redis::RedisResult<Copies> {
-        // 0 would be for ever.
+        // 0 would wait for ever.
         let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut wait = redis::cmd("WAIT");
         wait.arg(wanted).arg(patience);
@@ -54,7 +54,7 @@ impl Connected {
         })
     }
 
-    /// Changes which channels the server tells us of.
+    /// Subscribes to channels or unsubscribes from them.
     pub(crate) async fn subscribe(
         &mut self,
         how: &str,
@@ -72,7 +72,7 @@ impl Connected {
     }
 }
 
-/// True if the server said so, and the connection is as good as before.
+/// True if the server reported the failure, and the connection is as good as before.
 pub(crate) fn is_answer(failure: &redis::RedisError) -> bool {
     matches!(failure.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }

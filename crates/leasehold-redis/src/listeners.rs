@@ -1,4 +1,4 @@
-//! Who in this process waits for which key.
+//! Which waiters of this process listen for which key.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use leasehold_core::Key;
 use redis::Value;
 use tokio::sync::mpsc;
 
-/// Who listens to which channel of one server.
+/// The listeners of each channel of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners(Mutex<Channels>);
 
@@ -15,7 +15,7 @@ type Channels = HashMap<String, Vec<Listener>>;
 
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// That of its subscription.
+    /// The number of its subscription.
     pub(crate) number: u64,
     pub(crate) key: Key,
     pub(crate) hints: mpsc::Sender<Hint>,
@@ -25,7 +25,7 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 pub(crate) struct Hint {
     pub(crate) key: Key,
-    /// How many connections were told.
+    /// How many connections received the message.
     pub(crate) hearers: u32,
 }
 
@@ -38,30 +38,30 @@ impl Listeners {
         self.channels_now().is_empty()
     }
 
-    /// All that somebody listens to.
+    /// All channels with a listener.
     pub(crate) fn channels(&self) -> Vec<String> {
         self.channels_now().keys().cloned().collect()
     }
 
-    /// Those of `channels` that nobody listens to.
+    /// The `channels` without a listener.
     pub(crate) fn unheard(&self, channels: Vec<String>) -> Vec<String> {
         let now = self.channels_now();
         channels.into_iter().filter(|channel| !now.contains_key(channel)).collect()
     }
 
-    /// Those of `channels` that somebody listens to.
+    /// The `channels` with a listener.
     pub(crate) fn heard(&self, channels: &[String]) -> Vec<String> {
         let now = self.channels_now();
         channels.iter().filter(|channel| now.contains_key(*channel)).cloned().collect()
     }
 
-    /// The channel that the server told of, if somebody listens to it.
+    /// The channel of a message, if it has a listener.
     pub(crate) fn heard_at(&self, told: &[Value]) -> Option<String> {
         let channel = channel_of(told)?;
         self.channels_now().contains_key(channel).then(|| channel.to_owned())
     }
 
-    /// The server told this: a channel and what was published there.
+    /// Passes on a message of the server: a channel and what was published there.
     pub(crate) fn hint(&self, told: &[Value]) {
         let Some(channel) = channel_of(told) else { return };
         let hearers = told.get(1).and_then(text_of).and_then(|text| text.parse().ok()).unwrap_or(1);
@@ -70,31 +70,31 @@ impl Listeners {
         }
     }
 
-    /// Anything may have happened at these channels.
+    /// Hints at these channels: anything may have happened.
     pub(crate) fn hint_at(&self, channels: &[String]) {
         let now = self.channels_now();
         let listeners = channels.iter().filter_map(|channel| now.get(channel)).flatten();
         listeners.for_each(|listener| listener.hint(1));
     }
 
-    /// Anything may have happened.
+    /// Hints at all channels: anything may have happened.
     pub(crate) fn hint_all(&self) {
         self.channels_now().values().flatten().for_each(|listener| listener.hint(1));
     }
 
-    /// Whoever listens to `channel` does so here from now on.
+    /// Adds listeners to `channel`.
     pub(crate) fn add(&self, channel: &str, listeners: Vec<Listener>) {
         if !listeners.is_empty() {
             self.channels_now().entry(channel.to_owned()).or_default().extend(listeners);
         }
     }
 
-    /// Whoever listens to `channel` does so elsewhere from now on.
+    /// Removes the listeners of `channel`, which listen elsewhere from now on.
     pub(crate) fn take(&self, channel: &str) -> Vec<Listener> {
         self.channels_now().remove(channel).unwrap_or_default()
     }
 
-    /// Says which channels nobody listens to any more.
+    /// Removes a listener and returns the channels that now have none.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) -> Vec<String> {
         let mut now = self.channels_now();
         let mut unheard = Vec::new();
@@ -111,7 +111,7 @@ impl Listeners {
     }
 }
 
-/// The channel that the server told of.
+/// The channel of a message.
 fn channel_of(told: &[Value]) -> Option<&str> {
     told.first().and_then(text_of)
 }
@@ -125,14 +125,14 @@ fn text_of(told: &Value) -> Option<&str> {
 
 impl Listener {
     fn hint(&self, hearers: u32) {
-        // It has hints that it has not looked at, or is about to go.
+        // It has unread hints, or is about to leave.
         drop(self.hints.try_send(Hint { key: self.key.clone(), hearers }));
     }
 }
 
 #[cfg(test)]
 impl Listener {
-    /// One whose hints nobody reads.
+    /// A listener whose hints nobody reads.
     pub(crate) fn unread(number: u64) -> Self {
         let key = Key::new("unread").unwrap();
         Self { number, key, hints: mpsc::channel(1).0 }

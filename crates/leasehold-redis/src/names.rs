@@ -1,20 +1,20 @@
-//! How keys are named in Redis.
+//! The names of keys in Redis.
 
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{Error, Key, Result};
 
-/// What the names of companions begin with; no key may.
+/// The start of the names of companions; no key may begin with it.
 const OURS: &str = "lh:";
-/// What the name of a book begins with.
+/// The start of the name of a metadata key.
 const METADATA: &str = "lh:lock:";
-/// What the name of a channel begins with.
+/// The start of the name of a channel.
 const CHANNEL: &str = "lh:wake:";
 
-/// What stands before every key of a store.
+/// The prefix of every key of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     prefix: String,
-    /// Keys are told from their slots, which their companions must share.
+    /// Keys are spread over slots, and a companion must share its key's slot.
     in_slots: bool,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Names {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
     metadata: String,
-    /// Where in the book's name the plain key begins, with which it ends.
+    /// Where in the metadata key's name the plain key begins, which ends it.
     plain: usize,
 }
 
@@ -38,7 +38,7 @@ impl Names {
     /// The names of `key`.
     ///
     /// # Errors
-    /// `InvalidInput` if it begins as only companions do, or if in a cluster no companion could share its slot.
+    /// `InvalidInput` if it begins like a companion, or if in a cluster no companion could share its slot.
     pub(crate) fn of(&self, key: &Key) -> Result<Name> {
         let prefixed;
         let plain = if self.prefix.is_empty() {
@@ -63,13 +63,13 @@ impl Names {
         Ok(Name { plain: metadata.len() - plain.len(), metadata })
     }
 
-    /// The key that has this plain name.
+    /// The key with this plain name.
     pub(crate) fn key(&self, plain: &[u8]) -> Option<Key> {
         let text = std::str::from_utf8(plain).ok()?.strip_prefix(&self.prefix)?;
         Key::new(text).ok()
     }
 
-    /// The pattern of SCAN that all books of keys with this prefix match, and more.
+    /// A SCAN pattern that matches every metadata key with this prefix, and more.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let mut pattern = format!("{METADATA}{{*}}:");
         for character in self.prefix.chars().chain(prefix.chars()) {
@@ -89,32 +89,32 @@ impl Name {
         &self.metadata[self.plain..]
     }
 
-    /// Its companion.
+    /// The name of its metadata key.
     pub(crate) fn metadata(&self) -> &str {
         &self.metadata
     }
 
-    /// How many bytes both have.
+    /// The length of both names in bytes.
     pub(crate) fn len(&self) -> usize {
         self.plain().len() + self.metadata.len()
     }
 
-    /// Where it is in a cluster.
+    /// Its slot in a cluster.
     pub(crate) fn slot(&self) -> u16 {
         slot(self.plain())
     }
 
-    /// Where it is told that the key may be free.
+    /// The channel that says that the key may be free.
     pub(crate) fn channel(&self) -> String {
         tagged(CHANNEL, self.plain())
     }
 }
 
-/// The plain key behind `ours` and a hash tag that puts it into the same slot.
+/// The plain key after `ours` and a hash tag that puts it into the same slot.
 fn tagged(ours: &str, plain: &str) -> String {
     let tag = match hash_tag(plain) {
         Some(tag) => tag,
-        // Then no tag gives the same slot, and a cluster does not take the key.
+        // No tag gives the same slot then, and a cluster does not accept the key.
         None if plain.contains('}') => "",
         None => plain,
     };
@@ -130,7 +130,7 @@ pub(crate) fn slot(name: &str) -> u16 {
     CRC.checksum(hash_tag(name).unwrap_or(name).as_bytes()) % SLOTS
 }
 
-/// The part of a key that decides its slot: between the first `{` and the next `}`, unless that is nothing.
+/// The part of a key that decides its slot: between the first `{` and the next `}`, unless it is empty.
 fn hash_tag(plain: &str) -> Option<&str> {
     let (_, after) = plain.split_once('{')?;
     let (tag, _) = after.split_once('}')?;

@@ -1,10 +1,10 @@
-//! In place of TLS, without the feature `tls`.
+//! Replaces the module `tls` without the feature `tls`.
 
 use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
 use redis::{Client, ConnectionInfo};
 
-/// There are none.
+/// Never exists.
 #[derive(Clone)]
 pub(crate) enum Certificates {}
 
@@ -14,10 +14,10 @@ impl Certificates {
     }
 }
 
-/// No URL over TLS was read.
+/// No URL with TLS was accepted.
 pub(crate) fn provide() {}
 
-/// Refuses a URL over TLS.
+/// Refuses a URL with TLS.
 pub(crate) fn of_url(scheme: &str, _: &mut StoreUrl) -> Result<Option<Certificates>> {
     if scheme.starts_with("rediss") {
         return Err(Error::unsupported(format!(

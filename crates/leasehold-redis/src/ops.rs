@@ -1,4 +1,4 @@
-//! One file for each operation: what it asks of the server, and how the answer is read.
+//! One file for each operation: what it sends to the server, and how it reads the reply.
 
 mod acquire;
 mod evict;

@@ -1,16 +1,16 @@
-//! Where a listing goes on.
+//! The cursor of a listing.
 
 use leasehold_core::{Cursor, Error, Result};
 
-/// A step of a scan, and the last record of it that was shown.
+/// A step of a scan, and the last record of it that was returned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Position {
-    /// In a cluster: the nodes that were looked at to their ends, and the one that is being looked at, if any.
+    /// In a cluster: the nodes that were scanned to the end, and the one in progress, if any.
     pub(crate) done: Vec<String>,
     pub(crate) node: String,
     /// The server's own cursor.
     pub(crate) scan: u64,
-    /// As of [`Cursor::after`]; what comes after it is still to be shown.
+    /// As of [`Cursor::after`]; the records after it are still to come.
     pub(crate) shown: Option<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the scripts answer.
+//! Reads the replies of the scripts.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::{error, text};
 
-/// Reads the answers of the server of this name.
+/// Reads the replies of the server of this name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a str);
 
@@ -115,7 +115,7 @@ impl Reader<'_> {
         self.array(reply)?.into_iter().map(one).collect()
     }
 
-    /// The records of keys that were named, in their order.
+    /// The records of the named keys, in their order.
     pub(crate) fn listed(self, keys: &[&Key], reply: Value) -> Result<Vec<Result<Vec<Record>>>> {
         let mut parts = self.array(reply)?.into_iter();
         let now = self.number(parts.next().as_ref())?;
@@ -123,7 +123,7 @@ impl Reader<'_> {
         keys.iter().zip(of_keys).map(|(key, holders)| self.holders(key, now, holders)).collect()
     }
 
-    /// One step of a scan: where it goes on, and the records of each plain key's name.
+    /// One step of a scan: where it continues, and the records of each plain key's name.
     #[expect(clippy::type_complexity, reason = "read once, at once")]
     pub(crate) fn scanned(
         self,
@@ -152,7 +152,7 @@ impl Reader<'_> {
         holders.iter().map(|holder| self.record(key, now, holder)).collect::<Result<_>>().map(Ok)
     }
 
-    /// A holder: whether the book has nothing of it, its id, whether it holds now, and its record.
+    /// A holder: whether the metadata lacks it, its id, whether it holds now, and its record.
     fn record(self, key: &Key, now: u64, holder: &Value) -> Result<Record> {
         let Value::Array(parts) = holder else { return Err(self.odd("a holder")) };
         let is_foreign = self.number(parts.first())? == 1;
@@ -170,7 +170,7 @@ impl Reader<'_> {
         let term = match (is_live, ends) {
             (true, 0) => RecordTerm::Live(Remaining::Never),
             (true, _) => RecordTerm::Live(Remaining::For(micros(now, ends))),
-            // One that was broken has not expired, and is over all the same.
+            // A broken lease has not expired but has ended all the same.
             (false, _) => RecordTerm::Expired((ends > 0 && ends <= now).then(|| micros(ends, now))),
         };
         let mode = if kind.first() == Some(&b's') { Mode::SHARED } else { Mode::Exclusive };

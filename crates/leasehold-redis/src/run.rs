@@ -9,21 +9,21 @@ use crate::error;
 use crate::names::Name;
 use crate::scripts::Script;
 
-/// What became of a script.
+/// The result of a script.
 #[derive(Debug)]
 pub(crate) enum ScriptReply {
-    /// Its answer.
+    /// Its reply.
     Answered(Value),
     /// It did not run: its keys are elsewhere.
     Elsewhere(Redirect),
 }
 
-/// Where a node of a cluster says that the slot of the keys is.
+/// Where a cluster node says that the slot is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Redirect {
-    /// `host:port`; without a host, that of the node which says so.
+    /// `host:port`; without a host, the host of the node that says so.
     pub(crate) address: String,
-    /// Only this once: the slot is on its way there.
+    /// For this request only: the slot is being moved there.
     pub(crate) once: bool,
 }
 
@@ -35,8 +35,8 @@ impl Redirect {
 }
 
 impl Connections {
-    /// Runs a script, unless the server says that the keys are elsewhere. `asking` is for keys that are on their way to
-    /// this server.
+    /// Runs a script, unless the server says that the keys are elsewhere. `asking` is for keys that are being
+    /// moved to this server.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -87,7 +87,7 @@ impl Connections {
                 }
                 Ok(value) => value,
             };
-            // On the connection that wrote, within half of the limit, so that the answer still comes within it.
+            // On the connection that wrote, within half of the limit, so that the reply still comes within it.
             let copies = match replicas {
                 1.. if makes_a_lease(&value) => connected.copies(replicas, timeout / 2).await?,
                 _ => Ok(replicas),
@@ -109,7 +109,7 @@ impl Connections {
         ))
     }
 
-    /// Sends several commands at once; an answer that is an error is among the answers.
+    /// Sends several commands at once; an error is one of the replies.
     pub(crate) async fn ask(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         let count = commands.len();
@@ -130,7 +130,7 @@ impl Connections {
     }
 }
 
-/// Whether somebody may believe in a lease because of this answer of a script.
+/// Whether a caller may trust a lease because of this reply of a script.
 fn makes_a_lease(answer: &Value) -> bool {
     let says = |parts: &[Value], word: &[u8]| matches!(parts.first(), Some(Value::BulkString(said)) if said == word);
     let Value::Array(parts) = answer else { return false };

@@ -1,4 +1,4 @@
-//! The records that stand in a server, as listings and purges look at them.
+//! The records in a server, as listings and purges read them.
 
 use leasehold_core::{Cursor, ErrorKind, Filter, Key, Record, Result};
 
@@ -6,13 +6,13 @@ use crate::inner::Inner;
 use crate::page::Position;
 use crate::{scripts, trace};
 
-/// How many keys of the server one step of a scan looks at.
+/// How many keys of the server one step of a scan reads.
 const STEP: u64 = 500;
-/// How many steps one listing or purge takes before it gives what it has.
+/// How many steps one listing or purge takes before it returns what it has.
 pub(crate) const STEPS: usize = 128;
 
 impl Inner {
-    /// The records of keys that were named, in the order of keys and ids.
+    /// The records of the named keys, in the order of keys and ids.
     pub(crate) async fn look_up(&self, keys: &[Key]) -> Result<Vec<Record>> {
         let mut keys = keys.to_vec();
         keys.sort_unstable();
@@ -33,7 +33,7 @@ impl Inner {
         self.reader().listed(&keys, self.run(&scripts::LIST, &names, &[]).await?)
     }
 
-    /// One step of a scan: where that was, where it goes on, and its records in the order of keys and ids.
+    /// One step of a scan: its position, where it continues, and its records in the order of keys and ids.
     pub(crate) async fn scan(
         &self,
         at: Position,
@@ -49,9 +49,9 @@ impl Inner {
         for (key, of_key) in found {
             match of_key {
                 Ok(of_key) => records.extend(of_key),
-                // It may have been listed neither where it was nor where it will be.
+                // It may have been listed neither where it was nor where it is moved to.
                 Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
-                // One spoilt key hides no other.
+                // One damaged key hides no other.
                 Err(error) => trace::not_listed(&key, &error),
             }
         }

@@ -2,20 +2,20 @@
 
 use std::sync::LazyLock;
 
-/// A script as the server knows it.
+/// A script as the server stores it.
 #[derive(Debug)]
 pub(crate) struct Script {
     /// The whole text.
     pub(crate) text: String,
-    /// Its SHA-1 in hexadecimal digits, under which the server keeps it.
+    /// Its SHA-1 in hexadecimal, by which the server finds it.
     pub(crate) hash: String,
 }
 
 impl Script {
-    /// The bytes of a call but for keys and arguments: the command, the hash and the number of keys.
+    /// The length of a call without keys and arguments: the command, the hash and the number of keys.
     pub(crate) const CALL: usize = 64;
 
-    /// The first line makes the server refuse the whole script where it could not write, as on a replica.
+    /// The first line makes a server that cannot write, such as a replica, refuse the whole script.
     fn new(flags: &str, own: &str) -> Self {
         let text = format!("#!lua{flags}\n{}{own}", include_str!("scripts/common.lua"));
         let hash = redis::Script::new(&text).get_hash().to_owned();
@@ -43,5 +43,5 @@ scripts! {
 
 /// Beyond `maxmemory` acquires fail; renewals and releases succeed.
 const EVEN_WITHOUT_MEMORY: &str = " flags=allow-oom";
-/// In a cluster: over all that one node has.
+/// In a cluster: over all slots of one node.
 const OVER_SLOTS: &str = " flags=allow-oom,allow-cross-slot-keys";

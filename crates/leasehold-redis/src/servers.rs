@@ -1,4 +1,4 @@
-//! One server, or the many of a cluster.
+//! One server, or the nodes of a cluster.
 
 use leasehold_core::{Error, Health, Result};
 use redis::Value;
@@ -13,7 +13,7 @@ use crate::run::ScriptReply;
 use crate::scripts::{self, Script};
 use crate::{error, health};
 
-/// Where the leases are.
+/// The server or servers with the leases.
 #[derive(Clone)]
 pub(crate) enum Servers {
     /// All on one server.
@@ -23,7 +23,7 @@ pub(crate) enum Servers {
 }
 
 impl Servers {
-    /// As they are named in messages.
+    /// Their name in messages.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::One(server) => server.server(),
@@ -31,7 +31,7 @@ impl Servers {
         }
     }
 
-    /// Connects, if there is no connection yet.
+    /// Connects, unless there is a connection.
     pub(crate) async fn connect(&self) -> Result<()> {
         match self {
             Self::One(server) => server.connect().await,
@@ -46,7 +46,7 @@ impl Servers {
         }
     }
 
-    /// Runs a script on the keys of these names, which one script may have together.
+    /// Runs a script on the keys of these names, which one script may access together.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -62,10 +62,10 @@ impl Servers {
         }
     }
 
-    /// What one script may have together has one number.
+    /// The number that names which one script may access together have in common.
     ///
     /// # Errors
-    /// `Unsupported` if no script may have these together.
+    /// `Unsupported` if no script may access these together.
     pub(crate) fn slot(&self, names: &[Name]) -> Result<u16> {
         match self {
             Self::One(_) => Ok(0),
@@ -77,7 +77,7 @@ impl Servers {
         }
     }
 
-    /// One step of a scan, and where that was.
+    /// One step of a scan, and its position.
     pub(crate) async fn scan(
         &self,
         at: Position,
@@ -94,7 +94,7 @@ impl Servers {
         Ok((here(&server, ran)?, at))
     }
 
-    /// Where a scan goes on after a step that ended with this cursor; `None` at its end.
+    /// Where a scan continues after a step that ended with this cursor; `None` at its end.
     pub(crate) fn after(&self, at: Position, scan: u64) -> Option<Position> {
         match self {
             _ if scan > 0 => Some(Position { scan, shown: None, ..at }),
@@ -103,7 +103,7 @@ impl Servers {
         }
     }
 
-    /// Lets these listeners hear of their channels from now on.
+    /// Adds these listeners to their channels.
     pub(crate) async fn listen(&self, listeners: Vec<(String, Listener)>) -> Result<()> {
         match self {
             Self::One(server) => {
@@ -118,7 +118,7 @@ impl Servers {
         }
     }
 
-    /// The listener of this number hears of these channels no more.
+    /// Removes the listener of this number from these channels.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
         match self {
             Self::One(server) => server.leave(number, channels),
@@ -127,7 +127,7 @@ impl Servers {
     }
 }
 
-/// The answer of the only server there is.
+/// The reply of the only server.
 fn here(server: &Connections, ran: ScriptReply) -> Result<Value> {
     match ran {
         ScriptReply::Answered(value) => Ok(value),

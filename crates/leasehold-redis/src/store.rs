@@ -14,12 +14,13 @@ use crate::{RedisConfig, wakeups};
 
 /// Leases in a Redis server, or in the nodes of a Redis Cluster. Cheap to clone; clones share the connections.
 ///
-/// Requests of all callers travel over one connection to a server, pipelined; it is made again when it breaks. A request
-/// is sent once, but for one that a cluster's node did not carry out and sent on: if its answer is lost, the error's
+/// The requests of all callers share one pipelined connection to a server, which is replaced when it breaks. A
+/// request is sent once, unless a cluster node redirects it without running it. If its reply is lost, the error's
 /// effect is `Unknown`, and the same request may be sent again.
 ///
 /// # Cancel safety
-/// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller notices.
+/// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is
+/// affected.
 #[derive(Clone)]
 pub struct RedisStore(Arc<Inner>);
 
@@ -72,7 +73,7 @@ impl Store for RedisStore {
         checked.map_err(|e| e.with_context(NAME, "check"))
     }
 
-    /// There is nothing to make: this connects.
+    /// Only connects; there is nothing to create.
     async fn prepare(&self) -> Result<()> {
         self.0.servers.connect().await.map_err(|e| e.with_context(NAME, "prepare"))
     }

@@ -1,4 +1,4 @@
-//! Which channels a server tells us of: changed one after the other, and told anew when a connection was lost.
+//! The channels that a server notifies: changed one at a time, and restored after a connection was lost.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,7 +13,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connections {
-    /// Tells the server to tell us of these channels, and waits until it does.
+    /// Subscribes to these channels and waits for the server's confirmation.
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
         self.exchange(async |connected| {
             let _turn = self.0.ordering.lock().await;
@@ -22,8 +22,8 @@ impl Connections {
         .await
     }
 
-    /// The listener of this number hears of these channels no more. Of those that nobody listens to any more the server
-    /// is told in the background.
+    /// Removes the listener of this number from these channels. Unsubscribes in the background from those without
+    /// a listener.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
         let unheard = self.0.listeners.leave(number, channels);
         if !unheard.is_empty() {
@@ -40,14 +40,14 @@ impl Connections {
             let left = this.0.listeners.unheard(channels);
             let current = this.0.current();
             if let (false, Some(mut connected)) = (left.is_empty(), current) {
-                // If it fails, hints come that nobody reads.
+                // If it fails, hints arrive that nobody reads.
                 let told = connected.subscribe("SUNSUBSCRIBE", &left);
                 drop(tokio::time::timeout(this.0.options.timeout, told).await);
             }
         });
     }
 
-    /// In the background, as long as somebody waits to be woken: connects, and listens again to what is lost.
+    /// In the background, while anyone waits to be woken: connects and subscribes again to what was lost.
     pub(crate) fn heal(&self, lost: Vec<String>) {
         self.0.lost().extend(lost);
         if let Ok(runtime) = Handle::try_current() {
@@ -64,7 +64,7 @@ async fn heal(inner: Weak<Inner>) {
         if is_well || this.listeners().is_empty() {
             return;
         }
-        // Whoever has the turn looks again after it.
+        // The task that holds it looks again afterwards.
         let Ok(_turn) = Arc::clone(&this.0.healing).try_lock_owned() else { return };
         let lost: Vec<_> = this.0.lost().drain().collect();
         match this.listen(&lost).await {

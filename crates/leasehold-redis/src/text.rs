@@ -1,4 +1,4 @@
-//! Group and note as they stand in a holder's record, and the reason in that of an evicted one: one object of JSON.
+//! Group and note in a holder's record, and the reason in an evicted one's: one JSON object.
 
 use leasehold_core::{GroupName, Note, Reason};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ fn written(text: &Text<'_>) -> String {
     serde_json::to_string(text).expect("strings and a number can be written")
 }
 
-/// As it is written.
+/// The written form.
 pub(crate) fn of_holder(group: Option<&GroupName>, note: &Note) -> String {
     written(&Text {
         group: group.map(|group| group.as_str().into()),
@@ -35,12 +35,12 @@ pub(crate) fn of_holder(group: Option<&GroupName>, note: &Note) -> String {
     })
 }
 
-/// As it is written.
+/// The written form.
 pub(crate) fn of_evicted(reason: Option<&Reason>) -> String {
     written(&Text { reason: reason.map(|reason| reason.as_str().into()), ..Text::default() })
 }
 
-/// Reads what another client may have written: what is not understood is left out, for it is for people only.
+/// Reads what another client may have written. It is for people only, so what is not understood is left out.
 pub(crate) fn read_holder(json: &[u8]) -> (Option<GroupName>, Note) {
     let text: Text<'_> = serde_json::from_slice(json).unwrap_or_default();
     let group = text.group.and_then(|group| GroupName::new(&group).ok());

@@ -1,4 +1,4 @@
-//! TLS by rustls.
+//! TLS with rustls.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
 use redis::{Client, ClientTlsConfig, ConnectionInfo, TlsCertificates};
 
-/// A private authority, or a certificate of the client.
+/// A private authority's certificate, or a client certificate.
 #[derive(Clone)]
 pub(crate) struct Certificates(TlsCertificates);
 
@@ -16,15 +16,15 @@ impl Certificates {
     }
 }
 
-/// Brings a provider of cryptography if the program has chosen none.
+/// Installs a provider of cryptography if the program has chosen none.
 pub(crate) fn provide() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // Somebody else may have been quicker, which is as good.
+        // Another thread may have been first, which is as good.
         drop(rustls::crypto::ring::default_provider().install_default());
     }
 }
 
-/// The certificates of a URL over TLS.
+/// The certificates of a URL with TLS.
 pub(crate) fn of_url(scheme: &str, options: &mut StoreUrl) -> Result<Option<Certificates>> {
     let mut file = |name: &str| -> Result<Option<Vec<u8>>> {
         let Some(path) = options.take(name) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Which node of a cluster has which slot.
+//! Which node of a cluster owns which slot.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use redis::Value;
 
 use crate::names::SLOTS;
 
-/// The owners of all slots, as one node told them.
+/// The owners of all slots, as one node reported them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Topology {
     /// The address of each slot's master, by slot.
     owners: Vec<Option<Arc<str>>>,
-    /// The least id among all nodes, replicas too.
+    /// The smallest id of all nodes, replicas included.
     pub(crate) identity: String,
     pub(crate) has_replicas: bool,
 }
 
 impl Topology {
-    /// What CLUSTER SLOTS answered; `host` is that of the node which did, for it may leave it out. `None` if it cannot be
-    /// understood.
+    /// Reads a reply to CLUSTER SLOTS. `host` is that of the node that sent it, which may leave it out. `None` if
+    /// the reply cannot be understood.
     pub(crate) fn read(told: &Value, host: &str) -> Option<Self> {
         let mut this = Self { owners: vec![None; usize::from(SLOTS)], ..Self::default() };
         let Value::Array(ranges) = told else { return None };
@@ -57,7 +57,7 @@ impl Topology {
         self.owners.get(usize::from(slot))?.as_ref()
     }
 
-    /// A node said that this slot is there.
+    /// Applies a node's statement that this slot is at `owner`.
     pub(crate) fn set_owner(&mut self, slot: u16, owner: &str) {
         self.owners.resize(usize::from(SLOTS), None);
         if let Some(at) = self.owners.get_mut(usize::from(slot)) {

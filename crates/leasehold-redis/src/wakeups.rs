@@ -1,4 +1,4 @@
-//! Subscriptions, and when their hints come.
+//! Subscriptions, and when their hints arrive.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,14 @@ use tokio::time::Sleep;
 use crate::listeners::{Hint, Listener};
 use crate::servers::Servers;
 
-/// Of many who are told that a key is free one can have it: they try one after the other, so far apart on average.
+/// Of many who hear that a key is free, one can have it: they try one after the other, on average this far apart.
 const EACH: Duration = Duration::from_micros(250);
-/// Too short to be waited for: timers count milliseconds.
+/// Too short to wait for: timers count milliseconds.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// No hint is put off for longer, whatever was told.
+/// No hint is put off for longer, whatever the message says.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// More hints than these are one: whoever is told tries for all its keys.
+/// More hints than these become one: a waiter tries for all its keys.
 const PENDING: usize = 64;
 
 /// Hints for `keys`, each with its channel, from the moment that this ends.
@@ -48,7 +48,7 @@ pub(crate) async fn subscribe(servers: &Servers, keys: Vec<(Key, String)>) -> Re
 /// The hints of one subscription.
 struct Hints {
     hints: mpsc::Receiver<Hint>,
-    /// One that was put off so that not all who heard it try at once.
+    /// A hint that was put off so that not all who heard it try at once.
     later: Option<Later>,
     random: Random,
     number: u64,
@@ -56,11 +56,11 @@ struct Hints {
     servers: Servers,
 }
 
-/// A hint that waits.
+/// A hint that is put off.
 struct Later {
     key: Key,
     pause: Pin<Box<Sleep>>,
-    /// Whose timer that is: it is of no use in another, and of none once this one has ended.
+    /// The runtime of the timer: it works in no other, and not after this one has ended.
     runtime: runtime::Id,
 }
 
@@ -72,7 +72,7 @@ impl Stream for Hints {
         while let Poll::Ready(heard) = self.hints.poll_recv(context) {
             let Some(Hint { key, hearers }) = heard else { return Poll::Ready(None) };
             match (put_off(&mut self.random, hearers), here) {
-                // Whoever waits already does not wait longer for being told again.
+                // A waiter that is already waiting does not wait longer for another hint.
                 (Some(pause), Some(runtime)) => {
                     let pause = || Box::pin(tokio::time::sleep(pause));
                     self.later.get_or_insert_with(|| Later { key, pause: pause(), runtime });
@@ -91,7 +91,7 @@ impl Stream for Hints {
     }
 }
 
-/// How long to put off a hint that so many have heard; `None` is not at all.
+/// How long to put off a hint that `hearers` connections heard; `None` for not at all.
 fn put_off(random: &mut Random, hearers: u32) -> Option<Duration> {
     let pause = random.up_to(EACH.saturating_mul(hearers).min(LONGEST));
     (pause > AT_ONCE).then_some(pause)

@@ -1,4 +1,4 @@
-//! Whose boot time the instants in the file are.
+//! Which boot the instants in the file belong to.
 
 #[cfg(target_os = "linux")]
 use std::path::Path;
@@ -9,28 +9,28 @@ use rusqlite::{Connection, OptionalExtension as _, Row};
 use crate::error;
 use crate::sql::Sql;
 
-/// One run of the machine, as one time namespace sees it. Instants of two of them are not comparable.
+/// One boot of the machine, as one time namespace sees it. Instants of two boots are not comparable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Boot {
-    /// The kernel's random id of this run.
+    /// The kernel's random id of this boot.
     id: String,
     /// The inode of the time namespace, which shifts boot time under the same boot id.
     time_ns: i64,
-    /// By how much it shifts it, in nanoseconds. Kept beside the inode because the kernel gives the inode
-    /// of a namespace that has ended to the next one (seen on Linux 6.18).
+    /// The shift, in nanoseconds. Kept with the inode because the kernel gives the inode of an ended namespace to
+    /// the next one (seen on Linux 6.18).
     offset_ns: i64,
 }
 
 impl Boot {
-    /// The run that this process lives in, for a database that no other process can see.
+    /// The boot of this process, for a database that no other process can see.
     pub(crate) fn private() -> Self {
         Self { id: "private".to_owned(), time_ns: 0, offset_ns: 0 }
     }
 
-    /// The run that this process lives in.
+    /// The present boot.
     ///
     /// # Errors
-    /// `Incompatible` if /proc does not tell.
+    /// `Incompatible` if /proc does not say.
     #[cfg(target_os = "linux")]
     pub(crate) fn current() -> Result<Self> {
         Self::read(Path::new("/proc")).map_err(|e| {
@@ -42,7 +42,7 @@ impl Boot {
         })
     }
 
-    /// The run that this process lives in.
+    /// The present boot.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn current() -> Result<Self> {
         Err(Error::unsupported(
@@ -70,12 +70,12 @@ impl Boot {
         Ok(Self { id: id.trim().to_owned(), time_ns, offset_ns })
     }
 
-    /// The epoch of this run if it is the current one of the file.
+    /// The file's current epoch, if it belongs to this boot.
     ///
-    /// Another boot id is a machine that was started again: a new epoch begins, and what had a term in the
-    /// old one is over. Another time namespace under the same boot id may run at the same time and reads
-    /// another clock. It may take the file over once nothing in it has a term that only the other's clock
-    /// can judge; whoever is still at work there then learns it at its next operation.
+    /// Another boot id means that the machine was restarted: a new epoch begins, and every finite term of the old
+    /// one has ended. Another time namespace under the same boot id may exist at the same time and reads another
+    /// clock. It may take the file over once no term in it depends on the other's clock; processes of the other
+    /// namespace find out at their next operation.
     ///
     /// # Errors
     /// `Incompatible` if another time namespace still has records with a term.
@@ -116,7 +116,7 @@ impl Boot {
         )))
     }
 
-    /// Begins the epoch of this run.
+    /// Begins the epoch of this boot.
     pub(crate) fn register(
         &self,
         connection: &Connection,

@@ -8,7 +8,7 @@ use leasehold_driver::{StoreUrl, SystemClock};
 
 pub(crate) const NAME: &str = "sqlite";
 
-/// Where the database is, and how it is used.
+/// Which database to use, and how.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -45,9 +45,9 @@ impl fmt::Display for Location {
 }
 
 impl SqliteConfig {
-    /// The time limit of an operation, unless said otherwise: 5 s.
+    /// The default time limit of an operation: 5 s.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-    /// What the names of tables begin with, unless said otherwise.
+    /// The default prefix of table names.
     pub const DEFAULT_PREFIX: &str = "leasehold_";
 
     /// The shortest time limit of an operation.
@@ -55,20 +55,20 @@ impl SqliteConfig {
     /// The longest prefix, in bytes.
     const MAX_PREFIX: usize = 63;
 
-    /// A database in a file, which [`open`](SqliteConfig::open) makes if there is none.
+    /// A database in a file, which [`open`](SqliteConfig::open) creates if it does not exist.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::new(Location::File(path.into()))
     }
 
-    /// A database in memory that nobody else can see and that ends with the store.
+    /// A database in memory that only this store can see and that ends with it.
     pub fn memory() -> Self {
         Self::new(Location::Memory)
     }
 
-    /// What a URL says: `sqlite:PATH` or `sqlite::memory:`, with the options `timeout` (a duration such as
-    /// `5s`) and `prefix`.
+    /// Parses a URL: `sqlite:PATH` or `sqlite::memory:`, with the options `timeout` (a duration such as `5s`) and
+    /// `prefix`.
     ///
-    /// Characters of the path that mean something in a URL are percent-encoded: `?` is `%3F`, `%` is `%25`.
+    /// Percent-encode characters of the path that have a meaning in a URL: `?` is `%3F`, `%` is `%25`.
     ///
     /// ```
     /// use leasehold_sqlite::SqliteConfig;
@@ -96,7 +96,7 @@ impl SqliteConfig {
                      sqlite::memory:",
                 ));
             }
-            // Elsewhere this means a host, or a path that is not absolute.
+            // Elsewhere this means a host, or a relative path.
             rest if rest.starts_with("//") && !rest.starts_with("///") => {
                 return Err(Error::invalid_input(
                     "the sqlite URL has two slashes after the colon, and no store is on another host; \
@@ -117,39 +117,38 @@ impl SqliteConfig {
     }
 
     /// Sets the time limit of an operation, at least 1 ms: how long it may wait for its turn and for the
-    /// write lock of the database, counted from the call.
+    /// database's write lock, counted from the call.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets what the names of the tables begin with: a letter or `_`, then at most 62 letters, digits and
-    /// `_`, not beginning with `sqlite_`. SQLite tells no upper from lower case here. Stores with different
-    /// prefixes do not exclude each other.
+    /// Sets the prefix of table names: a letter or `_`, then at most 62 letters, digits and `_`, not beginning
+    /// with `sqlite_`. SQLite does not distinguish upper and lower case here. Stores with different prefixes do
+    /// not exclude each other.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the clock, for tests that do not sleep. Whoever shares a file must read the same clock: boot time.
+    /// Sets the clock, for tests that do not sleep. All users of a file must read the same clock: boot time.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets for how long the counters of keys that are no longer granted are remembered: 30 days by default,
-    /// `None` for ever (C7).
+    /// Sets how long the counter of a key is remembered after its last grant: 30 days by default, `None` for ever
+    /// (C7).
     #[must_use]
     pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
         self.forget_after = forget_after;
         self
     }
 
-    /// Sets whether missing directories on the way to the file are made, with mode 0700; by default they are
-    /// not.
+    /// Sets whether missing parent directories of the file are created, with mode 0700; by default they are not.
     #[must_use]
     pub fn create_parent(mut self, create_parent: bool) -> Self {
         self.create_parent = create_parent;
@@ -186,7 +185,7 @@ impl SqliteConfig {
     }
 }
 
-/// What may stand in a statement unquoted (C14). SQLite keeps names that begin with `sqlite_` to itself.
+/// Whether it may stand in a statement unquoted (C14). SQLite reserves names that begin with `sqlite_`.
 fn is_prefix(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

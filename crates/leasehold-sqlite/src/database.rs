@@ -1,4 +1,4 @@
-//! One connection, set up so that what it acknowledges is durable, and its transactions.
+//! One connection, set up so that acknowledged commits are durable, and its transactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::rows::{Rows, sql_integer};
 use crate::schema::{self, Schema};
 use crate::sql::Sql;
 
-/// All statements of the store are kept prepared.
+/// Room for all prepared statements of the store.
 const STATEMENTS: usize = 32;
 
-/// `PRAGMA synchronous`: the log is on the disk before a commit returns.
+/// `PRAGMA synchronous`: the log is on disk before a commit returns.
 const FULL: i64 = 2;
 
-/// As long as SQLite can be told to wait.
+/// The longest wait that SQLite accepts.
 const LONGEST_WAIT: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// An open database, used by its own thread alone.
+/// An open database, used only by its own thread.
 pub(crate) struct Database {
     connection: Connection,
     sql: Sql,
@@ -39,7 +39,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens the database and makes sure that it is ours and complete.
+    /// Opens the database and ensures that it is ours and complete.
     pub(crate) fn open(config: SqliteConfig, limit: Limit) -> Result<Self> {
         let (connection, file) = match &config.location {
             Location::Memory => (open_memory(), None),
@@ -65,8 +65,8 @@ impl Database {
             forget_after: config.forget_after,
         };
         database.protect()?;
-        // Before anything is written, so that another program's file is left as it is; on one snapshot,
-        // because others may be making the tables.
+        // Before anything is written, so that another program's file is left unchanged; on one snapshot, because
+        // others may be creating the tables.
         database.transaction(TransactionBehavior::Deferred, limit, || database.inspect())?;
         if database.file.is_some() {
             database.enter_wal(limit)?;
@@ -76,8 +76,8 @@ impl Database {
         Ok(database)
     }
 
-    /// Makes missing tables and begins an epoch where this run of the machine has none. Writes only if there
-    /// is something to do; of a crowd, one does it.
+    /// Creates missing tables and begins an epoch if this boot has none. Writes only if there is something to do;
+    /// of many processes, one does it.
     pub(crate) fn prepare(&mut self, limit: Limit) -> Result<()> {
         let known = self.transaction(TransactionBehavior::Deferred, limit, || {
             Ok(match self.inspect()? {
@@ -100,8 +100,8 @@ impl Database {
         Ok(())
     }
 
-    /// Runs one operation as one immediate transaction. Any error is rolled back, so its effect is `None`,
-    /// but for a commit whose outcome is unknown.
+    /// Runs one operation as one immediate transaction. Every error rolls back, so its effect is `NotApplied`,
+    /// except for a commit with an unknown outcome.
     pub(crate) fn write<T>(
         &self,
         limit: Limit,
@@ -110,8 +110,8 @@ impl Database {
         self.transaction(TransactionBehavior::Immediate, limit, || operation(&self.rows()?))
     }
 
-    /// Runs one operation that only reads, on one snapshot. With a write-ahead log it waits for no writer
-    /// and delays none.
+    /// Runs one operation that only reads, on one snapshot. With a write-ahead log it waits for no writer and
+    /// delays none.
     pub(crate) fn read<T>(
         &self,
         limit: Limit,
@@ -130,7 +130,7 @@ impl Database {
         self.file.as_ref()
     }
 
-    /// What SQLite answers to a `PRAGMA`.
+    /// The result of a `PRAGMA`.
     pub(crate) fn pragma<T: FromSql>(&self, pragma: &str) -> Result<T> {
         self.connection
             .pragma_query_value(None, pragma, |row| row.get(0))
@@ -155,8 +155,8 @@ impl Database {
         Ok(done)
     }
 
-    /// What an operation works with. In an immediate transaction the write lock is held by now, and the
-    /// clock is read after that (C4); in one that only reads, after its snapshot was taken.
+    /// What an operation works with. An immediate transaction holds the write lock by now and reads the clock
+    /// after that (C4); one that only reads, after its snapshot.
     fn rows(&self) -> Result<Rows<'_>> {
         let current: Option<i64> = self
             .connection
@@ -198,7 +198,7 @@ impl Database {
         self.boot.register(&self.connection, &self.sql, &self.name, seen)
     }
 
-    /// Lets SQLite wait for locks until the limit is over.
+    /// Lets SQLite wait for locks until the limit passes.
     fn wait_up_to(&self, limit: Limit) -> Result<Duration> {
         let left =
             limit.left(&*self.clock).ok_or_else(|| error::late(&self.name, limit.total()))?;
@@ -206,8 +206,8 @@ impl Database {
         Ok(left)
     }
 
-    /// Lets nothing that stands in a file we did not write act: no trigger, no view, no function in the
-    /// schema; and writes no temporary files.
+    /// Disables anything active in a file that we did not write: triggers, views, functions in the schema; and
+    /// writes no temporary files.
     fn protect(&self) -> Result<()> {
         for (option, value) in [
             (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
@@ -231,7 +231,7 @@ impl Database {
         Ok(())
     }
 
-    /// Readers and the writer do not wait for each other, and a commit is one fsync.
+    /// Lets readers and the writer work without waiting for each other, and makes a commit one fsync.
     fn enter_wal(&self, limit: Limit) -> Result<()> {
         loop {
             let wait = self.wait_up_to(limit)?;
@@ -248,9 +248,8 @@ impl Database {
                         self.name
                     )));
                 }
-                // Of two connections that change the mode at once SQLite tells one at once that it is
-                // busy, because waiting could not end. Holding the whole file for an instant outwaits the
-                // other.
+                // If two connections change the mode at once, SQLite reports busy to one without waiting, because
+                // waiting could deadlock. Holding the whole file for an instant waits for the other.
                 Err(e) if error::is_busy(&e) => self
                     .connection
                     .execute_batch("BEGIN EXCLUSIVE; ROLLBACK")
@@ -260,7 +259,7 @@ impl Database {
         }
     }
 
-    /// An acknowledged commit survives a power cut (C7).
+    /// Makes an acknowledged commit survive a power cut (C7).
     fn sync_fully(&self) -> Result<()> {
         self.connection.pragma_update(None, "synchronous", FULL).map_err(|e| self.failed(e))?;
         match self.pragma::<i64>("synchronous")? {
@@ -283,7 +282,7 @@ fn open_memory() -> rusqlite::Result<Connection> {
     Connection::open_in_memory_with_flags(flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
 }
 
-/// Opens a file that exists. No flag for URIs: a path is a path whatever it looks like.
+/// Opens a file that exists. Without the flag for URIs: a path is a path, whatever it looks like.
 fn open_file(file: &DatabaseFile) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     Connection::open_with_flags(file.path(), flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)

@@ -5,7 +5,7 @@ use leasehold_core::{Key, Now, Result, Table};
 use crate::database::Database;
 use crate::limit::Limit;
 
-/// One immediate transaction around the core's decision (C2, C8).
+/// Runs the core's decision in one immediate transaction (C2, C8).
 pub(crate) fn decide<'a, T>(
     database: &Database,
     limit: Limit,

@@ -1,4 +1,4 @@
-//! What SQLite and the operating system say, as Leasehold's errors: one table, tested below.
+//! Converts errors of SQLite and the operating system: one table, tested below.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use leasehold_core::{Effect, Error};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
-/// Maps a failure inside a transaction that is then rolled back, so its effect is `None` (C10).
+/// Converts a failure inside a transaction, which is then rolled back: its effect is `NotApplied` (C10).
 pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
     let Some(failure) = error.sqlite_error().copied() else {
         return stored(name, error);
@@ -79,7 +79,7 @@ pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
     mapped.with_source(error)
 }
 
-/// Maps a failure to begin: nothing was done (C10).
+/// Converts a failure to begin: nothing was done (C10).
 pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Error {
     if !is_busy(&error) {
         return sqlite(name, error);
@@ -95,12 +95,11 @@ pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Err
     .with_source(error)
 }
 
-/// Maps a failure to commit.
+/// Converts a failure to commit.
 ///
-/// Busy means that the commit did not begin and full that the frame that would have committed is not in
-/// the log (SQLite on Linux writes nothing after that frame): both were rolled back. After any other
-/// failure, such as that of fsync, the whole transaction may be in the log and come to life when the log is
-/// recovered, so the outcome is unknown (C10).
+/// Busy means that the commit did not begin. Full means that the committing frame is not in the log (SQLite on
+/// Linux writes nothing after that frame). Both were rolled back. After any other failure, such as of fsync, the
+/// whole transaction may be in the log and take effect when the log is recovered, so the outcome is unknown (C10).
 pub(crate) fn commit(name: &str, error: rusqlite::Error) -> Error {
     let rolled_back = is_busy(&error) || error.sqlite_error_code() == Some(ErrorCode::DiskFull);
     let effect = if rolled_back { Effect::NotApplied } else { Effect::Unknown };
@@ -111,7 +110,7 @@ pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Maps a failure of the operating system to do `what` with `path`.
+/// Converts a failure of the operating system to do `what` with `path`.
 #[cfg(target_os = "linux")]
 pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> Error {
     use std::io::ErrorKind as Kind;
@@ -143,7 +142,7 @@ pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> E
     mapped.with_source(error)
 }
 
-/// A value in one of our own tables that Leasehold cannot have written.
+/// A value in one of our tables that Leasehold cannot have written.
 pub(crate) fn value(name: &str, column: &str, of: impl Display, why: impl Display) -> Error {
     Error::corrupt(format!(
         "in {name} the column {column} of {of} cannot be what Leasehold wrote: {why}; remove that \
@@ -151,7 +150,7 @@ pub(crate) fn value(name: &str, column: &str, of: impl Display, why: impl Displa
     ))
 }
 
-/// Somebody dropped or changed what the schema's version says is there.
+/// Tables that the schema version promises were dropped or changed.
 pub(crate) fn tables(name: &str, what: impl Display) -> Error {
     Error::corrupt(format!(
         "the tables in {name} are not those of schema version {} ({what}): somebody dropped or changed them; stop \
@@ -160,7 +159,7 @@ pub(crate) fn tables(name: &str, what: impl Display) -> Error {
     ))
 }
 
-/// The path now names another file than the one that is open, or none.
+/// The path no longer names the file that is open.
 pub(crate) fn replaced(name: &str) -> Error {
     Error::incompatible(format!(
         "{name} was removed, or replaced by another file, while it was open; others may lock in \
@@ -168,7 +167,7 @@ pub(crate) fn replaced(name: &str) -> Error {
     ))
 }
 
-/// The limit was over before the operation had its turn: nothing was done.
+/// The limit passed before the operation had its turn: nothing was done.
 pub(crate) fn late(name: &str, limit: Duration) -> Error {
     Error::unavailable(
         Effect::NotApplied,
@@ -179,7 +178,7 @@ pub(crate) fn late(name: &str, limit: Duration) -> Error {
     )
 }
 
-/// The limit is over and the operation is still at work.
+/// The limit has passed and the operation is still running.
 pub(crate) fn unanswered(name: &str, limit: Duration) -> Error {
     Error::unavailable(
         Effect::Unknown,
@@ -190,7 +189,7 @@ pub(crate) fn unanswered(name: &str, limit: Duration) -> Error {
     )
 }
 
-/// The database's thread is gone, which only a panic in it can cause.
+/// The database's thread has ended, which only a panic can cause.
 pub(crate) fn gone(name: &str) -> Error {
     Error::unexpected(format!("the thread of the database {name} ended; open the store again"))
         .with_effect(Effect::Unknown)
@@ -203,7 +202,7 @@ fn is_schema(error: &rusqlite::Error) -> bool {
             .any(|text| error.to_string().contains(text))
 }
 
-/// Maps what rusqlite itself refuses: a stored value of another type or range than ours.
+/// Converts rusqlite's own refusals: a stored value of a type or range that is not ours.
 fn stored(name: &str, error: rusqlite::Error) -> Error {
     use rusqlite::Error as E;
 

@@ -1,9 +1,9 @@
-//! Where the database file lies, whether it may lie there, and whether it still does. Linux only.
+//! Finds the database file, decides whether it may be where it is, and checks that it still is. Linux only.
 //!
-//! **Nothing here opens the database file, except to create it.** A process that closes any descriptor of a
-//! file drops all POSIX locks that it has on that file, also those that SQLite took through another
-//! descriptor, and exclusion between processes would be gone. So files are looked at by their path (`lstat`,
-//! `statfs`, `access`), and a new one is made by [`create`], before SQLite can have it open.
+//! **Nothing here opens the database file, except to create it.** A process that closes any descriptor of a file
+//! drops all its POSIX locks on that file, also those that SQLite took through another descriptor, and processes
+//! would no longer exclude each other. So files are examined by path (`lstat`, `statfs`, `access`), and a new one
+//! is created by [`create`] before SQLite can have it open.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Metadata, OpenOptions};
@@ -24,9 +24,9 @@ use crate::error;
 const STICKY: u32 = 0o1000;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// File systems of this machine alone, with POSIX locks and shared memory that work, by the magic number of
-/// `statfs`. Two kernels on one file, as through a network or a virtual machine's mount, would each judge
-/// terms by their own clock and not see each other's locks.
+/// Local file systems with working POSIX locks and shared memory, by the magic number of `statfs`. Two kernels on
+/// one file, as through a network or a virtual machine's mount, would each use their own clock and not see each
+/// other's locks.
 const FILE_SYSTEMS: [(u32, &str); 12] = [
     (0xEF53, "ext2/ext3/ext4"),
     (0x5846_5342, "xfs"),
@@ -53,20 +53,20 @@ pub(crate) struct DatabaseFile {
     inode: u64,
 }
 
-/// What lowers the level or may surprise about where the file lies.
+/// What lowers the level or may surprise about the file's location.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) hazards: Vec<String>,
-    /// The file is gone when the machine starts again.
+    /// The file is gone after a restart of the machine.
     pub(crate) volatile: bool,
 }
 
 impl DatabaseFile {
-    /// Finds the file, and makes an empty one of mode 0600 where there is none.
+    /// Finds the file, and creates an empty one of mode 0600 if there is none.
     ///
     /// # Errors
-    /// `InvalidInput` if the path cannot name a database, `Incompatible` if the file may not lie there,
-    /// `Denied` if this user may not write it.
+    /// `InvalidInput` if the path cannot name a database, `Incompatible` if the file must not be there, `Denied`
+    /// if this user may not write it.
     pub(crate) fn locate(path: &Path, create_parent: bool) -> Result<Self> {
         let (parent, name) = split(path)?;
         if create_parent {
@@ -76,8 +76,8 @@ impl DatabaseFile {
                 .create(parent)
                 .map_err(|e| error::os("make the directory", parent, e))?;
         }
-        // Made absolute, so that the process may change its directory; free of links, so that one file has
-        // one -wal beside it.
+        // Absolute, so that the process may change its directory; without links, so that one file has one -wal
+        // beside it.
         let parent =
             fs::canonicalize(parent).map_err(|e| error::os("find the directory", parent, e))?;
         check_directory(&parent)?;
@@ -93,15 +93,15 @@ impl DatabaseFile {
         &self.path
     }
 
-    /// Names the file itself, whatever its path.
+    /// Identifies the file itself, whatever its path.
     pub(crate) fn identity(&self) -> String {
         format!("sqlite:{:x}:{}", self.device, self.inode)
     }
 
-    /// Checks that the path still names the file that is open: two files would not exclude each other.
+    /// Checks that the path still names the open file: two files would not exclude each other.
     ///
     /// # Errors
-    /// `Incompatible` if it does not, or if the file has got a second name.
+    /// `Incompatible` if it does not, or if the file now has a second name.
     pub(crate) fn verify(&self) -> Result<()> {
         match look(&self.path) {
             Ok(found) if (found.dev(), found.ino()) == (self.device, self.inode) => {
@@ -115,7 +115,7 @@ impl DatabaseFile {
         }
     }
 
-    /// Looks at modes and the file system again.
+    /// Reads modes and the file system again.
     ///
     /// # Errors
     /// As the operating system's.
@@ -209,19 +209,19 @@ fn check_directory(parent: &Path) -> Result<()> {
         )));
     }
     check_file_system(parent)?;
-    // SQLite makes the files -wal and -shm there.
+    // SQLite creates the -wal and -shm files there.
     eaccess(parent, AccessFlags::W_OK | AccessFlags::X_OK)
         .map_err(|e| error::os("write into the directory", parent, e.into()))
 }
 
-/// Makes the file unless it exists. The mode is set here because SQLite would make it 0644; it gives -wal and
+/// Creates the file unless it exists. The mode is set here because SQLite would make it 0644, and gives -wal and
 /// -shm the mode of the file.
 fn create(path: &Path) -> Result<()> {
-    // Held until the new file is closed, so that no other thread opens it in SQLite before that. It could
-    // only lose locks on a file that this very call made: an existing one is not opened.
+    // Held until the new file is closed, so that no other thread opens it in SQLite before that. Only locks on a
+    // file that this call created could be lost: an existing one is not opened.
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
-    // O_CREAT and O_EXCL together follow no symbolic link.
+    // O_CREAT with O_EXCL follows no symbolic link.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -261,8 +261,8 @@ fn check_links(path: &Path, found: &Metadata) -> Result<()> {
     )))
 }
 
-/// A file that is mounted alone, as by `-v locks.db:/locks.db`, has its log outside of the mount, so two
-/// containers would each have a log of their own.
+/// A file that is mounted alone, as by `-v locks.db:/locks.db`, has its log outside of the mount, so each of two
+/// containers would have its own log.
 fn check_mount(path: &Path) -> Result<()> {
     let mounts = fs::read("/proc/self/mountinfo")
         .map_err(|e| error::os("read", Path::new("/proc/self/mountinfo"), e))?;
@@ -276,7 +276,7 @@ fn check_mount(path: &Path) -> Result<()> {
     )))
 }
 
-/// The fifth field of a line is the mount point, with blanks and the like as `\` and three octal digits.
+/// The fifth field of a line is the mount point, with blanks and similar characters as `\` and three octal digits.
 fn is_mount_point(mountinfo: &[u8], path: &[u8]) -> bool {
     let escaped: Vec<u8> = path
         .iter()
@@ -317,7 +317,7 @@ fn magic(path: &Path) -> Result<u32> {
     Ok(magic)
 }
 
-/// Follows no link, and opens nothing.
+/// Follows no link and opens nothing.
 fn look(path: &Path) -> io::Result<Metadata> {
     fs::symlink_metadata(path)
 }

@@ -1,10 +1,10 @@
-//! Files on systems other than Linux: refused, because it was not tried there whether they exclude.
+//! Files on systems other than Linux: refused, because exclusion was not tested there.
 
 use std::path::Path;
 
 use leasehold_core::{Error, Result};
 
-/// A database file, of which there is none here.
+/// A database file; none exists here.
 #[derive(Debug)]
 pub(crate) enum DatabaseFile {}
 

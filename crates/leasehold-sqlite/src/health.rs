@@ -1,4 +1,4 @@
-//! What may be promised of an open database.
+//! The level that an open database supports.
 
 use leasehold_core::{Error, Health, Level, Result};
 
@@ -14,7 +14,7 @@ pub(crate) fn check(database: &Database, limit: Limit, memory: &str) -> Result<H
     health.schema = Some(schema::VERSION.unsigned_abs());
     health.clock_difference_us = Some(0);
     let Some(file) = database.file() else {
-        // Its leases and its clients end together, so nothing that a client knows of is forgotten.
+        // Its leases and its clients end together, so it forgets nothing that a client knows.
         health.durable = true;
         health.identity = Some(memory.to_owned());
         return Ok(health);

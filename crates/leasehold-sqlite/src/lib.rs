@@ -1,9 +1,9 @@
 //! Leasehold's embedded store: leases in a SQLite file, shared by the processes of one host.
 //!
-//! A file on a local disk reaches L2 (fenced leases); `docs/stores/sqlite.md` gives the schema column by
-//! column, the file modes, limits and hazards. Terms are kept in boot time, so no step of the wall clock ends
-//! a lease or prolongs it. The store makes its file and tables by itself and has the file for itself: it
-//! never takes part in a transaction of yours.
+//! A file on a local disk reaches L2 (fenced leases). The [`manual`] gives the schema column by column, the file
+//! modes, limits and hazards. Terms are kept in boot time, so no step of the wall clock ends or prolongs a lease.
+//! The store creates its file and tables and is the file's only user: it never takes part in a transaction of
+//! yours.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -51,3 +51,7 @@ mod worker;
 
 pub use config::SqliteConfig;
 pub use store::SqliteStore;
+
+/// Guarantees, schema, limits and hazards of the SQLite store.
+#[doc = include_str!("../MANUAL.md")]
+pub mod manual {}

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use leasehold_core::Clock;
 
-/// How long an operation may take, counted from its call on the store's clock.
+/// The time limit of an operation, counted from its call on the store's clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     total: Duration,
@@ -10,22 +10,22 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Counts from now.
+    /// Starts now.
     pub(crate) fn start(clock: &dyn Clock, total: Duration) -> Self {
         Self { total, end: clock.now().saturating_add(total) }
     }
 
-    /// What is left, `None` if nothing is.
+    /// What is left; `None` if it has passed.
     pub(crate) fn left(self, clock: &dyn Clock) -> Option<Duration> {
         self.end.checked_sub(clock.now()).filter(|left| !left.is_zero())
     }
 
-    /// The whole of it.
+    /// The whole limit.
     pub(crate) fn total(self) -> Duration {
         self.total
     }
 
-    /// When it is over, on the same clock.
+    /// When it passes, on the same clock.
     pub(crate) fn end(self) -> Duration {
         self.end
     }

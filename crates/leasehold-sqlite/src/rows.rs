@@ -1,4 +1,4 @@
-//! Rows of the database as the core's [`Entry`] and [`Holder`], and back.
+//! Converts rows of the database to the core's [`Entry`] and [`Holder`], and back.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) sql: &'a Sql,
     /// For messages.
     pub(crate) name: &'a str,
-    /// Whose boot time `now` is.
+    /// The epoch of `now`.
     pub(crate) epoch: i64,
     pub(crate) forget_after: Option<Duration>,
     pub(crate) now: Now,
@@ -33,7 +33,7 @@ pub(crate) struct Stored {
     pub(crate) id: LeaseId,
     /// The epoch and instant of the end of its term; `None` for never.
     pub(crate) end: Option<(i64, i64)>,
-    /// What the rules see: a term of an earlier epoch is over.
+    /// What the rules see: a term of an earlier epoch has ended.
     pub(crate) holder: Holder,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Stored {
 pub(crate) struct Counter {
     pub(crate) key: Key,
     pub(crate) value: u64,
-    /// A record stands on the key.
+    /// The key has a record.
     pub(crate) taken: bool,
 }
 
 impl Rows<'_> {
-    /// Everything that is known of `keys`, for the rules to work on.
+    /// All state of `keys`, for the rules to work on.
     pub(crate) fn load(&self, keys: &BTreeSet<&Key>) -> Result<Table> {
         let mut table = Table::default().with_forget_after(self.forget_after);
         for key in keys {
@@ -58,7 +58,7 @@ impl Rows<'_> {
         Ok(table)
     }
 
-    /// Writes what the rules changed of `keys`, and nothing else: after a refusal, nothing (C2).
+    /// Writes what the rules changed about `keys`, and nothing else: after a refusal, nothing (C2).
     pub(crate) fn save(&self, keys: &BTreeSet<&Key>, before: &Table, after: &Table) -> Result<()> {
         let nothing = Entry::default();
         for key in keys {
@@ -94,7 +94,7 @@ impl Rows<'_> {
         self.execute(&self.sql.delete_holder, params![key.as_str(), &*id.to_bytes()])
     }
 
-    /// Hands out the records of a statement one by one, until `take` says that it has enough.
+    /// Passes the records of a statement on, one by one, until `take` has enough.
     pub(crate) fn each_record(
         &self,
         statement: &str,
@@ -104,7 +104,7 @@ impl Rows<'_> {
         self.each(statement, parameters, |row| Ok(take(self.stored(row)?)))
     }
 
-    /// Hands out counters, the oldest first, after a position.
+    /// Passes counters on, the oldest first, after a position.
     pub(crate) fn each_counter(
         &self,
         after: (u64, &str),
@@ -235,8 +235,8 @@ impl Rows<'_> {
         Ok(note)
     }
 
-    /// A term of another boot is over, whatever instant it names: the machine has been down since, or its
-    /// clock was another one.
+    /// A term of another boot has ended, whatever its instant: the machine has been down since, or used another
+    /// clock.
     fn expires(&self, (epoch, expires): (i64, i64), key: &Key) -> Result<Duration> {
         let expires = self.micros("expires", expires, key)?;
         Ok(if epoch == self.epoch { Duration::from_micros(expires) } else { Duration::ZERO })

@@ -1,4 +1,4 @@
-//! Whose file it is, of which version, and the making of it.
+//! Identifies a file and its version, and creates the tables.
 
 use leasehold_core::{Error, Result};
 use rusqlite::Connection;
@@ -12,28 +12,28 @@ pub(crate) const APPLICATION_ID: i32 = 0x4c73_6864;
 /// `PRAGMA user_version`.
 pub(crate) const VERSION: i32 = 1;
 
-/// How many tables and indexes `schema.sql` makes.
+/// How many tables and indexes `schema.sql` creates.
 const OBJECTS: i64 = 5;
 
-/// How far a file is.
+/// The state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schema {
-    /// Nothing is in it yet, or not under this prefix.
+    /// It has no tables yet, or none with this prefix.
     Missing,
-    /// All is there.
+    /// It has all tables.
     Ready,
 }
 
-/// Looks whose file it is, changing nothing.
+/// Identifies the file and changes nothing.
 ///
 /// # Errors
-/// `Incompatible` if it is another program's or of a newer version, `Corrupt` if it is none or a part of ours is
-/// missing: made again, it would be empty, and what is held would be granted.
+/// `Incompatible` if it is another program's or of a newer version, `Corrupt` if it is not a database or a part of
+/// ours is missing: created again, that part would be empty, and a held key would be granted.
 pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<Schema> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let pragma = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
     let failed = |e| error::sqlite(name, e);
-    // The first statement that reads; on a file that is no database it fails.
+    // The first statement that reads; it fails on a file that is not a database.
     let application = pragma("application_id").map_err(failed)?;
     let version = pragma("user_version").map_err(failed)?;
     if application != APPLICATION_ID {
@@ -65,7 +65,7 @@ pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<
     }
 }
 
-/// Makes what is missing; inside an immediate transaction, so that of a crowd one does.
+/// Creates what is missing, in an immediate transaction, so that of many processes one does.
 pub(crate) fn create(connection: &Connection, sql: &Sql, name: &str) -> Result<()> {
     connection
         .execute_batch(&sql.schema)

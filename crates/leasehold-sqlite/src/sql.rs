@@ -1,7 +1,7 @@
-//! The statements, each in a file of its own, with the table prefix put in.
+//! The statements, each in its own file, with the table prefix inserted.
 
-/// `{prefix}` in the files; the only text that is ever put into a statement (C14: it is a validated
-/// identifier, all else is bound).
+/// `{prefix}` in the files: the only text that is ever put into a statement (C14: it is a validated identifier,
+/// everything else is bound).
 const PLACEHOLDER: &str = "{prefix}";
 
 macro_rules! statements {

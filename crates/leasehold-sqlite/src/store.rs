@@ -15,10 +15,10 @@ use crate::inner::Inner;
 /// A store in a SQLite database: a file that the processes of one host share, or memory. Clones share their
 /// connection.
 ///
-/// It reaches L2 for a file on a disk: `docs/stores/sqlite.md`. Every operation is one transaction of its own
-/// on a thread of the store, with the time limit of [`SqliteConfig::timeout`]. An error of kind `Unavailable`
-/// whose effect is `NotApplied` says that others kept the database busy, or that the disk is full. With the default
-/// clock it must be used inside a tokio runtime that has its timer enabled.
+/// A file on a disk reaches L2; see the [`manual`](crate::manual). Every operation is one transaction on the
+/// store's own thread, with the time limit of [`SqliteConfig::timeout`]. An error of kind `Unavailable` with the
+/// effect `NotApplied` means that others kept the database busy, or that the disk is full. With the default clock
+/// the store must be used in a tokio runtime with its timer enabled.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -42,23 +42,23 @@ use crate::inner::Inner;
 /// ```
 ///
 /// # Cancel safety
-/// Nothing is sent before a future is first polled. An operation that was sent runs to its end if its future
-/// is dropped, and does not disturb others (C15).
+/// Nothing is sent before a future is first polled. An operation that was sent runs to its end if its future is
+/// dropped, and does not disturb others (C15).
 #[derive(Clone)]
 pub struct SqliteStore(Arc<Inner>);
 
 impl SqliteConfig {
-    /// Opens the database, making the file and its tables if they are not there. Safe while other threads
-    /// and processes do the same.
+    /// Opens the database, and creates the file and its tables if they do not exist. Safe while other threads and
+    /// processes do the same.
     ///
     /// # Errors
-    /// `InvalidInput` if an option or the path is wrong; `Incompatible` if the file is not a lock database,
-    /// is of a newer version, or must not lie where it does; `Denied` if this user may not write it;
-    /// `Corrupt` if it is damaged; `Unavailable` if others kept it busy for the whole time limit or the disk
-    /// is full; `Unsupported` for a file on a system other than Linux.
+    /// `InvalidInput` if an option or the path is wrong; `Incompatible` if the file is not a lock database, is of
+    /// a newer version, or must not be where it is; `Denied` if this user may not write it; `Corrupt` if it is
+    /// damaged; `Unavailable` if others kept it busy for the whole time limit or the disk is full; `Unsupported`
+    /// for a file on a system other than Linux.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the database is opened and closed again; the file may have been made.
+    /// If the future is dropped, the database is opened and closed again; the file may have been created.
     pub async fn open(self) -> Result<SqliteStore> {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
         Ok(SqliteStore(Arc::new(Inner::start(self).await?)))
@@ -66,8 +66,8 @@ impl SqliteConfig {
 }
 
 impl SqliteStore {
-    /// Opens the database at `path`, making it if there is none; a relative path is taken from the current
-    /// directory now and stays that file. [`SqliteConfig`] has options.
+    /// Opens the database at `path` and creates it if it does not exist. A relative path is resolved against the
+    /// current directory now. [`SqliteConfig`] has options.
     ///
     /// # Errors
     /// As [`SqliteConfig::open`].
@@ -78,7 +78,7 @@ impl SqliteStore {
         SqliteConfig::file(path).open().await
     }
 
-    /// Makes a database in memory that nobody else can see and that ends with the store.
+    /// Creates a database in memory that only this store can see and that ends with it.
     ///
     /// # Errors
     /// As [`SqliteConfig::open`].
@@ -89,7 +89,7 @@ impl SqliteStore {
         SqliteConfig::memory().open().await
     }
 
-    /// Opens what a URL names: `sqlite:PATH` or `sqlite::memory:`, with the options of
+    /// Opens the database of a URL: `sqlite:PATH` or `sqlite::memory:`, with the options of
     /// [`SqliteConfig::from_url`].
     ///
     /// ```
@@ -110,8 +110,8 @@ impl SqliteStore {
         SqliteConfig::from_url(url).map_err(|e| e.with_context(NAME, "open"))?.open().await
     }
 
-    /// Drops this handle, and if it is the last one waits until what was sent is done and the database is
-    /// closed. Merely dropping the last handle does the same without waiting.
+    /// Drops this handle. If it is the last one, waits until everything sent is done and the database is closed;
+    /// merely dropping the last handle does the same without waiting.
     ///
     /// # Cancel safety
     /// May be dropped at any time; the database is closed all the same.
@@ -175,7 +175,7 @@ impl Store for SqliteStore {
         self.0.evict(request).await
     }
 
-    /// Nothing pushes: waiters poll.
+    /// SQLite does not notify: waiters poll.
     async fn subscribe(&self, _keys: &[Key]) -> Result<Wakeups> {
         Ok(Wakeups::none())
     }

@@ -1,4 +1,4 @@
-//! The removal of expired records and old counters all over the database, in steps that keep nobody waiting.
+//! Removes expired records and old counters from the whole database, in steps that block nobody for long.
 
 use leasehold_core::{EvictReply, EvictTarget, Expired, Filter, Result, table};
 use rusqlite::params;
@@ -7,11 +7,11 @@ use crate::database::Database;
 use crate::limit::Limit;
 use crate::rows::{Counter, Next, Rows, Stored};
 
-/// How many rows one step looks at, and so how long it may hold the write lock.
+/// How many rows one step reads, which limits how long it holds the write lock.
 const STEP: usize = 250;
 
-/// One `evict Expired`. Each step is a transaction of its own, so that other operations, of this process and
-/// of others, get their turn in between.
+/// One `evict Expired`. Each step is a transaction of its own, so that other operations, of this process and of
+/// others, get their turn in between.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     filter: Filter,
@@ -21,10 +21,10 @@ pub(crate) struct Sweep {
     forgotten: usize,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, Clone)]
 enum At {
-    /// Records that are over, in the order of their end.
+    /// Ended records, in the order of their end.
     Records(After),
     /// Counters, in the order of their value, after this value and key.
     Counters(u64, String),
@@ -32,7 +32,7 @@ enum At {
     End,
 }
 
-/// A place in the index of ends.
+/// A position in the index of ends.
 #[derive(Debug, Clone)]
 struct After {
     epoch: i64,
@@ -63,7 +63,7 @@ impl Sweep {
         Ok(self)
     }
 
-    /// Everything was looked at, or the limit is reached.
+    /// Everything was read, or the limit is reached.
     pub(crate) fn is_done(&self) -> bool {
         self.is_full() || matches!(self.at, At::End)
     }
@@ -88,8 +88,8 @@ impl Sweep {
         self.done() == self.limit
     }
 
-    /// Removes exactly the rows that are seen to be over while the write lock is held (C8). Those that only
-    /// tell an evicted holder of its end go as well, and are not counted.
+    /// Removes exactly the rows that have ended while the write lock is held (C8). Rows that only inform an
+    /// evicted holder are removed too, and not counted.
     fn remove_records(&mut self, rows: &Rows<'_>, after: &After) -> Result<()> {
         let left = self.limit - self.done();
         let (mut looked_at, mut gone, mut removed) = (0, Vec::new(), Vec::new());
@@ -134,7 +134,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Forgets counters of keys without a record whose value lies far enough back (C7).
+    /// Forgets counters of keys without a record whose value is old enough (C7).
     fn forget_counters(&mut self, rows: &Rows<'_>, after: (u64, &str)) -> Result<()> {
         let left = self.limit - self.done();
         let (mut looked_at, mut forgotten) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! The thread that owns the connection: SQLite blocks, and a connection is used by one thread at a time.
+//! The thread that owns the connection: SQLite blocks, and only one thread at a time may use a connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use crate::database::Database;
 use crate::error;
 use crate::limit::Limit;
 
-/// How long beyond its limit an operation that was begun is waited for: a commit that waits for the disk
-/// usually still succeeds, and then its outcome is known.
+/// How long after its limit an operation that has begun is awaited: a commit that waits for the disk usually still
+/// succeeds, and then its outcome is known.
 const GRACE: Duration = Duration::from_millis(500);
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
-/// The way to the thread. When it is dropped the thread finishes what was sent, closes the database and ends.
+/// The handle to the thread. When it is dropped, the thread finishes what was sent, closes the database and ends.
 pub(crate) struct Worker {
     jobs: Sender<Job>,
     closed: oneshot::Receiver<()>,
@@ -54,7 +54,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Runs `job`, which must not act after `limit`, on the thread: to its end even if this future is dropped
+    /// Runs `job`, which must not act after `limit`, on the thread: to its end, even if this future is dropped
     /// (C15).
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -66,8 +66,8 @@ impl Worker {
         let job: Job = Box::new({
             let begun = Arc::clone(&begun);
             move |database| {
-                // Before the job's transaction looks at the limit: who sees after the limit that the job was
-                // not begun knows that it never acts.
+                // Before the job's transaction looks at the limit: a caller who sees after the limit that the job
+                // has not begun knows that it never acts.
                 begun.store(true, Ordering::SeqCst);
                 // The caller may have gone.
                 drop(reply.send(job(database)));
@@ -77,10 +77,10 @@ impl Worker {
         self.answer(limit, &begun, answer).await
     }
 
-    /// Drops the way to the thread and waits until the database is closed.
+    /// Drops the handle to the thread and waits until the database is closed.
     pub(crate) async fn close(self) {
         drop(self.jobs);
-        // An error says that the thread has ended too, in a panic.
+        // An error means that the thread has ended too, by a panic.
         drop(self.closed.await);
     }
 

@@ -24,8 +24,8 @@
 //! - [`Election`] is a candidate for a name: of many candidates, one leads.
 //!
 //! A lock on a lease can be lost at any time: the process may pause, or the store may become unreachable.
-//! The [`guide`] says what that means for your program, and how a [`FencingToken`] helps; `docs/STORES.md` says what
-//! each store guarantees, and [`contract`] gives every clause (C1, F4) that this documentation cites.
+//! The [`guide`] says what that means for your program, and how a [`FencingToken`] helps. The manual of each store's
+//! crate says what that store guarantees; [`contract`] gives every clause (C1, F4) that this documentation cites.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

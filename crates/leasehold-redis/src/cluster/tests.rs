@@ -19,7 +19,7 @@ fn who_begins_to_listen_at_a_node_that_is_left_is_moved_and_may_leave() {
     let inner = &cluster.0;
     inner.take(owned_by("h:1"));
     let node = inner.owner(slot("channel")).unwrap().unwrap();
-    // Between finding the node and listening there.
+    // Between finding the node and subscribing there.
     inner.take(owned_by("h:2"));
     inner.hear(node, "channel", Listener::unread(7));
     inner.move_listeners();

@@ -52,7 +52,7 @@ impl Inner {
         self.reader().done(self.run(&scripts::EVICT, &names, &arguments).await?)
     }
 
-    /// Counters go by themselves, with the expiry of their book.
+    /// Counters go by themselves, with the expiry of their metadata key.
     async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
         let filter = &filter.clone().with_expired(Expired::Only);
         let mut removed = Vec::new();
@@ -108,7 +108,7 @@ impl Inner {
     }
 }
 
-/// Which of `targets` are gone. A failure of one is that of all only if nothing was removed.
+/// Which of `targets` are gone. One failure fails the request only if nothing was removed.
 fn removed(targets: &[EvictTarget], done: Vec<Result<bool>>) -> Result<Vec<EvictTarget>> {
     let mut removed = Vec::new();
     let mut failures = Vec::new();

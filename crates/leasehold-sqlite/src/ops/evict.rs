@@ -29,7 +29,7 @@ impl Inner {
         .await
     }
 
-    /// Removes what has expired anywhere, step by step. When the time is over it says what it has done.
+    /// Removes expired records of any key, step by step. When the time is over it returns what it has done.
     async fn sweep(&self, filter: &Filter, most: usize) -> Result<EvictReply> {
         let limit = self.limit();
         let mut sweep = Sweep::new(filter, most);

@@ -6,8 +6,8 @@ use rusqlite::params;
 use crate::inner::Inner;
 use crate::rows::{Next, Rows};
 
-/// How many records one page looks at, at most. A page may then hold less than was asked for, and the next
-/// goes on: so a filter that matches little does not keep the thread from other operations.
+/// How many records one page reads, at most. A page may then hold less than requested, and the next one continues:
+/// a filter that matches little does not block the thread for other operations.
 const LOOK_AT: usize = 10_000;
 
 impl Inner {
@@ -30,7 +30,7 @@ fn page(rows: &Rows<'_>, request: &ListRequest) -> Result<ListReply> {
     let mut page = ListReply::new(Vec::new(), None);
     let (mut looked_at, mut last) = (0, None);
     rows.each_record(&rows.sql.page, params![key, id], |stored| {
-        // In key order, what begins with the prefix stands together.
+        // In key order, all keys with the prefix are adjacent.
         if !stored.key.as_str().starts_with(filter.key_prefix()) {
             return Next::Enough;
         }
@@ -58,14 +58,14 @@ fn page(rows: &Rows<'_>, request: &ListRequest) -> Result<ListReply> {
 
 /// The key and id after which a page begins.
 fn start(filter: &Filter, cursor: Option<&Cursor>) -> Result<(String, Vec<u8>)> {
-    // No id is empty, so this is before every record that begins with the prefix.
+    // No id is empty, so this comes before every record with the prefix.
     let first = (filter.key_prefix().to_owned(), Vec::new());
     let after = cursor.map(Cursor::position).transpose()?;
     let after = after.map(|(key, id)| (key.as_str().to_owned(), id));
     Ok(after.map_or(first.clone(), |after| after.max(first)))
 }
 
-/// The cursor that goes on after a record, shown or not.
+/// The cursor that continues after a record, returned or not.
 fn after(key: Key, id: LeaseId) -> Cursor {
     let mut record = Record::new(key, Mode::Exclusive, RecordTerm::Expired(None));
     record.id = Some(id);
