@@ -53,8 +53,8 @@ async fn row(
     Ok(())
 }
 
-/// `waiters` wait while one holds for a while. Whoever releases lets another have its turn before it waits again. The
-/// first `warm` hand-overs do not count.
+/// `waiters` wait while one holds for a while. A task that releases lets another have its turn before it waits
+/// again. The first `warm` hand-overs do not count.
 pub(crate) async fn measure(
     waiters: usize,
     count: usize,

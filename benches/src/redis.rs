@@ -43,7 +43,7 @@ pub(crate) async fn run(parts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A server that writes nothing to disk, on a free port and in a directory of its own.
+/// A server that writes nothing to disk, on a free port and in its own directory.
 pub(crate) async fn start() -> Result<Server> {
     Server::start(&["--maxclients", "5000"]).await.map_err(failed)
 }
@@ -63,7 +63,7 @@ pub(crate) async fn version(server: &Server) -> Result<String> {
     Ok(raw::field(&info, "redis_version").unwrap_or("unknown").to_owned())
 }
 
-/// What a tool of the tests says.
+/// Converts a failure of the test tools.
 pub(crate) fn failed(failure: leasehold_conformance::Failure) -> Error {
     Error::unexpected(format!("a server of the benchmark failed ({failure})"))
 }

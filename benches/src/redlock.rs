@@ -14,7 +14,7 @@ use crate::sides::{self, Amount, Side};
 use crate::subjects::through_locker;
 use leasehold_testkit::redis::{DURABLE, Server};
 
-/// Measures 3 and 5 nodes, all well and with one that hangs.
+/// Measures 3 and 5 nodes, all working and with one that hangs.
 pub(crate) async fn run() -> Result<()> {
     println!("# Redlock\n");
     let server = redis::start().await?;
@@ -48,7 +48,7 @@ pub(crate) async fn run() -> Result<()> {
         println!("\n## {count} nodes, one of which hangs\n");
         servers[0].pause();
         sides::head();
-        // With five nodes the last is refused what it has just released, until its own lock expires.
+        // With five nodes the last peer is refused what it has just released, until its own lock expires.
         let sides = &sides[..sides.len() - 1];
         for (tasks, pairs, rounds) in [(1, 4, 7), (16, 2, 7), (64, 2, 7)] {
             sides::rows(sides, Amount { tasks, pairs, rounds }).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn run() -> Result<()> {
 }
 
 async fn sides(servers: &[&Server]) -> Result<Vec<Side>> {
-    // A busy machine is not to end the run.
+    // A busy machine must not end the run.
     let mut config = QuorumConfig::new().node_timeout(Duration::from_secs(5));
     for (at, server) in servers.iter().enumerate() {
         config = config.node(format!("node-{at}"), RedisStore::from_url(&server.url()).await?);
@@ -83,7 +83,7 @@ async fn sides(servers: &[&Server]) -> Result<Vec<Side>> {
     ])
 }
 
-/// The same scripts on all nodes, waiting for a majority.
+/// The same scripts on all nodes, until a majority answers.
 async fn majority(servers: &[&Server]) -> Result<Side> {
     let mut nodes: Vec<(MultiplexedConnection, Scripts)> = Vec::new();
     for server in servers {

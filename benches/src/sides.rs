@@ -1,4 +1,4 @@
-//! Measures several ways to do the same work in turns, so that what the machine does besides meets them alike.
+//! Measures several ways to do the same work in turns, so that other load on the machine affects them alike.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Side {
     work: Work,
 }
 
-/// Runs so many pairs of acquire and release as the task of this number, one after the other.
+/// Runs `pairs` pairs of acquire and release as the given task, one after the other.
 type Work = Arc<dyn Fn(usize, usize) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 impl Side {
@@ -26,7 +26,7 @@ impl Side {
         Self { name: name.into(), work: Arc::new(move |task, pairs| Box::pin(work(task, pairs))) }
     }
 
-    /// How long so many tasks take for so many pairs each.
+    /// How long this many tasks take for this many pairs each.
     async fn time(&self, tasks: usize, pairs: usize) -> Result<Duration> {
         let mut set = JoinSet::new();
         let start = now();
@@ -40,7 +40,7 @@ impl Side {
     }
 }
 
-/// How much of it is done.
+/// How much work is done.
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
     pub(crate) tasks: usize,
@@ -57,7 +57,8 @@ pub(crate) fn head() {
     println!("|---|---|---|---|---|---|");
 }
 
-/// Measures the sides in turns and prints a row for each. Multiples are taken round by round, and their median given.
+/// Measures the sides in turns and prints a row for each. Ratios are computed for each round; the median is
+/// printed.
 pub(crate) async fn rows(sides: &[Side], amount: Amount) -> Result<()> {
     let Amount { tasks, pairs, rounds } = amount;
     for side in sides {

@@ -1,4 +1,4 @@
-//! What is measured: one acquire and one release of a key of its own, at three heights.
+//! What is measured: one acquire and one release of a key, at three levels.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,14 +31,14 @@ pub(crate) fn local() -> (LocalStore, Locker) {
     (LocalStore::new(), Locker::new(LocalStore::new()))
 }
 
-/// A SQLite store and a `Locker` on another one, each with a file of its own in `folder`.
+/// A SQLite store and a `Locker` on another one, each with its own file in `folder`.
 pub(crate) async fn sqlite(folder: &Path) -> Result<(SqliteStore, Locker)> {
     let store = SqliteStore::open(folder.join("store.db")).await?;
     Ok((store, Locker::new(SqliteStore::open(folder.join("locker.db")).await?)))
 }
 
 /// The least that SQLite must do for a durable lock: one row written and one deleted, each in an immediate
-/// transaction of its own with a full sync, on one connection without any task or channel.
+/// transaction with a full sync, on one connection without any task or channel.
 pub(crate) struct RawSqlite(Connection);
 
 impl RawSqlite {
@@ -81,7 +81,7 @@ fn raw(error: rusqlite::Error) -> Error {
     Error::unexpected("the hand-written statements failed").with_source(error)
 }
 
-/// A failure to make a temporary folder.
+/// A failure to create a temporary folder.
 pub(crate) fn io(error: std::io::Error) -> Error {
     Error::unexpected("no temporary folder could be made").with_source(error)
 }

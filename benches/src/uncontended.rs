@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::measure::{micros, now, percentile};
 use crate::subjects::{self, RawSqlite};
 
-/// How often the variants take turns; what the machine does besides meets them alike.
+/// How often the variants take turns, so that other load on the machine affects them alike.
 const ROUNDS: usize = 9;
 
 /// Measures every store at every number of tasks.

@@ -1,4 +1,5 @@
-//! Which files of a crate import each other in a circle. Two files may; more cannot be read one after the other.
+//! Finds circles of imports among the files of a crate. Two files may import each other; a larger circle cannot be
+//! read file by file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +13,7 @@ use crate::shell::{Outcome, root};
 /// The most files that a circle may have.
 const MOST: usize = 2;
 
-/// A module, as the names that lead to it from the root of its crate.
+/// A module: the names that lead to it from the root of its crate.
 type Module = Vec<String>;
 
 /// Fails if files of a crate form a circle of more than two.
@@ -46,7 +47,7 @@ fn of_crate(src: &Path) -> Outcome<Vec<BTreeSet<Module>>> {
     Ok(circles(&imports(&files)))
 }
 
-/// Reads every file below a folder, and the paths that it names.
+/// Reads every file in a folder, and the paths that it names.
 fn read(folder: &Path, below: &Module, files: &mut BTreeMap<Module, Paths>) -> Outcome {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -68,9 +69,9 @@ fn read(folder: &Path, below: &Module, files: &mut BTreeMap<Module, Paths>) -> O
 /// The paths that a file names, outside its tests.
 #[derive(Debug, Default)]
 struct Paths {
-    /// What is imported, by the name under which the file has it.
+    /// Imports, by the name that they have in the file.
     used: Vec<Module>,
-    /// What is named in passing.
+    /// Paths that are used without an import.
     named: Vec<Module>,
 }
 
@@ -147,7 +148,7 @@ fn is_for_tests(attribute: &Attribute) -> bool {
         })
 }
 
-/// For each file the files that it names something of.
+/// For each file, the files that it imports from.
 fn imports(files: &BTreeMap<Module, Paths>) -> BTreeMap<Module, BTreeSet<Module>> {
     let of_file = |(module, paths): (&Module, &Paths)| {
         let all = paths.used.iter().chain(&paths.named);
@@ -159,7 +160,7 @@ fn imports(files: &BTreeMap<Module, Paths>) -> BTreeMap<Module, BTreeSet<Module>
     files.iter().map(of_file).collect()
 }
 
-/// The path from the root of the crate, if it leads into the crate.
+/// The path from the root of the crate, if it is in the crate.
 fn absolute(files: &BTreeMap<Module, Paths>, from: &Module, path: &Module) -> Option<Module> {
     let (first, rest) = path.split_first()?;
     let mut whole = from.clone();
@@ -183,9 +184,9 @@ fn absolute(files: &BTreeMap<Module, Paths>, from: &Module, path: &Module) -> Op
     Some(whole)
 }
 
-/// The file in which a path ends, through what files on the way re-export.
+/// The file in which a path ends, through files that re-export it.
 fn home(files: &BTreeMap<Module, Paths>, mut path: Module) -> Option<Module> {
-    // A re-export leads on a few times at the most.
+    // A chain of re-exports is short.
     for _ in 0..8 {
         let known = (0..=path.len()).rev().find(|length| files.contains_key(&path[..*length]))?;
         let (module, rest) = (path[..known].to_vec(), &path[known..]);
@@ -200,7 +201,7 @@ fn home(files: &BTreeMap<Module, Paths>, mut path: Module) -> Option<Module> {
     None
 }
 
-/// The largest sets in which each file leads to each other.
+/// The largest sets in which each file leads to each other one.
 fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> = imports
         .keys()

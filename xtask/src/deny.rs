@@ -1,18 +1,18 @@
-//! `cargo xtask deny`: cargo-deny, which is built when it is not there.
+//! `cargo xtask deny`: runs cargo-deny, and builds it if it is missing.
 
 use std::path::PathBuf;
 
 use crate::shell::{Outcome, capture, cargo, command, on_path, run, section, target};
 
-/// Of this line the rules of deny.toml are understood.
+/// The versions whose rules deny.toml follows.
 const VERSION: &str = "~0.20";
 
-/// Judges the dependencies by deny.toml.
+/// Checks the dependencies against deny.toml.
 pub(crate) fn deny() -> Outcome {
     section("cargo-deny");
     let cargo_deny = cargo_deny()?;
     let deny = |arguments: &[&str]| command(&cargo_deny, arguments);
-    // The packages of every platform, not only of this one, so that the check itself needs no network.
+    // Fetches the packages of every platform, so that the check itself needs no network.
     run(cargo(&["fetch", "--locked"]))?;
 
     section("licences, bans, sources");

@@ -1,4 +1,4 @@
-//! The commands a developer needs: `cargo xtask help`.
+//! The commands of a developer: `cargo xtask help`.
 
 mod circles;
 mod deny;
@@ -20,7 +20,7 @@ use clap::{Parser, Subcommand};
 
 use shell::{Outcome, cargo, run, section};
 
-/// What a developer of Leasehold runs.
+/// The commands of a developer of Leasehold.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -30,40 +30,41 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs every test, then says which stores were tested and which not, and why
+    /// Run every test, then report which stores were tested, which were not, and why
     ///
-    /// Gets the servers that the tests need first, as `servers` does. Stores named in LEASEHOLD_REQUIRE (separated by commas) must be tested, with no case ignored.
+    /// Provides the servers that the tests need first, as `servers` does. Stores named in LEASEHOLD_REQUIRE
+    /// (separated by commas) must be tested, with no case ignored.
     Test(test::Arguments),
-    /// Clippy on every target with every feature, warnings denied
+    /// Run clippy on every target with every feature, warnings denied
     Check,
-    /// Formats the code
+    /// Format the code
     Fmt,
-    /// Formatting, `check`, imports in circles, and links and test names in the documents; changes nothing
+    /// Check formatting, clippy, circles of imports, and links and test names in the documents; change nothing
     Lint,
-    /// Builds the documentation of every library, warnings denied
+    /// Build the documentation of every library, warnings denied
     Docs,
-    /// Judges the dependencies by deny.toml: licences, bans, sources, advisories
+    /// Check the dependencies against deny.toml: licences, bans, sources, advisories
     ///
-    /// The advisory database comes from outside; where it cannot be had, advisories are not checked.
+    /// The advisory database is downloaded; if that fails, advisories are not checked.
     Deny,
-    /// Checks the workspace with exactly the Rust version that it states
+    /// Check the workspace with exactly the Rust version that it states
     ///
-    /// The toolchain is rustup's, or Debian's package of it, which is unpacked under target/ and not installed. Where
-    /// neither can be had, nothing is checked.
+    /// The toolchain is rustup's, or Debian's package, unpacked under target/ and not installed. If neither is
+    /// available, nothing is checked.
     Msrv,
-    /// Packages every crate that is published, and builds each from its package alone
+    /// Package every published crate, and build each from its package alone
     Package,
-    /// Finds or installs the servers that the tests need, or says why not
+    /// Find or install the servers that the tests need, or say why not
     Servers,
-    /// Plants the faults of xtask/mutants.toml in a copy and sees whether tests catch them
+    /// Plant the faults of xtask/mutants.toml in a copy and check that tests catch them
     Mutants(mutants::Arguments),
-    /// Runs the measurements of benches/, in release mode
+    /// Run the benchmarks, in release mode
     Bench {
         /// Nothing for the embedded stores, or `redis`, or `redlock`
         #[arg(value_name = "WHAT")]
         arguments: Vec<String>,
     },
-    /// Everything that CI runs, by the same script: .ci/run
+    /// Run everything that CI runs, by the same script: .ci/run
     Ci,
 }
 
@@ -96,7 +97,7 @@ fn check() -> Outcome {
     let mut all = cargo(&["clippy", "--workspace", "--all-targets", "--all-features"]);
     all.args(denied);
     run(all)?;
-    // Every store, and nothing that is on by default.
+    // Every store, and no default feature.
     let mut least = cargo(&["clippy", "--package", "leasehold", "--no-default-features"]);
     least.args(["--features", "local,quorum,redis,sqlite"]).args(denied);
     run(least)

@@ -36,7 +36,7 @@ pub(crate) fn msrv() -> Outcome {
     }
 }
 
-/// The packages whose own `rust-version` is above the workspace's, because a driver's is.
+/// Packages whose own `rust-version` is above the workspace's, because a driver's is.
 const NEWER: &[&str] =
     &["leasehold-redis", "leasehold-testkit", "leasehold-cli", "leasehold-benches"];
 
@@ -76,7 +76,7 @@ struct Toolchain {
 }
 
 impl Toolchain {
-    /// A toolchain that starts and is of this version.
+    /// A toolchain that starts and has this version.
     fn new(bin: PathBuf, libraries: Vec<PathBuf>, version: &str) -> Result<Self, String> {
         let toolchain = Self { bin, libraries };
         for (program, mut command) in [("cargo", toolchain.cargo()), ("rustc", toolchain.rustc())] {
@@ -116,8 +116,8 @@ fn rustup(version: &str) -> Result<Toolchain, String> {
     Toolchain::new(bin, Vec::new(), version)
 }
 
-/// Debian 12 keeps the compiler that it builds Firefox with. Its packages are unpacked beside our build and
-/// never installed, so that they disturb no other Rust.
+/// Debian 12 has the compiler that it builds Firefox with. Its packages are unpacked next to our build and never
+/// installed, so that they affect no other Rust.
 fn debian(version: &str) -> Result<Toolchain, String> {
     let folder = target().join("msrv").join(version);
     unpacked(&folder, version).or_else(|_| {
@@ -166,7 +166,7 @@ fn download_and_unpack(folder: &Path, version: &str) -> Outcome {
     Ok(())
 }
 
-/// The package version of this Rust in what `apt-cache madison` prints: `package | version | source`.
+/// The package version of this Rust in the output of `apt-cache madison`: `package | version | source`.
 fn offered_version(offered: &str, version: &str) -> Option<String> {
     let mut versions = offered.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim);
     let is_of_version = |offered: &&str| {

@@ -19,32 +19,34 @@ use list::Mutant;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tree::Tree;
 
-/// How many faults are tried at a time.
+/// How many faults are tested at a time.
 const PLACES: usize = 2;
 
-/// The address space of each program that is run, in bytes: a fault may fill any memory.
+/// The address space of each program, in bytes: a fault may fill any memory.
 const MEMORY: u64 = 8 << 30;
 
-/// Which faults are planted.
+/// Which faults to plant.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only faults whose name contains this
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Only those in files that the last commits changed, and some that the newest commit's id chooses; for some minutes
+    /// Only faults in files that recent commits changed, and some chosen by the newest commit's id; for a few
+    /// minutes
     #[arg(long)]
     sample: bool,
-    /// Only show what faults there are
+    /// Only list the faults
     #[arg(long)]
     list: bool,
 }
 
-/// Plants each fault and sees whether its tests fail.
+/// Plants each fault and checks that its tests fail.
 pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
     let only = arguments.only.as_deref().unwrap_or_default();
     let mut mutants = list::read(&root().join("xtask/mutants.toml"), only)?;
     let all = mutants.len();
-    // A text that is not found once means a list out of date: said before anything is built.
+    // A text that does not occur exactly once means that the list is out of date: reported before anything is
+    // built.
     for mutant in &mutants {
         mutant.apply(&fs::read_to_string(root().join(&mutant.file))?)?;
     }
@@ -80,7 +82,7 @@ pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
     conclude(&tried.concat(), &mutants)
 }
 
-/// A fault that was planted, and what its tests said.
+/// A planted fault, and the verdict of its tests.
 type Tried<'a> = (&'a Mutant, Judgement, Duration);
 
 /// Plants each of these faults in turn in a copy of the tree, until the time is up.
@@ -123,7 +125,7 @@ fn try_all<'a>(
     Ok(tried)
 }
 
-/// Says what came of them all.
+/// Reports the verdicts.
 fn conclude(tried: &[Tried<'_>], mutants: &[Mutant]) -> Outcome {
     let caught = tried.iter().filter(|(_, verdict, _)| verdict.is_caught()).count();
     println!("{caught} of {} planted faults caught", tried.len());
@@ -146,7 +148,7 @@ fn conclude(tried: &[Tried<'_>], mutants: &[Mutant]) -> Outcome {
     }
 }
 
-/// Shares the faults among at most `places`. Neighbours stay together: what one rebuilds the next needs too.
+/// Divides the faults among at most `places`. Neighbours stay together, because they rebuild the same crates.
 fn share(mutants: &[Mutant], places: usize) -> Vec<&[Mutant]> {
     mutants.chunks(mutants.len().div_ceil(places).max(1)).collect()
 }

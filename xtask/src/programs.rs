@@ -1,4 +1,4 @@
-//! The test programs that cargo builds, and running several of them side by side.
+//! Builds test programs with cargo, and runs several of them in parallel.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -20,13 +20,13 @@ const SIDE_BY_SIDE: usize = 3;
 /// How many tests of one program run at a time.
 const THREADS: &str = "8";
 
-/// Those that take longest begin first, the longest before the others.
+/// The longest programs begin first, the longest of all before the others.
 const LONGEST: [&str; 5] = ["front_end", "redis_conformance", "quorum_conformance", "redis", "cli"];
 
 /// A test program.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// The name of its target; unit tests have that of their crate.
+    /// The name of its target; for unit tests, the name of their crate.
     pub(crate) name: String,
     executable: PathBuf,
     /// The root of its package, where it runs.
@@ -38,11 +38,11 @@ pub(crate) struct Program {
 pub(crate) struct Ran {
     pub(crate) name: String,
     pub(crate) took: Duration,
-    /// If it failed, what it said of that.
+    /// What it printed about its failures, if it failed.
     pub(crate) failures: Option<String>,
 }
 
-/// Builds with this command, which is `cargo test --no-run` and what to build, and gives the test programs.
+/// Builds with this command, `cargo test --no-run` and what to build, and returns the test programs.
 pub(crate) fn build(mut cargo: Command) -> Outcome<Vec<Program>> {
     cargo.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
     let mut child = cargo.spawn().map_err(|error| format!("{}: {error}", shown(&cargo)))?;
@@ -61,7 +61,7 @@ pub(crate) fn build(mut cargo: Command) -> Outcome<Vec<Program>> {
     Ok(programs)
 }
 
-/// The test program that a message of cargo tells of, if it does.
+/// The test program that a message of cargo names, if it does.
 fn program(message: &str) -> Outcome<Option<Program>> {
     #[derive(Deserialize)]
     struct Message {
@@ -102,8 +102,8 @@ impl Program {
     }
 }
 
-/// Runs them all, each as `prepare` leaves its command, and shows what each printed when it has ended. It is kept in
-/// `logs` too.
+/// Runs them all, each with its command as `prepare` leaves it, and shows the output of each when it has ended.
+/// The output is kept in `logs` too.
 pub(crate) fn run(
     programs: Vec<Program>,
     arguments: &[String],
@@ -138,14 +138,14 @@ pub(crate) fn run(
     Ok(ended.into_inner().expect("no program panics"))
 }
 
-/// Runs it with what it prints in a file, and gives that.
+/// Runs it with its output in a file, and returns the output.
 fn logged(mut command: Command, log: &Path) -> std::io::Result<(ExitStatus, Vec<u8>)> {
     let file = File::create(log)?;
     let status = command.stdout(file.try_clone()?).stderr(file).status()?;
     Ok((status, fs::read(log)?))
 }
 
-/// What a test program says of the tests that failed; all that it says if it did not come to that.
+/// What a test program printed about failed tests; all of its output if it did not get that far.
 fn failures(said: &str) -> &str {
     let from = said.find("\nfailures:\n").unwrap_or(0);
     let said = said[from..].trim();

@@ -1,5 +1,4 @@
-//! What the documents must keep to: links that lead somewhere, tests that exist, and no path of any one
-//! machine in any file.
+//! Checks the documents: links lead somewhere, named tests exist, and no file contains a path of one machine.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,15 +6,15 @@ use std::path::Path;
 
 use crate::shell::{Outcome, capture, command, root};
 
-/// Folders whose content is known on one machine only.
+/// Folders whose content exists on one machine only.
 const OF_ONE_MACHINE: [&str; 5] = ["/home/", "/root/", "/tmp/", "/work/", "/Users/"];
 
-/// Looks through every file that git tracks, or would track.
+/// Checks every file that git tracks, or would track.
 pub(crate) fn check() -> Outcome {
     let mut list = command(Path::new("git"), &["ls-files", "--cached", "--others"]);
     list.arg("--exclude-standard");
     let listed = capture(list)?;
-    // What is not text, or was deleted, says nothing.
+    // A file that is not text, or was deleted, is skipped.
     let read = |name| Some((name, fs::read_to_string(root().join(name)).ok()?));
     let files: Vec<(&str, String)> = listed.lines().filter_map(read).collect();
     let of_kind = |kind: &'static str| files.iter().filter(move |(name, _)| name.ends_with(kind));
@@ -55,7 +54,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     prose.flat_map(|prose| prose.split("](").skip(1)).filter_map(|rest| rest.split(')').next())
 }
 
-/// What a document sets as code and can only be the name of a test: a sentence joined by underscores.
+/// Code in a document that can only be the name of a test: a sentence joined by underscores.
 fn test_names(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split("```").step_by(2).flat_map(|block| block.split('`').skip(1).step_by(2));
     code.filter(|code| {
@@ -64,7 +63,7 @@ fn test_names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a link is to another site, or to a heading, or to a file that exists.
+/// Whether a link leads to another site, a heading, or a file that exists.
 fn leads_somewhere(document: &Path, link: &str) -> bool {
     let file = link.split('#').next().unwrap_or_default();
     let folder = document.parent().unwrap_or(Path::new(""));

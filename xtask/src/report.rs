@@ -1,4 +1,4 @@
-//! What the conformance runs reported: which stores were tested, and which were not and why.
+//! Reads the reports of the conformance runs: which stores were tested, and which were not and why.
 
 use std::fs;
 use std::path::Path;
@@ -43,16 +43,16 @@ impl Cases {
     }
 }
 
-/// What the tests came to: the stores that have tests, in their order, then other subjects that reported.
+/// The results of the tests: the stores that have tests, in order, then other subjects that reported.
 #[derive(Debug)]
 pub(crate) struct Tally(Vec<Line>);
 
 #[derive(Debug)]
 struct Line {
     store: String,
-    /// Among the stores that have tests, not a subject of a test of the suite itself.
+    /// It is one of the stores, not a subject of the suite's own tests.
     is_known: bool,
-    /// Or why there are none.
+    /// The cases, or why there are none.
     cases: Result<Cases, String>,
 }
 
@@ -87,7 +87,7 @@ impl Tally {
         Ok(Self(lines))
     }
 
-    /// Shows the table, and below it which stores were not tested and why.
+    /// Prints the table, and below it which stores were not tested and why.
     pub(crate) fn print(&self) {
         let rows: Vec<_> = self.0.iter().map(|line| row(&line.store, &line.cases)).collect();
         let headings = [
@@ -111,7 +111,7 @@ impl Tally {
         println!("{tested} of {} stores tested", known.len());
     }
 
-    /// What speaks against this store, in any form that was run: `redis` has `redis-cluster` too.
+    /// What is missing for this store, in any form that was run: `redis` includes `redis-cluster`.
     fn lacking(&self, store: &str) -> Vec<String> {
         let is_form = |line: &&Line| {
             let rest = line.store.strip_prefix(store);
@@ -157,12 +157,12 @@ fn row(store: &str, cases: &Result<Cases, String>) -> [String; 8] {
     ]
 }
 
-/// The stores that have to be tested, with no case ignored: `LEASEHOLD_REQUIRE`.
+/// The stores that must be tested, with no case ignored: `LEASEHOLD_REQUIRE`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Required(Vec<&'static str>);
 
 impl Required {
-    /// Parses names separated by commas; a name that no store has is an error.
+    /// Parses names separated by commas; an unknown name is an error.
     pub(crate) fn parse(text: &str) -> Outcome<Self> {
         let known: Vec<_> = STORES.iter().map(|store| store.name).collect();
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -175,7 +175,7 @@ impl Required {
         Ok(Self(required.collect::<Result<_, _>>()?))
     }
 
-    /// Fails unless every one of them was tested in full.
+    /// Fails unless every required store was tested in full.
     pub(crate) fn judge(&self, tally: &Tally) -> Outcome {
         let lacking: Vec<_> = self.0.iter().flat_map(|store| tally.lacking(store)).collect();
         if lacking.is_empty() {

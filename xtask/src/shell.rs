@@ -1,16 +1,16 @@
-//! Running programs, and where things are.
+//! Runs programs, and knows where things are.
 
 use std::error::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a step ends in; the error is for people.
+/// The result of a step; the error is for people.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Cargo says it anew at each run: two clones that share a target directory share this program too.
+    // Cargo sets it at each run: two clones that share a target directory share this program too.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     here.parent().expect("xtask lies in the workspace").to_path_buf()
@@ -29,20 +29,20 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command(Path::new(&cargo), arguments)
 }
 
-/// A program at the root of the workspace. It reads nothing: a question would wait for ever in CI.
+/// A program at the root of the workspace, without input: a question would wait for ever in CI.
 pub(crate) fn command(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root()).stdin(Stdio::null());
     command
 }
 
-/// Runs a program in view; its failure is an error.
+/// Runs a program with its output shown; its failure is an error.
 pub(crate) fn run(mut command: Command) -> Outcome {
     let status = command.status().map_err(|error| format!("{}: {error}", shown(&command)))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", shown(&command)).into()) }
 }
 
-/// Runs a program out of view and returns what it printed; the error has its last words.
+/// Runs a program and returns its output; the error has the end of it.
 pub(crate) fn capture(mut command: Command) -> Outcome<String> {
     let output = command.output().map_err(|error| format!("{}: {error}", shown(&command)))?;
     if output.status.success() {
@@ -58,7 +58,7 @@ pub(crate) fn section(title: &str) {
     println!("\n==> {title}");
 }
 
-/// A program's first file of that name on `PATH`.
+/// The first program of that name on `PATH`.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_program(file))
@@ -70,7 +70,7 @@ pub(crate) fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Its words, for messages; of the program only the name.
+/// The words of a command for messages; of the program only its name.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());

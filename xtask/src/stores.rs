@@ -1,4 +1,4 @@
-//! Which stores have tests, and what those tests need.
+//! The stores that have tests, and what those tests need.
 
 use crate::provision::{Machine, Provision, Server, Source};
 use crate::shell::{Outcome, section};
@@ -9,7 +9,7 @@ use crate::table;
 pub(crate) struct Store {
     /// As in its URL and in its crate's name.
     pub(crate) name: &'static str,
-    /// What has to be there to test it.
+    /// What its tests need.
     pub(crate) needs: Needs,
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Needs {
     Server(Server),
 }
 
-/// Every store that has tests. One that is not here cannot be required.
+/// Every store that has tests. Only these can be required.
 pub(crate) const STORES: &[Store] = &[
     Store { name: "local", needs: Needs::Nothing("it is in the process") },
     Store { name: "quorum", needs: Needs::Nothing("it is made of the other stores") },
@@ -49,7 +49,7 @@ pub(crate) fn servers() -> Outcome {
     }
 }
 
-/// Gets what the tests need and shows what was got.
+/// Provides what the tests need and shows the result.
 pub(crate) fn provide() -> Vec<(&'static str, Provision)> {
     section("servers");
     let mut machine = Machine::here();

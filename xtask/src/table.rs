@@ -1,6 +1,6 @@
 //! Plain tables for people.
 
-/// Prints rows under their headings, each column as wide as its widest cell; numbers stand to the right.
+/// Prints rows under their headings, each column as wide as its widest cell; numbers are right-aligned.
 pub(crate) fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
     print!("{}", lay_out(headings, rows));
 }

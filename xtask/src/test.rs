@@ -9,13 +9,13 @@ use crate::shell::{Outcome, cargo, root, run, section, target};
 use crate::stores;
 use crate::times::Times;
 
-/// What of the tests is run.
+/// Which tests to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only this package's tests; may be repeated
     #[arg(short, long = "package", value_name = "NAME")]
     packages: Vec<String>,
-    /// Also what is otherwise tried in part: quorums of five on every store, elections with 200 leaders
+    /// Also run what is otherwise tried in part: quorums of five on every store, elections with 200 leaders
     #[arg(long)]
     all: bool,
     /// Passed on to each test program: parts of names, or options of the harness
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Runs the tests, doc tests included, and says which stores they were run on and where the time went.
+/// Runs the tests, including doc tests, and reports on which stores they ran and how long each step took.
 pub(crate) fn test(arguments: &Arguments) -> Outcome {
     let required = Required::parse(&std::env::var("LEASEHOLD_REQUIRE").unwrap_or_default())?;
     let mut times = Times::default();
@@ -92,10 +92,10 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     required.judge(&tally)
 }
 
-/// All packages with tests. The benches have none, and depend on what nothing else does.
+/// All packages with tests. The benches have none, and their dependencies are nobody else's.
 pub(crate) const WHOLE: [&str; 3] = ["--workspace", "--exclude", "leasehold-benches"];
 
-/// They need a feature that nothing else may have, and so a workspace of their own.
+/// These tests need a feature that nothing else may have, and so a workspace of their own.
 fn test_crypto_provider() -> Outcome {
     let manifest = root().join("tests/crypto-provider/Cargo.toml");
     let mut tests = cargo(&["test", "--locked", "--manifest-path"]);

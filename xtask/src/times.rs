@@ -1,10 +1,10 @@
-//! Where the time goes.
+//! Measures how long each step takes.
 
 use std::time::{Duration, Instant};
 
 use crate::table;
 
-/// Measures how long something takes.
+/// Measures how long a step takes.
 #[derive(Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -24,7 +24,7 @@ impl Stopwatch {
 pub(crate) struct Times(Vec<(String, Duration)>);
 
 impl Times {
-    /// Does a step and notes how long it took.
+    /// Runs a step and notes how long it took.
     pub(crate) fn take<T>(&mut self, step: &str, work: impl FnOnce() -> T) -> T {
         let watch = Stopwatch::start();
         let done = work();
@@ -32,7 +32,7 @@ impl Times {
         done
     }
 
-    /// Adds what ran inside the last step.
+    /// Adds the parts of the last step.
     pub(crate) fn within(&mut self, parts: impl IntoIterator<Item = (String, Duration)>) {
         let mut parts: Vec<_> = parts.into_iter().collect();
         parts.sort_by_key(|(_, took)| std::cmp::Reverse(*took));

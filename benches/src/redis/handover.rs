@@ -12,7 +12,7 @@ use super::raw::{self, Forms, Scripts};
 use crate::handover;
 use crate::measure::{micros, now, percentile, ratio};
 
-/// Where the waiters are, and for how long each holds.
+/// Where the waiters are, and how long each holds.
 #[derive(Clone, Copy)]
 struct Scenario {
     network: &'static str,
@@ -23,7 +23,7 @@ const BUSY: Scenario = Scenario { network: "none", hold: Duration::ZERO };
 const CALM: Scenario = Scenario { network: "none", hold: Duration::from_millis(5) };
 const FAR: Scenario = Scenario { network: "slow", hold: Duration::from_millis(60) };
 
-/// After this one the machine is as idle as after a longer one.
+/// After this pause the machine is as idle as after a longer one.
 const PAUSE: Duration = CALM.hold;
 
 /// Measures with 1 to 1,000 waiters.
@@ -108,7 +108,7 @@ impl Trips {
         let mut link = raw::connect(url).await?;
         let scripts = Scripts::load(&mut link, Forms::Same).await?;
         let mut task = JoinSet::new();
-        // On a worker, as what it is compared with.
+        // On a worker, like what it is compared with.
         task.spawn(async move {
             let mut trips = Self::default();
             let timed = async |link: &mut _, command| {

@@ -1,4 +1,4 @@
-//! Uncontended acquire and release, each task with a key of its own.
+//! Uncontended acquire and release; each task has its own key.
 
 use std::time::Duration;
 

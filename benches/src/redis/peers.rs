@@ -12,7 +12,7 @@ use crate::sides::Side;
 use crate::subjects::TTL;
 use leasehold_testkit::redis::Server;
 
-/// What they lack, for the reader of the figures.
+/// What the peers lack, for readers of the figures.
 pub(crate) const LACKS: &str = "\
 `rslock` has no fencing tokens, no shared mode, no record of who holds and no wake-ups (it polls every 0 to 200 ms); a \
 guard that is dropped releases nothing, and a lease is extended only around a closure. `distributed-lock-redis` has no \
@@ -21,7 +21,7 @@ held); it extends each lease in a task of its own, first right after the grant, 
 handle that is dropped releases nothing. Of `distributed-lock` itself no part can be had alone: it names all its \
 stores whatever features are chosen, so its Redis crate is used directly.\n";
 
-/// One pair after another by `rslock`.
+/// Pairs of `rslock`, one after the other.
 pub(crate) fn rslock(servers: &[&Server]) -> Side {
     let locks = LockManager::new(servers.iter().map(|server| server.url()).collect());
     Side::new("`rslock`", move |task, pairs| {
@@ -39,7 +39,7 @@ pub(crate) fn rslock(servers: &[&Server]) -> Side {
     })
 }
 
-/// One pair after another by `distributed-lock-redis`.
+/// Pairs of `distributed-lock-redis`, one after the other.
 pub(crate) async fn distributed_lock(servers: &[&Server]) -> Result<Side> {
     let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
     let provider = RedisLockProvider::builder().urls(&urls).expiry(TTL).build().await;
@@ -48,7 +48,7 @@ pub(crate) async fn distributed_lock(servers: &[&Server]) -> Result<Side> {
         let provider = Arc::clone(&provider);
         async move {
             for _ in 0..pairs {
-                // A lock has one id for all its grants, which a late answer could confuse.
+                // A lock has one id for all its grants, so a late answer could end a later grant.
                 let lock = provider.create_lock(&format!("dl-{task}"));
                 let handle = lock.try_acquire().await.map_err(failed)?;
                 let handle = handle.ok_or_else(|| Error::unexpected("the lock is held"))?;

@@ -13,7 +13,7 @@ pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection> {
     connected(url, None).await
 }
 
-/// A connection whose every answer is waited for so long.
+/// A connection with this limit for every answer.
 pub(crate) async fn connected(url: &str, limit: Option<Duration>) -> Result<MultiplexedConnection> {
     let info = format!("{url}?protocol=resp3").into_connection_info().map_err(failed)?;
     let tcp = info.tcp_settings().clone().set_nodelay(true);
@@ -26,7 +26,7 @@ pub(crate) async fn send(link: &mut MultiplexedConnection, command: &Cmd) -> Res
     link.send_packed_command(command).await.and_then(Value::extract_error).map_err(failed)
 }
 
-/// A section of what the server says of itself.
+/// A section of the server's INFO.
 pub(crate) async fn info(link: &mut MultiplexedConnection, section: &str) -> Result<String> {
     let said = send(link, redis::cmd("INFO").arg(section)).await?;
     redis::from_redis_value(said).map_err(|e| failed(e.into()))
@@ -37,7 +37,7 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// How often clients have called these commands, scripts counted as one.
+/// How many times clients have called these commands; a script counts as one.
 pub(crate) async fn calls(link: &mut MultiplexedConnection, commands: &[&str]) -> Result<u64> {
     let info = info(link, "commandstats").await?;
     let calls = commands.iter().filter_map(|command| {
@@ -60,7 +60,7 @@ pub(crate) struct Scripts {
 pub(crate) enum Forms {
     /// Those of the store.
     Same,
-    /// `SET NX PX`, which is a command, and compare and delete.
+    /// `SET NX PX`, which is a command, and compare-and-delete.
     Least,
 }
 
@@ -135,7 +135,7 @@ impl Scripts {
     }
 }
 
-/// As long as what the front end writes.
+/// As long as the front end's note.
 const NOTE: &str = r#"{"host":"some-host","pid":12345,"program":"leasehold-benches"}"#;
 /// 30 days in milliseconds.
 const FORGET_AFTER: &str = "2592000000";

@@ -16,10 +16,10 @@ use crate::subjects::TTL;
 
 /// Leases of one `Locker`.
 const LEASES: usize = 10_000;
-/// Rounds that are watched.
+/// Observed rounds.
 const ROUNDS: usize = 3;
 
-/// Counts what a round of renewals sends, and what others notice of it.
+/// Counts what a round of renewals sends, and how it affects others.
 pub(crate) async fn run() -> Result<()> {
     println!("## Renewal of {LEASES} leases\n");
     println!(
@@ -68,7 +68,7 @@ pub(crate) async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Takes the leases, many at a time.
+/// Acquires the leases, many at a time.
 pub(crate) async fn hold(locks: &Locker) -> Result<Vec<Guard>> {
     let mut guards = Vec::with_capacity(LEASES);
     for hundred in 0..LEASES / 100 {
@@ -81,7 +81,7 @@ pub(crate) async fn hold(locks: &Locker) -> Result<Vec<Guard>> {
     Ok(guards)
 }
 
-/// Waits until all are renewed; says when the first and the last were.
+/// Waits until all are renewed; returns when the first and the last were.
 async fn renewed(events: &mut [Events]) -> (Duration, Duration) {
     let mut first = None;
     for of_one in events {

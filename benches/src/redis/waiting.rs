@@ -13,9 +13,9 @@ use crate::measure::{float, now};
 use crate::subjects::TTL;
 use leasehold_testkit::redis::Server;
 
-/// Waiters of a row.
+/// Waiters per row.
 const WAITERS: u32 = 100;
-/// The target counts after so long, and for so long it is counted.
+/// How long before the count begins, and how long it lasts.
 const SETTLING: Duration = Duration::from_secs(10);
 const COUNTED: Duration = Duration::from_secs(30);
 /// What a waiter can send; no script of a refused try calls any of them.

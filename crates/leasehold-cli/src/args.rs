@@ -1,4 +1,4 @@
-//! The command line. It is only parsed here, purely: nothing is looked up, opened or run.
+//! Parses the command line, purely: it looks nothing up, opens nothing and runs nothing.
 
 mod elect;
 mod filter;
@@ -25,8 +25,8 @@ use crate::exit::Exit;
 
 /// Hold a distributed lock while a command runs; show and break locks.
 ///
-/// The lock is held on a lease that is renewed while the command lives. If the lease is lost, the command
-/// is ended before anybody else can get the lock.
+/// The lock is held on a lease that is renewed while the command lives. If the lease is lost, the command is ended
+/// before another process can get the lock.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, after_help = STORES, after_long_help = long_help(""))]
 pub(crate) struct Cli {
@@ -124,10 +124,9 @@ pub(crate) struct LeaderArgs {
 
 /// End the leases on a key by force.
 ///
-/// The live leases are listed, and exactly those are ended: one that is taken meanwhile is not touched.
-/// Whoever held one learns of it at the next renewal; `leasehold run` then kills its command at once.
-/// Anybody waiting may get the lock before that, so make sure that the holder is dead, or let what the
-/// lock protects check the token.
+/// Lists the live leases and ends exactly those: a lease that is taken meanwhile is not touched. A holder learns
+/// of it at its next renewal; `leasehold run` then kills its command at once. A waiting process may get the lock
+/// before that, so make sure that the holder is dead, or let whatever the lock protects check the token.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -148,9 +147,9 @@ pub(crate) struct BreakArgs {
     pub(crate) reason: Option<Reason>,
 }
 
-/// Remove what has expired.
+/// Remove expired records.
 ///
-/// Only the space is gained by this: what has expired holds nothing.
+/// This only saves space: an expired record holds nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -160,15 +159,15 @@ pub(crate) struct PurgeArgs {
     #[command(flatten)]
     pub(crate) keys: KeyArgs,
 
-    /// How much is removed at once, 1 to 1000
+    /// The most records to remove at a time, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = values::batch)]
     pub(crate) batch: usize,
 }
 
 /// Create what the store needs, such as tables.
 ///
-/// Asks for an administrator's role where the store has roles; doing it again changes nothing. An embedded
-/// store is made at its first use.
+/// Needs an administrator's role where the store has roles; running it again changes nothing. An embedded store is
+/// created at its first use.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -177,11 +176,11 @@ Examples:
 pub(crate) struct InitArgs {}
 
 impl Cli {
-    /// Parses the arguments of this process; for `--help`, `--version` and mistakes it prints what is to be
-    /// said and gives the exit code.
+    /// Parses the arguments of this process. For `--help`, `--version` and mistakes it prints the message and
+    /// returns the exit code.
     pub(crate) fn from_process() -> Result<Self, ExitCode> {
         Self::try_parse().map_err(|error| {
-            // Whoever closed the pipe does not want to read it.
+            // A reader that closed the pipe does not want it.
             let _ = error.print();
             if error.use_stderr() { Exit::USAGE.into() } else { Exit::SUCCESS.into() }
         })

@@ -1,4 +1,4 @@
-//! The commands that look at locks and mend them.
+//! The commands that show locks and end them.
 
 mod break_by_force;
 mod init;

@@ -11,11 +11,11 @@ use nix::sys::signal::Signal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exit(u8, Option<Death>);
 
-/// The signal of a key that the process is to die of, as its command did.
+/// The keyboard signal that the process must die of, as its command did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Death {
     pub(crate) signal: Signal,
-    /// The rest of this process's group has not had it.
+    /// The rest of this process's group has not received it.
     pub(crate) of_the_group: bool,
 }
 
@@ -32,10 +32,10 @@ impl Exit {
     pub(crate) const NOT_EXECUTABLE: Self = Self(126, None);
     pub(crate) const NOT_FOUND: Self = Self(127, None);
 
-    /// What is added to the number of the signal that ended the command, or the wait for the lock.
+    /// Added to the number of the signal that ended the command or the wait.
     const SIGNAL_BASE: u8 = 128;
 
-    /// Every code of our own with its meaning; codes of the command itself come on top.
+    /// Every code of our own with its meaning; the command's own codes come on top.
     const TABLE: [(Self, &'static str); 11] = [
         (Self::SUCCESS, "success"),
         (Self::NOT_ACQUIRED, "not acquired: another process holds the lock (-E sets another code)"),
@@ -50,7 +50,8 @@ impl Exit {
         (Self::NOT_FOUND, "the command was not found"),
     ];
 
-    /// The code for an error of the library. A wait that ended while the store failed has that failure's.
+    /// The code for an error of the library. A wait that ended while the store failed has the code of that
+    /// failure.
     pub(crate) fn of(error: &Error) -> Self {
         match error.wait().map(|report| &report.cause) {
             Some(WaitCause::Store(cause)) => Self::of_error(cause.kind()),
@@ -71,12 +72,12 @@ impl Exit {
         }
     }
 
-    /// The code that tells a shell that a signal ended the process.
+    /// The code that tells a shell which signal ended the process.
     pub(crate) fn of_signal(signal: Signal) -> Self {
         Self::of_signal_number(signal as i32)
     }
 
-    /// The command's own code, or that of the signal it died by.
+    /// The command's own code, or the code of the signal that it died of.
     pub(crate) fn of_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => u8::try_from(code).map_or(Self::UNEXPECTED, Self::custom),
@@ -90,12 +91,12 @@ impl Exit {
         Self(code, None)
     }
 
-    /// The same by a signal.
+    /// The same code, with a signal to die of.
     pub(crate) fn by(self, death: Option<Death>) -> Self {
         Self(self.0, death)
     }
 
-    /// The signal that it is to die of.
+    /// The signal to die of.
     pub(crate) fn death(self) -> Option<Death> {
         self.1
     }

@@ -1,4 +1,4 @@
-//! Why a command of ours failed, with the exit code that says so.
+//! Failures of a command, with their exit codes.
 
 use std::error::Error as _;
 use std::ffi::OsStr;
@@ -23,17 +23,17 @@ impl Failure {
         Self { exit, kind, message, nodes: Vec::new() }
     }
 
-    /// The input can never succeed as it is.
+    /// The input can never succeed.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::USAGE, "invalid_input", message.into())
     }
 
-    /// Something that nobody foresaw.
+    /// An unexpected failure.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(Exit::UNEXPECTED, "unexpected", message.into())
     }
 
-    /// The operating system did not start the command.
+    /// The operating system could not start the command.
     pub(crate) fn not_started(name: &OsStr, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::new(
@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// The same with another exit code.
+    /// The same failure with another exit code.
     pub(crate) fn with_exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
@@ -59,7 +59,7 @@ impl Failure {
         self.exit
     }
 
-    /// The kind as `--json` names it.
+    /// The kind as `--json` prints it.
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
     }
@@ -90,7 +90,7 @@ pub(crate) fn describe(error: &Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();
-        // Some errors repeat what they wrap.
+        // Some errors repeat their cause.
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

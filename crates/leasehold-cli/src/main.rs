@@ -1,8 +1,8 @@
 //! The `leasehold` command: holds a distributed lock while a command runs, and shows and breaks locks.
 //!
-//! - [`args`] parses the command line, purely; [`store`] finds the store that it means.
-//! - [`run`] is the main job: it waits, and runs the command under the lock, for `elect` too; its [`shim`] is a process of its own,
-//!   which sees to it that the command does not outlive the lock.
+//! - [`args`] parses the command line, purely; [`store`] finds the store.
+//! - [`run`] is the main job: it acquires the lock and runs the command, for `elect` too; its [`shim`] is a
+//!   separate process that ensures that the command does not outlive the lock.
 //! - [`commands`] are the others: list, status, leader, break, purge, init.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
 
@@ -36,7 +36,7 @@ use nix::unistd::getpgrp;
 use report::{Event, Level, Reporter};
 use run::TerminalStopsBlocked;
 
-/// How long the end of the process waits for whoever reads its messages.
+/// How long the end of the process waits for the reader of its messages.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -55,20 +55,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends this process as the key would have: then a script that runs it ends too. Where a step fails, the exit code
-/// tells all the same.
+/// Ends this process as the keyboard would have, so that a script that runs it ends too. If a step fails, the exit
+/// code still says so.
 fn die_of(death: Death) {
     if death.of_the_group {
-        // This process has a handler, and is spared.
+        // This process has a handler and is spared.
         let _ = killpg(getpgrp(), death.signal);
     }
-    // Not of a core dump, which was the command's.
+    // Without a core dump, which was the command's.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     let _ = signal_hook::low_level::emulate_default_handler(death.signal as i32);
 }
 
 fn execute(cli: Cli) -> Exit {
-    // Before any thread is started: all of them inherit it.
+    // Before any thread starts: all threads inherit it.
     let terminal_stops = match &cli.command {
         Command::Run(_) | Command::Elect(_) => TerminalStopsBlocked::new().ok(),
         _ => None,
@@ -106,8 +106,7 @@ fn dispatch(
     }
 }
 
-/// Runs `job` in this thread and whatever it leaves to the background in another, so that neither holds the
-/// other up.
+/// Runs `job` in this thread and background work in another, so that neither delays the other.
 fn wait_for(job: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

@@ -11,7 +11,7 @@ use crate::failure::describe;
 pub(crate) struct Nodes<'a>(pub(crate) &'a [NodeReport]);
 
 impl Nodes<'_> {
-    /// Writes an entry `nodes` where there are any.
+    /// Writes an entry `nodes` if there are reports.
     pub(crate) fn entry<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         if self.0.is_empty() { Ok(()) } else { map.serialize_entry("nodes", self) }
     }

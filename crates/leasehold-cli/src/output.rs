@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes one line; false if nobody reads any more, which is no failure: whoever closed the pipe has seen
-/// enough.
+/// Writes one line; returns false if the reader has gone, which is not a failure: it has seen enough.
 pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -17,7 +16,7 @@ pub(crate) fn line(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Writes one JSON object in a line; false if nobody reads any more.
+/// Writes one JSON object in a line; returns false if the reader has gone.
 pub(crate) fn json(value: &impl Serialize) -> Result<bool, Failure> {
     line(&serde_json::to_string(value).expect("the value is text and numbers"))
 }

@@ -1,4 +1,4 @@
-//! How a record is shown, for people and as JSON.
+//! Shows a record, for people and as JSON.
 
 use std::time::Duration;
 
@@ -88,12 +88,12 @@ pub(crate) fn table(records: &[Record]) -> String {
     lines.join("\n")
 }
 
-/// A duration as a number of microseconds, the largest there is if it does not fit.
+/// A duration in microseconds, the largest number if it does not fit.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A duration for people: whole seconds, below one second milliseconds.
+/// A duration for people: whole seconds, or milliseconds below one second.
 pub(crate) fn duration(duration: Duration) -> String {
     let rounded = if duration < Duration::from_secs(1) {
         Duration::from_millis(u64::from(duration.subsec_millis()))

@@ -1,4 +1,4 @@
-//! What the command says about itself: one line per event on stderr, for people or as JSON.
+//! The messages of the command: one line per event on stderr, for people or as JSON.
 
 use std::fmt;
 use std::io::Write as _;
@@ -15,20 +15,20 @@ use crate::failure::{Failure, describe};
 use crate::nodes::Nodes;
 use crate::record::micros;
 
-/// How much is said.
+/// How much to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// Nothing: the exit code tells all.
+    /// Nothing: the exit code says it.
     Silent,
-    /// What went wrong.
+    /// Problems.
     Problems,
-    /// And what is done.
+    /// Also each step.
     Steps,
-    /// And every renewal.
+    /// Also each renewal.
     Renewals,
 }
 
-/// Something worth telling.
+/// An event to report.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
     Waiting {
@@ -245,8 +245,7 @@ impl Serialize for Event<'_> {
     }
 }
 
-/// Writes events to stderr from a thread of its own: a reader that is slow, or stopped, must delay neither
-/// a renewal nor a kill.
+/// Writes events to stderr from its own thread: a slow or stopped reader must delay neither a renewal nor a kill.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     level: Level,
@@ -256,7 +255,7 @@ pub(crate) struct Reporter {
 
 enum WriterCommand {
     Write(String),
-    /// To be answered when all before it is written.
+    /// Answered when everything before it is written.
     Answer(mpsc::Sender<()>),
 }
 
@@ -264,7 +263,7 @@ impl Reporter {
     /// Starts the thread.
     pub(crate) fn start(level: Level, json: bool) -> Self {
         let (orders, received) = mpsc::channel();
-        // Whether stderr can still be written, and whether anybody waits for an answer, is all one.
+        // It does not matter whether stderr can still be written, or whether anyone waits for an answer.
         thread::spawn(move || {
             for order in received {
                 match order {
@@ -280,7 +279,7 @@ impl Reporter {
         Self { level, json, orders }
     }
 
-    /// Tells `event` if it is to be told.
+    /// Reports `event` if its level is on.
     pub(crate) fn say(&self, event: &Event<'_>) {
         if event.level() > self.level {
             return;
@@ -297,7 +296,7 @@ impl Reporter {
     pub(crate) fn settle(&self, limit: Duration) {
         let (asker, answer) = mpsc::channel();
         self.order(WriterCommand::Answer(asker));
-        // A reader that is slower than this reads the rest later, or never.
+        // A slower reader reads the rest later, or never.
         let _ = answer.recv_timeout(limit);
     }
 

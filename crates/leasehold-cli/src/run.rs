@@ -1,10 +1,10 @@
 //! `leasehold run` and `leasehold elect`: hold a lock, or lead, while a command lives.
 //!
-//! - [`Plan`] is what is asked for, [`Program`] finds the command, [`Signals`] are those that this process
+//! - [`Plan`] says what to acquire, [`Program`] finds the command, [`Signals`] are those that this process
 //!   receives.
-//! - A [`Job`] is the program run under what is [`Held`]. Its [`shim`](crate::shim) is the parent of
-//!   the command, and ends it; a [`Supervisor`](supervisor::Supervisor) tells the shim until when the command may
-//!   run, as the [`Schedule`] reckons it, and acts itself only if the shim does not.
+//! - A [`Job`] is the program run under what is [`Held`]. Its [`shim`](crate::shim) is the parent of the command
+//!   and ends it. A [`Supervisor`](supervisor::Supervisor) tells the shim until when the command may run, as the
+//!   [`Schedule`] computes it, and acts itself only if the shim does not.
 
 mod command;
 mod held;
@@ -35,16 +35,16 @@ use command::Program;
 use job::{End, Job, unexpected};
 use signals::Signals;
 
-/// A wait that is over sooner is not worth a word.
+/// A wait that ends sooner is not reported.
 const SOON: Duration = Duration::from_millis(50);
 
-/// How long a candidate that has lost stands aside, unless its term is shorter.
+/// How long a candidate that has lost lets others try, unless its term is shorter.
 const LONGEST_ASIDE: Duration = Duration::from_secs(2);
 
-/// How long the end waits for what the background still has to release.
+/// How long the end waits for background releases.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Runs the command under what the plan seeks.
+/// Runs the command under what the plan acquires.
 pub(crate) async fn run(
     mut plan: Plan,
     store: &Choice,
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     };
     let job = Job { program: &program, plan: &plan, terminal_stops, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals).await;
-    // What was granted to a wait that was broken off is released in the background.
+    // What an interrupted wait was granted is released in the background.
     let limit = if signals.hurried { Duration::ZERO } else { CLOSE_LIMIT };
     tokio::select! {
         biased;
@@ -103,7 +103,7 @@ async fn seek_and_run(
     }
 }
 
-/// What a wait ended with.
+/// How a wait ended.
 enum Sought {
     Found(Held),
     Interrupted(Signal),

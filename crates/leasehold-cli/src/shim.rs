@@ -1,22 +1,21 @@
-//! The shim: the process between `leasehold run` and its command, so that the command does not outlive the
-//! lock even if `leasehold` itself is killed or stopped.
+//! The shim: the process between `leasehold run` and its command, so that the command does not outlive the lock
+//! even if `leasehold` itself is killed or stopped.
 //!
-//! | process | parent | process group | what it does |
+//! | process | parent | process group | task |
 //! |---|---|---|---|
 //! | `leasehold` | a shell | of the shell's job | holds the lease, receives signals, writes messages |
-//! | the shim | `leasehold` | its own | all that is done to the command and its terminal |
+//! | the shim | `leasehold` | its own | everything that is done to the command and its terminal |
 //! | the command | the shim | its own | |
 //!
-//! All three are in one session. The shim is this binary, started again under the name [`NAME`]; no argument
-//! leads here, so there is no command of that name to be called by mistake. It knows neither the store nor the
-//! lease.
+//! All three are in one session. The shim is this binary, started again under the name [`NAME`]. No argument leads
+//! here, so nobody can call it by mistake. It knows neither the store nor the lease.
 //!
-//! - [`Order`](link::Order)s come from `leasehold`: the instant by which the command must be dead, each time
-//!   that a renewal has moved it, and the signals to pass on. [`Notice`](link::Notice)s go back.
-//! - The pipe of the orders closes when `leasehold` dies; when it is stopped, or hangs, no later instant comes.
-//!   Either way the [`Watcher`] ends the command. What it reads and does not understand counts as a closed pipe.
-//! - No signal but KILL and STOP reaches the shim, nor is its group ever in the foreground.
-//! - If the shim itself dies, `leasehold` inherits all that descends from it, and kills that.
+//! - [`Order`](link::Order)s come from `leasehold`: the instant by which the command must be dead, after each
+//!   renewal, and the signals to pass on. [`Notice`](link::Notice)s go back.
+//! - When `leasehold` dies, the pipe of the orders closes; when it is stopped, or hangs, no later instant comes.
+//!   In both cases the [`Watcher`] ends the command. Input that it does not understand counts as a closed pipe.
+//! - No signal except KILL and STOP reaches the shim, and its group is never in the foreground.
+//! - If the shim itself dies, `leasehold` inherits its descendants and kills them.
 
 mod assignment;
 mod family;
@@ -40,8 +39,8 @@ pub(crate) use terminal::reclaim;
 
 use watcher::Watcher;
 
-/// The name, as `argv[0]`, under which `leasehold` starts itself again. Whoever kills all that is called `leasehold`
-/// does not mean this.
+/// The name, as `argv[0]`, under which `leasehold` starts itself again. Killing every process called `leasehold`
+/// does not kill it.
 pub(crate) const NAME: &str = "lh-shim";
 
 /// True if this process was started as a shim.
@@ -49,12 +48,12 @@ pub(crate) fn is_this_process() -> bool {
     std::env::args_os().next().is_some_and(|name| name == NAME)
 }
 
-/// Starts the command and sees to it, until nothing of it is left.
+/// Starts the command and watches it until nothing of it is left.
 ///
-/// The streams are the command's: nothing is said here. A failure starts no command, and `leasehold` finds that
-/// the shim has ended without a [`Notice`].
+/// The command has the streams: nothing is printed here. If it fails, no command starts, and `leasehold` finds
+/// that the shim has ended without a [`Notice`].
 pub(crate) fn main() -> ExitCode {
-    // Else `ps` would call it `exe`, after the path by which it was found; that is all a failure costs.
+    // Otherwise `ps` would call it `exe`, after the path of the binary; a failure has no other effect.
     let _ = prctl::set_name(c"lh-shim");
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
     let Ok(watcher) = Watcher::start(&assignment) else { return ExitCode::FAILURE };

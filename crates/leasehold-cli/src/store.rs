@@ -1,4 +1,4 @@
-//! Which store a command works on.
+//! Finds the store that a command works on.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,15 @@ use leasehold::Locker;
 use crate::args::StoreArgs;
 use crate::failure::Failure;
 
-/// Where the URL of the store may also stand.
+/// The environment variable for the URL of the store.
 const VARIABLE: &str = "LEASEHOLD_STORE";
 
-/// True for a variable of the environment that the command which runs under a lock must not see: it may
-/// hold a password.
+/// True for an environment variable that the command under a lock must not see: it may contain a password.
 pub(crate) fn is_setting(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(VARIABLE.as_bytes())
 }
 
-/// The store that was asked for.
+/// The requested store.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Url(String),
@@ -28,7 +27,7 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Takes what the command line says, else the environment, else the default.
+    /// Takes the command line's value, else the environment's, else the default.
     pub(crate) fn new(args: StoreArgs) -> Result<Self, Failure> {
         Self::from_parts(args, std::env::var_os(VARIABLE))
     }
@@ -43,7 +42,7 @@ impl Choice {
             (None, None) => match variable {
                 None => Ok(Self::Default),
                 Some(empty) if empty.is_empty() => Ok(Self::Default),
-                // What it contains is not shown: it may hold a password.
+                // Its content is not shown: it may be a password.
                 Some(url) => url.into_string().map(Self::Url).map_err(|_| {
                     Failure::usage(format!("the environment variable {VARIABLE} is not UTF-8"))
                 }),

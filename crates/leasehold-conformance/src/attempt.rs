@@ -6,7 +6,7 @@ use leasehold_core::{
     ReleaseEntry, RenewEntry, RenewRequest, Ttl,
 };
 
-/// One attempt to acquire, and all requests about the lease that may come of it.
+/// One attempt to acquire, and all requests about its lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub(crate) id: LeaseId,
@@ -17,7 +17,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// An attempt under a fresh id.
+    /// An attempt under a new id.
     pub(crate) fn new(claims: Claims, term: Duration) -> Self {
         let id = LeaseId::mint().expect("the operating system gives random bytes");
         Self { id, claims, term: ttl(term), group: None, note: Note::default() }
@@ -111,7 +111,7 @@ pub(crate) fn all_of(keys: &[&str], mode: Mode) -> Claims {
     claims(&keys.iter().map(|key| (*key, mode)).collect::<Vec<_>>())
 }
 
-/// Several keys, each in a mode of its own.
+/// Several keys, each in its own mode.
 pub(crate) fn claims(claims: &[(&str, Mode)]) -> Claims {
     Claims::new(claims.iter().map(|(name, mode)| Claim { key: key(name), mode: *mode }))
         .expect("the suite's claims are valid")

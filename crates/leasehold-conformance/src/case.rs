@@ -12,24 +12,24 @@ use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Failure, Reports, Result};
 
-/// How a case ended that found nothing wrong.
+/// How a case ended that found no fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the outcomes of the test programme")]
 pub enum Ended {
-    /// It ran, and the store is right.
+    /// It ran, and the store behaved correctly.
     Passed,
-    /// The store says that it cannot do this, and was seen to refuse it; or it does not tell this.
+    /// The store says that it cannot do this, and refused it in the test; or it does not report this.
     NotApplicable(String),
-    /// It cannot run here, by the nature of the subject, and why.
+    /// It cannot run on this subject by its nature; the text says why.
     CannotHere(String),
-    /// It could not run here, although it should: something is missing.
+    /// It did not run although it should have: something is missing.
     Ignored(String),
 }
 
 /// How a case ended.
 pub(crate) type Verdict = Result<Ended>;
 
-/// How a case ends that steps the wall clock of a store, where that cannot be done.
+/// The result of a case that must step the store's wall clock, where that is impossible.
 pub(crate) fn no_wall_step() -> Ended {
     Ended::CannotHere(
         "the wall clock of this store is the machine's, and is not stepped".to_owned(),
@@ -88,7 +88,7 @@ impl Need {
         }
     }
 
-    /// Checks that a store without this refuses it, or does without, and never weakens it in silence (C11).
+    /// Checks that a store without this feature refuses it or does without, and never silently weakens it (C11).
     pub(crate) async fn refused<B: Backing>(self, fixture: &Fixture<B>) -> Result<String> {
         let (name, client) = (fixture.can.name, &fixture.client);
         let before = fixture.observe().await?;
@@ -188,13 +188,13 @@ impl<B: Backing> Case<B> {
         }
     }
 
-    /// What the case needs and this store does not have.
+    /// What the case needs and this store lacks.
     pub(crate) fn unmet(&self, fixture: &Fixture<B>) -> Option<Need> {
         self.needs.iter().copied().find(|need| !need.is_met(&fixture.can, &fixture.reports))
     }
 }
 
-/// The error of a request that the store must not even try.
+/// The error of a request that the store must not try.
 #[track_caller]
 pub(crate) fn rejected<T: std::fmt::Debug>(answer: leasehold_core::Result<T>) -> Result<Error> {
     match answer {
@@ -209,7 +209,7 @@ pub(crate) fn unsupported(error: &Error) -> Result {
     said(error, ErrorKind::Unsupported)
 }
 
-/// Checks that the store says that no store could, and did nothing.
+/// Checks that the store says that no store could do this, and did nothing.
 #[track_caller]
 pub(crate) fn invalid_input(error: &Error) -> Result {
     said(error, ErrorKind::InvalidInput)
@@ -222,7 +222,7 @@ fn said(error: &Error, kind: ErrorKind) -> Result {
     Ok(())
 }
 
-/// Names the cases of a file, each with what it needs.
+/// Lists the cases of a file, each with what it needs.
 macro_rules! cases {
     ($($name:ident $([$($need:ident),+])?),+ $(,)?) => {
         pub(crate) fn cases<B: $crate::Backing>() -> Vec<$crate::case::Case<B>> {
@@ -235,7 +235,7 @@ macro_rules! cases {
     };
 }
 
-/// A client behind proxies; a store without a network between its clients and its state has none, and the case ends.
+/// Opens a client behind proxies; without a network between clients and state the case ends here.
 macro_rules! behind_proxies {
     ($fixture:ident) => {
         match $fixture.behind_proxies().await? {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use crate::Backing;
 use crate::case::Case;
 
-/// After how long a state forgets its counters that is opened for a case which needs one that does (C7).
+/// How soon a state forgets its counters if it is opened for a case that needs this (C7).
 pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(10);
 
 /// All cases, in the order of the clauses.

@@ -13,8 +13,7 @@ use leasehold_core::{
 use crate::attempt::Attempt;
 use crate::{Failure, Reports, Result};
 
-/// One client of the store under test. Its methods expect one outcome each, and fail where they are called
-/// when there is another.
+/// One client of the store under test. Each method expects one outcome and fails, at its caller, on any other.
 #[derive(Debug)]
 pub(crate) struct Client<S> {
     store: Arc<S>,
@@ -50,7 +49,7 @@ fn once_of(records: &[Record], copies: usize) -> Result<Vec<Record>, Vec<Record>
     Err(records.to_vec())
 }
 
-/// Fails at `at`, showing what was found.
+/// Fails at `at`, showing the value.
 fn not<T>(
     at: &'static Location<'static>,
     what: &str,
@@ -70,7 +69,7 @@ impl<S: Store> Client<S> {
         &self.store
     }
 
-    /// Acquires and takes either answer.
+    /// Acquires and accepts either answer.
     #[track_caller]
     pub(crate) fn acquire(
         &self,
@@ -85,7 +84,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Acquires a lease that did not live before.
+    /// Acquires a lease that is not live.
     #[track_caller]
     pub(crate) fn grant(&self, attempt: &Attempt) -> impl Future<Output = Result<Granted>> + Send {
         let (at, attempt, acquired) = (Location::caller(), attempt.clone(), self.acquire(attempt));
@@ -97,7 +96,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Acquires a lease that lives already.
+    /// Acquires a lease that is live already.
     #[track_caller]
     pub(crate) fn confirm(
         &self,
@@ -112,7 +111,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Acquires in vain, because somebody holds a key.
+    /// Acquires a held key, and is refused.
     #[track_caller]
     pub(crate) fn refuse(&self, attempt: &Attempt) -> impl Future<Output = Result<Refused>> + Send {
         let (at, attempt, acquired) = (Location::caller(), attempt.clone(), self.acquire(attempt));
@@ -153,7 +152,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Renews one lease and takes any answer.
+    /// Renews one lease and accepts any answer.
     #[track_caller]
     pub(crate) fn renew(
         &self,
@@ -213,7 +212,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Releases one lease and takes any answer.
+    /// Releases one lease and accepts any answer.
     #[track_caller]
     pub(crate) fn release(
         &self,
@@ -247,7 +246,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Releases a lease and leaves its keys taken; says for how long.
+    /// Releases a lease and keeps its keys taken; returns for how long.
     #[track_caller]
     pub(crate) fn keep(
         &self,
@@ -282,7 +281,7 @@ impl<S: Store> Client<S> {
         async move {
             let mut request = ListRequest::new(filter.clone()).with_limit(page);
             let mut records = Vec::new();
-            // A listing that never ends would be a listing of the same page for ever.
+            // A listing that never ended would return the same page for ever.
             for _ in 0..10_000 {
                 let answer = match store.list(&request).await {
                     Ok(answer) if answer.records.len() <= page => answer,
@@ -331,7 +330,7 @@ impl<S: Store> Client<S> {
         }
     }
 
-    /// Evicts exactly these records, all of which must be there.
+    /// Evicts exactly these records, all of which must exist.
     #[track_caller]
     pub(crate) fn evict_these(
         &self,

@@ -9,7 +9,7 @@ use crate::attempt::Attempt;
 use crate::client::Client;
 use crate::{Failure, Result};
 
-/// Runs all at the same time, in tasks of their own that start together; answers in their order.
+/// Runs all futures at the same time, in tasks that start together; returns their results in order.
 pub(crate) async fn together<T: Send + 'static>(
     futures: Vec<impl Future<Output = Result<T>> + Send + 'static>,
 ) -> Result<Vec<T>> {
@@ -31,7 +31,7 @@ pub(crate) async fn together<T: Send + 'static>(
     Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
-/// Lets all acquire at the same time. A store may say that a key is busy; then the same request is sent again.
+/// Lets all acquire at the same time. If the store says that a key is busy, the same request is sent again.
 pub(crate) async fn contend<S: Store>(
     contenders: Vec<(Client<S>, Attempt)>,
 ) -> Result<Vec<AcquireReply>> {

@@ -1,4 +1,4 @@
-//! A counter that loses what is written to it at once, raised under the lock.
+//! A counter without atomic increments, incremented under the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::{Backing, Failure, Result, Subject};
 const TASKS: u64 = 8;
 const ROUNDS: u64 = 25;
 
-/// Every task raises it so often, and in the end nothing is lost.
+/// Every task increments it the same number of times, and in the end none is lost.
 pub(crate) async fn run<S: Subject>(subject: &S) -> Verdict {
     let backing = subject.open().await?;
     let counter = Arc::new(AtomicU64::new(0));
@@ -54,7 +54,7 @@ async fn raise<S: Store>(client: &Client<S>, counter: &AtomicU64) -> Result {
             counter.store(read + 1, Ordering::SeqCst);
             return client.released(&attempt).await;
         }
-        // A refusal tells no event at the seam, and a term that ends is not what is waited for.
+        // A refusal has no event at the seam, and the test does not wait for terms to end.
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Time, WallStep,
 };
 
-/// The same subject, whose clients go through `AnyStore`.
+/// The same subject, whose clients use `AnyStore`.
 pub(crate) struct Erased<S>(Arc<S>);
 
 impl<S> Erased<S> {

@@ -2,12 +2,12 @@ use std::error::Error;
 use std::fmt;
 use std::panic::Location;
 
-/// `Result` of everything that may find a store wrong.
+/// `Result` of everything that may find a fault.
 pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
-/// Why a case failed: what was found, and where it was asked.
+/// Why a case failed: what it found, and where.
 ///
-/// Any error becomes one by `?`, so that a [`Backing`](crate::Backing) may use its driver freely.
+/// `?` converts any error, so that a [`Backing`](crate::Backing) may use its driver freely.
 pub struct Failure {
     message: String,
     at: &'static Location<'static>,
@@ -74,7 +74,7 @@ macro_rules! ensure_eq {
     };
 }
 
-/// Takes what the pattern binds, or fails the case and shows what was found instead.
+/// Takes what the pattern binds, or fails the case and shows the value.
 macro_rules! take {
     ($pattern:pat => $value:expr, $found:expr, $($message:tt)+) => {
         match $found {

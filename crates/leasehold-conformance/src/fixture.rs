@@ -15,16 +15,16 @@ use crate::{
     WallStep,
 };
 
-/// One fresh backing state with all that a case needs around it.
+/// A fresh backing state with everything that a case needs.
 pub(crate) struct Fixture<B: Backing> {
     backing: B,
-    /// The client that most cases make do with.
+    /// The client that most cases use.
     pub(crate) client: Client<B::Store>,
     pub(crate) can: Capabilities,
     pub(crate) reports: Reports,
     time: Time,
     tick: Duration,
-    /// When the case began, and how much time it let pass at the store since.
+    /// When the case began, and how much time it has let pass at the store.
     started: RealTime,
     passed: Mutex<Duration>,
 }
@@ -37,17 +37,17 @@ pub(crate) struct BehindProxies<S> {
 }
 
 impl<S> BehindProxies<S> {
-    /// What happens from now on before every server.
+    /// Sets the fault at every server from now on.
     pub(crate) fn set(&self, fault: Fault) {
         self.proxies.iter().for_each(|proxy| proxy.set(fault));
     }
 
-    /// What happens to the next request at every server, or to its answer.
+    /// Applies a fault to the next request at every server, or to its answer.
     pub(crate) fn once(&self, fault: Fault) {
         self.proxies.iter().for_each(|proxy| proxy.once(fault));
     }
 
-    /// How many exchanges there were with each server.
+    /// The number of exchanges with each server.
     pub(crate) fn exchanges(&self) -> Vec<usize> {
         self.proxies.iter().map(Proxy::exchanges).collect()
     }
@@ -75,12 +75,12 @@ impl<B: Backing> Fixture<B> {
         Ok(Client::new(self.backing.client().await?, &self.reports))
     }
 
-    /// So many units of time.
+    /// The duration of `count` ticks.
     pub(crate) fn ticks(&self, count: u32) -> Duration {
         self.tick * count
     }
 
-    /// A term of so many units of time.
+    /// A term of `ticks` ticks.
     pub(crate) fn ttl(&self, ticks: u32) -> Ttl {
         ttl(self.ticks(ticks))
     }
@@ -95,27 +95,27 @@ impl<B: Backing> Fixture<B> {
         self.attempt(all_of(&[key], mode))
     }
 
-    /// An attempt at one key for itself alone, for a term of ten ticks.
+    /// An attempt at one key in exclusive mode, for a term of ten ticks.
     pub(crate) fn exclusive(&self, key: &str) -> Attempt {
         self.one(key, Mode::Exclusive)
     }
 
-    /// An attempt at one key beside others, for a term of ten ticks.
+    /// An attempt at one key in shared mode, for a term of ten ticks.
     pub(crate) fn shared(&self, key: &str) -> Attempt {
         self.one(key, Mode::SHARED)
     }
 
-    /// An attempt at several keys for itself alone, for a term of ten ticks.
+    /// An attempt at several keys in exclusive mode, for a term of ten ticks.
     pub(crate) fn exclusive_all(&self, keys: &[&str]) -> Attempt {
         self.attempt(all_of(keys, Mode::Exclusive))
     }
 
-    /// Lets so many units of time pass at the store, and the margin: a term of as many is over then for all.
+    /// Lets `ticks` ticks and the margin pass at the store: a term of as many ticks has then ended for all.
     pub(crate) async fn pass(&self, ticks: u32) {
         self.pass_for(self.ticks(ticks) + self.can.margin).await;
     }
 
-    /// Lets just less than so many units of time pass at the store.
+    /// Lets just less than `ticks` ticks pass at the store.
     pub(crate) async fn pass_almost(&self, ticks: u32) {
         let little = match self.time {
             Time::Manual(_) => self.reports.unit,
@@ -124,18 +124,18 @@ impl<B: Backing> Fixture<B> {
         self.pass_for(self.ticks(ticks).saturating_sub(little)).await;
     }
 
-    /// Lets any time pass at the store.
+    /// Lets `time` pass at the store.
     pub(crate) async fn pass_for(&self, time: Duration) {
         self.backing.advance(time).await;
         *self.passed.lock().unwrap_or_else(PoisonError::into_inner) += time;
     }
 
-    /// Steps the store's wall clock; says whether that could be done.
+    /// Steps the store's wall clock; returns whether that was possible.
     pub(crate) async fn step_wall(&self, step: WallStep) -> Result<bool> {
         self.backing.step_wall(step).await
     }
 
-    /// The store's wall clock in microseconds, where it is the manual one.
+    /// The store's wall clock in microseconds, if it is the manual one.
     pub(crate) fn wall_micros(&self) -> Option<u64> {
         match &self.time {
             Time::Manual(clock) => Some(clock.wall_micros()),
@@ -162,13 +162,14 @@ impl<B: Backing> Fixture<B> {
         })
     }
 
-    /// Ends when every node of a quorum has followed what a majority has answered, so that a fault meets nothing older.
+    /// Ends when every node of a quorum has followed the answers of the majority, so that a fault hits nothing
+    /// older.
     pub(crate) async fn followed(&self) -> Result {
-        // Whoever observes a quorum waits for that.
+        // Observing a quorum waits for that.
         self.observe().await.map(drop)
     }
 
-    /// Looks at the state past the seam.
+    /// Reads the state past the seam.
     pub(crate) async fn observe(&self) -> Result<Observation> {
         self.backing.observe().await
     }
@@ -215,7 +216,8 @@ impl<B: Backing> Fixture<B> {
         }
     }
 
-    /// Whether time is real and the case took a tick more of it than it let pass: what it means to be running may be over.
+    /// Whether time is real and the case took a tick more of it than it let pass: leases that it needs may have
+    /// ended.
     pub(crate) fn is_late(&self) -> bool {
         let passed = *self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         match self.time {
@@ -224,8 +226,8 @@ impl<B: Backing> Fixture<B> {
         }
     }
 
-    /// Checks a duration that the store told: to the microsecond on a manual clock; to a tick in real time, and where it
-    /// has a margin.
+    /// Checks a duration that the store reported: to the microsecond on a manual clock; to a tick in real time or
+    /// with a margin.
     #[track_caller]
     pub(crate) fn about(&self, found: Duration, expected: Duration, what: &str) -> Result {
         match self.time {
@@ -238,7 +240,7 @@ impl<B: Backing> Fixture<B> {
         Ok(())
     }
 
-    /// Checks what remains of a term, in ticks.
+    /// Checks the remaining term, in ticks.
     #[track_caller]
     pub(crate) fn remains(&self, found: Remaining, ticks: u32, what: &str) -> Result {
         match found {

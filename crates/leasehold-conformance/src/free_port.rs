@@ -3,18 +3,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Failure, Result};
 
-/// Below the ports that the kernel gives to whoever asks for any, so that nobody is given one before its server listens.
+/// Below the range from which the kernel assigns ports, so that no client gets one before its server listens.
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 22_000;
 
-/// A port of this machine on which nobody listens, and which no other call gives: none of this process, and on Linux none
-/// of another process while this one runs.
+/// A port of this machine on which nobody listens and that no other call returns: none in this process, and on
+/// Linux none in another process while this one runs.
 ///
 /// # Errors
 /// If there is none.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Test programs that run side by side begin far from each other.
+    // Test programs that run in parallel start far from each other.
     let start = std::process::id().wrapping_mul(997);
     for _ in 0..COUNT {
         let nth = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
@@ -26,8 +26,8 @@ pub fn free_port() -> Result<u16> {
     Err(Failure::new("no port of this machine is free"))
 }
 
-/// Reserves a port among the processes that ask here, until this one ends: a name can be bound once, and a socket without
-/// a file leaves nothing behind.
+/// Reserves a port among the processes that call this, until this one ends: a name can be bound once, and a socket
+/// without a file leaves nothing behind.
 #[cfg(target_os = "linux")]
 fn is_reserved(port: u16) -> bool {
     use std::os::linux::net::SocketAddrExt as _;

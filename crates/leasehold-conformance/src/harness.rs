@@ -8,7 +8,7 @@ use crate::case::{Ended, Verdict};
 use crate::suite::lock;
 use crate::{Subject, Suite};
 
-/// How many cases run at the same time unless the command line says otherwise.
+/// How many cases run at the same time by default.
 const THREADS: usize = 8;
 
 /// Runs everything on one store, as the `main` of a test with `harness = false`.
@@ -46,7 +46,7 @@ impl Suite {
                     continue;
                 }
                 print!("{report}");
-                // A run of some cases only is no report of the store.
+                // A partial run is not a report of the store.
                 if let (Some(directory), true) = (&directory, report.cases.len() == planned) {
                     if let Err(error) = report.write(directory) {
                         eprintln!("{}: the report cannot be written: {error}", report.store);
@@ -59,7 +59,7 @@ impl Suite {
     }
 }
 
-/// How the harness shows it: it knows no *not applicable* and no *cannot here*.
+/// The result for the harness, which knows neither *not applicable* nor *cannot here*.
 fn completion(verdict: Verdict) -> Result<Completion, Failed> {
     match verdict {
         Ok(Ended::Passed) => Ok(Completion::Completed),

@@ -1,4 +1,4 @@
-//! Random operations, the store against the pure rules, reply by reply.
+//! Compares the store with the pure rules, reply by reply, for random operations.
 
 mod generate;
 mod judge;
@@ -22,7 +22,7 @@ const EPISODE: usize = 500;
 /// How many operations of a failed run are shown.
 const SHOWN: usize = 30;
 
-/// How often a failed run is tried again with less.
+/// How many times a failed run is repeated with fewer operations.
 const REPLAYS: usize = 400;
 
 /// What the oracle compared.
@@ -53,7 +53,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Compares until the subject's number of operations, or `LEASEHOLD_ORACLE_OPERATIONS`, is reached.
+/// Compares as many operations as the subject says, or `LEASEHOLD_ORACLE_OPERATIONS`.
 pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let seed = seed()?;
     let mut figures = Figures { seed, ..Figures::default() };
@@ -61,7 +61,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let mut episode = 0;
     let mut expected = BTreeSet::new();
     while figures.operations < wanted.unwrap_or(1) {
-        // Only some states forget counters, so that what a store does by default is compared too.
+        // Only some states forget counters, so that the store's default is compared too.
         let forgetting = episode % 2 == 1;
         let mut world = open(subject, forgetting).await?;
         wanted.get_or_insert(subject.oracle_operations(&world.time));
@@ -91,7 +91,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
 }
 
 async fn open<S: Subject>(subject: &S, forgetting: bool) -> Result<World<S::Backing>> {
-    // The table forgets at a purge, and tells.
+    // The table forgets at a purge, and reports it.
     if forgetting && subject.reports().forgotten {
         if let Forgets::After(backing) = subject.open_forgetting(world::FORGET_AFTER).await? {
             let table = Table::default().with_forget_after(Some(world::FORGET_AFTER));
@@ -101,7 +101,7 @@ async fn open<S: Subject>(subject: &S, forgetting: bool) -> Result<World<S::Back
     World::new(subject.open().await?, subject.reports(), Table::default(), false).await
 }
 
-/// Tells what was found, with the shortest run that still finds something.
+/// Reports a difference, with the shortest run that still shows one.
 async fn failed<S: Subject>(
     subject: &S,
     seed: u64,
@@ -122,7 +122,7 @@ async fn failed<S: Subject>(
     ))
 }
 
-/// Leaves out runs of operations as long as something is still found.
+/// Removes operations as long as a difference remains.
 async fn shrink<S: Subject>(
     subject: &S,
     mut ops: Vec<Op>,
@@ -151,7 +151,7 @@ async fn shrink<S: Subject>(
     (ops, found)
 }
 
-/// Where the operations find something, on a fresh state; in real time nothing is replayed.
+/// Repeats the operations on a fresh state; returns where a difference shows. Nothing is repeated in real time.
 async fn replay<S: Subject>(subject: &S, ops: &[Op], forgetting: bool) -> Option<(usize, Failure)> {
     let mut world = open(subject, forgetting).await.ok()?;
     if matches!(world.time, crate::Time::Real { .. }) {

@@ -4,23 +4,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
 
-/// Servers that are started once and used by one case after the other: a server, or a set of them with the clock that they
-/// share. Who takes one empties it first. Clones are one pool.
+/// Servers that are started once and used by one case after another: a server, or a set of servers with a common
+/// clock. The user empties a server first. Clones share one pool.
 pub struct Pool<S>(Arc<Mutex<Vec<S>>>);
 
-/// What was taken out of a [`Pool`], which has it back when this is dropped.
+/// A server from a [`Pool`]; dropping it returns the server.
 pub struct Pooled<S> {
     server: Option<S>,
     pool: Pool<S>,
 }
 
 impl<S> Pool<S> {
-    /// A pool in which nothing was started yet.
+    /// A pool without servers.
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// What nobody uses now, else what `start` starts.
+    /// A free server, else the one that `start` starts.
     ///
     /// # Errors
     /// Those of `start`.

@@ -10,19 +10,19 @@ use nix::unistd::{Pid, User, chown, geteuid};
 
 use crate::{Failure, Result};
 
-/// A server that a test has started, with all processes that it has started itself, in whatever group or session they
-/// are. It ends with this value, after a panic too, and if the test's own process is killed: a shell that waits for that
-/// kills it.
+/// A server that a test has started, with all its descendants, whatever group or session they are in. It ends when
+/// this value is dropped, after a panic too, and when the test's own process is killed: a shell that waits for
+/// that kills it.
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
     shell: Child,
-    /// While this is open the server lives.
+    /// The server lives while this is open.
     leash: Option<ChildStdin>,
 }
 
-/// Prints the server's process id, waits until its own standard input ends, and kills the server with its descendants.
-/// They are stopped before, so that none starts another meanwhile.
+/// Prints the server's process id, waits until its own standard input ends, and kills the server with its
+/// descendants. It stops them first, so that none starts another meanwhile.
 const KEEPER: &str = r#"
 tree() {
     kill -STOP $1 2>&-
@@ -36,12 +36,12 @@ kill -KILL $(tree $!) 2>&-
 wait $! 2>&-
 "#;
 
-/// Whom a server runs as that refuses to run as root.
+/// The user of a server that refuses to run as root.
 const NOBODY: &str = "nobody";
 
-/// The words before the command of a server that refuses to run as root. Where the test runs as root, they start it as
-/// the user `nobody`, who is given `directory`; elsewhere there are none. What the server reads beside, such as the file
-/// of a [`ServerClock`](crate::ServerClock), lies in that directory too.
+/// The command prefix for a server that refuses to run as root. If the test runs as root, it starts the server as
+/// the user `nobody`, who is given `directory`; otherwise it is empty. Other files that the server reads, such as
+/// that of a [`ServerClock`](crate::ServerClock), must be in that directory too.
 ///
 /// # Errors
 /// If there is no such user, or the directory cannot be given away.
@@ -58,10 +58,10 @@ pub fn unprivileged(directory: &Path) -> Result<Vec<String>> {
 }
 
 impl Process {
-    /// Starts `program` in `directory`, where its output goes to `server.log`.
+    /// Starts `program` in `directory`, with its output in `server.log`.
     ///
     /// # Errors
-    /// If there is no shell. That the program does not start is seen when it cannot be reached.
+    /// If there is no shell. A program that does not start shows only in that it cannot be reached.
     pub fn start<A: AsRef<OsStr>>(
         program: impl AsRef<OsStr>,
         arguments: impl IntoIterator<Item = A>,
@@ -89,8 +89,8 @@ impl Process {
         self.pid
     }
 
-    /// Stops the server, as SIGSTOP does: connections stay open and nothing is answered. When this returns, none of its
-    /// processes does anything any more.
+    /// Stops the server, as SIGSTOP does: connections stay open and nothing is answered. When this returns, all
+    /// its processes stand still.
     ///
     /// # Errors
     /// If it has ended.
@@ -109,7 +109,7 @@ impl Process {
         }
     }
 
-    /// Lets a paused server go on.
+    /// Continues a paused server.
     ///
     /// # Errors
     /// If it has ended.
@@ -131,7 +131,7 @@ impl Process {
         all
     }
 
-    /// Kills the server, as a crash would, and waits until it is gone.
+    /// Kills the server, as a crash would, and waits until it has ended.
     pub fn kill(mut self) {
         self.end();
     }
@@ -149,7 +149,7 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal. A descendant may have ended since it was seen; the server must not have.
+/// Sends a signal. A descendant may have ended meanwhile; the server must not have.
 fn signal(pid: Pid, signal: Signal, must_live: bool) -> Result<()> {
     match kill(pid, signal) {
         Err(Errno::ESRCH) if !must_live => Ok(()),
@@ -157,7 +157,7 @@ fn signal(pid: Pid, signal: Signal, must_live: bool) -> Result<()> {
     }
 }
 
-/// Stops a process and waits until every thread of it stands still; the signal reaches them one by one.
+/// Stops a process and waits until all its threads stand still; the signal reaches them one by one.
 fn stop(pid: Pid, must_live: bool) -> Result<()> {
     signal(pid, Signal::SIGSTOP, must_live)?;
     let is_still = |state: char| "TZX".contains(state);

@@ -16,7 +16,7 @@ use tokio::time::Sleep;
 
 use crate::Result;
 
-/// A TCP proxy in front of a server, which does to the traffic what networks do. It ends when it is dropped.
+/// A TCP proxy in front of a server that injects faults into the traffic. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -30,19 +30,19 @@ struct Shared {
     fault: Mutex<Fault>,
     once: Mutex<Option<Fault>>,
     exchanges: AtomicUsize,
-    /// Sent when all connections are to be cut.
+    /// Sent to cut all connections.
     cuts: watch::Sender<()>,
 }
 
-/// What happens to the traffic.
+/// A fault in the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// Everything passes.
     None,
-    /// Requests and answers take so much longer, each, and hold up nothing behind them.
+    /// Each request and answer takes this much longer, and delays nothing behind it.
     Delay(Duration),
-    /// Whoever sends a request is cut off, and the server never sees it.
+    /// A client that sends a request is cut off, and the server never sees the request.
     CutBefore,
     /// The server gets the request and answers; then the connection is cut, and nobody sees the answer.
     CutAfter,
@@ -50,14 +50,14 @@ pub enum Fault {
     SwallowAnswers,
     /// Nothing passes, and connections stay open.
     BlackHole,
-    /// The server is told that the client went away, and the client is not told: what it sends is lost.
+    /// The server learns that the client went away; the client does not, and what it sends is lost.
     HalfOpen,
-    /// Connections are cut as soon as they are made, and those that there are with the next request.
+    /// New connections are cut at once, existing ones at their next request.
     Refuse,
 }
 
 impl Proxy {
-    /// Stands before `server`, on a free port of this machine.
+    /// Listens in front of `server`, on a free port of this machine.
     ///
     /// # Errors
     /// If there is no free port.
@@ -75,17 +75,17 @@ impl Proxy {
         Ok(Self { address, shared, accepting })
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What happens from now on.
+    /// Sets the fault from now on.
     pub fn set(&self, fault: Fault) {
         *lock(&self.shared.fault) = fault;
     }
 
-    /// What happens to the next request, or its answer, and then no more.
+    /// Applies a fault to the next request, or its answer, only.
     pub fn once(&self, fault: Fault) {
         *lock(&self.shared.once) = Some(fault);
     }
@@ -95,7 +95,7 @@ impl Proxy {
         self.shared.cuts.send_replace(());
     }
 
-    /// How many times a client has sent something after the server had answered all before.
+    /// How many times a client has sent something after the server had answered everything before.
     pub fn exchanges(&self) -> usize {
         self.shared.exchanges.load(Ordering::SeqCst)
     }
@@ -113,7 +113,7 @@ impl Shared {
         *lock(&self.fault)
     }
 
-    /// What happens to a request that comes now.
+    /// The fault for a request that arrives now.
     fn next(&self) -> Fault {
         lock(&self.once).take().unwrap_or_else(|| self.fault())
     }
@@ -140,7 +140,7 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // What happens to answers now, and whether the client spoke last.
+    // The fault for answers, and whether the client spoke last.
     let link = Arc::new(Mutex::new((Fault::None, false)));
     let (asks, asked) = mpsc::unbounded_channel();
     let (answers, answered) = mpsc::unbounded_channel();
@@ -165,10 +165,10 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
 
 type Link = Arc<Mutex<(Fault, bool)>>;
 
-/// What was said, and until when it takes.
+/// Data in transit, and its delay.
 type Said = (Option<Pin<Box<Sleep>>>, Vec<u8>);
 
-/// The connection is cut, whatever is on its way.
+/// The connection is cut, whatever is in transit.
 struct Cut;
 
 async fn take_requests(
@@ -192,7 +192,7 @@ async fn take_requests(
             Fault::BlackHole => {}
             Fault::HalfOpen => {
                 drop(to);
-                // The client may say what it likes.
+                // What the client sends is discarded.
                 while let Ok(1..) = from.read(&mut bytes).await {}
                 return Ok(());
             }
@@ -215,7 +215,7 @@ async fn take_answers(
         let fault = {
             let mut link = lock(link);
             link.1 = false;
-            // What began meanwhile holds for answers too.
+            // A fault that began meanwhile applies to answers too.
             if link.0 == Fault::None { shared.fault() } else { link.0 }
         };
         match fault {
@@ -240,7 +240,7 @@ fn pass_on(to: &UnboundedSender<Said>, fault: Fault, bytes: &[u8]) -> std::resul
     to.send((pause, bytes.to_owned())).map_err(|_| Cut)
 }
 
-/// Delivers in order, each when its time has come.
+/// Delivers in order, each at its time.
 async fn deliver(
     mut said: UnboundedReceiver<Said>,
     mut to: OwnedWriteHalf,

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-/// A generator that makes the same run of a seed each time.
+/// A generator that always makes the same sequence from a seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(fastrand::Rng);
 
@@ -13,17 +13,17 @@ impl Random {
         self.0.u64(..)
     }
 
-    /// A number of the range, which is not empty.
+    /// A number in the range, which must not be empty.
     pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
         self.0.u64(range)
     }
 
-    /// A position in something of this length, which is not zero.
+    /// A position in something of this length, which must not be zero.
     pub(crate) fn below(&mut self, length: usize) -> usize {
         self.0.usize(..length)
     }
 
-    /// True once in so many times.
+    /// True once in `times` times on average.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.0.u64(..times) == 0
     }

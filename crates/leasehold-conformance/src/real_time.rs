@@ -20,7 +20,7 @@ impl RealTime {
         self.0.elapsed()
     }
 
-    /// The time since the start as a clock tells it, an hour ahead so that instants before it can be named.
+    /// The time since the start as a clock shows it, plus an hour, so that earlier instants can be represented.
     pub(crate) fn now(self) -> Now {
         let boot = Duration::from_secs(3_600) + self.0.elapsed();
         Now { boot, wall_micros: leasehold_core::term::micros_down(boot) }

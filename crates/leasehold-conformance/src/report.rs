@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::case::{Ended, Verdict};
 use crate::{Failure, history, oracle};
 
-/// How everything ended that was run on one store.
+/// The results of everything that was run on one store.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Report {
@@ -17,9 +17,9 @@ pub struct Report {
     pub cases: BTreeMap<String, Result<Ended, String>>,
     /// What the oracle compared, if it ran.
     pub oracle: Option<oracle::Figures>,
-    /// What the history shows, if it was recorded.
+    /// What the history contains, if it was recorded.
     pub history: Option<history::Figures>,
-    /// What is ignored is a failure.
+    /// Ignored cases count as failures.
     pub(crate) is_required: bool,
 }
 
@@ -49,7 +49,7 @@ impl Report {
         self.named(|ended| matches!(ended, Ok(Ended::NotApplicable(_))))
     }
 
-    /// Names of the cases that cannot run here, by the nature of the subject, and why.
+    /// Names of the cases that cannot run on this subject, by its nature, and why.
     pub fn cannot_here(&self) -> impl Iterator<Item = (&str, &str)> {
         self.named(|ended| matches!(ended, Ok(Ended::CannotHere(_))))
     }
@@ -73,7 +73,7 @@ impl Report {
         })
     }
 
-    /// Turns what was ignored into a failure where the store is required.
+    /// Turns an ignored case into a failure if the store is required.
     pub(crate) fn judge(&self, verdict: Verdict) -> Verdict {
         match verdict {
             Ok(Ended::Ignored(why)) if self.is_required => {
@@ -91,7 +91,7 @@ impl Report {
         self.cases.insert(name, ended);
     }
 
-    /// The report as it is written to `LEASEHOLD_REPORT`.
+    /// The report as written to `LEASEHOLD_REPORT`.
     pub fn to_json(&self) -> String {
         let reasons = |cases: &mut dyn Iterator<Item = (&str, &str)>| -> Value {
             cases.map(|(name, why)| (name.to_owned(), Value::from(why))).collect()
@@ -146,7 +146,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The names that have one reason in common stand under it.
+/// Groups names by their common reason.
 fn by_reason<'a>(
     f: &mut fmt::Formatter<'_>,
     ended: &str,

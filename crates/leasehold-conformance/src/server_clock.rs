@@ -42,13 +42,13 @@ impl ServerClock {
         self.0.clock.wall_micros()
     }
 
-    /// The command that starts `program` with this clock, but for the program's own arguments.
+    /// The command that starts `program` with this clock, without the program's own arguments.
     pub fn command(&self, program: &str) -> Vec<String> {
         let file = self.0.file.display();
         let words = [
             "env",
-            // The loader puts the machine's own folder of libraries for $LIB. The C library goes before another
-            // allocator, which would ask for the time before libfaketime can say it.
+            // The loader replaces $LIB by the machine's folder of libraries. The C library goes before another
+            // allocator, which would ask for the time before libfaketime can answer.
             "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1 libc.so.6",
             &format!("FAKETIME_TIMESTAMP_FILE={file}"),
             "FAKETIME_FMT=%s",
@@ -59,7 +59,7 @@ impl ServerClock {
         words.map(str::to_owned).to_vec()
     }
 
-    /// Lets `by` pass. For all these servers and for the manual clock that is one instant: meanwhile they stand still.
+    /// Lets `by` pass. For all these servers and the manual clock that is one instant: meanwhile they stand still.
     ///
     /// # Errors
     /// If a server has ended, or the file cannot be written.
@@ -84,10 +84,10 @@ impl ServerClock {
         written
     }
 
-    /// Whoever reads the file finds the old time or the new one.
+    /// A reader of the file finds the old time or the new one.
     fn write(&self) -> Result {
         let micros = self.wall_micros();
-        // The library cuts off below a microsecond what it reads as a binary fraction.
+        // The library truncates below a microsecond what it reads as a binary fraction.
         let time = format!("{}.{:06}5\n", micros / 1_000_000, micros % 1_000_000);
         let next = self.0.file.with_extension("next");
         std::fs::write(&next, time)?;

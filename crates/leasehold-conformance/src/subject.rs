@@ -10,21 +10,21 @@ use crate::{Proxy, Result};
 
 /// The store under test: it opens fresh, empty backing states.
 ///
-/// What a state must offer is [`Backing`]. Only [`name`](Subject::name) and [`open`](Subject::open) must be
-/// written; the rest says what this store can do less, or what can be tried on it more.
+/// [`Backing`] says what a state must offer. Only [`name`](Subject::name) and [`open`](Subject::open) are
+/// required; the rest says what this store lacks, or what more can be tried on it.
 pub trait Subject: Send + Sync + 'static {
-    /// One state of the store: an own file, an own database, an own server.
+    /// One state of the store: its own file, database or server.
     type Backing: Backing;
 
-    /// The name it is reported under; one word, also the name of its report file.
+    /// The name in reports and of the report file; one word.
     fn name(&self) -> &'static str;
 
-    /// Opens a state in which no lease and no counter exists. Every case asks for one of its own, and
-    /// several cases run at the same time.
+    /// Opens a state without leases and counters. Every case opens its own, and several cases run at the same
+    /// time.
     fn open(&self) -> impl Future<Output = Result<Self::Backing>> + Send;
 
-    /// Opens a state that forgets a counter after `forget_after` (C7); by default it is not known whether
-    /// the store does.
+    /// Opens a state that forgets a counter after `forget_after` (C7); by default it is unknown whether the store
+    /// does.
     fn open_forgetting(
         &self,
         forget_after: Duration,
@@ -33,19 +33,19 @@ pub trait Subject: Send + Sync + 'static {
         async { Ok(Forgets::Unknown) }
     }
 
-    /// Why the store cannot be tried here, for instance because its server is not installed; by default it
-    /// can. Every case is then *ignored*, or failed if `LEASEHOLD_REQUIRE` names the store.
+    /// Why the store cannot be tested here, for instance because its server is not installed; by default it can.
+    /// Every case is then *ignored*, or failed if `LEASEHOLD_REQUIRE` names the store.
     fn unavailable(&self) -> Option<String> {
         None
     }
 
-    /// What the store tells beyond what the contract demands; by default all of it.
+    /// What the store reports beyond what the contract requires; by default everything.
     fn reports(&self) -> Reports {
         Reports::all()
     }
 
-    /// After how long a case has failed that has not ended: longer than any takes on a busy machine. By default 5
-    /// minutes.
+    /// After this long a case that has not ended has failed: longer than any case takes on a busy machine. By
+    /// default 5 minutes.
     fn time_limit(&self) -> Duration {
         Duration::from_secs(300)
     }
@@ -64,13 +64,13 @@ pub trait Backing: Send + Sync + 'static {
     /// The store's own type.
     type Store: Store;
 
-    /// Opens another client of this state, with connections of its own where the store has any.
+    /// Opens another client of this state, with its own connections if the store has any.
     fn client(&self) -> impl Future<Output = Result<Self::Store>> + Send;
 
-    /// Looks at the state past the seam: raw rows by raw SQL, raw commands, or the table itself.
+    /// Reads the state past the seam: raw rows by raw SQL, raw commands, or the table itself.
     fn observe(&self) -> impl Future<Output = Result<Observation>> + Send;
 
-    /// Whose time it is. Time limits of operations that run on a manual clock must be long: some parts of the
+    /// Which clock the state uses. Time limits of operations on a manual clock must be long: some parts of the
     /// suite move it while others wait.
     fn time(&self) -> Time;
 
@@ -84,8 +84,8 @@ pub trait Backing: Send + Sync + 'static {
         }
     }
 
-    /// Steps the store's wall clock, as an administrator would, and leaves the clock of terms alone; says
-    /// whether it could. By default steps the manual clock, if there is one.
+    /// Steps the store's wall clock, as an administrator would, without the clock of terms; returns whether it
+    /// could. By default steps the manual clock, if there is one.
     fn step_wall(&self, step: WallStep) -> impl Future<Output = Result<bool>> + Send {
         async move {
             let Time::Manual(clock) = self.time() else { return Ok(false) };
@@ -100,22 +100,22 @@ pub trait Backing: Send + Sync + 'static {
         async { Ok(Restarted::NotTried) }
     }
 
-    /// Opens a client whose connections all go through proxies, for the faults of a network. By default the store has
-    /// no network between its clients and its state.
+    /// Opens a client whose connections all go through proxies, for the faults of a network. By default the store
+    /// has no network between its clients and its state.
     fn network(&self) -> impl Future<Output = Result<Network<Self::Store>>> + Send {
         async { Ok(Network::None) }
     }
 }
 
-/// Whose clock decides expiry in a [`Backing`].
+/// The clock that decides expiry in a [`Backing`].
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Time {
-    /// The store runs on this clock, terms and wall time alike, and nothing is slept. Durations are then
-    /// compared to the microsecond.
+    /// The store uses this clock for terms and wall time alike, and nothing sleeps. Durations are compared to the
+    /// microsecond.
     Manual(ManualClock),
-    /// The store runs on a clock that cannot be moved. The suite counts in ticks, sleeps them, and compares
-    /// durations to about one: some twenty operations should fit into a tick.
+    /// The store uses a clock that cannot be moved. The suite counts in ticks, sleeps them, and compares durations
+    /// to about one tick: about twenty operations should fit into a tick.
     Real {
         /// The unit of time.
         tick: Duration,
@@ -126,11 +126,11 @@ pub enum Time {
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the suite must handle every answer")]
 pub enum Forgets<B> {
-    /// This state forgets a counter after the time that was asked for.
+    /// This state forgets a counter after the requested time.
     After(B),
-    /// The store never forgets one.
+    /// The store never forgets a counter.
     Never,
-    /// It cannot be set on this subject, by its nature, and why.
+    /// It cannot be set on this subject, by its nature; the text says why.
     CannotHere(String),
     /// Nothing was done to set it.
     Unknown,
@@ -147,7 +147,7 @@ pub enum WallStep {
 }
 
 impl WallStep {
-    /// Where the step leads from `now`, both in microseconds since 1970-01-01 UTC.
+    /// The time after the step, if it is `now`; both in microseconds since 1970-01-01 UTC.
     pub fn from(self, now: u64) -> u64 {
         match self {
             Self::Forward(by) => now.saturating_add(leasehold_core::term::micros_down(by)),
@@ -160,26 +160,27 @@ impl WallStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the suite must handle every outcome")]
 pub enum Restarted {
-    /// All was closed and opened again; what was stored must still be there.
+    /// Everything was closed and opened again; stored data must still be there.
     Persisted,
-    /// All was closed and opened again; the store keeps nothing beyond that, and must be empty.
+    /// Everything was closed and opened again; the store keeps nothing beyond that, and must be empty.
     Forgot,
-    /// This subject cannot be restarted, by its nature, and why.
+    /// This subject cannot be restarted, by its nature; the text says why.
     CannotHere(String),
     /// Nothing was done to restart it.
     NotTried,
 }
 
-/// What is between a client and its state.
+/// The network between a client and its state.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "the suite must handle every answer")]
 pub enum Network<S> {
-    /// One that the suite may disturb: all connections of this client go through these proxies, one before each server.
-    /// Its operations must give up within 10 seconds of real time, and not much sooner than a busy machine needs.
+    /// All connections of this client go through these proxies, one before each server, which the suite may
+    /// disturb. Its operations must give up within 10 seconds of real time, and not much sooner than a busy
+    /// machine needs.
     Proxied(S, Vec<Proxy>),
     /// None: the state is in the process, or in a file.
     None,
-    /// One that cannot be disturbed on this subject, by its nature, and why.
+    /// It cannot be disturbed on this subject, by its nature; the text says why.
     CannotHere(String),
 }
 
@@ -194,7 +195,7 @@ impl<S> Network<S> {
     }
 }
 
-/// What a store tells beyond what the contract demands, so that the suite knows what to ask for.
+/// What a store reports beyond what the contract requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reports {
@@ -206,23 +207,22 @@ pub struct Reports {
     pub age: bool,
     /// Refusals name the holder.
     pub holder: bool,
-    /// The renewal of an evicted lease tells that it was evicted, and why.
+    /// The renewal of an evicted lease says that it was evicted, and why.
     pub evicted: bool,
-    /// How many times a listing shows each record: once, but for a quorum, which shows each node's own.
+    /// How many times a listing shows each record: once, except on a quorum, which shows each node's own.
     pub copies: usize,
-    /// Of contenders at one moment one always gets in. In a quorum they may split the nodes, and are then all
-    /// refused.
+    /// Of simultaneous contenders one always wins. In a quorum they may split the nodes, and are then all refused.
     pub winner: bool,
-    /// A purge tells how many counters it forgot. Else they go by themselves, unseen.
+    /// A purge reports how many counters it forgot. Otherwise they go by themselves, unseen.
     pub forgotten: bool,
-    /// Terms run on a clock of their own, which a step of the wall clock leaves alone. Else they end early or late
-    /// by such a step.
+    /// Terms use their own clock, which a step of the wall clock does not affect. Otherwise such a step ends them
+    /// early or late.
     pub own_clock: bool,
-    /// What the store counts terms in: it rounds them up to a multiple.
+    /// The unit of terms: the store rounds them up to a multiple of it.
     pub unit: Duration,
     /// The most exchanges with one server that an acquire takes (C1); other operations take one.
     pub acquire_exchanges: usize,
-    /// The same of an eviction of certain leases: a quorum goes round again to see that it is done.
+    /// The same for an eviction of named leases: a quorum repeats it to see that it is done.
     pub evict_exchanges: usize,
 }
 
@@ -264,12 +264,11 @@ impl Reports {
     }
 }
 
-/// What stands in the backing state at one instant.
+/// The content of the backing state at one instant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observation {
-    /// Every (lease, key) row. Rows that have expired, and marks left of evicted leases, may be among them
-    /// and are then not live.
+    /// Every (lease, key) row. Expired rows, and marks of evicted leases, may be among them and are then not live.
     pub rows: Vec<Row>,
     /// The highest token of each key that has one; empty for a store without tokens.
     pub counters: BTreeMap<Key, u64>,
@@ -296,20 +295,20 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without a token, a group and a note.
+    /// A row without a token, a group or a note.
     pub fn new(key: Key, id: Option<LeaseId>, mode: Mode, live: bool) -> Self {
         Self { key, id, mode, token: None, live, group: None, note: Note::default() }
     }
 }
 
 impl Observation {
-    /// What was seen.
+    /// An observation of these rows and counters.
     pub fn new(rows: Vec<Row>, counters: impl IntoIterator<Item = (Key, u64)>) -> Self {
         let counters = counters.into_iter().filter(|(_, counter)| *counter > 0).collect();
         Self { rows, counters }
     }
 
-    /// What a table holds, for stores that keep one.
+    /// The content of a table, for stores that keep one.
     pub fn of_table(table: &Table, now: Now) -> Self {
         let rows = table.entries().flat_map(|(key, entry)| {
             entry.holders.iter().map(move |holder| Row {
@@ -340,7 +339,7 @@ impl Observation {
         self.counters.get(key).copied().unwrap_or(0)
     }
 
-    /// The live rows and the counters in one order, so that two observations can be compared.
+    /// The live rows and the counters in a fixed order, so that two observations can be compared.
     pub(crate) fn essence(&self) -> (Vec<&Row>, &BTreeMap<Key, u64>) {
         let mut rows: Vec<_> = self.rows.iter().filter(|row| row.live).collect();
         rows.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));

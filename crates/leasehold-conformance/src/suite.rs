@@ -15,7 +15,7 @@ pub struct Suite {
     pub(crate) stores: Vec<Planned>,
 }
 
-/// What is to be run on one store.
+/// What to run on one store.
 pub(crate) struct Planned {
     pub(crate) report: Arc<Mutex<Report>>,
     pub(crate) jobs: Vec<Job>,
@@ -35,13 +35,13 @@ impl std::fmt::Debug for Suite {
 }
 
 impl Suite {
-    /// A suite without a store.
+    /// A suite without stores.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds everything there is for one store: each case on the store itself and again through `AnyStore`,
-    /// the oracle, the history and the counter.
+    /// Adds everything for one store: each case on the store itself and again through `AnyStore`, the oracle, the
+    /// history and the counter.
     #[must_use]
     pub fn on(mut self, subject: impl Subject) -> Self {
         let subject = Arc::new(subject);
@@ -53,7 +53,7 @@ impl Suite {
         self
     }
 
-    /// Adds the cases alone, on the store itself.
+    /// Adds only the cases, on the store itself.
     #[must_use]
     pub fn cases_on(mut self, subject: impl Subject) -> Self {
         let subject = Arc::new(subject);
@@ -63,9 +63,8 @@ impl Suite {
         self
     }
 
-    /// Makes *ignored* a failure for these of its stores: names, separated by commas, as in
-    /// `LEASEHOLD_REQUIRE`. A name stands for every subject that begins with it and a hyphen, too: `redis` for
-    /// `redis-cluster`.
+    /// Makes *ignored* a failure for these of its stores: names, separated by commas, as in `LEASEHOLD_REQUIRE`. A
+    /// name includes every subject that begins with it and a hyphen: `redis` includes `redis-cluster`.
     #[must_use]
     pub fn require(self, stores: &str) -> Self {
         for store in &self.stores {
@@ -78,9 +77,9 @@ impl Suite {
         self
     }
 
-    /// Runs what the name admits, one after the other and without printing; one report per store.
+    /// Runs what the filter admits, one after the other and without printing; returns one report per store.
     ///
-    /// For a harness of one's own; a store's test has [`main`](crate::main).
+    /// For a harness of your own; a store's test uses [`main`](crate::main).
     pub fn run(self, admits: impl Fn(&str) -> bool) -> Vec<Report> {
         let stores = self.stores.into_iter().map(|store| {
             for job in store.jobs.into_iter().filter(|job| admits(&job.name)) {
@@ -110,7 +109,7 @@ impl Planned {
         }
     }
 
-    /// The long ones, so that they run beside the cases.
+    /// Adds the long ones, which run in parallel with the cases.
     fn add_programmes<S: Subject>(&mut self, subject: &Arc<S>) {
         let (own, report) = (Arc::clone(subject), Arc::clone(&self.report));
         self.add("oracle".to_owned(), move || {
@@ -134,7 +133,7 @@ impl Planned {
 }
 
 impl Job {
-    /// Runs it and writes down how it ended.
+    /// Runs it and records the result.
     pub(crate) fn run(self, report: &Mutex<Report>) -> Verdict {
         let verdict = catch_unwind(AssertUnwindSafe(self.run))
             .unwrap_or_else(|panic| Err(Failure::new(format!("panicked: {}", said(&*panic)))));
@@ -144,11 +143,11 @@ impl Job {
     }
 }
 
-/// How often a case is tried. One that fails where time is real, and on a machine too busy to keep it, says nothing of
-/// the store.
+/// How many times a case is tried. A case that fails in real time, on a machine too busy to keep it, says nothing
+/// about the store.
 const TRIES: usize = 3;
 
-/// One case on a state of its own.
+/// Runs one case on its own state.
 async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
     if case.needs.contains(&Need::Forgetting) {
         return run_forgetting_case(subject, case).await;
@@ -164,7 +163,7 @@ async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
     }
 }
 
-/// One case on a state that forgets counters, if there is one.
+/// Runs one case on a state that forgets counters, if there is one.
 async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
     let never = match subject.open_forgetting(cases::FORGET_AFTER).await? {
         Forgets::After(backing) => {
@@ -185,7 +184,7 @@ async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -
     }
 }
 
-/// Runs on a runtime of its own, so that nothing of one job outlives it.
+/// Runs on its own runtime, so that nothing of one job outlives it.
 fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = Verdict>) -> Verdict {
     if let Some(reason) = subject.unavailable() {
         return Ok(Ended::Ignored(reason));
@@ -207,6 +206,6 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 }
 
 pub(crate) fn lock(report: &Mutex<Report>) -> std::sync::MutexGuard<'_, Report> {
-    // A panic elsewhere leaves the report as it was written so far.
+    // After a panic elsewhere the report is as it was written so far.
     report.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A client that contends for a key, as the front end would, and writes down what the checker of histories needs.
+//! A client that contends for a key, as the front end would, and records what the checker of histories needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +14,21 @@ use leasehold_driver::TokioClock;
 
 const NOTHING: Remaining = Remaining::For(Duration::ZERO);
 
-/// What a client was granted. It is known to the checker under a name of its own.
+/// A grant to a client. The checker knows it under its own name.
 struct Grant {
     known: LeaseId,
     token: Option<FencingToken>,
     remaining: Remaining,
 }
 
-/// What a client has taken, and until when by its own clock.
+/// What a client holds, and until when by its own clock.
 pub struct Held {
     grant: Grant,
     from: u64,
     deadline: Duration,
 }
 
-/// What it asks for, and how fast.
+/// What it requests, and how fast.
 #[derive(Debug, Clone)]
 pub struct Habit {
     pub claims: Claims,
@@ -97,7 +97,7 @@ impl<S: Store> Contender<S> {
         }
     }
 
-    /// Whoever goes away meanwhile has no answer, and releases.
+    /// A caller that goes away meanwhile has no answer, and releases.
     async fn acquire(
         &mut self,
         request: &AcquireRequest,
@@ -109,14 +109,14 @@ impl<S: Store> Contender<S> {
         let mut known = known.clone();
         let (answer, grant) = match answer {
             Ok(Ok(AcquireReply::Granted(Granted { token, remaining, fresh, .. }))) => {
-                // A lease that no majority was seen to hold any more is another, of the same id.
+                // A lease that no majority was seen to hold any more is a new one with the same id.
                 if fresh && request.is_again().is_some() {
                     known = LeaseId::mint().unwrap();
                 }
                 let grant = Grant { known: known.clone(), token, remaining };
                 (Answer::Granted { token, fresh }, Some(grant))
             }
-            // That of a split vote needs no holder.
+            // A refusal from a split vote needs no holder.
             Ok(Ok(AcquireReply::Refused(_))) => (Answer::Busy, None),
             Ok(Err(_)) | Err(_) => (Answer::AcquireUnknown, None),
         };
@@ -138,7 +138,7 @@ impl<S: Store> Contender<S> {
         self.call(known, invoked, answer);
     }
 
-    /// What the renewal found to be left: nothing new if it failed, `None` if the lease is lost.
+    /// What the renewal found to remain: nothing new if it failed, `None` if the lease is lost.
     async fn renew(&mut self, id: &LeaseId, grant: &Grant) -> Option<Remaining> {
         let invoked = self.instant();
         let mut renewal = RenewEntry::extend(id.clone(), self.claims(), self.term());
@@ -155,7 +155,7 @@ impl<S: Store> Contender<S> {
         remaining
     }
 
-    /// As the front end holds a lease: it believes until its own deadline and no longer.
+    /// Holds a lease as the front end does: it trusts the lease until its own deadline and no longer.
     async fn hold(&mut self, id: &LeaseId, mut grant: Grant, mut deadline: Duration) -> LeaseId {
         let drift = Drift::default();
         let mut from = self.instant();
@@ -191,7 +191,7 @@ impl<S: Store> Contender<S> {
                 self.renew(id, &grant).await
             };
             let Some(remaining) = remaining else { break };
-            // A reply that comes after the deadline is not believed.
+            // A reply after the deadline is not trusted.
             if self.clock.now() >= deadline {
                 break;
             }
@@ -211,7 +211,7 @@ impl<S: Store> Contender<S> {
         Some(Held { grant, from: self.instant(), deadline })
     }
 
-    /// Looks at its clock, and says whether by that it still holds what it took.
+    /// Reads its clock, and returns whether it still holds what it took.
     pub fn look(&mut self, held: &Held) -> bool {
         let until = self.instant();
         let believes = self.clock.now() < held.deadline;
@@ -222,7 +222,7 @@ impl<S: Store> Contender<S> {
         believes
     }
 
-    /// Tries once, holds what it gets, and mostly releases it. Says whether it got it.
+    /// Tries once, holds what it gets, and mostly releases it. Returns whether it got it.
     pub async fn attempt(&mut self) -> bool {
         let id = LeaseId::mint().unwrap();
         let sent = self.clock.now();

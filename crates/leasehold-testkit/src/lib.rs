@@ -1,5 +1,5 @@
-//! What the tests of Leasehold's own crates share: requests, contending clients, real servers, and how to look at what
-//! stands in them. What tests of stores outside this repository need too is in `leasehold-conformance`.
+//! What the tests of Leasehold's own crates share: requests, contending clients, real servers, and ways to read
+//! their data. What tests of stores outside this repository also need is in `leasehold-conformance`.
 #![allow(
     missing_docs,
     missing_debug_implementations,
@@ -21,7 +21,7 @@ mod waiting;
 
 pub use waiting::{LONG, SECOND, in_time, until};
 
-/// Whether everything is to be tried: what takes long is tried in part otherwise.
+/// Whether to try everything: by default, what takes long is tried in part.
 pub fn all() -> bool {
     std::env::var_os("LEASEHOLD_TEST_ALL").is_some_and(|all| !all.is_empty())
 }

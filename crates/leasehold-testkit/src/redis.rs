@@ -16,7 +16,7 @@ pub mod authority;
 pub mod cluster;
 pub mod sentinel;
 
-/// A server of our own, with a directory of its own.
+/// A server with its own directory.
 pub struct Server {
     process: Mutex<Option<Process>>,
     directory: TempDir,
@@ -29,7 +29,7 @@ pub struct Server {
 pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 impl Server {
-    /// Starts one with these settings beside what every test needs.
+    /// Starts one with these settings, in addition to what every test needs.
     pub async fn start(settings: &[&str]) -> Result<Self> {
         Self::start_on(None, settings).await
     }
@@ -37,7 +37,7 @@ impl Server {
     /// Starts one that reads this clock.
     pub async fn start_on(clock: Option<ServerClock>, settings: &[&str]) -> Result<Self> {
         let mut why = Failure::new("never tried");
-        // Between finding a free port and listening on it somebody else may take it.
+        // Between finding a free port and listening on it another process may take it.
         for _ in 0..5 {
             let port = free_port()?;
             let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -62,7 +62,7 @@ impl Server {
         command.extend(own.map(str::to_owned));
         command.extend(self.settings.iter().cloned());
         if self.clock.is_some() {
-            // It waits on the wall clock, which does not move, and would never rest.
+            // It waits on the wall clock, which does not move, and would never stop.
             command.extend(["--jemalloc-bg-thread", "no"].map(str::to_owned));
         }
         let process = Process::start(&command[0], &command[1..], self.directory.path())?;
@@ -87,7 +87,7 @@ impl Server {
             if let Ok(Value::SimpleString(_)) = self.ask(&["PING"]).await {
                 return Ok(());
             }
-            // A server that starts tells nobody.
+            // No event says that a server has started.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let log = std::fs::read_to_string(self.directory.path().join("server.log"));
@@ -115,7 +115,7 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Sends one command past the store, on a connection of its own.
+    /// Sends one command past the store, on its own connection.
     pub async fn ask(&self, words: &[&str]) -> Result<Value> {
         ask(&self.url(), words).await
     }
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Starts it again where it was.
+    /// Starts it again in the same directory.
     pub async fn restart(&self) -> Result<()> {
         self.kill();
         self.launch().await
@@ -162,14 +162,14 @@ impl Server {
     }
 }
 
-/// Sends one command on a connection of its own.
+/// Sends one command on its own connection.
 pub async fn ask(url: &str, words: &[&str]) -> Result<Value> {
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     Ok(connect(url).await?.send_packed_command(&command).await?.extract_error()?)
 }
 
-/// Connects past the store. The driver's own limits are shorter than what a busy machine takes.
+/// Connects past the store. A busy machine can exceed the driver's own limits.
 pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
     let limits = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(LONG))
@@ -183,7 +183,7 @@ impl Server {
         RedisStore::from_url(&self.url()).await.unwrap()
     }
 
-    /// Makes the user of docs/stores/redis.md, and gives it `more`.
+    /// Creates the user of docs/stores/redis.md, and adds `more` to its rights.
     pub async fn add_locker(&self, more: &str) {
         let page = include_str!("../../../docs/stores/redis.md");
         let rule = page.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
@@ -191,17 +191,17 @@ impl Server {
         self.ask(&words).await.unwrap();
     }
 
-    /// Sends one command, whose answer is text or nothing.
+    /// Sends one command whose answer is text or nothing.
     pub async fn text(&self, words: &[&str]) -> Option<String> {
         redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
     }
 
-    /// Sends one command, whose answer is a number.
+    /// Sends one command whose answer is a number.
     pub async fn number(&self, words: &[&str]) -> i64 {
         redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
     }
 
-    /// How often a command was carried out.
+    /// How many times a command ran.
     pub async fn calls(&self, command: &str) -> u64 {
         let stats = self.text(&["INFO", "commandstats"]).await.unwrap();
         let line = format!("cmdstat_{command}:calls=");

@@ -1,4 +1,4 @@
-//! What tests ask of a store, and what must come of it.
+//! The requests of tests, and checks of their outcomes.
 
 use std::time::Duration;
 
@@ -48,13 +48,13 @@ pub fn refused(acquired: leasehold_core::Result<AcquireReply>) -> Refused {
     }
 }
 
-/// What a renewal or a release of one lease came to.
+/// The only outcome of a renewal or release of one lease.
 pub fn only<T>(outcomes: Vec<T>) -> T {
     let [only] = <[T; 1]>::try_from(outcomes).ok().unwrap();
     only
 }
 
-/// Asks for a key that somebody holds until that is told again. Before there are failures only; none may be a grant.
+/// Asks for a held key until the store answers again. Until then it may only fail; it must never grant.
 pub async fn until_refused(store: &impl Store, name: &str) {
     let refusal = async {
         loop {
@@ -62,7 +62,7 @@ pub async fn until_refused(store: &impl Store, name: &str) {
                 Ok(acquired) => return refused(Ok(acquired)),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
-            // Nobody tells when a fail-over is over.
+            // No event says that a fail-over has ended.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

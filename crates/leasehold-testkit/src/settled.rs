@@ -1,8 +1,8 @@
-//! A quorum that is looked at only when all nodes have followed.
+//! A quorum that is observed only when all nodes have followed.
 //!
-//! A quorum answers as soon as a majority agreed, and the other nodes follow. The suite compares one state with
-//! one table, so here every operation waits until all nodes have followed; what happens while they have not is
-//! for the tests of faults. Nothing may then be left on a minority.
+//! A quorum answers as soon as a majority agrees, and the other nodes follow. The suite compares one state with
+//! one table, so here every operation waits until all nodes have followed; the tests of faults look at what
+//! happens before. Nothing may then be left on a minority.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,7 +21,7 @@ use leasehold_quorum::{QuorumConfig, QuorumStore};
 pub struct Clients {
     fenced: bool,
     clock: ManualClock,
-    /// All that were handed out, so that what a dropped operation left can end.
+    /// All that were handed out, so that the work of a dropped operation can end.
     open: Mutex<Vec<QuorumStore>>,
 }
 
@@ -39,15 +39,15 @@ impl Clients {
         Ok(Settled { quorum: self.quorum(config, nodes)?, waits: true })
     }
 
-    /// One whose nodes may not answer: its operations end as soon as a majority agreed, and its time limits are real. What
-    /// it left behind is waited for by [`settled`](Self::settled).
+    /// A client whose nodes may not answer: its operations end as soon as a majority agrees, and its time limits
+    /// are real. [`settled`](Self::settled) waits for what it leaves.
     pub fn open_unsettled(&self, nodes: Vec<AnyStore>) -> Result<Settled> {
         let config = QuorumConfig::new().node_timeout(Duration::from_secs(5));
         Ok(Settled { quorum: self.quorum(config, nodes)?, waits: false })
     }
 
     fn quorum(&self, config: QuorumConfig, nodes: Vec<AnyStore>) -> Result<QuorumStore> {
-        // The suite asks for terms of up to an hour.
+        // The suite requests terms of up to an hour.
         let mut config = config.fenced(self.fenced).max_ttl(Duration::from_secs(3_600));
         for (at, node) in nodes.into_iter().enumerate() {
             config = config.node(format!("node {at}"), node);
@@ -71,8 +71,8 @@ impl Clients {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// What a majority has of what stands in each node. Nothing may be live on fewer: whoever won no majority has
-    /// taken all back.
+    /// What a majority of the observed nodes has. Nothing may be live on fewer: a contender without a majority has
+    /// rolled back.
     pub fn agreed(&self, seen: &[Observation]) -> Result<Observation> {
         let most = tally::majority(seen.len());
         let mut rows: Vec<Row> = Vec::new();

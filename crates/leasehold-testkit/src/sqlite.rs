@@ -1,4 +1,4 @@
-//! What the conformance suite does to a database file behind the store's back.
+//! What the conformance suite does to a database file past the store.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use leasehold_conformance::{Failure, Observation, Result, Row};
 use leasehold_core::{FencingToken, GroupName, Key, LeaseId, Mode, Note};
 use rusqlite::Connection;
 
-/// What stands in the file, at `now` on its clients' clock.
+/// The content of the file, at `now` on its clients' clock.
 pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
     let file = Connection::open(file)?;
     // One snapshot of both tables, although others may write meanwhile.
@@ -36,7 +36,7 @@ pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
     Ok(Observation::new(rows, counters))
 }
 
-/// Leaves in `new` what a power cut would leave of `old`; whoever is connected stays behind with that.
+/// Leaves in `new` what a power cut would leave of `old`; connected clients keep `old`.
 pub fn cut_power(old: &Path, new: &Path) -> Result<()> {
     std::fs::copy(old, new)?;
     std::fs::copy(log(old), log(new))?;

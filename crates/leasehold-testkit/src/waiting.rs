@@ -5,15 +5,15 @@ use std::time::Duration;
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// Longer than anything takes, also on a busy machine.
+/// Longer than anything takes, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// What comes within a time in which anything does.
+/// Waits for `coming`, at most for a time in which anything ends.
 pub async fn in_time<T>(coming: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, coming).await.expect("it comes in time")
 }
 
-/// Asks until it holds; for what tells nobody.
+/// Asks until it holds, for conditions without an event.
 pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let holds = async {
         while !holds().await {

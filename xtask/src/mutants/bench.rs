@@ -16,10 +16,10 @@ use super::list::Tests;
 use crate::shell::{Outcome, capture, cargo, command, run, target};
 use crate::{programs, test};
 
-/// A test that runs for longer than this under a fault is stuck because of it.
+/// A test that takes longer than this hangs because of the fault.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What tests say of a fault.
+/// The verdict of the tests on a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judgement {
     Caught,
@@ -47,14 +47,14 @@ impl fmt::Display for Judgement {
     }
 }
 
-/// Where tests are run.
+/// Where tests run.
 #[derive(Debug)]
 pub(super) struct Bench {
     folder: PathBuf,
 }
 
 impl Bench {
-    /// Keeps the tree, what is built of it, and logs in `folder`. Begins with what was built of the tree itself.
+    /// Keeps the tree, its build and logs in `folder`. Starts from a copy of the tree's own build.
     pub(super) fn new(folder: &Path) -> Outcome<Self> {
         fs::create_dir_all(folder.join("logs"))?;
         let built = folder.join("target/debug");
@@ -64,14 +64,14 @@ impl Bench {
                 ["deps", "build", ".fingerprint"].map(|part| target().join("debug").join(part))
             {
                 if part.exists() {
-                    // By their times cargo knows that nothing changed.
+                    // Their times tell cargo that nothing changed.
                     let mut copy =
                         command(Path::new("cp"), &["--recursive", "--preserve=timestamps,mode"]);
                     copy.arg(part).arg(&built);
                     run(copy)?;
                 }
             }
-            // Its tests were built with the path of the command in the tree itself, which has no fault.
+            // Its tests contain the path of the command in the original tree, which has no fault.
             run(Self::cargo(folder, &["clean", "--quiet", "--package", "leasehold-cli"]))?;
         }
         Ok(Self { folder: folder.to_path_buf() })
@@ -83,7 +83,7 @@ impl Bench {
         cargo
     }
 
-    /// What the tests printed.
+    /// The output of the tests.
     pub(super) fn log(&self, name: &str) -> PathBuf {
         self.folder.join("logs").join(name).with_extension("txt")
     }
@@ -116,14 +116,14 @@ impl Bench {
     }
 }
 
-/// Whether a program succeeds; `None` if it took too long and was killed with all that it started.
+/// Whether a program succeeds; `None` if it took too long and was killed with everything that it started.
 fn passes_within(mut program: Command, limit: Duration) -> Outcome<Option<bool>> {
     let mut child = program.process_group(0).spawn()?;
     let group = Pid::from_raw(i32::try_from(child.id())?);
     let (ended, end) = mpsc::channel();
     let waiting = thread::spawn(move || {
         let status = child.wait();
-        // Nobody listens any more if it took too long.
+        // After the limit nobody receives it.
         ended.send(status.as_ref().is_ok_and(ExitStatus::success)).unwrap_or_default();
         status
     });
@@ -149,7 +149,7 @@ mod tests {
         let long = Duration::from_secs(60);
         assert_eq!(passes("exit 0", long), Some(true));
         assert_eq!(passes("exit 1", long), Some(false));
-        // The shell's own child is killed too, or its pipe would stay open.
+        // The shell's own child is killed too; otherwise its pipe would stay open.
         assert_eq!(passes("sleep 600 | cat", Duration::from_millis(50)), None);
     }
 }

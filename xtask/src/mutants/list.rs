@@ -13,13 +13,13 @@ use crate::shell::Outcome;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Mutant {
-    /// What goes wrong, in a few words joined by hyphens.
+    /// What goes wrong, in a few hyphenated words.
     pub(super) name: String,
-    /// The file it is planted in, from the root of the workspace.
+    /// The file to plant it in, from the root of the workspace.
     pub(super) file: String,
-    /// Sound text that occurs exactly once in the file.
+    /// Correct text that occurs exactly once in the file.
     from: String,
-    /// The faulty text in its place.
+    /// The faulty text that replaces it.
     to: String,
     #[serde(flatten)]
     pub(super) tests: Tests,
@@ -28,9 +28,9 @@ pub(super) struct Mutant {
 /// Some tests of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(super) struct Tests {
-    /// What `cargo test` is told to build, in words separated by spaces.
+    /// What `cargo test` must build, as words separated by spaces.
     pub(super) test: String,
-    /// Parts of the names of the tests that are run.
+    /// Parts of the names of the tests to run.
     pub(super) only: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    /// One in a file of that name.
+    /// A fault in a file of that name.
     pub(super) fn named(name: &str) -> Self {
         let tests = Tests { test: String::new(), only: Vec::new() };
         let (from, to) = (String::new(), String::new());
@@ -64,7 +64,7 @@ impl Mutant {
     }
 }
 
-/// The faults in a file whose names contain `only`.
+/// The faults of a file whose names contain `only`.
 pub(super) fn read(file: &Path, only: &str) -> Outcome<Vec<Mutant>> {
     let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let mut mutants = parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;

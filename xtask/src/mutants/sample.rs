@@ -1,4 +1,4 @@
-//! Which faults the gate plants.
+//! Chooses the faults that CI plants.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use super::list::Mutant;
 use crate::shell::{Outcome, capture, command};
 
-/// After so long none is planted any more.
+/// After this long no more faults are planted.
 pub(super) const LIMIT: Duration = Duration::from_secs(300);
 
-/// How many are chosen.
+/// How many faults are chosen.
 const COUNT: usize = 30;
 
 /// How many of the last commits count as recent.
 const RECENT: &str = "10";
 
-/// Those in files that the last commits changed, and others by lot; in the order of the list.
+/// Faults in files that recent commits changed, and others by lot; in the order of the list.
 pub(super) fn choose(mutants: Vec<Mutant>) -> Outcome<Vec<Mutant>> {
     let commit = git(&["rev-parse", "HEAD"])?;
     let recent = git(&["log", "--max-count", RECENT, "--name-only", "--format="])?;

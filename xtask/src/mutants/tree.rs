@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::shell::{Outcome, capture, command};
 
-/// A copy that is kept between runs, so that only what changed is built again.
+/// A copy that is kept between runs, so that only changes are built again.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: PathBuf,
@@ -25,7 +25,7 @@ impl Tree {
         for name in listed.split_terminator('\0').filter(|name| from.join(name).is_file()) {
             let sound = from.join(name);
             if tree.write_bytes(name, &fs::read(&sound)?)? && is_new {
-                // What was built of the tree counts for the copy too.
+                // The tree's build is valid for the copy too.
                 let copy = File::options().append(true).open(root.join(name))?;
                 copy.set_modified(sound.metadata()?.modified()?)?;
             }
@@ -45,8 +45,8 @@ impl Tree {
         self.write_bytes(name, text.as_bytes()).map(drop)
     }
 
-    /// Says whether it wrote. A file that has this content already keeps its time, by which cargo knows that nothing
-    /// changed.
+    /// Returns whether it wrote. A file that already has this content keeps its time, which tells cargo that
+    /// nothing changed.
     fn write_bytes(&self, name: &str, content: &[u8]) -> Outcome<bool> {
         let file = self.root.join(name);
         if fs::read(&file).is_ok_and(|present| present == content) {

@@ -45,12 +45,12 @@ pub(crate) struct ElectArgs {
 }
 
 impl ElectArgs {
-    /// How much is to be said.
+    /// How much to report.
     pub(crate) fn level(&self) -> Level {
         self.hold.level()
     }
 
-    /// Checks what must fit together.
+    /// Checks the options against each other.
     pub(crate) fn plan(self) -> Result<Plan, Failure> {
         Ok(Plan {
             keys: vec![self.name.clone()],

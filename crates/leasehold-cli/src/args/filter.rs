@@ -1,4 +1,4 @@
-//! The options that say which records are meant.
+//! The options that select records.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "ID")]
     lease: Option<LeaseId>,
 
-    /// Leases under this group
+    /// Leases in this group
     #[arg(long, value_name = "GROUP")]
     group: Option<GroupName>,
 
@@ -78,7 +78,7 @@ enum ModeArg {
 }
 
 impl KeyArgs {
-    /// The filter that the options describe.
+    /// The filter of the options.
     pub(crate) fn filter(self) -> Result<Filter, Failure> {
         let mut filter = Filter::default();
         if !self.keys.is_empty() {
@@ -95,7 +95,7 @@ impl KeyArgs {
 }
 
 impl FilterArgs {
-    /// The filter that the options describe.
+    /// The filter of the options.
     pub(crate) fn filter(self) -> Result<Filter, Failure> {
         let mut filter =
             self.keys.filter()?.with_expired(match (self.expired, self.only_expired) {
@@ -133,7 +133,7 @@ impl FilterArgs {
     }
 }
 
-/// The half-open range that was asked for, if one was.
+/// The half-open range, if one was given.
 fn range(
     what: &str,
     min: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The options of `run` and `elect` alike.
+//! The options that `run` and `elect` share.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::report::Level;
 use crate::run::Schedule;
 
-/// How something is held, and the command that runs meanwhile.
+/// How to hold the lock, and the command to run meanwhile.
 #[derive(Debug, Args)]
 pub(super) struct HoldArgs {
     /// Do not wait: fail at once if the lock is held
@@ -76,7 +76,7 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
-/// How something is held, checked as far as it can be before anything is done.
+/// How to hold the lock; checked as far as possible without I/O.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) command: Vec<OsString>,
@@ -98,7 +98,7 @@ impl Hold {
 }
 
 impl HoldArgs {
-    /// How much is to be said.
+    /// How much to report.
     pub(super) fn level(&self) -> Level {
         match (self.quiet, self.verbose) {
             (true, _) => Level::Silent,
@@ -108,7 +108,7 @@ impl HoldArgs {
         }
     }
 
-    /// Checks what must fit together.
+    /// Checks the options against each other.
     pub(super) fn checked(self) -> Result<Hold, Failure> {
         let schedule = Schedule::new(self.ttl, self.max_hold, self.kill_after)?;
         let wait = match (self.nonblock, self.wait) {

@@ -1,4 +1,4 @@
-//! What `run` or `elect` is to do, as their options say.
+//! What `run` or `elect` must do.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result};
 use super::hold::Hold;
 use crate::run::Held;
 
-/// Checked as far as it can be before anything is done.
+/// Checked as far as possible without I/O.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// What is locked: of an election, its name.
+    /// The keys to lock; for an election, its name.
     pub(crate) keys: Vec<Key>,
     pub(crate) hold: Hold,
-    /// After a loss it is sought again, and the command is started again.
+    /// After a loss, acquire again and start the command again.
     pub(crate) again: bool,
     pub(super) sought: Sought,
 }
 
-/// What is sought before the command may run.
+/// What to acquire before the command runs.
 #[derive(Debug)]
 pub(super) enum Sought {
     Lock { shared: bool, permits: Option<u32>, min_hold: Option<Duration> },
@@ -26,7 +26,7 @@ pub(super) enum Sought {
 }
 
 impl Plan {
-    /// Seeks it in the store.
+    /// Acquires it.
     pub(crate) async fn seek(&self, locker: &Locker) -> Result<Held> {
         match &self.sought {
             &Sought::Lock { shared, permits, min_hold } => {

@@ -26,13 +26,13 @@ The command finds in its environment:
 
 /// Run a command while holding a lock.
 ///
-/// Waits until the lock is free, without a time limit unless -n or -w sets one; runs the command in a process
-/// group of its own; renews the lease while the command lives; releases the lock when the command and what
-/// it left in its group have ended. stdin, stdout and stderr are the command's; signals are passed on to it.
+/// Waits until the lock is free, without a time limit unless -n or -w sets one; runs the command in its own
+/// process group; renews the lease while the command lives; releases the lock when the command and the processes
+/// that it left in its group have ended. The command has stdin, stdout and stderr; signals are passed on to it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, after_long_help = long_help(EXAMPLES))]
 pub(crate) struct RunArgs {
-    /// What is locked
+    /// The key to lock
     #[arg(value_parser = values::key())]
     key: Key,
 
@@ -57,12 +57,12 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// How much is to be said.
+    /// How much to report.
     pub(crate) fn level(&self) -> Level {
         self.hold.level()
     }
 
-    /// Checks what must fit together.
+    /// Checks the options against each other.
     pub(crate) fn plan(self) -> Result<Plan, Failure> {
         let mut keys = vec![self.key];
         for key in self.more_keys {

@@ -1,4 +1,4 @@
-//! From the text of an argument to the type that it stands for.
+//! Converts arguments from text.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use leasehold::{Key, Ttl};
 
-/// Reads a key; one that is not UTF-8 is told apart from one that is wrong otherwise.
+/// Parses a key; text that is not UTF-8 has its own message.
 pub(super) fn key() -> impl TypedValueParser<Value = Key> {
     OsStringValueParser::new().try_map(|text: OsString| Key::try_from(text.as_bytes()))
 }
 
-/// Reads a duration such as `1m 30s`; one that is longer than the longest term is a mistake.
+/// Parses a duration such as `1m 30s`, up to the longest term.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if duration <= Ttl::MAX => Ok(duration),
@@ -21,7 +21,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a duration above zero.
+/// Parses a duration above zero.
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero".to_owned()),
@@ -29,7 +29,7 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a TTL: a duration, or `never`.
+/// Parses a TTL: a duration, or `never`.
 pub(super) fn ttl(text: &str) -> Result<Ttl, String> {
     if text == "never" {
         return Ok(Ttl::NEVER);
@@ -37,7 +37,7 @@ pub(super) fn ttl(text: &str) -> Result<Ttl, String> {
     Ttl::new(duration(text)?).map_err(|error| error.to_string())
 }
 
-/// Reads how many holders a lock may have.
+/// Parses the limit on holders.
 pub(super) fn permits(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err(format!("it must be a number from 1 to {}", u32::MAX)),
@@ -45,7 +45,7 @@ pub(super) fn permits(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Reads how much one request may remove.
+/// Parses the size of a batch.
 pub(super) fn batch(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(batch) if (1..=1_000).contains(&batch) => Ok(batch),

@@ -22,7 +22,7 @@ struct Broken<'a> {
     removed: Vec<RecordJson<'a>>,
 }
 
-/// Ends the live leases on one key, exactly those that it finds.
+/// Ends exactly the live leases that it finds on one key.
 pub(crate) async fn end_by_force(
     args: BreakArgs,
     store: &Choice,
@@ -58,8 +58,8 @@ pub(crate) async fn end_by_force(
     Ok(Exit::SUCCESS)
 }
 
-/// One record for each lease: on a quorum every node that has it shows one. Where the nodes disagree on its token,
-/// the id alone names it.
+/// One record for each lease: on a quorum every node lists one. If the nodes disagree on its token, only the id
+/// identifies it.
 fn leases(records: Vec<Record>) -> Vec<Record> {
     let mut leases: Vec<Record> = Vec::new();
     let mut seen = BTreeMap::new();

@@ -15,7 +15,7 @@ struct Prepared {
     hazards: Vec<String>,
 }
 
-/// Makes what the store needs, and says what it then promises.
+/// Creates what the store needs, and reports its level.
 pub(crate) async fn init(store: &Choice, json: bool) -> Result<Exit, Failure> {
     let locker = store.open().await?;
     locker.prepare().await?;

@@ -16,7 +16,7 @@ struct Led<'a> {
     leader: Option<RecordJson<'a>>,
 }
 
-/// Shows who leads, once or at each change.
+/// Shows the leader, once or at each change.
 pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let LeaderArgs { name, watch } = args;
     let name = name.as_str();
@@ -30,7 +30,7 @@ pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Resu
         let is_read = match transition {
             LeadershipEvent::Changed(leader) => show(name, leader.as_deref(), json)?,
             LeadershipEvent::Failed(error) => return Err(error.into()),
-            // An observer is no candidate.
+            // An observer is not a candidate.
             _ => true,
         };
         if !is_read {
@@ -40,7 +40,7 @@ pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Resu
     Ok(Exit::SUCCESS)
 }
 
-/// False if nobody reads any more.
+/// Returns false if the reader has gone.
 fn show(name: &str, leader: Option<&Record>, json: bool) -> Result<bool, Failure> {
     if json {
         return output::json(&Led { name, leader: leader.map(RecordJson::from) });

@@ -7,7 +7,7 @@ use crate::output;
 use crate::record::{RecordJson, table};
 use crate::store::Choice;
 
-/// Lists who holds what, by key.
+/// Lists leases by key.
 pub(crate) async fn list(args: ListArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let filter = args.filter.filter()?;
     let mut records = store.open().await?.list(filter).await?;

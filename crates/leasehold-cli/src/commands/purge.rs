@@ -15,7 +15,7 @@ struct Purged {
     batches: usize,
 }
 
-/// Removes what has expired, batch by batch, so that nobody waits long for the store.
+/// Removes expired records in batches, so that nobody waits long for the store.
 pub(crate) async fn purge(args: PurgeArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let filter = args.keys.filter()?;
     let locker = store.open().await?;

@@ -16,7 +16,7 @@ struct Status<'a> {
     records: Vec<RecordJson<'a>>,
 }
 
-/// Shows who holds one key.
+/// Shows the holders of one key.
 pub(crate) async fn status(args: StatusArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let key = args.key;
     let records = store.open().await?.status(&key).await?;

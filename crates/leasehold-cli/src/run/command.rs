@@ -1,4 +1,4 @@
-//! Finding the command, and what it is given.
+//! Finds the command and prepares its environment.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{OpenOptions, Permissions};
@@ -18,23 +18,23 @@ use crate::store;
 /// The name of the lease file.
 pub(crate) const LEASE_FILE: &str = "lease.json";
 
-/// The program and its arguments, as they were given.
+/// The program and its arguments as given.
 #[derive(Debug)]
 pub(crate) struct Program {
     words: Vec<OsString>,
 }
 
 impl Program {
-    /// Takes the words of the command line, the first of which is the program.
+    /// Takes the words of the command line; the first is the program.
     ///
     /// # Errors
-    /// Fails at once if there is no such program, or none that can be executed: a lock is not waited for
-    /// in vain. More may show when it is started.
+    /// Fails at once if the program does not exist or cannot be executed, so that nobody waits for a lock in vain.
+    /// Starting it may show more.
     pub(crate) fn find(words: Vec<OsString>) -> Result<Self, Failure> {
         let program = Self { words };
         let name = program.name();
         match std::env::var_os("PATH") {
-            // Without PATH the C library has a default of its own, which only starting it tells.
+            // Without PATH the C library has its own default, which only starting the program shows.
             None if !has_slash(name) => {}
             path => look_up(name, &path.unwrap_or_default())
                 .map_err(|error| Failure::not_started(name, &error))?,
@@ -42,7 +42,7 @@ impl Program {
         Ok(program)
     }
 
-    /// As it was given, with its arguments.
+    /// The program and its arguments as given.
     pub(crate) fn words(&self) -> &[OsString] {
         &self.words
     }
@@ -53,7 +53,7 @@ impl Program {
     }
 }
 
-/// The lease as JSON in a file that only this user can read; gone when dropped.
+/// The lease as JSON in a file that only this user can read; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct LeaseFile {
     path: PathBuf,
@@ -62,7 +62,7 @@ pub(crate) struct LeaseFile {
 }
 
 impl LeaseFile {
-    /// Writes it into a directory of its own, which is made with mode 0700.
+    /// Writes it into its own directory, created with mode 0700.
     pub(crate) fn write(lease: &Lease) -> Result<Self, Failure> {
         let write = || {
             let directory = tempfile::Builder::new()
@@ -82,12 +82,12 @@ impl LeaseFile {
         })
     }
 
-    /// The directory, in which there may be other things of this run too.
+    /// The directory, which may hold other files of this run too.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Makes the environment of the command: the lease is in it, and the store is not.
+    /// Sets the environment of the command: it includes the lease but not the store.
     pub(crate) fn show(&self, keys: &[Key], command: &mut Command) {
         for (name, _) in std::env::vars_os().filter(|(name, _)| store::is_setting(name)) {
             command.env_remove(name);
@@ -97,7 +97,7 @@ impl LeaseFile {
         command.env("LEASEHOLD_LEASE_FILE", &self.path);
         match self.token {
             Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
-            // One of an outer `leasehold run` is not ours.
+            // A token of an outer `leasehold run` is not ours.
             None => command.env_remove("LEASEHOLD_TOKEN"),
         };
     }
@@ -107,8 +107,8 @@ fn has_slash(name: &OsStr) -> bool {
     name.as_encoded_bytes().contains(&b'/')
 }
 
-/// Looks for an executable file in `PATH`, as `execvp` does. One that is no program, nor begins with `#!`, is found but not
-/// run.
+/// Looks for an executable file in `PATH`, as `execvp` does. A file that is not a program and does not begin with
+/// `#!` is found but not run.
 fn look_up(name: &OsStr, path: &OsStr) -> io::Result<()> {
     if has_slash(name) {
         return executable(Path::new(name));

@@ -2,7 +2,7 @@
 
 use leasehold::{Guard, Leadership, ReleaseReport, Result};
 
-/// A lock, or the leadership of an election, which is the holder of its lock.
+/// A lock, or the leadership of an election, which holds its lock.
 #[derive(Debug)]
 pub(crate) enum Held {
     Lock(Guard),
@@ -18,7 +18,7 @@ impl Held {
         }
     }
 
-    /// Gives it back.
+    /// Releases it.
     pub(super) async fn release(self) -> Result<ReleaseReport> {
         match self {
             Self::Lock(guard) => guard.release().await,

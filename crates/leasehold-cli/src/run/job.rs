@@ -1,4 +1,4 @@
-//! The program, run under what is held.
+//! Runs the program under what is held.
 
 use std::io;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::report::{Event, Reporter};
 use crate::shim::{Assignment, Order, adopt_orphans};
 
-/// What is run, and how. It may be run again.
+/// What to run, and how. It can be run again.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) program: &'a Program,
@@ -30,14 +30,14 @@ pub(super) struct Job<'a> {
 /// How a run ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// With nothing more to do.
+    /// Nothing is left to do.
     Exited(Exit),
-    /// The lease was lost, and so the command ended.
+    /// The lease was lost, so the command ended.
     Lost,
 }
 
 impl Job<'_> {
-    /// Runs the program to its end, and then gives back what is held whatever happened.
+    /// Runs the program to its end, then releases what is held, whatever happened.
     pub(super) async fn run(&self, held: Held, signals: &mut Signals) -> Result<End, Failure> {
         let lease = held.guard().lease();
         self.reporter.say(&Event::Acquired {
@@ -69,7 +69,7 @@ impl Job<'_> {
     /// Runs the program to its end.
     async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ended, Failure> {
         let lease_file = LeaseFile::write(guard.lease())?;
-        // All that can fail comes before the command is started: it is never left alone.
+        // Everything that can fail comes before the command starts: it is never unsupervised.
         signals.listen_for_command().map_err(unexpected)?;
         adopt_orphans().map_err(unexpected)?;
         let assignment = Assignment {
@@ -88,7 +88,7 @@ impl Job<'_> {
             },
         )
         .map_err(|error| match Errno::E2BIG as i32 {
-            // The arguments of the command are the shim's.
+            // The shim has the arguments of the command.
             code if error.raw_os_error() == Some(code) => {
                 Failure::not_started(self.program.name(), &error)
             }
@@ -97,7 +97,7 @@ impl Job<'_> {
         Ok(Supervisor::new(self, guard, signals, shim, deadline).run().await)
     }
 
-    /// Gives the lock back; false if it was found to have been lost before.
+    /// Releases the lock; returns false if it turned out to be lost before.
     async fn release(&self, held: Held, signals: &mut Signals) -> bool {
         let report = tokio::select! {
             biased;
@@ -127,9 +127,9 @@ impl Job<'_> {
     }
 }
 
-/// The instant of boot time by which the command must be dead; zero if that is over.
+/// The instant of boot time by which the command must be dead; zero if it has passed.
 pub(super) fn deadline(guard: &Guard, schedule: Schedule) -> Duration {
-    // Read first: a pause between the two must make the deadline earlier, not later.
+    // Read first: a pause between the two reads must make the deadline earlier, not later.
     let now = SystemClock::new().now();
     match schedule.kill_in(guard.remaining()) {
         Duration::ZERO => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! When a command must go because its lease ends.
+//! When a command must end because its lease does.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold::{Error, Remaining, Result, Ttl};
 
 /// How long before the end of a term the command is killed, and how long before that it is asked to end.
 ///
-/// Killing takes effect before the term ends, with a margin for the time that a signal takes.
+/// The kill takes effect before the term ends, with a margin for the time that a signal takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
     kill_after: Duration,
@@ -16,15 +16,15 @@ pub(crate) struct Schedule {
 impl Schedule {
     const LONGEST_DEFAULT: Duration = Duration::from_secs(5);
     const LONGEST_MARGIN: Duration = Duration::from_millis(250);
-    /// Unless the term is below four times that.
+    /// Unless the term is shorter than four times this.
     const SHORTEST_MARGIN: Duration = Duration::from_millis(50);
 
-    /// The schedule for leases of `ttl` that are held no longer than `max_hold`; `kill_after` defaults to the
-    /// smaller of 5 s and a sixth of the TTL.
+    /// The schedule for leases of `ttl` that are held no longer than `max_hold`. `kill_after` defaults to a sixth
+    /// of the TTL, at most 5 s.
     ///
     /// # Errors
-    /// `InvalidInput` unless `kill_after` is below a third of the TTL, and of `max_hold` too: renewals are
-    /// sent at a third, and time for another try must be left before the command is given up.
+    /// `InvalidInput` unless `kill_after` is below a third of the TTL, and of `max_hold` too: renewals are sent at
+    /// a third, and there must be time for another try before the command is given up.
     pub(crate) fn new(
         ttl: Ttl,
         max_hold: Option<Duration>,
@@ -55,12 +55,12 @@ impl Schedule {
         self.kill_after
     }
 
-    /// In how long the command must be killed if `left` remains of the term; zero is now.
+    /// How long from now the command must be killed if `left` remains of the term; zero for now.
     pub(crate) fn kill_in(&self, left: Remaining) -> Duration {
         left.duration().unwrap_or(Duration::MAX).saturating_sub(self.margin)
     }
 
-    /// How long after that the shim may still be at it: as much of the margin is left to do it in its place.
+    /// How long after that the shim may still take: this much of the margin is left to act in its place.
     pub(crate) fn grace(&self) -> Duration {
         self.margin / 2
     }

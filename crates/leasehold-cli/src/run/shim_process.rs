@@ -16,12 +16,12 @@ use tokio::net::unix::pipe;
 use super::signals::TerminalStopsBlocked;
 use crate::shim::{self, Assignment, Descendants, MESSAGE_SIZE, Message as _, Notice, Order};
 
-/// The most bytes of notices that are read at once: a multiple of the size of one.
+/// The most bytes of notices to read at a time: a multiple of the size of one.
 const MOST: usize = 64 * MESSAGE_SIZE;
 
-/// A shim that runs, with the pipes to and from it.
+/// A running shim, with the pipes to and from it.
 ///
-/// It ends the command when this is dropped before the shim has ended.
+/// If this is dropped before the shim has ended, the shim ends the command.
 #[derive(Debug)]
 pub(super) struct ShimProcess {
     process: Child,
@@ -33,7 +33,7 @@ pub(super) struct ShimProcess {
 }
 
 impl ShimProcess {
-    /// Starts it, with the first `order` that it needs, in the environment that `prepare` makes for the command.
+    /// Starts it, with its first `order`, in the environment that `prepare` sets for the command.
     pub(super) fn start(
         assignment: &Assignment,
         order: Order,
@@ -48,7 +48,7 @@ impl ShimProcess {
         let notices = pipe::Receiver::from_file(open(&notices)?)?;
         orders.write_all(&order.encode())?;
         let descendants = Descendants::from_now_on();
-        // This very binary, even if another has been installed in its place.
+        // This binary, even if another has been installed in its place.
         let mut command = Command::new("/proc/self/exe");
         command.arg0(shim::NAME).args(assignment.to_args()).process_group(0);
         prepare(&mut command);
@@ -59,30 +59,30 @@ impl ShimProcess {
         Ok(Self { process, descendants, orders, notices, unread: VecDeque::new(), ended: false })
     }
 
-    /// Its process number.
+    /// Its process id.
     pub(super) fn id(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.process.id()).expect("a process number is a positive i32"))
     }
 
-    /// The shim, and all that descends from it; once it has ended, what it has left.
+    /// The shim and its descendants; once it has ended, those that it left.
     pub(super) fn descendants(&self) -> &Descendants {
         &self.descendants
     }
 
-    /// True once it has ended. Whoever listens for SIGCHLD asks then.
+    /// True once it has ended; checked after SIGCHLD.
     pub(super) fn has_ended(&mut self) -> bool {
         self.ended = self.ended || matches!(self.process.try_wait(), Ok(Some(_)));
         self.ended
     }
 
-    /// Tells it.
+    /// Sends it an order.
     pub(super) fn tell(&mut self, order: Order) {
-        // The pipe is full only if the shim has not run for thousands of orders: what it has still to read lets
-        // it end the command sooner, not later.
+        // The pipe is full only if the shim has not run for thousands of orders. The orders that it has yet to
+        // read make it end the command sooner, not later.
         let _ = self.orders.write_all(&order.encode());
     }
 
-    /// The next that it tells.
+    /// Its next notice.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
@@ -105,10 +105,10 @@ impl ShimProcess {
         }
     }
 
-    /// All that it has told before it ended.
+    /// All notices before its end.
     pub(super) fn last(&mut self) -> VecDeque<Notice> {
         let mut bytes = [0; MOST];
-        // Asked directly: the runtime may not have learnt yet that there is something to read.
+        // Read directly: the runtime may not know yet that there is something to read.
         loop {
             let result = nix::unistd::read(&self.notices, &mut bytes).map_err(io::Error::from);
             if self.keep(result, &bytes).is_err() {
@@ -123,14 +123,15 @@ impl ShimProcess {
         Ok(())
     }
 
-    /// Kills it, so that all that descends from it becomes this process's.
+    /// Kills it, so that this process inherits its descendants.
     pub(super) fn kill(&mut self) {
-        // It fails only if it has ended.
+        // Fails only if it has ended.
         let _ = self.process.kill();
     }
 }
 
-/// Opens a pipe both ways, so that it neither waits for the shim nor says before its time that there is none.
+/// Opens a pipe both ways, so that opening does not wait for the shim, and the pipe does not end before the shim
+/// opens it.
 fn open(pipe: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(pipe)
 }

@@ -10,11 +10,11 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::shim::is_orphaned;
 
-/// Those that end the wait for a lock.
+/// The signals that end the wait for a lock.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Those that matter only once there is a command. A stop from the terminal is passed on too: the command
-/// stops, and `leasehold` after it.
+/// The signals that matter only once there is a command. A stop from the terminal is passed on too: the command
+/// stops, then `leasehold`.
 const WHILE_RUNNING: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
@@ -32,19 +32,19 @@ const WHILE_RUNNING: [Signal; 6] = [
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
     ignored: u64,
-    /// One came that ends the wait for the end.
+    /// A signal arrived that ends the wait for the end.
     pub(super) hurried: bool,
 }
 
 impl Signals {
-    /// Begins to listen for the signals that end a wait.
+    /// Starts to listen for the signals that end a wait.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Self { streams: Vec::new(), ignored: ignored_at_start(), hurried: false };
         signals.add(&ENDING)?;
         Ok(signals)
     }
 
-    /// Begins to listen for all that concern a running command.
+    /// Starts to listen for all signals that concern a running command.
     pub(crate) fn listen_for_command(&mut self) -> io::Result<()> {
         self.add(&WHILE_RUNNING)
     }
@@ -65,8 +65,8 @@ impl Signals {
         .await
     }
 
-    /// The next signal that ends a wait. A stop is obeyed; the others, which are listened for once a command has
-    /// run, mean nothing to a wait.
+    /// The next signal that ends a wait. It obeys a stop; the others, which are listened for once a command has
+    /// run, do not concern a wait.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
@@ -75,7 +75,7 @@ impl Signals {
             match self.next().await {
                 signal if ENDING.contains(&signal) => return signal,
                 Signal::SIGTSTP if !nobody_continues_us() => {
-                    // It fails only for a signal that does not exist.
+                    // Fails only for a signal that does not exist.
                     let _ = raise(Signal::SIGSTOP);
                 }
                 _ => {}
@@ -85,7 +85,7 @@ impl Signals {
 
     fn add(&mut self, wanted: &[Signal]) -> io::Result<()> {
         for &wanted in wanted {
-            // These two are how we learn of the command at all.
+            // Without these two we would not learn of the command at all.
             let needed = matches!(wanted, Signal::SIGCHLD | Signal::SIGCONT);
             let heard = self.streams.iter().any(|(signal, _)| *signal == wanted);
             if !heard && (needed || self.ignored & bit(wanted) == 0) {
@@ -97,7 +97,7 @@ impl Signals {
     }
 }
 
-/// True if no shell would continue this process's group after a stop. The kernel spares such a group the stop from
+/// True if no shell would continue this process's group after a stop. The kernel does not stop such a group from
 /// the keyboard.
 pub(super) fn nobody_continues_us() -> bool {
     is_orphaned(getpgrp())
@@ -119,22 +119,22 @@ fn ignored(status: &str) -> u64 {
 
 /// Keeps the terminal from stopping this process.
 ///
-/// A background process that writes to its terminal, or takes the terminal back from a command that has
-/// ended, is stopped by `SIGTTOU` unless that is blocked; a stopped `leasehold` renews nothing.
+/// A background process that writes to its terminal, or takes the terminal back from a command that has ended, is
+/// stopped by `SIGTTOU` unless it blocks that signal. A stopped `leasehold` renews nothing.
 #[derive(Debug)]
 pub(crate) struct TerminalStopsBlocked {
     original: SigSet,
 }
 
 impl TerminalStopsBlocked {
-    /// Blocks the signal in this thread and those that it starts from now on.
+    /// Blocks the signal in this thread and the threads that it starts from now on.
     pub(crate) fn new() -> nix::Result<Self> {
         let blocked = SigSet::from(Signal::SIGTTOU);
         Ok(Self { original: blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)? })
     }
 
-    /// Runs `spawn` in this thread under the mask that the process was started with, so that a process
-    /// spawned by it inherits that.
+    /// Runs `spawn` in this thread under the signal mask that the process was started with, so that the spawned
+    /// process inherits that mask.
     pub(crate) fn lifted<T>(&self, spawn: impl FnOnce() -> T) -> nix::Result<T> {
         let ours = self.original.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let spawned = spawn();

@@ -1,4 +1,4 @@
-//! Keeping the shim informed of the lease, and doing its work if it cannot.
+//! Keeps the shim informed of the lease, and does its work if it cannot.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,70 +18,70 @@ use crate::exit::{Death, Exit};
 use crate::report::Event;
 use crate::shim::{self, Group, Notice, Order, is_of_a_key};
 
-/// How often what is to end is looked at; that all is gone is told by no event.
+/// How often to look at processes that must end: no event says that all are gone.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The longest pause. Timers stop while the machine sleeps, and the term does not: after this much of being
-/// awake it is looked at again.
+/// The longest pause. Timers stop while the machine sleeps, but the term continues: after this long awake the
+/// clock is read again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How much longer a shim that is at work has.
+/// How much longer a shim has that is at work.
 const AT_IT: Duration = Duration::from_secs(1);
 
 /// How long a stop waits for the message about it, which a stopped process cannot write.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// How it ended.
+/// How the run ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     /// The command was ended, or asked to end, because of the lease.
     pub(super) doomed: bool,
-    /// The lease is lost, and that has been told.
+    /// The lease is lost, and that was reported.
     pub(super) lost: bool,
     /// A signal asked the command to end.
     pub(super) asked: bool,
-    /// How this process is to end if the command died of a key.
+    /// How this process must end if the command died of a keyboard signal.
     pub(super) death: Option<Death>,
 }
 
-/// What became of the command.
+/// The result of the command.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Exited(ExitStatus),
     NotStarted(io::Error),
-    /// The term was over, or nearly so, before it could be started.
+    /// The term ended, or nearly, before the command could start.
     TooLate,
     /// The shim failed, so the command was killed.
     ShimFailed,
 }
 
-/// Watches the shim, the lease and the signals, until nothing of the command is left.
+/// Watches the shim, the lease and the signals until nothing of the command is left.
 #[derive(Debug)]
 pub(super) struct Supervisor<'a> {
     job: &'a Job<'a>,
     guard: &'a Guard,
     signals: &'a mut Signals,
     shim: ShimProcess,
-    /// The one that the shim knows.
+    /// The deadline that the shim knows.
     deadline: Duration,
     group: Option<Group>,
     outcome: Option<Outcome>,
     doomed: bool,
     lost: bool,
     asked: bool,
-    /// The last signal of a key that came to this process, and so to its group.
+    /// The last keyboard signal that this process, and so its group, received.
     key: Option<Signal>,
-    /// The signal of a key that the command alone had, and died of.
+    /// The keyboard signal that only the command received, and died of.
     typed: Option<Signal>,
     killed: bool,
-    /// Since when the shim should end the command.
+    /// Since when the shim should have ended the command.
     overdue_from: Option<Duration>,
     renewals_fail: bool,
 }
 
 impl<'a> Supervisor<'a> {
-    /// Takes charge of a shim that has just been started, and told `deadline`.
+    /// Takes charge of a shim that was just started with `deadline`.
     pub(super) fn new(
         job: &'a Job<'a>,
         guard: &'a Guard,
@@ -108,7 +108,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Ends when the shim has, with nothing of the command left.
+    /// Ends when the shim has, and nothing of the command is left.
     pub(super) async fn run(mut self) -> Ended {
         let mut lost = pin!(self.guard.lost());
         let mut events = self.guard.events();
@@ -145,7 +145,7 @@ impl<'a> Supervisor<'a> {
         Ended { death: self.death(&outcome), outcome, doomed, lost, asked }
     }
 
-    /// Whoever had Ctrl-C typed at it must be seen to have died of it, or a shell script goes on.
+    /// A process that received Ctrl-C must be seen to have died of it, or a shell script continues.
     fn death(&self, outcome: &Outcome) -> Option<Death> {
         let Outcome::Exited(status) = outcome else { return None };
         let of = |signal: Signal| status.signal() == Some(signal as i32);
@@ -154,11 +154,11 @@ impl<'a> Supervisor<'a> {
         typed.or(came.map(|signal| Death { signal, of_the_group: false }))
     }
 
-    /// Tells the shim a new deadline, and makes way for [`take_over`](Self::take_over) if it does not keep it;
-    /// gives how long there will be nothing to do.
+    /// Tells the shim a new deadline, and starts [`take_over`](Self::take_over) if the shim does not keep it;
+    /// returns how long there will be nothing to do.
     fn inform(&mut self) -> Duration {
         let deadline = deadline(self.guard, self.job.plan.hold.schedule);
-        // It is reckoned anew each time, and at its latest if nothing came in between.
+        // It is computed anew each time, and is at its latest if nothing came in between.
         if deadline > self.deadline || (deadline.is_zero() && !self.deadline.is_zero()) {
             self.deadline = deadline;
             self.shim.tell(Order::Deadline(deadline));
@@ -171,7 +171,7 @@ impl<'a> Supervisor<'a> {
             return Duration::MAX;
         }
         // A shim that is stopped, or cannot run, must not let the command outlive the term either. One that has
-        // killed all that it saw may need a moment for what that left.
+        // killed everything it saw may need a moment for what that left.
         let more = if self.killed { AT_IT } else { Duration::ZERO };
         let grace = self.job.plan.hold.schedule.grace() + more;
         let overdue_at = self.overdue_from.get_or_insert(now).saturating_add(grace);
@@ -192,7 +192,7 @@ impl<'a> Supervisor<'a> {
             Notice::NotStarted(errno) => {
                 self.outcome = Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno)));
             }
-            // Else the command was stopped, and is dead by now.
+            // Otherwise the command was stopped, and is dead by now.
             Notice::Stopped(signal) if !self.shim.has_ended() => self.stop_with_command(signal),
             Notice::Stopped(_) => {}
             Notice::Doomed => {
@@ -212,7 +212,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells that the lease is lost; what to do about it is seen by what remains of it.
+    /// Reports that the lease is lost; the remaining term decides what to do about it.
     fn lose(&mut self, reason: &LostReason) {
         self.lost = true;
         self.job.reporter.say(&Event::Lost { reason });
@@ -259,9 +259,9 @@ impl<'a> Supervisor<'a> {
     /// Stops this process's group too when the terminal stopped the command, as a shell expects.
     fn stop_with_command(&mut self, signal: Signal) {
         if nobody_continues_us() {
-            // No shell would continue us. The kernel spares such a group the stop from the keyboard, and
-            // would have spared the command, were it in ours. One that asked for the terminal cannot have it, and
-            // is told what the kernel tells a stopped group whose shell is gone.
+            // No shell would continue us. The kernel does not stop such a group from the keyboard, and would not
+            // have stopped the command in ours. A command that asked for the terminal cannot have it, and is told
+            // what the kernel tells a stopped group whose shell is gone.
             if signal != Signal::SIGTSTP {
                 self.shim.tell(Order::Signal(Signal::SIGHUP));
             }
@@ -270,17 +270,17 @@ impl<'a> Supervisor<'a> {
         }
         self.job.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
         self.job.reporter.settle(PARTING);
-        // SIGCONT, which always follows, goes on from here.
+        // After SIGCONT, which always follows, it continues here.
         let _ = killpg(getpgrp(), Signal::SIGSTOP);
     }
 
-    /// Lets the command go on after a stop.
+    /// Continues the command after a stop.
     fn proceed(&mut self) {
         self.shim.tell(Order::Signal(Signal::SIGCONT));
         self.job.reporter.say(&Event::Continued);
     }
 
-    /// Kills all that a shim has left that did not do so itself.
+    /// Kills everything that a shim left without doing so itself.
     async fn take_over(&mut self) -> Outcome {
         self.job.reporter.say(&Event::ShimFailed);
         while self.shim.descendants().are_left(None) {

@@ -1,4 +1,4 @@
-//! What a shim is started for.
+//! The arguments of a shim.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use clap::ValueEnum as _;
 use crate::args::OnLost;
 use crate::run::LEASE_FILE;
 
-/// The arguments of a shim. There is nothing in them that the arguments of `leasehold` do not show.
+/// The arguments of a shim. They contain nothing that the arguments of `leasehold` do not show.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
-    /// Of this run alone: the lease file is in it, and at first the pipes.
+    /// The directory of this run: it holds the lease file and, at first, the pipes.
     pub(crate) directory: PathBuf,
-    /// From asking the command to end to killing it.
+    /// The time between asking the command to end and killing it.
     pub(crate) kill_after: Duration,
     pub(crate) on_lost: OnLost,
     /// The program and its arguments.
@@ -22,7 +22,7 @@ pub(crate) struct Assignment {
 }
 
 impl Assignment {
-    /// The arguments that stand for it.
+    /// The arguments as text.
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let on_lost = self.on_lost.to_possible_value().expect("no action is hidden");
         let mut args = vec![
@@ -53,8 +53,8 @@ impl Assignment {
             .map_or((OsStr::new(""), &[]), |(name, arguments)| (name, arguments))
     }
 
-    /// Removes the directory and what is still in it: `leasehold` may have died. If it lives, it has removed them, and
-    /// there is nothing to report.
+    /// Removes the directory and what is still in it: `leasehold` may have died. If it lives, it has removed them
+    /// already.
     pub(super) fn tidy(&self) {
         let _ = std::fs::remove_file(self.directory.join(LEASE_FILE));
         let _ = std::fs::remove_dir(&self.directory);

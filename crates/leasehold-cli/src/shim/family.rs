@@ -1,4 +1,4 @@
-//! What descends from this process.
+//! The descendants of this process.
 
 use std::collections::HashSet;
 
@@ -9,23 +9,24 @@ use nix::unistd::{Pid, getpgid, getpgrp, getppid};
 
 use super::process::{Process, children_of};
 
-/// How often what is killed is looked for again at once: each look finds what those killed before have forked.
+/// How many times to look for more processes to kill at once: each look finds what the processes killed before
+/// have forked.
 const LOOKS: usize = 64;
 
-/// Makes this process adopt the orphans among its descendants, so that all of them are found.
+/// Makes this process adopt the orphans among its descendants, so that all of them can be found.
 pub(crate) fn adopt_orphans() -> nix::Result<()> {
     set_child_subreaper(true)
 }
 
-/// Reaps children that have ended, among them orphans that this process adopted, but not `kept`.
+/// Reaps children that have ended, including adopted orphans, but not `kept`.
 pub(crate) fn reap_all_but(kept: Pid) {
     for child in children_of(Pid::this()).into_iter().filter(|child| *child != kept) {
-        // By its number: a signal without a name (a real-time one) that ended it is an error, and reaps it.
+        // By its number: if a signal without a name (a real-time one) ended it, this is an error, and reaps it.
         let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
     }
 }
 
-/// What descends from this process, from some moment on: what it had been given before is none of the command's.
+/// The descendants of this process from some moment on: children that it had before are not the command's.
 #[derive(Debug)]
 pub(crate) struct Descendants {
     spared: HashSet<Pid>,
@@ -34,7 +35,7 @@ pub(crate) struct Descendants {
 }
 
 impl Descendants {
-    /// Those to come.
+    /// The descendants to come.
     pub(crate) fn from_now_on() -> Self {
         let parents = getpgid(Some(getppid())).unwrap_or(getpgrp());
         Self {
@@ -43,9 +44,9 @@ impl Descendants {
         }
     }
 
-    /// Kills all of them, whatever their group, and the groups that they have made: with its group dies what a
-    /// process forks while it is looked at. What escapes is found by the next call; whom the signal does not reach is
-    /// gone, or was not ours to kill and is told by [`are_left`](Self::are_left).
+    /// Kills all of them, whatever their group, and the groups that they created: a process that is forked
+    /// meanwhile dies with its group. The next call finds what escapes. What the signal does not reach is gone, or
+    /// is not ours to kill and shows in [`are_left`](Self::are_left).
     pub(crate) fn kill(&self) {
         for _ in 0..LOOKS {
             let mut found = false;
@@ -67,7 +68,7 @@ impl Descendants {
         }
     }
 
-    /// Asks all of them to end; those that are stopped must run to do so.
+    /// Asks all of them to end; stopped ones must be continued to do so.
     pub(super) fn terminate(&self) {
         self.each(|process| {
             let _ = kill(process.pid, Signal::SIGTERM);
@@ -75,8 +76,8 @@ impl Descendants {
         });
     }
 
-    /// True if one is left, but for the child `leader` itself. What has ended counts until it is reaped, which this
-    /// process alone does: so none can be missed.
+    /// True if one is left, except the child `leader` itself. A process that has ended counts until it is reaped,
+    /// which only this process does: so none can be missed.
     pub(crate) fn are_left(&self, leader: Option<Pid>) -> bool {
         let children = children_of(Pid::this());
         children.iter().any(|child| Some(*child) != leader && !self.spared.contains(child))
@@ -96,7 +97,7 @@ impl Descendants {
         found
     }
 
-    /// Looks at each of them, parents before their children.
+    /// Visits each of them, parents before their children.
     fn each(&self, mut see: impl FnMut(&Process)) {
         let mut seen = self.spared.clone();
         let mut open = vec![Pid::this()];

@@ -9,9 +9,9 @@ use nix::unistd::Pid;
 const PEEK: WaitPidFlag =
     WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union(WaitPidFlag::WNOWAIT);
 
-/// The process group of the command, named by its leader.
+/// The process group of the command, identified by its leader.
 ///
-/// Until the leader is reaped no other process can get its number, and a signal to the group reaches nobody else.
+/// Until the leader is reaped no other process can get its number, so a signal to the group reaches nobody else.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Group(Pid);
 
@@ -20,7 +20,7 @@ pub(crate) fn is_of_a_key(signal: Signal) -> bool {
     matches!(signal, Signal::SIGINT | Signal::SIGQUIT)
 }
 
-/// What the leader did since the last look.
+/// What happened to the leader since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaderState {
     Runs,
@@ -31,21 +31,21 @@ pub(super) enum LeaderState {
 }
 
 impl Group {
-    /// The group of a command that was started in a group of its own.
+    /// The group of a command that was started in its own group.
     pub(crate) fn of(leader: Pid) -> Self {
         Self(leader)
     }
 
-    /// The number of the group and of its leader.
+    /// The id of the group and of its leader.
     pub(crate) fn id(&self) -> Pid {
         self.0
     }
 
-    /// Looks what became of the leader; a stop is told once.
+    /// The state of the leader; a stop is reported once.
     pub(super) fn look(&self) -> LeaderState {
         match waitid(Id::Pid(self.0), PEEK) {
             Ok(WaitStatus::Exited(..)) => return LeaderState::Exited,
-            // EINVAL is a signal without a name (a real-time one) that ended it.
+            // EINVAL: a signal without a name (a real-time one) ended it.
             Ok(WaitStatus::Signaled(..)) | Err(Errno::EINVAL) => return LeaderState::Killed,
             _ => {}
         }
@@ -55,7 +55,7 @@ impl Group {
         }
     }
 
-    /// The signal that ended the leader, if it is one that a key sends.
+    /// The signal that ended the leader, if it is a keyboard signal.
     pub(super) fn killed_by_key(&self) -> Option<Signal> {
         match waitid(Id::Pid(self.0), PEEK) {
             Ok(WaitStatus::Signaled(_, signal, _)) if is_of_a_key(signal) => Some(signal),
@@ -63,19 +63,18 @@ impl Group {
         }
     }
 
-    /// True if the leader is a child of this process that has not been reaped, so that the number of the group
-    /// is still its own.
+    /// True if the leader is an unreaped child of this process, so that the group's number is still its own.
     pub(crate) fn is_ours(&self) -> bool {
         waitid(Id::Pid(self.0), PEEK) != Err(Errno::ECHILD)
     }
 
-    /// Sends `signal` to the whole group. That it has no member left is no failure.
+    /// Sends `signal` to the whole group. An empty group is not a failure.
     pub(super) fn signal(&self, signal: Signal) {
-        // Members that run under another user cannot be signalled; they are still waited for.
+        // Members that run as another user cannot be signalled; they are still waited for.
         let _ = killpg(self.0, signal);
     }
 
-    /// Asks the whole group to end; one that is stopped must run to do so.
+    /// Asks the whole group to end; a stopped one must be continued to do so.
     pub(super) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);

@@ -1,7 +1,7 @@
-//! What `leasehold` and the shim tell each other, and the pipes for it.
+//! The messages between `leasehold` and the shim, and their pipes.
 //!
-//! Each way has a named pipe in a directory of mode 0700. Both sides open it by its name, and then the name is
-//! removed: unlike an open file that is handed down, nobody else can inherit it.
+//! Each direction has a named pipe in a directory of mode 0700. Both sides open it by its name, and then the name
+//! is removed: unlike an open file that is handed down, nobody else can inherit it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -17,23 +17,23 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
-/// What `leasehold` tells the shim.
+/// A message from `leasehold` to the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     /// By this instant of boot time the command must be dead.
     Deadline(Duration),
-    /// To be passed on to the command's group.
+    /// Pass this signal on to the command's group.
     Signal(Signal),
 }
 
-/// What the shim tells `leasehold`.
+/// A message from the shim to `leasehold`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The command runs as this process, which leads the group of the same number.
     Started(Pid),
-    /// The command could not be started, for the reason that `errno` gives.
+    /// The command could not be started; this is its `errno`.
     NotStarted(i32),
-    /// The term was over, or nearly so, before the command could be started, so it was not.
+    /// The term ended, or nearly, before the command could be started, so it was not.
     TooLate,
     /// A stop that concerns the whole job; the terminal has been taken back.
     Stopped(Signal),
@@ -43,21 +43,21 @@ pub(crate) enum Notice {
     Leftovers,
     /// Something had to be killed.
     Killed,
-    /// The command, which had the terminal, died of this signal from the keyboard.
+    /// The command, which had the terminal, died of this keyboard signal.
     Typed(Signal),
-    /// Nothing is left, and the command had ended with this.
+    /// Nothing is left, and the command ended with this status.
     Ended(ExitStatus),
 }
 
-/// A message of one size, so that a pipe takes it whole or not at all.
+/// A message of fixed size, so that a pipe takes it whole or not at all.
 pub(crate) trait Message: Sized {
-    /// The kind, and a number whose meaning depends on that.
+    /// The kind, and a number whose meaning depends on the kind.
     fn to_words(&self) -> (u32, i64);
 
     /// `None` for what the other side never writes.
     fn from_words(kind: u32, value: i64) -> Option<Self>;
 
-    /// As it goes through a pipe.
+    /// The bytes in the pipe.
     fn encode(&self) -> [u8; MESSAGE_SIZE] {
         let (kind, value) = self.to_words();
         let mut bytes = [0; MESSAGE_SIZE];
@@ -66,7 +66,7 @@ pub(crate) trait Message: Sized {
         bytes
     }
 
-    /// The messages that were read at once; `None` if they are not whole, or one has no meaning.
+    /// The messages in these bytes; `None` if one is incomplete or has no meaning.
     fn decode(bytes: &[u8]) -> Option<Vec<Self>> {
         let messages = bytes.chunks(MESSAGE_SIZE).map(|message| {
             let (kind, value) = message.split_at_checked(4)?;
@@ -77,7 +77,7 @@ pub(crate) trait Message: Sized {
     }
 }
 
-/// The bytes of a message.
+/// The size of a message in bytes.
 pub(crate) const MESSAGE_SIZE: usize = 12;
 
 impl Message for Order {
@@ -115,7 +115,7 @@ impl Message for Notice {
 
     fn from_words(kind: u32, value: i64) -> Option<Self> {
         match kind {
-            // Zero and less would stand for other groups than the command's.
+            // Zero and negative numbers would name other groups than the command's.
             1 => i32::try_from(value)
                 .ok()
                 .filter(|pid| *pid > 0)
@@ -148,12 +148,12 @@ pub(crate) fn notices_in(directory: &Path) -> PathBuf {
     directory.join("notices")
 }
 
-/// Makes a named pipe that only this user can open.
+/// Creates a named pipe that only this user can open.
 pub(crate) fn make_pipe(path: &Path) -> nix::Result<()> {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
 }
 
-/// The shim's ends.
+/// The shim's ends of the pipes.
 #[derive(Debug)]
 pub(super) struct Link {
     orders: File,
@@ -161,9 +161,9 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens both, which `leasehold` holds open already, and removes their names.
+    /// Opens both, which `leasehold` already holds open, and removes their names.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        // Else either would wait for the other side, which may be dead.
+        // Otherwise either would wait for the other side, which may be dead.
         let at_once = OFlag::O_NONBLOCK.bits();
         let (orders, notices) = (orders_in(directory), notices_in(directory));
         let link = Self {
@@ -175,12 +175,12 @@ impl Link {
         Ok(link)
     }
 
-    /// The first order alone; `None` if it has not come, or is no order.
+    /// Only the first order; `None` if it has not arrived, or is not an order.
     pub(super) fn first_order(&mut self) -> Option<Order> {
         self.read::<MESSAGE_SIZE>().and_then(|orders| orders.first().copied())
     }
 
-    /// The orders that have come; `None` if no more can come, or what came is no order.
+    /// The orders that have arrived; `None` if no more can, or one is not an order.
     pub(super) fn orders(&mut self) -> Option<Vec<Order>> {
         self.read::<{ 64 * MESSAGE_SIZE }>()
     }
@@ -199,12 +199,12 @@ impl Link {
         }
     }
 
-    /// Becomes readable when orders have come, or no more can.
+    /// Becomes readable when orders have arrived, or no more can.
     pub(super) fn orders_fd(&self) -> BorrowedFd<'_> {
         self.orders.as_fd()
     }
 
-    /// Tells `leasehold`. That it is dead, or does not read, changes nothing here.
+    /// Notifies `leasehold`. If it is dead, or does not read, nothing changes here.
     pub(super) fn tell(&mut self, notice: Notice) {
         let _ = self.notices.write_all(&notice.encode());
     }
@@ -283,7 +283,7 @@ mod tests {
         ours.write_all(b"short").unwrap();
         assert_eq!(link.orders(), None);
         drop(ours);
-        // A process that another test is starting has it open for a moment more.
+        // A process that another test is starting has it open a moment longer.
         poll(&mut [PollFd::new(link.orders_fd(), PollFlags::POLLIN)], PollTimeout::NONE).unwrap();
         assert_eq!(link.orders(), None);
     }

@@ -1,4 +1,4 @@
-//! Processes of this machine as `/proc` shows them.
+//! The processes of this machine, as `/proc` shows them.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -6,33 +6,33 @@ use std::path::Path;
 
 use nix::unistd::Pid;
 
-/// A process at the moment when it was looked at.
+/// A process at the moment of the look.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) pid: Pid,
     parent: Pid,
     pub(super) group: Pid,
     session: Pid,
-    /// False for a zombie: it runs no more and only waits for its parent.
+    /// False for a zombie: it no longer runs and only waits for its parent.
     pub(super) runs: bool,
 }
 
 impl Process {
-    /// Looks at one; `None` if it is gone.
+    /// Reads one; `None` if it is gone.
     pub(super) fn read(pid: Pid) -> Option<Self> {
         // The name in it need not be UTF-8.
         parse(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 }
 
-/// True if processes can be looked at.
+/// True if processes can be read.
 pub(crate) fn proc_is_mounted() -> bool {
     Process::read(Pid::this()).is_some()
 }
 
-/// The children of a process, ended ones that it has not reaped among them.
+/// The children of a process, including ended ones that it has not reaped.
 ///
-/// What this process alone reaps cannot vanish from the list of its own children: while a descendant of a child
+/// Only this process can remove a child from its own list, by reaping it. So while a descendant of a child
 /// subreaper runs, that list is not empty, however often the descendants fork and end meanwhile.
 pub(super) fn children_of(parent: Pid) -> Vec<Pid> {
     listed(parent).unwrap_or_else(|| {
@@ -40,7 +40,7 @@ pub(super) fn children_of(parent: Pid) -> Vec<Pid> {
     })
 }
 
-/// As the kernel lists them; `None` if it was built without that (`CONFIG_PROC_CHILDREN`).
+/// The kernel's list; `None` if it was built without it (`CONFIG_PROC_CHILDREN`).
 fn listed(parent: Pid) -> Option<Vec<Pid>> {
     let mut children = Vec::new();
     // A process that has ended has none.
@@ -51,7 +51,7 @@ fn listed(parent: Pid) -> Option<Vec<Pid>> {
         match std::fs::read_to_string(task.path().join("children")) {
             Ok(list) => children.extend(pids(&list)),
             Err(error) if error.kind() == ErrorKind::NotFound && !kernel_lists() => return None,
-            // The thread has ended, and left its children to another.
+            // The thread has ended, and another inherited its children.
             Err(_) => {}
         }
     }
@@ -66,7 +66,7 @@ fn pids(list: &str) -> impl Iterator<Item = Pid> + '_ {
     list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).map(Pid::from_raw)
 }
 
-/// All processes, but for those that come or go meanwhile.
+/// All processes, except those that come or go meanwhile.
 fn table() -> Vec<Process> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -74,8 +74,8 @@ fn table() -> Vec<Process> {
         .collect()
 }
 
-/// True if no member of `group` has a parent in another group of its session: then there is no shell that would
-/// continue the group once it is stopped.
+/// True if no member of `group` has a parent in another group of its session: then no shell would continue the
+/// group after a stop.
 pub(crate) fn is_orphaned(group: Pid) -> bool {
     let table = table();
     !table.is_empty() && orphaned(&table, group)
@@ -91,8 +91,8 @@ fn orphaned(table: &[Process], group: Pid) -> bool {
     })
 }
 
-/// Reads `/proc/PID/stat`: `pid (name) state ppid pgrp session …`, where the name may hold blanks and
-/// parentheses of its own.
+/// Parses `/proc/PID/stat`: `pid (name) state ppid pgrp session …`, where the name may contain blanks and
+/// parentheses.
 fn parse(stat: &str) -> Option<Process> {
     let (pid, rest) = stat.split_once(" (")?;
     let (_, rest) = rest.rsplit_once(") ")?;
@@ -104,7 +104,7 @@ fn parse(stat: &str) -> Option<Process> {
         parent: Pid::from_raw(number(1)?),
         group: Pid::from_raw(number(2)?),
         session: Pid::from_raw(number(3)?),
-        // The first thread of a process may have ended while others run on.
+        // The first thread of a process may have ended while others run.
         runs: !dead || number(17)? > 1,
     })
 }
@@ -150,7 +150,7 @@ mod tests {
         };
         let table = [row(1, 0, 1, 1), row(5, 1, 5, 5), row(6, 5, 6, 5), row(7, 6, 6, 5)];
         assert!(!orphaned(&table, Pid::from_raw(6)));
-        // The session's own leader, as in a container or behind `ssh -t`.
+        // The session's leader itself, as in a container or behind `ssh -t`.
         assert!(orphaned(&table, Pid::from_raw(5)));
     }
 

@@ -1,4 +1,4 @@
-//! Lending the terminal to the command.
+//! Lends the terminal to the command.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use super::family::Descendants;
 
 /// The controlling terminal's foreground, while it is lent to the command's group.
 ///
-/// It is lent only if it is `leasehold`'s to lend: `leasehold run … &` leaves it with whom it belongs to. At the start
-/// stdin and stdout must be that terminal, too: in `leasehold run … | less` it is `less` that reads the keyboard. A
-/// command that then asks for it gets it all the same. SIGTTOU must be blocked: whoever sets the foreground from the
-/// background is stopped by it.
+/// It is lent only if `leasehold` has it: with `leasehold run … &` its owner keeps it. At the start, stdin and
+/// stdout must be that terminal too: in `leasehold run … | less`, `less` reads the keyboard. A command that then
+/// asks for the terminal gets it all the same. SIGTTOU must be blocked: it stops a process that sets the
+/// foreground from the background.
 #[derive(Debug)]
 pub(super) struct Terminal {
     home: Pid,
@@ -22,7 +22,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Belongs to the group `home`, and can be lent to the group `guest`; nothing is lent yet.
+    /// The foreground of the group `home`, which can be lent to the group `guest`; nothing is lent yet.
     pub(super) fn new(home: Pid, guest: Pid) -> Self {
         Self { home, guest, lent: false }
     }
@@ -32,15 +32,15 @@ impl Terminal {
         self.lent
     }
 
-    /// Gives the foreground to the command if `leasehold` has it and both streams are the terminal; asked again after
-    /// a stop, because a shell may have put the job into the background meanwhile.
+    /// Gives the foreground to the command if `leasehold` has it and both streams are the terminal. Checked again
+    /// after a stop, because a shell may have moved the job to the background meanwhile.
     pub(super) fn lend(&mut self) {
         let is_both = tcgetpgrp(io::stdout()).ok() == foreground();
         self.lent = (self.lent && foreground() == Some(self.guest)) || (is_both && self.give());
     }
 
-    /// Gives the foreground to a command that was stopped by `signal`, if that is because it asked for the terminal;
-    /// false if it is not to be had.
+    /// Gives the foreground to a command that `signal` stopped because it asked for the terminal; false if it is
+    /// not available.
     pub(super) fn lend_to_asker(&mut self, signal: Signal) -> bool {
         let asks = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         // It may have asked before it had it.
@@ -50,7 +50,7 @@ impl Terminal {
         lends
     }
 
-    /// Takes the foreground back if it was lent, and the command still has it: a shell takes it itself when its job
+    /// Takes the foreground back if it was lent and the command still has it: a shell takes it itself when its job
     /// is stopped.
     pub(super) fn take_back(&mut self, descendants: &Descendants) {
         if std::mem::take(&mut self.lent) {
@@ -59,7 +59,7 @@ impl Terminal {
                 group == self.guest || is_dead || descendants.make_up(group)
             };
             if foreground().is_none_or(is_the_commands) {
-                // It fails if the terminal is gone, or nobody is left at home: there is nothing to restore.
+                // Fails if the terminal is gone, or nobody is left in `home`: there is nothing to restore.
                 give_to(self.home);
             }
         }
@@ -78,14 +78,14 @@ pub(crate) fn reclaim(guest: Pid) {
     }
 }
 
-/// The foreground group of the terminal that is stdin; only of its controlling terminal does a process learn that.
-/// One outside this process's namespace shows as 0, and could not be given back.
+/// The foreground group of the terminal on stdin; a process can read it only for its controlling terminal. A group
+/// outside this process's namespace reads as 0, and could not be given back.
 fn foreground() -> Option<Pid> {
     tcgetpgrp(io::stdin()).ok().filter(|group| group.as_raw() > 0)
 }
 
-/// Linux sometimes says that the group is in another session while a member of it is being reaped, which is just what
-/// happens when `leasehold` has died: so it is asked again.
+/// Linux sometimes says that the group is in another session while a member of it is being reaped, which happens
+/// exactly when `leasehold` has died: so it is tried again.
 fn give_to(group: Pid) -> bool {
     (0..3).any(|_| tcsetpgrp(io::stdin(), group).is_ok())
 }

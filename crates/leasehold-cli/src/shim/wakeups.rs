@@ -1,4 +1,4 @@
-//! What the shim waits for: an order, a child, an instant.
+//! What wakes the shim: an order, a child, an instant.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
@@ -12,16 +12,16 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 /// How long a wait lasts if the timer cannot be set.
 const WITHOUT_TIMER: u16 = 20;
 
-/// The ends of a wait.
+/// The sources that end a wait.
 #[derive(Debug)]
 pub(super) struct Wakeups {
     children: SignalFd,
-    /// Of boot time: it is due at once when the machine wakes after a sleep.
+    /// On boot time: it is due at once when the machine wakes after a sleep.
     timer: TimerFd,
 }
 
 impl Wakeups {
-    /// SIGCHLD must be blocked, so that it is kept until it is asked for.
+    /// SIGCHLD must be blocked, so that it stays pending until it is read.
     pub(super) fn new() -> nix::Result<Self> {
         let children = SigSet::from(Signal::SIGCHLD);
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
@@ -43,14 +43,14 @@ impl Wakeups {
         let ends = [Some(self.children.as_fd()), Some(self.timer.as_fd()), orders];
         let mut ends: Vec<_> =
             ends.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        // Whatever ended it: all is looked at.
+        // Whatever ended it: everything is checked.
         let _ = poll(&mut ends, timeout);
         while let Ok(Some(_)) = self.children.read_signal() {}
     }
 
     fn set(&self, instant: Option<Duration>) -> nix::Result<()> {
         match instant {
-            // Zero would unset it.
+            // Zero would disarm it.
             Some(instant) => self.timer.set(
                 Expiration::OneShot(TimeSpec::from_duration(instant.max(Duration::from_nanos(1)))),
                 TimerSetTimeFlags::TFD_TIMER_ABSTIME,

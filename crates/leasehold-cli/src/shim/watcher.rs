@@ -1,4 +1,4 @@
-//! Seeing to it that the command does not outlive the lease, and that nothing of it outlives the lock.
+//! Ensures that the command does not outlive the lease, and that nothing of it outlives the lock.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -18,7 +18,7 @@ use super::terminal::Terminal;
 use super::wakeups::Wakeups;
 use crate::args::OnLost;
 
-/// How often what is to end is looked at; that a group is empty is told by no event.
+/// How often to look at processes that must end: no event says that a group is empty.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Watches the command, and the orders of `leasehold`, until nothing of the command is left.
@@ -32,14 +32,14 @@ pub(super) struct Watcher {
     link: Link,
     kill_after: Duration,
     on_lost: OnLost,
-    /// By this instant the command must be dead, unless an order names a later one before.
+    /// The command must be dead by this instant, unless an order names a later one first.
     deadline: Duration,
     /// `leasehold` is dead.
     abandoned: bool,
     /// A signal that was passed on asked the command to end.
     asked: bool,
     leader_ended: bool,
-    /// It did not end by itself, so what left its group is no daemon.
+    /// It did not end by itself, so what left its group is not a daemon.
     forced: bool,
     /// `leasehold` knows that the command is stopped.
     stop_told: bool,
@@ -53,17 +53,18 @@ impl Watcher {
     /// Starts the command; `None` if it cannot be started, which `leasehold` is told.
     ///
     /// # Errors
-    /// Fails, and starts nothing, if the shim could not see to the command, or there is no `leasehold`.
+    /// Fails, and starts nothing, if the shim could not watch the command, or there is no `leasehold`.
     pub(super) fn start(assignment: &Assignment) -> io::Result<Option<Self>> {
-        // None reaches the shim from now on, and no disposition is changed: the command gets both as `leasehold`
-        // was started with them.
+        // From now on no signal reaches the shim. No disposition changes: the command gets both as `leasehold` was
+        // started with them.
         let original = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let home = getpgid(Some(getppid()))?;
         let wakeups = Wakeups::new()?;
         adopt_orphans()?;
         let descendants = Descendants::from_now_on();
         let mut link = Link::open(&assignment.directory)?;
-        // Written before this process was started. Without it `leasehold` is dead, and `home` may be anybody's.
+        // It was written before this process started. Without it `leasehold` is dead, and `home` may belong to
+        // anyone.
         let Some(Order::Deadline(deadline)) = link.first_order() else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
@@ -111,7 +112,8 @@ impl Watcher {
         }))
     }
 
-    /// Ends when the command has, and all that it left in its group; after a loss, all that descends from it.
+    /// Ends when the command has ended, with everything that it left in its group; after a loss, when all its
+    /// descendants have.
     pub(super) fn run(mut self) {
         loop {
             self.look();
@@ -125,13 +127,13 @@ impl Watcher {
             reap_all_but(self.group.id());
         }
         self.terminal.take_back(&self.descendants);
-        // Only now can its number become another's.
+        // From here on its number can become another's.
         if let Ok(status) = self.leader.wait() {
             self.link.tell(Notice::Ended(status));
         }
     }
 
-    /// Learns what the leader did.
+    /// Finds out what the leader did.
     fn look(&mut self) {
         if self.leader_ended {
             return;
@@ -144,7 +146,7 @@ impl Watcher {
         }
     }
 
-    /// The leader has ended: what it has left is asked to end.
+    /// The leader has ended: asks what it has left to end.
     fn ended(&mut self, forced: bool) {
         self.leader_ended = true;
         self.forced = forced;
@@ -176,8 +178,8 @@ impl Watcher {
         }
     }
 
-    /// True if also what left the group must die, such as a child of timeout(1). After a command that ended by
-    /// itself that is a daemon, and left alone.
+    /// True if processes that left the group must die too, such as a child of timeout(1). After a command that
+    /// ended by itself they are daemons, and left alone.
     fn ends_all(&self) -> bool {
         self.kills_all() || (self.forced && !self.doomed)
     }
@@ -186,7 +188,7 @@ impl Watcher {
         self.doomed && self.on_lost == OnLost::Kill
     }
 
-    /// Does what the clock says is due; gives the instant of the next.
+    /// Does what is due by the clock; returns the instant of the next step.
     fn enforce(&mut self) -> Option<Duration> {
         // By the boot-time clock, at each wake-up: also after a stop, or a sleep of the machine.
         let now = now();
@@ -214,7 +216,7 @@ impl Watcher {
     fn doom(&mut self, now: Duration) {
         self.doomed = true;
         self.link.tell(Notice::Doomed);
-        // A command that was stopped must not run again only to be killed.
+        // A stopped command must not run again only to be killed.
         if !(self.kills_all() && self.deadline <= now) {
             self.group.terminate();
         }
@@ -223,7 +225,7 @@ impl Watcher {
         }
     }
 
-    /// Does what `leasehold` says.
+    /// Carries out the orders of `leasehold`.
     fn obey(&mut self) {
         if self.abandoned {
             return;
@@ -267,17 +269,17 @@ impl Watcher {
             return;
         }
         let by_terminal = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU | Signal::SIGTSTP);
-        // Else somebody stopped the command alone; its lease is renewed meanwhile.
+        // Otherwise someone stopped only the command; its lease is renewed meanwhile.
         if by_terminal || self.terminal.is_lent() {
             self.terminal.take_back(&self.descendants);
-            // Until it lets the command go on `leasehold` is stopped too, and would later be stopped again.
+            // Until it continues the command, `leasehold` is stopped too, and would later be stopped again.
             if !std::mem::replace(&mut self.stop_told, true) {
                 self.link.tell(Notice::Stopped(signal));
             }
         }
     }
 
-    /// Kills at `instant`, unless that is due earlier already.
+    /// Kills at `instant`, unless a kill is due earlier.
     fn kill_by(&mut self, instant: Duration) {
         self.kill_at = Some(self.kill_at.map_or(instant, |earlier| earlier.min(instant)));
     }

@@ -17,10 +17,10 @@ cases! {
     c01_a_thousand_leases_are_renewed_and_released_together,
 }
 
-/// What a thousand leases may take: a store may send them in parts, all at once, and each is answered by itself.
+/// The limit for a thousand leases: a store may send them in parts, all at once, each with its own answer.
 const FEW: usize = 20;
 
-/// Counts the exchanges of one operation after the other.
+/// Counts the exchanges of one operation after another.
 struct Count<'a, B: Backing> {
     fixture: &'a Fixture<B>,
     behind: &'a BehindProxies<B::Store>,
@@ -34,7 +34,7 @@ impl<'a, B: Backing> Count<'a, B> {
         Ok(count)
     }
 
-    /// With each server, since the last time.
+    /// Exchanges with each server since the last call.
     async fn since(&mut self) -> Result<Vec<usize>> {
         self.fixture.followed().await?;
         let now = self.behind.exchanges();
@@ -43,7 +43,7 @@ impl<'a, B: Backing> Count<'a, B> {
         Ok(since)
     }
 
-    /// Checks what an operation took that asks every server, and each at most so often.
+    /// Checks an operation that asks every server, each at most `most` times.
     async fn at_most(&mut self, most: usize, what: &str) -> Result {
         let since = self.since().await?;
         let is_within = since.iter().all(|count| (1..=most).contains(count));
@@ -51,7 +51,7 @@ impl<'a, B: Backing> Count<'a, B> {
         Ok(())
     }
 
-    /// Checks what one page of a listing took, which need not come from every server.
+    /// Checks one page of a listing, which need not come from every server.
     async fn page(&mut self, most: usize) -> Result {
         let since = self.since().await?;
         let is_within = since.iter().all(|count| *count <= most) && since.iter().sum::<usize>() > 0;
@@ -63,7 +63,7 @@ impl<'a, B: Backing> Count<'a, B> {
 async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> Verdict {
     let behind = behind_proxies!(fixture);
     let store = behind.client.store();
-    // In the first round connections are made, and the server may have to learn what is asked.
+    // In the first round, connections are made, and the server may have to load scripts or statements.
     for round in 0..2 {
         let most = if round == 0 { usize::MAX } else { 1 };
         let acquires = most.max(fixture.reports.acquire_exchanges);
@@ -116,7 +116,7 @@ async fn c01_a_thousand_leases_are_renewed_and_released_together<B: Backing>(
     for lease in &leases {
         fixture.client.grant(lease).await?;
     }
-    // A first round makes the connection, and tells the server what is asked.
+    // A first round makes the connection and lets the server load scripts or statements.
     let warm = fixture.exclusive("warm");
     behind.client.grant(&warm).await?;
     behind.client.held(&warm, warm.term).await?;

@@ -50,7 +50,7 @@ async fn c02_other_keys_are_free<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-/// Names that a store might join to a row of its own must not collide.
+/// Names that a store might join with others into a row key must not collide.
 async fn c02_job_and_job_x_coexist<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let names = ["job", "job_", "job_x", "job:x", "job/x", "job.x", "x", "_x"];
     let leases: Vec<_> = names.iter().map(|name| fixture.exclusive(name)).collect();

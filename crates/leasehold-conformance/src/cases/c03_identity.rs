@@ -179,7 +179,7 @@ async fn c03_group_and_note_stay_as_first_written<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
-/// No hidden re-entrance: a group is a label and not an identity.
+/// No hidden re-entrancy: a group is a label and not an identity.
 async fn c03_second_id_of_the_same_group_is_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job").with_group("worker");
     fixture.client.grant(&lease).await?;
@@ -194,7 +194,7 @@ async fn c03_second_id_of_the_same_group_is_refused<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-/// `again` tells a quorum what not to take back; a single store decides as without it.
+/// `again` tells a quorum what not to roll back; a single store decides the same without it.
 async fn c03_again_decides_alike<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     let request = lease.request().again(None);
@@ -248,7 +248,7 @@ async fn c03_expired_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-/// A store judges by the keys that are named.
+/// A store judges by the named keys.
 async fn c03_same_id_on_another_key_is_another_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let id = LeaseId::foreign(b"worker-7")?;
     let writer = fixture.exclusive("a").with_id(&id);

@@ -1,4 +1,4 @@
-//! C3b: a lease lives or dies whole.
+//! C3b: a lease is held on all its keys or on none.
 
 use leasehold_core::{Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest};
 
@@ -19,7 +19,7 @@ cases! {
     c03b_keep_of_a_broken_lease_keeps_nothing [ManyKeys, Keep],
 }
 
-/// A lease of three keys of which one was broken by force.
+/// A lease of three keys, one of which was ended by force.
 async fn broken<B: Backing>(fixture: &Fixture<B>) -> Result<Attempt> {
     let lease = fixture.exclusive_all(&["a", "b", "c"]);
     fixture.client.grant(&lease).await?;

@@ -44,7 +44,7 @@ async fn c04_every_client_sees_the_same_rest<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-/// What a holder believes is rounded down, so the store must not end a lease sooner than was asked.
+/// The holder rounds down, so the store must not end a lease sooner than requested.
 async fn c04_terms_are_rounded_up<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (n, odd) in [1, 499, 999, 1_001, 999_999].into_iter().enumerate() {
         let term = fixture.ticks(10) + Duration::from_nanos(odd);
@@ -90,14 +90,14 @@ async fn c04_a_record_tells_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<
         record.term,
         "the term of a lease that ended three ticks ago"
     );
-    // A store that cannot tell says nothing.
+    // A store that does not know says nothing.
     if let Some(ago) = ago {
         fixture.about(ago, fixture.ticks(3), "how long ago it ended")?;
     }
     PASSED
 }
 
-/// Where terms and wall time are two clocks, only the first decides.
+/// If terms and wall time are two clocks, only the first decides.
 async fn c04_wall_clock_forward_ends_no_lease_of_a_boot_clock<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {

@@ -123,7 +123,7 @@ async fn c05_listing_shows_live_records_only_unless_asked<B: Backing>(
     PASSED
 }
 
-/// Purging is hygiene: the same story has the same end with and without it.
+/// Purging only saves space: the same requests have the same results with and without it.
 async fn c05_purged_or_not_decides_alike<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (name, purge) in [("purged", true), ("left", false)] {
         let (first, second) = (fixture.exclusive(name), fixture.exclusive(name));
@@ -156,7 +156,7 @@ async fn c05_an_expired_lease_takes_no_place_of_its_successor<B: Backing>(
     PASSED
 }
 
-/// In a format of others a record counts for longer than its holder was told.
+/// In a shared format a record excludes others for longer than its holder was told.
 async fn c05_within_the_margin_a_key_stays_taken<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     let granted = fixture.client.grant(&lease).await?;

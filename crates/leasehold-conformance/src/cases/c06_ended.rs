@@ -1,4 +1,4 @@
-//! C6: an ended lease is never revived; renewal never shortens; at exactly its term a lease is over.
+//! C6: an ended lease is never revived; renewal never shortens; at exactly its term a lease has ended.
 
 use leasehold_core::{
     LostReason, MAX_ENTRIES, Mode, ReleaseOutcome, Remaining, RenewOutcome, RenewRequest, Ttl,

@@ -30,7 +30,7 @@ cases! {
     c07_counters_ahead_of_the_clock_are_not_forgotten [Tokens, Forgetting],
 }
 
-/// Takes the key anew, and checks that the token is above `last` and that the state remembers it.
+/// Acquires the key again, and checks that the token is above `last` and that the state remembers it.
 async fn above<B: Backing>(
     fixture: &Fixture<B>,
     lease: &Attempt,
@@ -76,7 +76,7 @@ async fn c07_tokens_grow_through_purge<B: Backing>(fixture: &Fixture<B>) -> Verd
         fixture.client.evict(EvictRequest::expired(Filter::default())).await?;
         let counter = fixture.observe().await?.counter(&key("job"));
         ensure_eq!(Some(counter), last.map(FencingToken::get), "the counter after the purge");
-        // A clock that stands further back than the purged lease must not be what is left to go by.
+        // The wall clock is set back behind the purged lease, so it alone must not decide the next token.
         fixture.step_wall(WallStep::Back(fixture.ticks(100))).await?;
     }
     PASSED
@@ -159,7 +159,7 @@ async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(
     PASSED
 }
 
-/// So that a store that lost its memory still goes on above what it gave before.
+/// So that a store that lost its memory still continues above its earlier tokens.
 async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let Some(before) = fixture.wall_micros() else {
         let why = "the wall clock of this store is the machine's, which goes on meanwhile";

@@ -123,8 +123,8 @@ async fn c08_late_request_of_many_keys_leaves_the_successors<B: Backing>(
     PASSED
 }
 
-/// One of many contenders must win, whether or not the store has seen the key before. Where many may split the nodes of
-/// a quorum, half of them try again; of two one has a majority.
+/// One of many contenders must win, whether or not the store has seen the key before. Where many may split the
+/// nodes of a quorum, half of them try again; of two, one has a majority.
 async fn one_winner<B: Backing>(fixture: &Fixture<B>, key: &str) -> Result {
     for count in [6, 3, 2] {
         let mut contenders = Vec::new();

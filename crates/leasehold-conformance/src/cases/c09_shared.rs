@@ -145,7 +145,7 @@ async fn c09_each_key_counts_for_itself<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-/// How many of the attempts were granted; they contend.
+/// How many of the contending attempts were granted.
 async fn granted<B: Backing>(fixture: &Fixture<B>, modes: &[Mode], key: &str) -> Result<Vec<Mode>> {
     let mut contenders = Vec::new();
     for mode in modes {

@@ -20,23 +20,23 @@ cases! {
     c10_a_server_that_hangs_is_given_up,
 }
 
-/// Longer than an operation takes that gives up, on a busy machine.
+/// Longer than an operation takes to give up, even on a busy machine.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// What an operation says before the suite gives it up.
+/// Waits for an operation that must give up by itself.
 async fn given_up<T>(operation: impl Future<Output = T>) -> Result<T> {
     let ended = tokio::time::timeout(GIVEN_UP, operation).await;
     ended.map_err(|_| Failure::new(format!("an operation did not give up within {GIVEN_UP:?}")))
 }
 
-/// Checks that a failure is told as one of the store.
+/// Checks that a failure is reported as the store's.
 fn unavailable(error: &Error) -> Result {
     ensure_eq!(error.kind(), ErrorKind::Unavailable, "the kind of {error:?}");
     Ok(())
 }
 
-/// An acquire meets the fault. Its error tells whether the same request may be sent again, which then learns what became
-/// of the first; or it did not act, or was taken back.
+/// Sends an acquire into the fault. Its error says whether the same request may be sent again, which then shows
+/// the result of the first; or it did not act, or was rolled back.
 async fn acquire_meets<B: Backing>(
     fixture: &Fixture<B>,
     behind: &BehindProxies<B::Store>,
@@ -59,7 +59,7 @@ async fn acquire_meets<B: Backing>(
     behind.client.released(&lease).await
 }
 
-/// Checks that the client can be used: this lease is new.
+/// Checks that the client still works: this lease is new.
 async fn fresh<B: Backing>(
     fixture: &Fixture<B>,
     behind: &BehindProxies<B::Store>,
@@ -95,7 +95,7 @@ async fn c10_a_dead_connection_is_replaced<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-/// Every operation gives up, and says nothing of holders; what was held is held when the server answers again.
+/// Every operation gives up and reports no holder; what was held is held when the server answers again.
 async fn c10_a_server_that_hangs_is_given_up<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let behind = behind_proxies!(fixture);
     let (lease, other) = (fixture.exclusive("held"), fixture.exclusive("other"));
@@ -139,7 +139,7 @@ async fn c10_a_server_that_hangs_is_given_up<B: Backing>(fixture: &Fixture<B>) -
     }
     match listed {
         Err(error) => unavailable(&error)?,
-        // A quorum shows what each node failed to.
+        // A quorum reports each node's failure.
         Ok(page) => ensure!(
             !page.nodes.is_empty() && page.nodes.iter().all(|node| node.error.is_some()),
             "listed by a server that does not answer: {page:?}"

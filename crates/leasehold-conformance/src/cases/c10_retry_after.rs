@@ -1,4 +1,4 @@
-//! C10: contention is a value that says when to come back and for whom; every error states its effect.
+//! C10: contention is a value with the holder and the time to retry; every error states its effect.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ cases! {
     c10_bad_input_did_nothing [Shared],
 }
 
-/// Checks when the refused is to come back, in ticks.
+/// Checks `retry_after`, in ticks.
 #[track_caller]
 fn comes_back<B: Backing>(fixture: &Fixture<B>, refused: &Refused, ticks: u32) -> Result {
     let after = take!(Some(after) => after, refused.retry_after, "the refusal {refused:?}");
@@ -214,7 +214,7 @@ async fn c10_who_comes_back_then_is_admitted<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-/// What no store could do says so, and says that it did nothing.
+/// Input that no store accepts is refused as such, without an effect.
 async fn c10_bad_input_did_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;

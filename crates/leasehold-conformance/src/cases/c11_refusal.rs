@@ -1,5 +1,5 @@
-//! C11: what a store cannot do, and what no store could, is refused before it acts. Cases that need a
-//! capability check the refusal where it is absent; here each capability that is claimed is also used.
+//! C11: a store refuses what it, or any store, cannot do before it acts. Cases that need a capability check the
+//! refusal where it is absent; here each claimed capability is also used.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ async fn c11_a_raise_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-/// A key of exactly so many bytes, of one-byte or of four-byte characters.
+/// A key of exactly `bytes` bytes, of one-byte or of four-byte characters.
 fn long_key(bytes: usize, emoji: bool) -> Key {
     let text = if emoji { "\u{1f512}".repeat(bytes / 4) } else { String::new() };
     key(&format!("{text}{}", "k".repeat(bytes - text.len())))
@@ -99,7 +99,7 @@ async fn c11_the_longest_key_is_taken<B: Backing>(fixture: &Fixture<B>) -> Verdi
         let lease = fixture.exclusive(longest.as_str());
         fixture.client.grant(&lease).await?;
         fixture.holds(longest.as_str(), &[&lease]).await?;
-        // A key cut short would be the same key.
+        // A truncated key would be the same key.
         let shorter = long_key(fixture.can.max_key_bytes - 1, emoji);
         fixture.client.grant(&fixture.exclusive(shorter.as_str())).await?;
         let record = fixture.client.only(Filter::default().with_key(longest.clone())).await?;
@@ -176,7 +176,7 @@ async fn c11_terms_beyond_the_limits_are_refused<B: Backing>(fixture: &Fixture<B
     Ok(Ended::NotApplicable(format!("{} takes every term there is", fixture.can.name)))
 }
 
-/// Never exists only in a renewal, so that no acquire that was cut off leaves a lease without end.
+/// Only a renewal can ask for `Never`, so that an interrupted acquire leaves no lease without end.
 async fn c11_an_acquire_without_end_is_invalid<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     let request = AcquireRequest::new(lease.id.clone(), lease.claims.clone(), Ttl::NEVER);
@@ -239,7 +239,7 @@ async fn c11_a_keep_beyond_ten_years_is_invalid<B: Backing>(fixture: &Fixture<B>
     PASSED
 }
 
-/// Whether a request may be served is known before any I/O, so nothing of it has acted.
+/// Every request is checked before any I/O, so no part of it has acted.
 async fn c11_one_bad_lease_refuses_the_whole_request<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;

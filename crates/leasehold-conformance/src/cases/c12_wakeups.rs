@@ -1,4 +1,4 @@
-//! C12: wake-ups are hints; whoever waits also polls.
+//! C12: wake-ups are hints; waiters also poll.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-/// A hint may be spurious, but it is about what was asked.
+/// A hint may be spurious, but it names a requested key.
 async fn c12_a_hint_names_a_key_that_was_asked_for<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let mut wakeups = fixture.client.store().subscribe(&[key("job"), key("job%")]).await?;
     for name in ["other", "job_x", "jo", "JOB", "job"] {
@@ -126,7 +126,7 @@ async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-/// Subscribed too late, a waiter that tries behind the subscription is served, and hears of the next release.
+/// A waiter that subscribes too late, and tries after the subscription, is served, and hears of the next release.
 async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {
@@ -142,8 +142,8 @@ async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
     PASSED
 }
 
-/// What was released while nobody could be told may be free: whoever waits is told when the connection is back, and hears
-/// of later releases again.
+/// A release during an interruption may have freed the key: waiters are woken when the connection is back, and
+/// hear of later releases again.
 async fn c12_a_cut_connection_wakes_who_waits<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let behind = behind_proxies!(fixture);
     let lease = fixture.exclusive("job");
@@ -151,14 +151,14 @@ async fn c12_a_cut_connection_wakes_who_waits<B: Backing>(fixture: &Fixture<B>) 
     let mut wakeups = behind.client.store().subscribe(&[key("job")]).await?;
     behind.proxies.iter().for_each(Proxy::cut);
     woken(&mut wakeups).await?;
-    // Spurious hints are allowed, so only one that comes with a release counts.
+    // Spurious hints are allowed, so only one that follows the release counts.
     while wakeups.next().now_or_never().is_some() {}
     fixture.client.released(&lease).await?;
     woken(&mut wakeups).await?;
     PASSED
 }
 
-/// Without any subscription a waiter that tries again is served as soon as the key is free, and not before.
+/// Without a subscription, a waiter that tries again is served as soon as the key is free, and not before.
 async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;

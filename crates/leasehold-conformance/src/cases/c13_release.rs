@@ -1,4 +1,4 @@
-//! C13: a release tells what it ended; `keep` leaves the keys taken.
+//! C13: a release reports what it ended; `keep` leaves the keys taken.
 
 use leasehold_core::{ReleaseOutcome, ReleaseRequest, Remaining, Ttl};
 
@@ -45,7 +45,7 @@ async fn c13_an_unknown_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-/// Whoever overran its term must learn it.
+/// A holder that overran its term must find out.
 async fn c13_an_expired_lease_is_told<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for ticks in [10, 25] {
         let lease = fixture.exclusive("job");
@@ -150,7 +150,7 @@ async fn c13_a_keep_may_be_shorter_or_longer_than_the_term<B: Backing>(
     PASSED
 }
 
-/// The reply may have been lost; and what was kept is not kept anew.
+/// The reply may have been lost; and a kept key is not kept for longer.
 async fn c13_a_resent_keep_is_answered_alike<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
@@ -220,7 +220,7 @@ async fn c13_a_kept_reader_keeps_writers_out<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-/// A lease that was released is over, for its own id too; its key stays taken.
+/// A released lease has ended, for its own id too; its key stays taken.
 async fn c13_a_kept_lease_is_not_acquired_with_its_id<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;

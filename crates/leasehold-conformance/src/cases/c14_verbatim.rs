@@ -22,7 +22,7 @@ cases! {
     c14_the_longest_texts_are_kept [ReportsGroup, ReportsNote],
 }
 
-/// Texts that a store which builds statements, patterns, scripts or documents from them would stumble over.
+/// Texts that break a store which builds statements, patterns, scripts or documents from them.
 const HOSTILE: [&str; 24] = [
     "'",
     "''; DROP TABLE leases; --",
@@ -50,7 +50,7 @@ const HOSTILE: [&str; 24] = [
     "\u{202e}\u{feff}\u{1f512}",
 ];
 
-/// Names that a collation, a normalisation or a trimming would take for one.
+/// Names that a collation, normalisation or trimming would make equal.
 const ALIKE: [&str; 14] = [
     "job",
     "Job",
@@ -178,7 +178,7 @@ async fn c14_hostile_ids_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-/// A prefix is no pattern, and a glob knows `*` and `?` alone.
+/// A prefix is not a pattern, and a glob knows only `*` and `?`.
 async fn c14_hostile_filters_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for name in HOSTILE {
         fixture.client.grant(&fixture.exclusive(&format!("{name}x"))).await?;

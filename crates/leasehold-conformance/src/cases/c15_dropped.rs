@@ -39,7 +39,7 @@ async fn still_usable<B: Backing>(fixture: &Fixture<B>) -> Result {
     Ok(())
 }
 
-/// An attempt at as many keys as the store takes at once, up to two.
+/// An attempt at two keys, or one if the store takes no more.
 fn pair<B: Backing>(fixture: &Fixture<B>, n: usize) -> Attempt {
     let names = [format!("a:{n}"), format!("b:{n}")];
     let names = [names[0].as_str(), names[1].as_str()];
@@ -80,7 +80,7 @@ async fn c15_an_acquire_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) ->
         ensure!(rows == 0 || rows == lease.claims.len(), "a half acquired lease: {rows} rows");
         ensure!(polls > 0 || rows == 0, "an acquire acted that was never polled");
         still_usable(fixture).await?;
-        // Sent again, the same request learns what became of it.
+        // Sent again, the same request shows what became of it.
         fixture.client.acquire(&lease).await?;
         ensure_eq!(
             fixture.observe().await?.held(&lease.id).count(),
@@ -228,7 +228,7 @@ async fn c15_a_caller_dropped_behind_a_slow_network_harms_no_other<B: Backing>(
         tokio::join!(dropped_after(1, store.acquire(&request)), behind.client.grant(&other));
     granted?;
     ensure!(answer.is_none(), "answered at the first poll: {answer:?}");
-    // Sent again, the same request learns what became of it.
+    // Sent again, the same request shows what became of it.
     behind.client.acquire(&dropped).await?;
     fixture.holds("job", &[&dropped]).await?;
     behind.client.released(&other).await?;

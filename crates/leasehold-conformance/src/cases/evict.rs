@@ -1,4 +1,4 @@
-//! What `evict` promises: it removes what has expired, or exactly what is named, and says what.
+//! `evict` removes expired records, or exactly the named ones, and reports them.
 
 use std::collections::BTreeSet;
 
@@ -34,14 +34,14 @@ cases! {
     evict_leaves_a_mark_that_excludes_nobody,
 }
 
-/// What has expired, in the names of the keys.
+/// The names of the keys of expired records.
 async fn expired<B: Backing>(fixture: &Fixture<B>) -> Result<BTreeSet<String>> {
     let filter = Filter::default().with_expired(Expired::Only);
     let records = fixture.client.list(filter).await?;
     Ok(records.iter().map(|record| record.key.to_string()).collect())
 }
 
-/// Grants leases that have expired at once.
+/// Grants leases that expire at once.
 async fn grant_expired<B: Backing>(fixture: &Fixture<B>, names: &[&str]) -> Result<Vec<Attempt>> {
     let leases: Vec<_> =
         names.iter().map(|name| fixture.exclusive(name).with_term(fixture.ticks(2))).collect();
@@ -274,7 +274,7 @@ async fn evict_without_a_reason_is_told_too<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-/// What remembers an evicted lease is no lease: it is not listed, not counted and not renewed.
+/// The mark of an evicted lease is not a lease: it is not listed, not counted and not renewed.
 async fn evict_leaves_a_mark_that_excludes_nobody<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;

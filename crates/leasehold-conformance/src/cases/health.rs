@@ -1,4 +1,4 @@
-//! What `prepare` and `check` promise.
+//! `prepare` and `check`.
 
 use leasehold_core::{Level, Store};
 

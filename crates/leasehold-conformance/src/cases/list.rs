@@ -1,4 +1,4 @@
-//! What `list` promises: every filter, and pages that miss no lasting record.
+//! `list`: every filter, and pages that miss no lasting record.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -161,7 +161,7 @@ async fn list_by_host<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-/// Every record lies in exactly one of the ranges that meet at these bounds, the last without an end.
+/// Every record is in exactly one of these adjoining ranges; the last has no end.
 async fn list_by_age<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for name in ["old", "middle", "new"] {
         fixture.client.grant(&fixture.exclusive(name).with_term(fixture.ticks(40))).await?;
@@ -180,7 +180,7 @@ async fn list_by_remaining<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (name, ticks) in [("five", 5), ("ten", 10), ("fifteen", 15)] {
         fixture.client.grant(&fixture.exclusive(name).with_term(fixture.ticks(ticks))).await?;
     }
-    // On a clock that runs, what is left is a little less than what was granted.
+    // On a running clock the remaining term is a little less than granted.
     let shift = if fixture.wall_micros().is_some() { Duration::ZERO } else { fixture.ticks(1) };
     let left = |ticks| Remaining::For(fixture.ticks(ticks).saturating_sub(shift));
     let range = |from, to| Filter::default().with_remaining(left(from)..left(to));
@@ -192,7 +192,7 @@ async fn list_by_remaining<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     finds(fixture, from.clone(), &["ten", "fifteen"]).await?;
     fixture.pass(6).await;
     finds(fixture, from, &[]).await?;
-    // What has expired has nothing left, in no range.
+    // An expired record has no remaining term, in any range.
     finds(fixture, range(0, 5).with_expired(Expired::In), &["ten"]).await?;
     PASSED
 }
@@ -330,7 +330,7 @@ async fn list_by_pages_of_one_holder<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-/// No snapshot and no order is promised, but what is there throughout comes at least once.
+/// There is no snapshot and no order, but a record that is present throughout comes at least once.
 async fn list_pages_miss_no_lasting_record_while_others_change<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {
@@ -347,7 +347,7 @@ async fn list_pages_miss_no_lasting_record_while_others_change<B: Backing>(
     for n in 0..200 * fixture.reports.copies {
         let page = fixture.client.store().list(&request).await?;
         found.extend(page.records.iter().map(|record| record.key.clone()));
-        // What was just shown goes, and before and behind it something comes.
+        // The record that was just listed goes, and new ones come before and after it.
         if let Some(shown) = passing.iter().position(|lease| found.contains(lease.key())) {
             fixture.client.release(&passing.swap_remove(shown)).await?;
         }

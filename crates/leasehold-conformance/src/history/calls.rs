@@ -4,13 +4,13 @@ use std::fmt;
 use leasehold_core::{Claims, FencingToken, LeaseId};
 use serde_json::{Value, json};
 
-/// All that the clients of one state did.
+/// Everything that the clients of one state did.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct History {
     /// Requests, in any order.
     pub calls: Vec<Call>,
-    /// When somebody believed in a lease, in any order.
+    /// When a client held a lease by its own clock, in any order.
     pub beliefs: Vec<Belief>,
     /// Contenders may split the nodes of a quorum, so that all of them are refused: until its answer, a refused
     /// acquire may have held some nodes.
@@ -18,7 +18,7 @@ pub struct History {
 }
 
 impl History {
-    /// A history of these, without split votes.
+    /// A history without split votes.
     pub fn new(calls: Vec<Call>, beliefs: Vec<Belief>) -> Self {
         Self { calls, beliefs, split_votes: false }
     }
@@ -36,7 +36,7 @@ pub struct Call {
     pub invoked: u64,
     /// The instant after the answer.
     pub returned: u64,
-    /// What was asked and answered.
+    /// The request and its answer.
     pub answer: Answer,
 }
 
@@ -47,7 +47,7 @@ impl Call {
     }
 }
 
-/// What was asked and answered.
+/// A request and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
@@ -58,9 +58,9 @@ pub enum Answer {
         /// The lease did not live before.
         fresh: bool,
     },
-    /// An acquire was refused for a holder.
+    /// An acquire was refused because of a holder.
     Refused,
-    /// An acquire was refused because the key was busy, which says nothing of holders.
+    /// An acquire was refused because the key was busy, which says nothing about holders.
     Busy,
     /// A renewal found the lease held.
     Held,
@@ -76,7 +76,7 @@ pub enum Answer {
     Unknown,
 }
 
-/// A client believed in a lease, and looked at its clock while it did.
+/// A client held a lease by its own clock when it looked at it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Belief {
@@ -84,9 +84,9 @@ pub struct Belief {
     pub id: LeaseId,
     /// Its keys and their modes.
     pub claims: Claims,
-    /// An instant after the grant was known.
+    /// An instant after the client knew of the grant.
     pub from: u64,
-    /// The last instant taken before a look at the clock that found it valid.
+    /// The last instant before a look at the clock that found the lease valid.
     pub until: u64,
 }
 
@@ -97,7 +97,7 @@ impl Belief {
     }
 }
 
-/// What a recorded history shows; none of it is zero.
+/// What a recorded history contains; no number may be zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {

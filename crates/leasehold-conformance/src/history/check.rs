@@ -5,25 +5,25 @@ use leasehold_core::{FencingToken, Key, LeaseId, Mode};
 
 use super::calls::{Answer, Belief, Call, History};
 
-/// Something that no store that keeps the contract could have answered.
+/// A result that no correct store can give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Two leases were believed at one instant that exclude each other on a key.
+    /// Two clients believed at the same instant in leases that exclude each other.
     Overlap(Key, LeaseId, LeaseId),
-    /// More leases were believed at one instant than the limit of any of them admits.
+    /// More leases were believed in at one instant than the limit of any of them admits.
     TooMany(Key, usize),
-    /// A later grant has no larger token than an earlier one.
+    /// A later grant does not have a larger token than an earlier one.
     TokenOrder(Key, LeaseId, LeaseId),
     /// One lease has two tokens.
     TokenChanged(LeaseId),
-    /// One attempt was granted afresh twice.
+    /// One attempt was granted twice as fresh.
     GrantedTwice(LeaseId),
-    /// A lease was confirmed, renewed or released that nobody had asked for.
+    /// A lease was confirmed, renewed or released that nobody had requested.
     Unfounded(LeaseId),
     /// A lease that had ended was confirmed, renewed or released.
     Revived(LeaseId),
-    /// An acquire was refused although nobody can have held what it asked for.
+    /// An acquire was refused although nobody can have held what it requested.
     RefusedByNobody(LeaseId),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Finds what no store that keeps the contract could have answered.
+/// Finds results that no correct store can give.
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     beliefs(history, &mut found);
@@ -60,10 +60,10 @@ pub fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Sweeps over the instants at which beliefs begin, key by key.
+/// Checks, key by key, the instants at which beliefs begin.
 ///
-/// Of all that are believed at one instant, one was admitted last, and the store knew the others then. So
-/// either all are shared, and the limit of that one is no less than their number, or there is but one.
+/// Of the leases that are believed in at one instant, one was admitted last, and the store knew the others then.
+/// So either all are shared, and the limit of that one is at least their number, or there is only one.
 fn beliefs(history: &History, found: &mut Vec<Violation>) {
     let mut by_key: BTreeMap<&Key, Vec<(&Belief, Mode)>> = BTreeMap::new();
     for belief in &history.beliefs {
@@ -93,7 +93,7 @@ fn beliefs(history: &History, found: &mut Vec<Violation>) {
     }
 }
 
-/// Whoever was granted after another had its answer has a larger token; nobody has another's.
+/// A grant requested after another was answered has a larger token; no two grants have the same one.
 fn tokens(history: &History, found: &mut Vec<Violation>) {
     let mut of_lease: HashMap<&LeaseId, FencingToken> = HashMap::new();
     let mut by_key: BTreeMap<&Key, Vec<(&Call, FencingToken)>> = BTreeMap::new();
@@ -176,14 +176,14 @@ fn lives(history: &History, found: &mut Vec<Violation>) {
 }
 
 impl Answer {
-    /// After this answer the lease lives no more.
+    /// After this answer the lease is no longer live.
     fn is_end(self) -> bool {
         matches!(self, Self::Lost | Self::Released | Self::Ended)
     }
 }
 
-/// When a lease may have lived: from the first request that may have begun it to the first answer that it
-/// has ended.
+/// When a lease may have lived: from the first request that may have begun it to the first answer that it has
+/// ended.
 struct Life<'a> {
     id: &'a LeaseId,
     mode: Mode,
@@ -235,7 +235,7 @@ fn possible_lives(history: &History) -> BTreeMap<&Key, Vec<Life<'_>>> {
     let mut lives: BTreeMap<&Key, Vec<Life<'_>>> = BTreeMap::new();
     for call in &history.calls {
         let end = match call.answer {
-            // What has no answer may begin after its end was told.
+            // A request without an answer may begin a lease after its end was reported.
             Answer::AcquireUnknown => None,
             Answer::Granted { fresh: true, .. } => {
                 ends.get(&call.id).copied().filter(|_| !unknown.contains(&call.id))

@@ -24,7 +24,7 @@ const TASKS: usize = 3;
 const ROUNDS: usize = 60;
 const KEYS: [&str; 3] = ["one", "two", "three"];
 
-/// Records what contending clients are told, and checks it.
+/// Records the answers to contending clients, and checks them.
 pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let seed = crate::oracle::seed()?;
     let backing = Arc::new(subject.open().await?);
@@ -65,7 +65,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     Ok(figures)
 }
 
-/// What all clients write down, and the clock they look at.
+/// The records of all clients, and the clock they read.
 struct Book {
     next: AtomicU64,
     history: Mutex<History>,
@@ -84,7 +84,7 @@ impl Book {
         Self { next, history, time, real: RealTime::start(), tick }
     }
 
-    /// An instant after all that were taken before.
+    /// An instant after all earlier ones.
     fn instant(&self) -> u64 {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
@@ -96,7 +96,7 @@ impl Book {
         }
     }
 
-    /// Until when a lease may be believed.
+    /// Until when a client may believe in a lease.
     fn deadline(&self, sent: Duration, remaining: Remaining) -> Option<Duration> {
         let drift = match &self.time {
             Time::Manual(_) => Drift::new(0, Duration::ZERO),
@@ -138,7 +138,7 @@ impl<B: Backing> Contender<B> {
             match self.acquire(&attempt, &request, patience).await? {
                 Some((Answer::Granted { .. }, deadline)) => self.hold(&attempt, deadline).await?,
                 Some(_) => {}
-                // Without an answer: learn what became of it, or take it back.
+                // Without an answer: find out what became of it, or release it.
                 None if self.random.one_in(2) => {
                     if let Some((Answer::Granted { .. }, deadline)) =
                         self.acquire(&attempt, &request, usize::MAX).await?
@@ -169,7 +169,7 @@ impl<B: Backing> Contender<B> {
         Attempt::new(all_of(&keys, mode), tick * 10)
     }
 
-    /// Believes in the lease for a while, renews it or overruns its term, and gives it back.
+    /// Believes in the lease for a while, renews it or overruns its term, and releases it.
     async fn hold(&mut self, attempt: &Attempt, mut deadline: Option<Duration>) -> Result {
         let overruns = self.random.one_in(8);
         let steps = if overruns { usize::MAX } else { 1 + self.random.below(5) };
@@ -184,7 +184,7 @@ impl<B: Backing> Contender<B> {
             self.pass().await;
             match self.random.within(0..6) {
                 0 | 1 if !overruns => match self.renew(attempt).await? {
-                    // A reply after the deadline is no reply.
+                    // A reply after the deadline does not count.
                     Some(later) if self.book.is_before(deadline) => deadline = deadline.max(later),
                     _ => break,
                 },
@@ -197,7 +197,7 @@ impl<B: Backing> Contender<B> {
             self.book.write(|history| history.beliefs.push(belief));
         }
         if overruns {
-            // Long enough for the store to think so too.
+            // Long enough for the store to agree.
             let over = deadline.map(|deadline| deadline + self.book.tick);
             while self.book.is_before(over) {
                 self.pass().await;
@@ -219,7 +219,7 @@ impl<B: Backing> Contender<B> {
             return Ok(());
         };
         let answer = match acquired {
-            // It may have ended on the way, and be another lease under the same id; nobody believes in that.
+            // It may have ended on the way, and be another lease under the same id; nobody believes in that one.
             AcquireReply::Granted(granted) if granted.fresh && !self.book.is_before(deadline) => {
                 Answer::AcquireUnknown
             }
@@ -244,7 +244,7 @@ impl<B: Backing> Contender<B> {
         }
     }
 
-    /// Writes down one request; no answer within so many polls is none.
+    /// Records one request; if it is not answered within this many polls, it has no answer.
     async fn acquire(
         &mut self,
         attempt: &Attempt,
@@ -302,7 +302,7 @@ impl<B: Backing> Contender<B> {
     }
 }
 
-/// A quorum that sees a term end while it still asks its nodes takes the grant back, and serves nobody.
+/// A quorum that sees a term end while it still asks its nodes rolls the grant back and grants nothing.
 fn answered(acquired: leasehold_core::Result<AcquireReply>) -> Result<Option<AcquireReply>> {
     match acquired {
         Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),

@@ -12,22 +12,22 @@ use crate::oracle::world::{FORGET_AFTER, Op, World};
 use crate::random::Random;
 use crate::{Backing, Reports, Time, WallStep};
 
-/// Few enough that requests meet, and not all alike to a careless store.
+/// Few, so that requests meet, and not all equal to a careless store.
 const KEYS: &[&str] = &["a", "job", "Job", "job ", "job_x", "j\u{f6}b%"];
 const GROUPS: &[&str] = &["worker", "Worker", "o'neil"];
 const HOSTS: &[&str] = &["db-1", "%"];
 const FOREIGN: &[&[u8]] = &[b"worker-7", b"\xff\x00", b"WORKER-7"];
 
-/// How many attempts are remembered, so that they are renewed and released.
+/// How many attempts are remembered, to renew and release them.
 const RECENT: usize = 12;
 
-/// Makes operations that are likely to meet what is there.
+/// Generates operations that are likely to meet existing leases.
 pub(super) struct Generator {
     random: Random,
     recent: Vec<(LeaseId, Claims)>,
     /// A lease whose term has just ended.
     ended: Option<LeaseId>,
-    /// Terms and steps in real time are long against the tick, or never over.
+    /// Terms and steps in real time are long compared with the tick, or never end.
     tick: Option<Duration>,
     reports: Reports,
     can: Capabilities,
@@ -87,7 +87,7 @@ impl Generator {
         Op::Acquire(request)
     }
 
-    /// A lease that was asked for lately, now and then named otherwise.
+    /// A recent lease, now and then under another name.
     fn known(&mut self) -> (LeaseId, Claims) {
         if self.recent.is_empty() {
             return (self.fresh_id(), self.claims());
@@ -119,7 +119,7 @@ impl Generator {
         LeaseId::foreign(self.random.pick(FOREIGN)).expect("the oracle's ids are valid")
     }
 
-    /// What the store is able to do, and now and then what it must refuse.
+    /// True for what the store can do, and now and then for what it must refuse.
     fn may(&mut self, able: bool) -> bool {
         able || self.random.one_in(30)
     }
@@ -216,7 +216,7 @@ impl Generator {
         Op::Renew(RenewRequest::new(leases.collect()))
     }
 
-    /// At most some minutes ahead, so that tokens do not come to their end.
+    /// At most some minutes ahead, so that tokens do not run out.
     fn raise<B: Backing>(&mut self, world: &World<B>) -> FencingToken {
         let highest = world.table.entries().map(|(_, entry)| entry.counter).max().unwrap_or(1);
         let ahead = self.random.within(0..100);
@@ -380,7 +380,7 @@ impl Generator {
     }
 }
 
-/// So many whole units, as every instant on the store's clock is.
+/// A whole number of units, as every instant on the store's clock is.
 fn whole(time: Duration, unit: Duration) -> Duration {
     let rest = time.as_nanos() % unit.as_nanos();
     time - Duration::from_nanos(u64::try_from(rest).expect("less than a unit"))

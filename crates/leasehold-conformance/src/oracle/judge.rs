@@ -12,15 +12,15 @@ use leasehold_core::{
 
 use crate::{Observation, Reports};
 
-/// What the replies were, so that it is seen whether all kinds occurred.
+/// Counts the kinds of replies, to check that all occurred.
 #[derive(Debug, Default)]
 pub(super) struct Told(pub(super) Vec<&'static str>);
 
-/// What was ended by force and not granted again. For how long a store tells a holder is its own affair, as
-/// long as it does so for the rest of the term.
+/// What was ended by force and not granted again. How long a store tells the holder is up to it, as long as it
+/// does so for the rest of the term.
 pub(super) type Marks = BTreeMap<(Key, LeaseId), Option<Reason>>;
 
-/// Asks the table what the store was asked, and compares.
+/// Asks the table the same question, and compares.
 pub(super) struct Judge<'a> {
     pub(super) table: Table,
     pub(super) marks: Marks,
@@ -59,7 +59,8 @@ impl Judge<'_> {
     ) -> Verdict {
         let mut now = self.now;
         if let (Ok(AcquireReply::Granted(granted)), true) = (reply, !self.slack.is_zero()) {
-            // The server's wall clock is not ours: its token stands for it, and must only be above all.
+            // The server's wall clock is not ours: its token stands for it, and must only be above all earlier
+            // ones.
             now.wall_micros = granted.token.map_or(now.wall_micros, FencingToken::get);
         }
         let expected = self.table.acquire(request, now);
@@ -101,7 +102,7 @@ impl Judge<'_> {
         }
     }
 
-    /// After a grant under the server's time, ages are counted in ours again.
+    /// After a grant at the server's time, ages count in ours again.
     fn forget_foreign_time(&mut self, request: &AcquireRequest) {
         for key in request.claims().keys() {
             let Some(mut entry) = self.table.entry(key).cloned() else { continue };
@@ -131,7 +132,7 @@ impl Judge<'_> {
         }
         match &found.why {
             RefusalReason::Held(None) if !self.reports.holder => Ok(()),
-            // Of several that end at the same time any may be named.
+            // If several end at the same time, any of them may be named.
             RefusalReason::Held(Some(named)) => {
                 self.remaining(named.remaining(), holder.remaining())?;
                 let entry = self.table.entry(&expected.key);
@@ -188,7 +189,7 @@ impl Judge<'_> {
         expected: Option<&LostReason>,
     ) -> Verdict {
         let marked = |key: &Key| self.marks.get(&(key.clone(), lease.id().clone()));
-        // A mark that the table itself may drop at any time need not be there.
+        // A mark that the table itself may drop at any time need not exist.
         let is_marked = |key: &Key| {
             let holders = self.table.entry(key).map(|entry| &entry.holders);
             holders.into_iter().flatten().any(|holder| {
@@ -292,7 +293,7 @@ impl Judge<'_> {
         self.targets(removed, &expected.removed)
     }
 
-    /// Both name the same records; a store that does not remember what has expired may name fewer.
+    /// Both name the same records; a store that does not remember expired ones may name fewer.
     fn targets(&self, found: &[EvictTarget], expected: &[EvictTarget]) -> Verdict {
         let names = |targets: &[EvictTarget]| -> BTreeSet<(Key, Option<LeaseId>)> {
             targets.iter().map(|target| (target.key.clone(), target.id.clone())).collect()

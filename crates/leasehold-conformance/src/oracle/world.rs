@@ -10,10 +10,10 @@ use crate::oracle::judge::{Judge, Marks, Told};
 use crate::real_time::RealTime;
 use crate::{Backing, Failure, Reports, Restarted, Result, Time, WallStep};
 
-/// After how long the states forget counters that do so within a run.
+/// How soon those states forget counters that do so within a run.
 pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// One operation, with all it needs to be repeated on another state.
+/// One operation, with everything needed to repeat it on another state.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     Acquire(AcquireRequest),
@@ -21,7 +21,7 @@ pub(super) enum Op {
     Release(ReleaseRequest),
     /// All pages of this size.
     List(Filter, usize),
-    /// Again and again until there is no more, so much at once.
+    /// Repeated until nothing is left, this much at a time.
     Purge(Filter, usize),
     Break(EvictRequest),
     Advance(Duration),
@@ -38,7 +38,7 @@ pub(super) struct World<B: Backing> {
     pub(super) reports: Reports,
     pub(super) table: Table,
     marks: Marks,
-    /// Whether it is known after how long the store forgets counters.
+    /// Whether it is known when the store forgets counters.
     pub(super) forgetting: bool,
     pub(super) time: Time,
     real: RealTime,
@@ -89,7 +89,7 @@ impl<B: Backing> World<B> {
         }
     }
 
-    /// Which replies must have occurred in the end for the run to have shown something.
+    /// The replies that must have occurred in the end for the run to prove anything.
     pub(super) fn expected(&self) -> Vec<&'static str> {
         let (can, reports) = (&self.can, &self.reports);
         let lacks = !(can.shared && can.shared_limit && can.many_keys && can.never && can.keep);
@@ -130,7 +130,7 @@ impl<B: Backing> World<B> {
         .collect()
     }
 
-    /// Asks the store, and holds its answer against the table's.
+    /// Sends the operation to the store, and compares its answer with the table's.
     pub(super) async fn step(&mut self, op: &Op) -> Result<()> {
         self.settle().await;
         match op {
@@ -275,7 +275,7 @@ impl<B: Backing> World<B> {
         let to = self.now();
         let slack = match self.time {
             Time::Manual(_) => Duration::ZERO,
-            // What the answer took is within its own time.
+            // The time that the answer took counts as tolerance.
             Time::Real { .. } => self.tick + (to.boot - from.boot),
         };
         let mut first = None;
@@ -306,7 +306,7 @@ impl<B: Backing> World<B> {
         Err(Failure::new(first.unwrap_or_default()))
     }
 
-    /// In real time nothing is asked so near to the end of a term that both answers would be right.
+    /// In real time, waits away from the end of a term, near which both answers would be right.
     async fn settle(&mut self) {
         if matches!(self.time, Time::Manual(_)) {
             return;

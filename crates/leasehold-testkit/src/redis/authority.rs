@@ -9,7 +9,7 @@ use leasehold_conformance::free_port;
 
 use super::Server;
 
-/// A private authority, and what it has signed.
+/// A private authority and the certificates that it signed.
 pub struct Authority {
     directory: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -30,7 +30,7 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// Leaves `NAME.pem` and `NAME.key`.
+    /// Writes `NAME.pem` and `NAME.key`.
     pub fn sign(&self, name: &str) {
         let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();
@@ -41,7 +41,7 @@ impl Authority {
         std::fs::write(self.file(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    /// A server whose certificate is that which was signed for `server`, and its port for TLS.
+    /// A server with the certificate that was signed for `server`, and its port for TLS.
     pub async fn server(&self) -> (Server, u16) {
         let port = free_port().unwrap();
         let file = |name: &str| self.file(name).to_str().unwrap().to_owned();

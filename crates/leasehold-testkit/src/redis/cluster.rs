@@ -7,7 +7,7 @@ use leasehold_redis::redis;
 
 use super::Server;
 
-/// Masters, each with an equal share of the slots, and their replicas behind them.
+/// Masters, each with an equal share of the slots, followed by their replicas.
 pub struct Cluster {
     pub nodes: Vec<Server>,
 }
@@ -31,7 +31,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// On a clock that stands still unless it is moved, over longer times than a node may be silent otherwise.
+    /// With a clock that stands still unless it is moved, over longer times than a node may otherwise be silent.
     pub fn stopped(clock: &ServerClock, settings: &[&str]) -> Self {
         let mut settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
         settings.extend(["--cluster-node-timeout", "1000000000000"].map(str::to_owned));
@@ -44,7 +44,7 @@ impl Cluster {
         let count = MASTERS * (1 + plan.replicas);
         let mut nodes = Vec::new();
         for _ in 0..count {
-            // By default it is the port and 10,000, which may be too high a number.
+            // By default it is the port plus 10,000, which may be too high a number.
             let bus = free_port()?.to_string();
             let mut settings = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
             settings.extend(plan.settings.iter().map(String::as_str));
@@ -80,7 +80,7 @@ impl Cluster {
         Ok(this)
     }
 
-    /// Waits until all say that the cluster serves all slots.
+    /// Waits until all nodes say that the cluster serves all slots.
     pub async fn until_well(nodes: &[&Server], has_clock: bool) -> Result {
         let well = ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"];
         until(nodes, has_clock, &["CLUSTER", "INFO"], |told| {
@@ -89,7 +89,7 @@ impl Cluster {
         .await
     }
 
-    /// Lets every node say that it is where its proxy is.
+    /// Makes every node announce the address of its proxy.
     pub async fn behind_proxies(&self) -> Vec<Proxy> {
         let mut proxies = Vec::new();
         for node in &self.nodes {
@@ -107,7 +107,7 @@ impl Cluster {
         proxies
     }
 
-    /// Moves a slot with these keys, and shows each state between, after so many of them.
+    /// Moves a slot with these keys, and shows each state in between, after so many of them.
     pub async fn move_slot(
         &self,
         slot: i64,
@@ -127,7 +127,7 @@ impl Cluster {
             from.ask(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await.unwrap();
         }
         between(keys.len()).await;
-        // Who had it tells its clients, and then all must know.
+        // The old owner tells its clients, and then all must know.
         let mut masters: Vec<_> = self.nodes[..MASTERS].iter().collect();
         masters.sort_by_key(|node| (node.port() != to.port(), node.port() == from.port()));
         for node in masters {
@@ -143,7 +143,7 @@ impl Cluster {
         format!("redis+cluster://127.0.0.1:{}/", self.nodes[0].port())
     }
 
-    /// Which of the masters, as it was at the start, has this slot.
+    /// Which of the masters owned this slot at the start.
     pub fn first_owner(slot: u16) -> usize {
         (0..MASTERS).find(|at| (range(*at).0..=range(*at).1).contains(&slot)).expect("one has it")
     }
@@ -156,7 +156,7 @@ impl Server {
     }
 }
 
-/// Waits for what all nodes must come to say, each on its own clock.
+/// Waits for a condition on all nodes, each on its own clock.
 async fn until(
     nodes: &[&Server],
     has_clock: bool,

@@ -15,11 +15,12 @@ pub struct Sentinels {
     _directories: Vec<TempDir>,
 }
 
-/// What they know the master by.
+/// Their name for the master.
 pub const SERVICE: &str = "locks";
 
 impl Sentinels {
-    /// Once they know each other and `replicas` replicas; they take the master for dead after `down_after` milliseconds.
+    /// Starts them and waits until they know each other and `replicas` replicas; they take the master for dead
+    /// after `down_after` milliseconds.
     pub async fn watch(master: &Server, replicas: i64, down_after: u64) -> Result<Self> {
         let (mut ports, mut processes, mut directories) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..3 {
@@ -52,7 +53,7 @@ impl Sentinels {
         Err(Failure::new("the sentinels never came to know each other"))
     }
 
-    /// What one says of the master.
+    /// A number that one sentinel reports about the master.
     async fn number_of(&self, port: u16, what: &str) -> Option<i64> {
         let url = format!("redis://127.0.0.1:{port}/");
         let told = ask(&url, &["SENTINEL", "MASTER", SERVICE]).await.ok()?;

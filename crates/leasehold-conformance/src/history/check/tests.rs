@@ -1,4 +1,4 @@
-//! Histories by hand: lawful ones, and for each rule one that breaks it.
+//! Histories written by hand: correct ones, and for each rule one that breaks it.
 
 use leasehold_core::Claims;
 
@@ -105,7 +105,7 @@ fn more_readers_than_any_of_them_admits() {
     let story = || Story::default().believes("a", two, 1, 9).believes("b", two, 2, 9);
     story().is_fine();
     story().believes("c", two, 9, 9).shows(Violation::TooMany(key("job"), 3));
-    // One without a limit may have been the last.
+    // A lease without a limit may have been the last.
     story().believes("c", S, 9, 9).is_fine();
 }
 
@@ -121,7 +121,7 @@ fn a_token_that_does_not_grow() {
     let order = Violation::TokenOrder(key("job"), id("a"), id("b"));
     grants(5, 4, 5).shows(order.clone());
     grants(5, 5, 5).shows(order.clone());
-    // Asked for at the same time they may come in any order, but are not the same.
+    // Requested at the same time, they may come in any order, but are not equal.
     grants(5, 4, 1).is_fine();
     grants(5, 5, 1).shows(order);
 }
@@ -145,7 +145,7 @@ fn a_lease_out_of_nothing() {
         let violations = Story::default().call("a", X, 1, 2, answer).violations();
         assert_eq!(violations, [Violation::Unfounded(id("a"))], "{answer:?}");
     }
-    // One that was asked for without an answer may well be there.
+    // A lease that was requested without an answer may exist.
     Story::default()
         .call("a", X, 1, 2, Answer::AcquireUnknown)
         .call("a", X, 3, 4, Answer::Released)
@@ -160,7 +160,7 @@ fn a_lease_after_its_end() {
         for answer in [Answer::Held, Answer::Released, confirmed(5)] {
             let violations = ended().call("a", X, 5, 6, answer).violations();
             assert_eq!(violations, [Violation::Revived(id("a"))], "{end:?} {answer:?}");
-            // At the same time either may have come first.
+            // At the same time, either may have come first.
             ended().call("a", X, 4, 6, answer).is_fine();
         }
     }
@@ -173,7 +173,7 @@ fn a_refusal_by_nobody() {
     two_in_turn().call("z", X, 21, 22, Answer::Refused).shows(nobody.clone());
     two_in_turn().call("z", X, 18, 22, Answer::Refused).is_fine();
     two_in_turn().call("z", X, 21, 22, Answer::Busy).is_fine();
-    // A reader is refused by a writer, or by as many as it admits.
+    // A reader is refused because of a writer, or of as many readers as it admits.
     let reader = Story::default().call("a", S, 1, 2, granted(1));
     reader.call("z", S, 3, 4, Answer::Refused).shows(nobody.clone());
     let reader = Story::default().call("a", S, 1, 2, granted(1));
