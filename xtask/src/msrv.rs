@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_package_of_that_very_version_is_chosen() {
+    fn the_package_of_exactly_that_version_is_chosen() {
         let offered = " rustc-web | 1.96.0+dfsg1-1~deb12u2 | source\n \
                         rustc-web | 1.85.0+dfsg3-1~deb12u3 | source\n";
         let exact = offered_version(offered, "1.85.0");

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_found_in_what_a_program_printed() {
+    fn failures_are_found_in_a_programs_output() {
         let told = "failures:\n\n---- a ----\nno\n\nfailures:\n    a";
         let all = format!("test a ... FAILED\n\n{told}\n\ntest result: FAILED. 0 passed\n\nmore\n");
         assert_eq!(failures(&all), told);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn test_programs_are_found_in_what_cargo_tells() {
+    fn test_programs_are_found_in_cargos_messages() {
         let told = |test: bool, executable: &str| {
             format!(
                 r#"{{"reason":"compiler-artifact","manifest_path":"/a/b/Cargo.toml",

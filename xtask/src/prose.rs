@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_told_by_their_names() {
+    fn tests_are_recognised_by_name() {
         let text = "`a_b_c_d`, `term.rs`, `a_b`, `leasehold_x`\n```\n`e_f_g_h`\n```\n`i_j_k_l`";
         assert_eq!(test_names(text).collect::<Vec<_>>(), ["a_b_c_d", "i_j_k_l"]);
         let code = "async fn a_b_c_d() {}\nfn x<T>(t: T) {}";

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found() {
+    fn present_binaries_are_found() {
         let mut machine = Fake { programs: vec!["mydbd", "mydb-init"], ..Fake::default() };
         assert_eq!(SERVER.provide("mydb", &mut machine), Provision::Found(vec!["/bin".into()]));
     }
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_installed() {
+    fn missing_binaries_are_installed() {
         let package = Some(vec!["mydbd", "mydb-init"]);
         let mut machine = Fake { programs: vec!["mydbd"], package, ..Fake::default() };
         let installed = Provision::Installed(SERVER.source, vec!["/bin".into()]);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_missing_and_says_why() {
+    fn an_unavailable_server_is_missing_and_says_why() {
         let mut machine = Fake { programs: vec!["mydbd"], ..Fake::default() };
         let why = "there is no mydb-init, and there is no apt-get";
         assert_eq!(SERVER.provide("mydb", &mut machine), missing(why));
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_wheel_has_in_bin_may_be_executed() {
+    fn files_in_the_bin_folder_of_a_wheel_are_executable() {
         let folder = tempfile::tempdir().unwrap();
         let (program, text) = (folder.path().join("db/bin/mydbd"), folder.path().join("db/note"));
         for file in [&program, &text] {

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn other_subjects_come_last_and_are_no_store() {
+    fn other_subjects_come_last_and_are_not_stores() {
         let other = GOOD.replace("local", "a-toy");
         let lines: Vec<_> =
             tally(&[&other]).0.into_iter().map(|line| (line.store, line.is_known)).collect();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_required_must_be_tested_in_full() {
+    fn a_required_store_must_be_tested_in_full() {
         let judge = |required: &str, reports: &[&str]| {
             let required = Required::parse(required).unwrap();
             required.judge(&tally(reports)).map_err(|error| error.to_string())

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_store_may_stand_anywhere() {
+    fn store_options_may_stand_anywhere() {
         for line in ["--store x: --json status k", "status --json k --store x:"] {
             let words = std::iter::once("leasehold").chain(line.split(' '));
             let cli = Cli::try_parse_from(words).unwrap();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_met_only_a_failing_store_says_so() {
+    fn a_wait_in_which_only_the_store_failed_says_so() {
         let key = leasehold::Key::new("k").unwrap();
         let report = |cause| {
             Error::timed_out(leasehold::WaitReport::new(key.clone(), Duration::ZERO, 1, cause))
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_speaks_through() {
+    fn the_commands_own_code_is_passed_through() {
         assert_eq!(Exit::of_status(ExitStatus::from_raw(7 << 8)).code(), 7);
         assert_eq!(Exit::of_status(ExitStatus::from_raw(9)).code(), 137);
         // A real-time signal, which has no name.

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_is_told_by_its_outcome_or_its_error() {
+    fn each_node_is_shown_with_its_outcome_or_its_error() {
         let nodes = [
             NodeReport::new("a").with_leases(vec![NodeOutcome::Granted]),
             NodeReport::failed("b", Error::unexpected("down")),

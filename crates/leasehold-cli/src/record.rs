@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_of_a_quorum_is_told_where_there_is_one() {
+    fn the_node_of_a_quorum_is_shown() {
         let mut one = record();
         one.node = Some("a".into());
         let text = table(&[one, record()]);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_term_is_told() {
+    fn every_term_is_shown() {
         let mut record = record();
         for (term, expected) in [
             (RecordTerm::Live(Remaining::Never), "never ends"),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_store_are_known_by_their_name() {
+    fn settings_of_the_store_are_recognised_by_name() {
         assert!(is_setting(OsStr::new("LEASEHOLD_STORE")));
         assert!(is_setting(OsStr::new("LEASEHOLD_STORE_FILE")));
         assert!(!is_setting(OsStr::new("LEASEHOLD_KEY")));

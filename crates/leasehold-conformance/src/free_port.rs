@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_twice_or_while_somebody_listens() {
+    fn no_port_is_given_twice_or_while_another_listens() {
         let (first, second) = (free_port().unwrap(), free_port().unwrap());
         assert_ne!(first, second);
         let taken = TcpListener::bind(("127.0.0.1", second + 1));
@@ -58,7 +58,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn no_port_that_another_process_was_given_is_given() {
+    fn no_port_of_another_process_is_given() {
         let port = free_port().unwrap();
         assert!(!is_reserved(port));
     }

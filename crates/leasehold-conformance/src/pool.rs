@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_given_back_is_taken_again_and_else_another_is_started() {
+    async fn a_returned_server_is_reused_before_another_is_started() {
         let pool = Pool::new();
         let first = pool.take(async { Ok(1) }).await.unwrap();
         let second = pool.take(async { Ok(2) }).await.unwrap();

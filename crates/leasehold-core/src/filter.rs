@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_records_only_when_asked_for() {
+    fn expired_records_match_only_on_request() {
         let (live, over) = (record("k", Some(Remaining::For(S))), record("k", None));
         let answers = |expired| {
             let filter = Filter::default().with_expired(expired);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_narrows() {
+    fn every_condition_narrows() {
         let mut full = record("a:1", Some(Remaining::For(S)));
         full.id = Some(LeaseId::foreign(b"w").unwrap());
         full.group = Some(GroupName::new("o").unwrap());

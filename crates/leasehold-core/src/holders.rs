@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_majority_holds() {
+    fn a_lease_with_a_majority_holds() {
         let a = |secs| ("a".to_owned(), secs);
         assert_eq!(holders([Some(&[("a", 9)]), Some(&[("a", 7)]), Some(&[])]).unwrap(), [a(7)]);
         assert_eq!(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_told() {
+    fn an_undecidable_holder_is_an_error() {
         for nodes in [
             [Some(&[("a", 9)][..]), Some(&[][..]), None],
             [Some(&[("a", 9)][..]), Some(&[("b", 9)][..]), None],
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_told_if_a_majority_has_it() {
+    fn a_token_is_shown_if_a_majority_has_it() {
         let token = |nodes| page(nodes).holders().unwrap()[0].token.map(FencingToken::get);
         assert_eq!(token([Some(&[("a", 5)]), Some(&[("a", 5)]), Some(&[("a", 9)])]), Some(5));
         assert_eq!(token([Some(&[("a", 5)]), Some(&[("a", 6)]), Some(&[("a", 7)])]), None);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_shows_a_record_twice_has_it_once() {
+    fn a_record_that_a_node_lists_twice_counts_once() {
         let twice = [("a", 9), ("a", 9)];
         assert_eq!(holders([Some(&twice), Some(&[]), Some(&[])]).unwrap(), []);
         assert_eq!(holders([Some(&twice), Some(&twice), Some(&[])]).unwrap().len(), 1);

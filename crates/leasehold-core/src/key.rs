@@ -51,7 +51,7 @@ mod tests {
     use crate::{Error, ErrorKind};
 
     #[test]
-    fn limits_are_exact_and_said() {
+    fn limits_are_exact_and_named() {
         assert!(Key::new(&"k".repeat(1_024)).is_ok());
         for (bad, said) in [("", "empty"), ("a\nb", "u{a} at byte 1"), ("\u{85}", "control")] {
             let error = Error::from(Key::new(bad).unwrap_err());

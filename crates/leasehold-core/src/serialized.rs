@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_read_as_it_was_written() {
+    fn every_type_round_trips() {
         is_written_as(Key::new("a\"b").unwrap(), r#""a\"b""#);
         is_written_as(GroupName::new("job-7").unwrap(), r#""job-7""#);
         is_written_as(LeaseId::foreign(b"w1").unwrap(), r#""w1""#);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_valid_is_not_read() {
+    fn invalid_values_are_refused() {
         assert!(serde_json::from_str::<Key>(r#""""#).unwrap_err().to_string().contains("empty"));
         assert!(serde_json::from_str::<LeaseId>(r#""hex:0""#).is_err());
         assert!(serde_json::from_str::<FencingToken>("0").is_err());

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf_8_is_refused_and_not_shown() {
+    fn text_that_is_not_utf_8_is_refused_and_not_shown() {
         for bad in ["x:%FF", "x:?a=%FFhunter2", "x:?%FFhunter2=1", "x:?b=1&a=%C3%28hunter2"] {
             let error = StoreUrl::parse(bad).unwrap_err();
             assert_eq!(error.kind(), leasehold_core::ErrorKind::InvalidInput, "{bad}");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_password_is_no_name_of_an_option() {
+    fn the_rest_of_a_password_is_not_shown_as_an_option() {
         for rest in ["two@h/0", "Two", "two words", "", &"x".repeat(41)] {
             let url = format!("quorum:?node=redis://u:hunter&{rest}=");
             let mut url = StoreUrl::parse(&url).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_and_secrets_are_not() {
+    fn errors_name_the_mistake_and_no_secret() {
         assert!(StoreUrl::parse("locks.db").is_err());
         assert!(StoreUrl::parse("/a:b").is_err());
         let mut twice = StoreUrl::parse("x:?a=1&b=3&a=2").unwrap();

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_waited_for_a_twentieth_of_the_term_within_bounds() {
+    fn a_node_has_a_twentieth_of_the_term_within_bounds() {
         let mut limits = QuorumConfig::new().limits;
         let ms = Duration::from_millis;
         for (term, limit) in [

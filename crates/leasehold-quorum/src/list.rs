@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_are_read_as_they_were_written_and_others_are_refused() {
+    fn cursors_round_trip_and_others_are_refused() {
         let kinds = &KINDS[..];
         for (node, failed, inner) in [
             (0, &kinds[..0], None),

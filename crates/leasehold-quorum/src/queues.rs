@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_in_the_order_they_joined_lease_by_lease_key_by_key_node_by_node() {
+    fn each_lease_key_and_node_has_a_fifo_of_its_own() {
         let queues = Queues::new(2);
         let mut first = join(&queues, &[("a", "k")]);
         let mut second = join(&queues, &[("a", "k")]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_wakes_the_next() {
+    async fn leaving_wakes_the_next() {
         let queues = Queues::new(1);
         let (first, second) = (one(&queues, "a", "k"), one(&queues, "a", "k"));
         let turn = second.turn();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_whose_queue_is_busy_holds_up_no_other() {
+    fn a_busy_queue_of_one_lease_delays_no_other() {
         let queues = Queues::new(1);
         let busy = one(&queues, "b", "k");
         let mut waiting = join(&queues, &[("a", "k"), ("b", "k"), ("c", "k")]).remove(0);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_learns_what_may_be_added_before_its_turn() {
+    fn a_request_knows_what_may_be_added_before_its_turn() {
         let queues = Queues::new(1);
         let first = one(&queues, "a", "k");
         assert!(first.add_if_last());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_queues_vanish() {
+    fn empty_queues_are_removed() {
         let queues = Queues::new(3);
         let mut places = join(&queues, &[("a", "k"), ("b", "k")]);
         assert_eq!(queues.len(), 2);

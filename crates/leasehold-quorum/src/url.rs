@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_read_whole() {
+    fn every_part_of_a_url_is_read() {
         let url = QuorumUrl::parse(
             "quorum:?node=sqlite%3Aa.db%3Ftimeout%3D1s&max_ttl=30s&node=local:&drift=0.02&node_timeout=50ms",
         )

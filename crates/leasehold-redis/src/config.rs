@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_understood() {
+    fn urls_are_parsed() {
         let config = RedisConfig::from_url(
             "redis://u:hunter2@h:7000/3?timeout=250ms&prefix=a%3A&quarantine=60s&allow_eviction=1",
         )
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_many_servers_are_understood() {
+    fn urls_of_many_servers_are_parsed() {
         let config = RedisConfig::from_url("redis+cluster://u:hunter2@h1:7000,h2/?replicas=1");
         let config = config.unwrap();
         assert_eq!(config.deployment.to_string(), "the cluster of h1:7000, h2:6379");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_and_secrets_are_not() {
+    fn errors_name_the_mistake_and_no_secret() {
         for (url, said) in [
             ("postgres://h", "begins with one of"),
             ("redis:h", "names no server"),

@@ -170,7 +170,7 @@ mod tests {
     use crate::endpoint;
 
     #[test]
-    fn requests_are_sent_at_once_to_every_node() {
+    fn every_connection_sends_without_delay() {
         let info = "redis://h".into_connection_info().unwrap();
         let client = opened(info, None).unwrap();
         let seed = client.get_connection_info();

@@ -70,12 +70,12 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
     let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
     match code {
         "WRONGTYPE" => Error::incompatible(format!(
-            "what stands at the key, or at its companion lh:lock:…, is no lock but a value of another type; choose \
+            "what stands at the key, or at its metadata key lh:lock:…, is no lock but a value of another type; choose \
              another key, or a prefix, or remove it; {said}"
         )),
         "LHCORRUPT" => Error::corrupt(format!(
             "{} cannot be read; somebody changed it: see docs/stores/redis.md for what it must be, or remove that \
-             companion, and its token counter with it",
+             metadata key, and its token counter with it",
             // The server adds the position in the script.
             detail.split_once(" script: ").map_or(detail, |(what, _)| what)
         )),

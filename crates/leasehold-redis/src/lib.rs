@@ -2,7 +2,7 @@
 //!
 //! A lock is a plain string at the key itself, with the lease's id and an expiry, as Redlock clients write it. So
 //! old clients and Leasehold exclude each other; a shared lock excludes them too. Everything else of a lease is in
-//! a companion key in the same slot. The [`manual`] describes both byte by byte, and names the required
+//! a metadata key in the same slot. The [`manual`] describes both byte by byte, and names the required
 //! privileges, versions, limits and hazards. Each operation is one Lua script and one exchange.
 //!
 //! By default Redis forgets acknowledged writes when it crashes, so it reaches only L0 (best effort). With

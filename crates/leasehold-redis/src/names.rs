@@ -3,7 +3,7 @@
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{Error, Key, Result};
 
-/// The start of the names of companions; no key may begin with it.
+/// The start of the names of metadata keys; no key may begin with it.
 const OURS: &str = "lh:";
 /// The start of the name of a metadata key.
 const METADATA: &str = "lh:lock:";
@@ -14,7 +14,7 @@ const CHANNEL: &str = "lh:wake:";
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     prefix: String,
-    /// Keys are spread over slots, and a companion must share its key's slot.
+    /// Keys are spread over slots, and a metadata key must share its key's slot.
     in_slots: bool,
 }
 
@@ -38,7 +38,7 @@ impl Names {
     /// The names of `key`.
     ///
     /// # Errors
-    /// `InvalidInput` if it begins like a companion, or if in a cluster no companion could share its slot.
+    /// `InvalidInput` if it begins like a metadata key, or if in a cluster no metadata key could share its slot.
     pub(crate) fn of(&self, key: &Key) -> Result<Name> {
         let prefixed;
         let plain = if self.prefix.is_empty() {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn companions_share_the_slot_of_their_key() {
+    fn metadata_keys_share_their_keys_slot() {
         for (key, metadata) in [
             ("job", "lh:lock:{job}:job"),
             ("a{b}c", "lh:lock:{b}:a{b}c"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_a_companion() {
+    fn no_key_can_be_a_metadata_key() {
         let error = Names::new("", false).of(&Key::new("lh:lock:{a}:a").unwrap()).unwrap_err();
         assert!(error.to_string().contains("begins with \"lh:\""), "{error}");
         assert!(Names::new("l", false).of(&Key::new("h:x").unwrap()).is_err());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_back_to_keys() {
+    fn names_convert_back_to_keys() {
         let names = Names::new("app:", false);
         let key = Key::new("a{b}c").unwrap();
         assert_eq!(names.key(names.of(&key).unwrap().plain().as_bytes()), Some(key));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_are_read_as_they_were_written() {
+    fn positions_round_trip() {
         for position in [
             Position::default(),
             Position { scan: u64::MAX, ..Position::default() },

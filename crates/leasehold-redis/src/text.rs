@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_text_is_read_back() {
         let group = GroupName::new("o \"q\" é").unwrap();
         let note = Note::default().with_host("h").unwrap().with_pid(7).with_comment("c\\").unwrap();
         let json = of_holder(Some(&group), &note);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_left_out() {
+    fn unknown_text_is_left_out() {
         for odd in ["", "x", "[]", "{\"group\":1}", "{\"host\":\"\"}"] {
             assert_eq!(read_holder(odd.as_bytes()), (None, Note::default()), "{odd}");
         }

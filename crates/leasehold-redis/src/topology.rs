@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_tells_is_understood() {
+    fn a_nodes_topology_is_parsed() {
         let told = Value::Array(vec![
             range(0, 99, vec![node("", 7000, "b"), node("h2", 7001, "a")]),
             range(200, 300, vec![node("h3", 7002, "c")]),

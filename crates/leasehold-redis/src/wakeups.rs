@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_who_hear_a_hint_few_act_at_once() {
+    fn hearers_of_a_hint_try_one_after_the_other() {
         let mut random = Random::from_seed(1);
         let mut draws =
             |hearers| -> Vec<_> { (0..10_000).map(|_| put_off(&mut random, hearers)).collect() };

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_tells() {
+    fn this_machine_has_an_identity() {
         let boot = Boot::current().unwrap();
         assert_eq!(boot.id.len(), 36, "{boot:?}");
         assert_eq!(boot, Boot::current().unwrap());
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_time_namespaces_has_the_one() {
+    fn a_kernel_without_time_namespaces_counts_as_one() {
         let proc = tempfile::tempdir().unwrap();
         let random = proc.path().join("sys/kernel/random");
         std::fs::create_dir_all(&random).unwrap();

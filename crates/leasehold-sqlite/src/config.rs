@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_read_whole() {
+    fn every_part_of_a_url_is_parsed() {
         let config = SqliteConfig::from_url("sqlite:a%3Fb.db?timeout=250ms&prefix=x_").unwrap();
         assert!(matches!(&config.location, Location::File(path) if path.as_os_str() == "a?b.db"));
         assert_eq!((config.timeout, config.prefix.as_str()), (Duration::from_millis(250), "x_"));

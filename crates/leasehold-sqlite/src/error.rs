@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_table_is_told_from_other_mistakes() {
+    fn a_missing_table_is_distinguished_from_other_mistakes() {
         let error = sqlite("x.db", said(ffi::SQLITE_ERROR, "no such table: leasehold_keys"));
         assert_eq!(error.kind(), Corrupt);
         assert!(error.to_string().contains("leasehold_keys"), "{error}");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_out_of_time_says_so() {
+    fn an_operation_that_ran_out_of_time_says_so() {
         let limit = Duration::from_secs(5);
         let cases: [(Error, Effect); 3] = [
             (late("x.db", limit), Effect::NotApplied),

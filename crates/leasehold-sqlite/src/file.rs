@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_name_no_file_are_told() {
+    fn paths_that_name_no_file_are_reported() {
         for (path, says) in [
             ("", "empty"),
             ("/", "directory"),

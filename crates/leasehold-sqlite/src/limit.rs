@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_over_at_exactly_its_end() {
+    fn a_limit_has_passed_at_exactly_its_end() {
         let clock = ManualClock::new();
         let second = Duration::from_secs(1);
         let limit = Limit::start(&clock, second);

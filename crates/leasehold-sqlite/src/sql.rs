@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prefix_is_put_in_everywhere() {
+    fn the_prefix_is_inserted_everywhere() {
         assert!(!format!("{:?}", Sql::new("x_")).contains(PLACEHOLDER));
         assert!(!format!("{:?}", Sql::new("x_")).contains("leasehold_keys"));
     }

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_all_have_left_at_once_is_gone() {
+    fn a_queue_that_all_leave_at_once_is_removed() {
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
         for _ in 0..5_000 {
             let queues = Arc::new(Queues::default());

@@ -20,7 +20,7 @@ impl SecureRandom for Counting {
 }
 
 #[tokio::test]
-async fn tls_works_with_what_the_program_chose() {
+async fn tls_works_with_the_programs_own_provider() {
     let ours = ring::default_provider();
     let random: &'static Counting = Box::leak(Box::new(Counting(ours.secure_random)));
     CryptoProvider { secure_random: random, ..ours }.install_default().unwrap();

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_says_nothing_new_is_refused() {
+    fn a_fault_that_changes_nothing_is_refused() {
         let error = |list: &str| parse(list).unwrap_err().to_string();
         assert_eq!(
             error(&(entry("late", "a", "b") + &entry("late", "c", "d"))),

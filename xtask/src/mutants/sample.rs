@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn those_in_changed_files_come_first_and_the_commit_chooses_the_others() {
+    fn faults_in_changed_files_come_first_and_the_commit_chooses_the_others() {
         let (one, other) = (names("1", &["k.rs"], 5), names("2", &["k.rs"], 5));
         assert_eq!((one.len(), other.len()), (5, 5));
         assert!(one.contains(&"k".to_owned()) && other.contains(&"k".to_owned()));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_fewer_than_are_wanted_or_more_changed() {
+    fn a_sample_may_be_smaller_than_wanted_or_full_of_changed_files() {
         assert_eq!(names("1", &[], 100).len(), 26);
         let changed = ["c.rs", "b.rs", "a.rs"];
         assert!(names("1", &changed, 2).iter().all(|name| "abc".contains(name)));

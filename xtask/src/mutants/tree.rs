@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_follows_the_tree_and_leaves_what_is_the_same() {
+    fn the_copy_follows_the_tree_and_keeps_equal_files() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         fs::create_dir_all(from.join("src")).unwrap();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_ever_unless_told_otherwise() {
+    fn waits_for_ever_by_default() {
         assert_eq!(plan("k -- c").unwrap().hold.wait, Wait::Forever);
         assert_eq!(plan("-n k -- c").unwrap().hold.wait, Wait::No);
         let wait = plan("-w 2s k -- c").unwrap().hold.wait;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_named_once_and_the_command_is_taken_as_it_is() {
+    fn a_key_may_be_named_once_and_the_command_is_kept_verbatim() {
         let plan = plan("b --key a --key b -- sh -c -n --key").unwrap();
         assert_eq!(plan.keys, [Key::new("b").unwrap(), Key::new("a").unwrap()]);
         assert_eq!(plan.hold.command, ["sh", "-c", "-n", "--key"]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_no_keys_are_refused() {
+    fn invalid_keys_are_refused() {
         use std::os::unix::ffi::OsStringExt as _;
 
         let long = "k".repeat(1_025).into_bytes();

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_named_once_and_by_its_token_where_the_nodes_agree() {
+    fn a_lease_is_named_once_and_with_its_token_if_the_nodes_agree() {
         let found = leases(vec![
             record("a", "one", 5),
             record("a", "other", 1),

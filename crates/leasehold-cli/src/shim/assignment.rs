@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_assignment_is_refused() {
+    fn an_invalid_assignment_is_refused() {
         for bad in [&[][..], &["/d"], &["/d", "x", "kill"], &["/d", "1"], &["/d", "1", "hope"]] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }

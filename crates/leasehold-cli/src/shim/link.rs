@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn an_invalid_message_is_refused() {
         let whole = Order::Signal(Signal::SIGTERM).encode();
         for short in [1, 4, MESSAGE_SIZE - 1] {
             assert_eq!(Order::decode(&whole[..short]), None);

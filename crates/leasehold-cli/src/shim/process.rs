@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_lists_no_children_the_table_shows_them() {
+    fn without_the_kernels_list_children_are_found_in_the_process_table() {
         let table = table();
         let ours = table.iter().find(|process| process.pid == Pid::this()).unwrap();
         assert!(table.iter().any(|process| process.pid == ours.parent));

@@ -68,7 +68,7 @@ fn options_of_run() {
 }
 
 #[test]
-fn a_grace_that_is_too_long_is_refused_before_the_store_is_opened() {
+fn too_long_a_kill_after_is_refused_before_the_store_is_opened() {
     let store = Store::new();
     for options in ["--kill-after 10s", "--ttl 900ms -k 300ms", "-k 1s --max-hold 3s"] {
         let output = store.output(&format!("run {options} k -- echo ran"));
@@ -114,7 +114,7 @@ fn stores() {
 }
 
 #[test]
-fn errors_are_json_when_asked_for() {
+fn errors_are_json_on_request() {
     let store = Store::new();
     let output = store.output("run --json --kill-after 10s k -- echo ran");
     refused(&store, &output, 64, "\"kind\":\"invalid_input\",\"exit_code\":64,");

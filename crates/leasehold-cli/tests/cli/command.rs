@@ -39,7 +39,7 @@ fn its_environment() {
 }
 
 #[test]
-fn the_url_of_the_store_is_nowhere_to_be_seen() {
+fn the_command_never_sees_the_url_of_the_store() {
     let store = Store::new();
     let script = "cat /proc/self/environ /proc/$PPID/environ /proc/$PPID/cmdline; env";
     let output = store.script("k", script).output().unwrap();
@@ -67,7 +67,7 @@ fn its_streams_are_untouched() {
 }
 
 #[test]
-fn it_runs_in_a_group_of_its_own_in_the_same_session_and_so_does_the_shim() {
+fn it_and_the_shim_run_in_groups_of_their_own_in_the_same_session() {
     let store = Store::new();
     let script = "shim=$PPID; ps -o pid=,pgid=,sid= -p $$; ps -o pid=,pgid=,sid= -p $shim
         ps -o pgid=,sid= -p $(ps -o ppid= -p $shim)";
@@ -85,7 +85,7 @@ fn it_runs_in_a_group_of_its_own_in_the_same_session_and_so_does_the_shim() {
 }
 
 #[test]
-fn it_inherits_no_open_file_of_ours_but_those_of_the_caller() {
+fn it_inherits_the_callers_open_files_and_none_of_ours() {
     let store = Store::new();
     let open_files = "ls /proc/self/fd";
     let alone = Command::new("sh").args(["-c", open_files]).output().unwrap();
@@ -104,7 +104,7 @@ fn it_inherits_no_open_file_of_ours_but_those_of_the_caller() {
 }
 
 #[test]
-fn what_it_leaves_in_its_group_is_gone_before_the_release() {
+fn processes_left_in_its_group_end_before_the_release() {
     let store = Store::new();
     let go = store.fifo("go");
     let script = "sh -c 'trap \"echo asked\" TERM; echo $$; while :; do sleep 0.05; done' &
@@ -122,7 +122,7 @@ fn what_it_leaves_in_its_group_is_gone_before_the_release() {
 }
 
 #[test]
-fn what_ends_when_asked_is_not_waited_for_longer() {
+fn a_process_that_ends_when_asked_is_not_awaited_for_longer() {
     let store = Store::new();
     let running = Running::start(store.script("--json -v -k 9s k", "sleep 60 & exit 7"));
     let events = running.events();
@@ -167,7 +167,7 @@ fn messages_are_lines_of_json() {
 }
 
 #[test]
-fn renewals_are_told_when_asked_for() {
+fn renewals_are_reported_on_request() {
     let store = Store::new();
     let mut command = store.script("-vv --ttl 300ms k", "read line");
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
@@ -180,7 +180,7 @@ fn renewals_are_told_when_asked_for() {
 }
 
 #[test]
-fn what_left_the_group_of_a_command_that_was_ended_ends_before_the_release() {
+fn after_a_forced_end_processes_that_left_the_group_end_before_the_release() {
     let store = Store::new();
     let script = "echo $$; timeout 60 sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60'; true";
     for (signal, to_command, expected) in

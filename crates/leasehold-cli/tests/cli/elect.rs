@@ -91,7 +91,7 @@ fn a_lost_leadership_ends_the_command_and_the_candidate() {
 }
 
 #[test]
-fn asked_to_it_stands_again_after_a_loss_and_starts_the_command_again() {
+fn with_again_it_campaigns_after_a_loss_and_restarts_the_command() {
     let store = Store::new();
     let go = store.fifo("go");
     // It ends by itself only when it runs for the third time.
@@ -116,7 +116,7 @@ fn asked_to_it_stands_again_after_a_loss_and_starts_the_command_again() {
 }
 
 #[test]
-fn it_stands_again_when_the_store_is_back() {
+fn it_campaigns_again_when_the_store_is_back() {
     let store = Store::with_options("?timeout=300ms");
     let running = candidate(&store, "--ttl 2s --again", LEADS);
     let early: u64 = running.line().parse().unwrap();
@@ -131,7 +131,7 @@ fn it_stands_again_when_the_store_is_back() {
 }
 
 #[test]
-fn while_it_stands_again_another_leads_and_a_signal_ends_it() {
+fn while_it_campaigns_again_another_leads_and_a_signal_ends_it() {
     let store = Store::new();
     let running = candidate(&store, "--ttl 6s --again", LEADS);
     running.line();
@@ -154,7 +154,7 @@ fn while_it_stands_again_another_leads_and_a_signal_ends_it() {
 }
 
 #[test]
-fn who_was_asked_to_end_does_not_stand_again() {
+fn a_candidate_that_was_asked_to_end_does_not_campaign_again() {
     let store = Store::new();
     let running = candidate(&store, "--ttl 6s --again", "trap '' TERM; echo ready; sleep 60");
     assert_eq!(running.line(), "ready");
@@ -166,7 +166,7 @@ fn who_was_asked_to_end_does_not_stand_again() {
 }
 
 #[test]
-fn killed_its_command_ends_and_the_next_leads_when_the_term_is_over() {
+fn after_a_kill_its_command_ends_and_the_next_leads_after_the_term() {
     let store = Store::new();
     let running =
         candidate(&store, "--ttl 2s -k 100ms", "trap '' TERM; echo $$; sleep 60; sleep 60");
@@ -183,7 +183,7 @@ fn killed_its_command_ends_and_the_next_leads_when_the_term_is_over() {
 }
 
 #[test]
-fn stopped_past_its_term_its_command_is_dead_before_the_next_leads() {
+fn after_a_stop_past_its_term_its_command_is_dead_before_the_next_leads() {
     let store = Store::new();
     let running = candidate(&store, "-v --ttl 1s --again", "echo $$; exec sleep 60");
     let command = running.line();
@@ -222,7 +222,7 @@ fn mistakes_are_refused_and_nothing_is_held() {
 }
 
 #[test]
-fn leader_shows_who_leads() {
+fn leader_shows_the_leader() {
     let store = Store::new();
     assert_eq!(text(&store.output("leader e").stdout), "nobody leads \"e\"\n");
     assert_eq!(store.json("leader e --json"), serde_json::json!({"name": "e", "leader": null}));
@@ -254,7 +254,7 @@ fn leader_shows_each_change() {
 }
 
 #[test]
-fn leader_ends_when_nobody_reads_it_any_more() {
+fn leader_ends_when_its_reader_has_gone() {
     let store = Store::new();
     let mut watch = store.command("leader e --watch");
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();

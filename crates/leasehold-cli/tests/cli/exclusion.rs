@@ -9,7 +9,7 @@ use crate::support::{
 use nix::sys::signal::{Signal, kill};
 
 #[test]
-fn a_waiting_one_starts_when_the_first_releases() {
+fn a_waiter_starts_when_the_holder_releases() {
     let store = Store::new();
     let mut first = hold(&store, "k");
     let second = Running::start(store.script("--json -v k", "echo mine"));
@@ -131,7 +131,7 @@ fn a_pause_beyond_the_term_ends_the_command_at_once() {
 }
 
 #[test]
-fn a_pause_beyond_the_term_ends_the_command_that_is_continued_first() {
+fn a_pause_beyond_the_term_ends_even_a_command_that_continues_first() {
     paused_beyond_the_term(true);
 }
 
@@ -151,7 +151,7 @@ fn a_pause_within_the_term_does_no_harm() {
 }
 
 #[test]
-fn nobody_comes_between_reading_and_writing() {
+fn reading_and_writing_under_the_lock_is_atomic() {
     const PROCESSES: u32 = 8;
     const ROUNDS: u32 = 50;
     let store = Store::with_options("?timeout=30s");

@@ -77,7 +77,7 @@ fn wrong_usage() {
 }
 
 #[test]
-fn help_and_version_are_no_mistake() {
+fn help_and_version_are_not_mistakes() {
     for line in ["--help", "-h", "--version", "help", "run --help", "list -h", "help purge"] {
         let output = leasehold(line).output().unwrap();
         assert_eq!(code(&output), 0, "{line}");
@@ -166,7 +166,7 @@ fn the_command_cannot_be_started_and_nothing_stays_held() {
 }
 
 #[test]
-fn a_mistyped_command_is_told_before_the_wait() {
+fn a_mistyped_command_fails_before_the_wait() {
     let store = Store::new();
     let holder = hold(&store, "k");
     assert_eq!(store.code("run k -- no-such-program-anywhere"), 127);

@@ -82,7 +82,7 @@ fn tables_are_for_people() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let store = Store::new();
     let holder = hold(&store, "k");
     for line in ["list", "list --json", "status k", "purge", "init", "break other", "--help"] {
@@ -130,7 +130,7 @@ fn break_ends_exactly_what_it_finds() {
 }
 
 #[test]
-fn purge_removes_what_has_expired_batch_by_batch() {
+fn purge_removes_expired_records_in_batches() {
     let store = Store::new();
     let live = hold(&store, "a:live");
     for key in ["a:1", "a:2", "a:3", "b:1"] {

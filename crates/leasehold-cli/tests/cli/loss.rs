@@ -79,7 +79,7 @@ fn a_command_that_ends_when_asked_is_not_killed() {
 }
 
 #[test]
-fn what_left_the_group_is_killed_even_if_the_command_ends_when_asked() {
+fn processes_that_left_the_group_are_killed_even_if_the_command_ends_when_asked() {
     let store = Store::new();
     let script = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' &
         trap 'exit 0' TERM; while :; do sleep 0.05; done";
@@ -124,7 +124,7 @@ fn on_lost_signal_asks_and_waits() {
 }
 
 #[test]
-fn on_lost_ignore_only_tells() {
+fn on_lost_ignore_only_reports() {
     let store = Store::new();
     let go = store.fifo("go");
     let script = "echo ready; read line < go; exit 9";
@@ -162,7 +162,7 @@ fn a_stopped_command_is_killed_too() {
 }
 
 #[test]
-fn nobody_reading_its_messages_delays_nothing() {
+fn unread_messages_delay_nothing() {
     let store = Store::new();
     let (reader, writer) = nix::unistd::pipe().unwrap();
     let mut full = std::fs::File::from(writer);
@@ -201,7 +201,7 @@ fn orphans_are_reaped_while_the_command_lives() {
 }
 
 #[test]
-fn to_signal_a_loss_spares_what_left_the_group() {
+fn on_lost_signal_spares_processes_that_left_the_group() {
     let store = Store::new();
     // What is left in the group ignores TERM, so it is killed.
     let script = "setsid sleep 60 & echo $!; sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' &

@@ -93,7 +93,7 @@ fn with_outcome(event: &Value, outcome: &str) -> usize {
 }
 
 #[test]
-fn of_two_processes_one_holds_and_each_node_is_told() {
+fn one_of_two_processes_holds_and_the_other_sees_each_nodes_answer() {
     let quorum = Quorum::new("");
     let mut holder = Running::start({
         let mut command = quorum.command("run k --json -v --");
@@ -131,7 +131,7 @@ fn a_fenced_quorums_tokens_grow_from_run_to_run() {
 }
 
 #[test]
-fn one_spoilt_node_changes_nothing_but_what_is_told() {
+fn one_corrupt_node_changes_only_the_messages() {
     let quorum = Quorum::new("");
     quorum.spoil(1);
     let holder = quorum.hold("");
@@ -157,7 +157,7 @@ fn one_spoilt_node_changes_nothing_but_what_is_told() {
 
 /// The file is kept locked by somebody else: the node neither answers nor fails.
 #[test]
-fn one_hung_node_holds_nobody_up() {
+fn one_hung_node_delays_nobody() {
     let quorum = Quorum::new("");
     assert_eq!(code(&quorum.output("init")), 0);
     let locked = quorum.lock_out(2);
@@ -185,7 +185,7 @@ fn without_a_majority_the_failure_names_each_node() {
 }
 
 #[test]
-fn a_lost_majority_ends_the_command_and_each_nodes_failure_is_told() {
+fn a_lost_majority_ends_the_command_and_reports_each_nodes_failure() {
     let quorum = Quorum::new("");
     let holder = quorum.hold("--ttl 2s");
     let locked = [quorum.lock_out(0), quorum.lock_out(1)];
@@ -216,7 +216,7 @@ fn a_broken_lease_is_gone_from_all_nodes_and_named_once() {
 }
 
 #[test]
-fn what_expired_is_purged_from_every_node() {
+fn expired_records_are_purged_from_every_node() {
     let quorum = Quorum::new("");
     let holder = quorum.hold("--ttl 500ms");
     holder.signal(Signal::SIGKILL);
@@ -233,7 +233,7 @@ fn what_expired_is_purged_from_every_node() {
 }
 
 #[test]
-fn init_says_what_the_quorum_promises() {
+fn init_reports_the_level_of_the_quorum() {
     let quorum = Quorum::new("&fenced=1");
     let ready = quorum.json("init --json");
     assert_eq!((&ready["store"], &ready["hazards"]), (&"quorum".into(), &Value::Array(vec![])));
@@ -241,7 +241,7 @@ fn init_says_what_the_quorum_promises() {
 }
 
 #[test]
-fn mistakes_are_told_before_any_file_is_made() {
+fn mistakes_are_reported_before_any_file_is_created() {
     let quorum = Quorum::new("");
     let node = encoded(&quorum.name(0));
     for (url, says) in [

@@ -66,7 +66,7 @@ impl Redis {
 }
 
 #[test]
-fn of_two_one_holds_and_the_other_waits_or_is_told() {
+fn one_of_two_holds_and_the_other_waits_or_fails() {
     let redis = Redis::one();
     let first = redis.hold("");
     let refused = redis.output("run -n k -- true");
@@ -102,7 +102,7 @@ fn a_broken_lease_ends_the_command() {
 }
 
 #[test]
-fn a_server_that_is_away_is_69_and_ends_the_command_before_the_term() {
+fn an_unreachable_server_ends_the_command_before_the_term_with_69() {
     let redis = Redis::one();
     let mut first = redis.hold("--ttl 3s");
     redis.servers[0].kill();
@@ -112,7 +112,7 @@ fn a_server_that_is_away_is_69_and_ends_the_command_before_the_term() {
 }
 
 #[test]
-fn leasehold_killed_frees_the_key_when_the_term_is_over() {
+fn killing_leasehold_frees_the_key_after_the_term() {
     let redis = Redis::one();
     let first = redis.hold("--ttl 6s");
     first.signal(Signal::SIGKILL);
@@ -121,7 +121,7 @@ fn leasehold_killed_frees_the_key_when_the_term_is_over() {
 }
 
 #[test]
-fn a_quorum_goes_on_without_one_node() {
+fn a_quorum_works_without_one_node() {
     for options in ["", "&fenced=1"] {
         let redis = Redis::quorum(options);
         let first = redis.hold("--ttl 6s");

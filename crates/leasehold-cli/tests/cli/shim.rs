@@ -130,7 +130,7 @@ fn leasehold_killed_in_a_term_below_a_second() {
 }
 
 #[test]
-fn leasehold_killed_is_seen_at_once_and_not_only_when_the_term_ends() {
+fn leasehold_killed_is_noticed_at_once() {
     let store = Store::new();
     for ttl in ["60s", "never"] {
         let first = Writers::start(&store, &format!("--ttl {ttl} --kill-after 500ms"));
@@ -157,7 +157,7 @@ fn leasehold_killed_gives_the_command_time_to_end() {
 }
 
 #[test]
-fn leasehold_killed_leaves_alone_what_is_to_ignore_a_loss() {
+fn leasehold_killed_spares_a_command_that_ignores_a_loss() {
     let store = Store::new();
     let go = store.fifo("go");
     let script = "trap 'echo asked' TERM; echo ready; read line < go; echo done";
@@ -266,7 +266,7 @@ fn the_shim_killed() {
 }
 
 #[test]
-fn the_shim_killed_spares_what_is_not_the_commands() {
+fn the_shim_killed_spares_other_processes() {
     let store = Store::new();
     // The shell has a child before it becomes `leasehold`.
     let run = format!(
@@ -288,7 +288,7 @@ fn the_shim_killed_spares_what_is_not_the_commands() {
 /// A process that forks and ends all the time, in a session of its own: whoever looks at a list of processes may miss
 /// it, for what is in the list has ended and its child is not.
 #[test]
-fn what_forks_faster_than_one_can_look_is_killed_too() {
+fn processes_that_fork_faster_than_one_can_look_are_killed_too() {
     let store = Store::new();
     let hop = "[ -e go ] || exit; echo >> written; sh hop & exit";
     std::fs::write(store.file("hop"), hop).unwrap();
@@ -307,7 +307,7 @@ fn what_forks_faster_than_one_can_look_is_killed_too() {
 
 /// As after a stop of `leasehold` between the grant and the start of the command.
 #[test]
-fn a_command_is_not_started_when_its_term_is_over() {
+fn no_command_starts_after_the_term() {
     let store = Store::new();
     let (orders, notices) = (store.fifo("orders"), store.fifo("notices"));
     let both = |path| File::options().read(true).write(true).open(path).unwrap();
@@ -326,7 +326,7 @@ fn a_command_is_not_started_when_its_term_is_over() {
 
 /// As a pause of the whole machine does: what the token is for.
 #[test]
-fn a_pause_of_all_beyond_the_term_ends_the_command_as_soon_as_it_is_over() {
+fn a_pause_of_all_beyond_the_term_ends_the_command_at_the_end_of_the_pause() {
     let rounds = || (0..5).map(|_| gap_after_a_pause()).collect();
     let mut gaps: Vec<_> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..4).map(|_| scope.spawn(rounds)).collect();

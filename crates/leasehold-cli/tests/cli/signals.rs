@@ -13,7 +13,7 @@ echo ready
 while :; do sleep 60 & wait $!; done";
 
 #[test]
-fn some_end_a_wait_and_nothing_stays_held() {
+fn ending_signals_end_a_wait_and_nothing_stays_held() {
     let store = Store::new();
     let holder = hold(&store, "k");
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
@@ -29,7 +29,7 @@ fn some_end_a_wait_and_nothing_stays_held() {
 }
 
 #[test]
-fn a_wait_is_ended_while_the_store_is_busy_and_nothing_stays_held() {
+fn a_signal_ends_a_wait_for_a_busy_store_and_nothing_stays_held() {
     let store = Store::with_options("?timeout=30s");
     assert_eq!(store.code("init"), 0);
     let others = store.lock_out();
@@ -94,7 +94,7 @@ fn a_command_without_handlers_dies_by_the_signal() {
 }
 
 #[test]
-fn what_nohup_ignores_stays_ignored() {
+fn signals_that_nohup_ignores_stay_ignored() {
     let store = Store::new();
     let run = format!(
         "trap '' HUP; exec {} run --json -v k -- sh -c '{}'",
@@ -116,7 +116,7 @@ fn what_nohup_ignores_stays_ignored() {
 }
 
 #[test]
-fn the_command_has_the_signals_that_leasehold_was_started_with() {
+fn the_command_inherits_the_signal_mask_and_dispositions_of_leasehold() {
     let store = Store::new();
     // Those up to 28; the C library ignores some of its own at each start of a program. Not SIGPIPE: the runtime of
     // this program ignores it before it can be asked.
@@ -152,7 +152,7 @@ fn signals_to_the_shim_change_nothing() {
 }
 
 #[test]
-fn one_that_ends_ends_the_wait_for_a_release_that_hangs() {
+fn an_ending_signal_ends_the_wait_for_a_hung_release() {
     let store = Store::with_options("?timeout=60s");
     let mut running = hold(&store, "k");
     let others = store.lock_out();

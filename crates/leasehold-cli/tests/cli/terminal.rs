@@ -176,7 +176,7 @@ fn the_command_learns_of_a_new_window_size() {
 }
 
 #[test]
-fn a_candidate_that_stands_again_is_stopped_and_goes_on_as_any_job() {
+fn a_candidate_that_campaigns_again_stops_and_continues_like_any_job() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     shell.types("$LEASEHOLD elect -v --ttl 3s --again k -- sh -c 'echo on; exec cat'\nhello\n");
@@ -202,7 +202,7 @@ fn a_candidate_that_stands_again_is_stopped_and_goes_on_as_any_job() {
 }
 
 #[test]
-fn a_script_has_the_terminal_again_after_it() {
+fn a_script_gets_the_terminal_back_afterwards() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     // A shell that runs a script does not take the terminal back by itself.
@@ -290,7 +290,7 @@ fn a_pipeline_keeps_the_terminal() {
 }
 
 #[test]
-fn into_a_pager() {
+fn a_pager_keeps_the_keyboard() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     shell.resizes(10, 80);
@@ -352,7 +352,7 @@ fn a_script_ends_at_ctrl_c_with_the_command() {
 }
 
 #[test]
-fn a_command_that_asks_for_the_terminal_gets_it_though_its_output_goes_elsewhere() {
+fn a_command_with_redirected_output_gets_the_terminal_when_it_asks() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     for redirection in ["> $TMPDIR/out; cat $TMPDIR/out", "| cat"] {
@@ -428,7 +428,7 @@ fn a_script_has_the_terminal_after_the_shim_was_killed() {
 }
 
 #[test]
-fn in_the_background_nobody_is_stopped_that_does_not_read() {
+fn a_background_command_that_does_not_read_is_not_stopped() {
     let store = Store::new();
     let go = store.fifo("go");
     let mut shell = Shell::new(&store);
@@ -476,7 +476,7 @@ fn a_shell_under_the_lock_has_job_control() {
 }
 
 #[test]
-fn nobody_could_continue_a_session_leader_so_it_is_not_stopped() {
+fn a_session_leader_that_nobody_could_continue_is_not_stopped() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
     // Takes the place of the shell, as in a container or behind `ssh -t`.

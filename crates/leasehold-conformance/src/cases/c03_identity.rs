@@ -18,10 +18,10 @@ cases! {
     c03_same_id_leaves_never_alone [Never],
     c03_same_id_in_another_mode_is_invalid [Shared],
     c03_same_id_in_another_mode_on_one_key_is_invalid [Shared, ManyKeys],
-    c03_limit_is_no_part_of_identity [SharedLimit],
+    c03_a_limit_does_not_identify_a_lease [SharedLimit],
     c03_group_and_note_stay_as_first_written [ReportsGroup, ReportsNote],
     c03_second_id_of_the_same_group_is_refused,
-    c03_again_decides_alike,
+    c03_again_changes_no_decision,
     c03_ended_id_is_granted_afresh,
     c03_expired_id_is_granted_afresh,
     c03_same_id_on_another_key_is_another_lease [Shared],
@@ -149,7 +149,7 @@ async fn c03_same_id_in_another_mode_on_one_key_is_invalid<B: Backing>(
     PASSED
 }
 
-async fn c03_limit_is_no_part_of_identity<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_a_limit_does_not_identify_a_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.one("job", at_most(2));
     let first = fixture.client.grant(&lease).await?;
     fixture.client.grant(&fixture.one("job", at_most(2))).await?;
@@ -195,7 +195,7 @@ async fn c03_second_id_of_the_same_group_is_refused<B: Backing>(fixture: &Fixtur
 }
 
 /// `again` tells a quorum what not to roll back; a single store decides the same without it.
-async fn c03_again_decides_alike<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_again_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     let request = lease.request().again(None);
     let first = match Store::acquire(fixture.client.store(), &request).await? {

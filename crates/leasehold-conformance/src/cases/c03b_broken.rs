@@ -15,7 +15,7 @@ cases! {
     c03b_refused_acquire_of_a_broken_lease_drops_the_rest [ManyKeys],
     c03b_the_rest_stays_until_it_is_named [ManyKeys],
     c03b_a_key_that_expired_alone_breaks_the_lease [ManyKeys],
-    c03b_naming_a_key_more_is_a_new_grant [ManyKeys],
+    c03b_one_more_key_is_a_new_grant [ManyKeys],
     c03b_keep_of_a_broken_lease_keeps_nothing [ManyKeys, Keep],
 }
 
@@ -111,7 +111,7 @@ async fn c03b_a_key_that_expired_alone_breaks_the_lease<B: Backing>(
     PASSED
 }
 
-async fn c03b_naming_a_key_more_is_a_new_grant<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03b_one_more_key_is_a_new_grant<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("a");
     let first = fixture.client.grant(&lease).await?;
     let wider = lease.clone().with_claims(all_of(&["a", "b"], Mode::Exclusive));

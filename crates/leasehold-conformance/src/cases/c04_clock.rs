@@ -11,10 +11,10 @@ use crate::{Backing, WallStep};
 
 cases! {
     c04_terms_run_on_the_stores_clock,
-    c04_every_client_sees_the_same_rest,
+    c04_every_client_sees_the_same_remaining_term,
     c04_terms_are_rounded_up,
     c04_a_later_request_counts_from_later,
-    c04_a_record_tells_how_long_ago_it_ended [ReportsExpired],
+    c04_a_record_says_how_long_ago_it_ended [ReportsExpired],
     c04_wall_clock_forward_ends_no_lease_of_a_boot_clock,
 }
 
@@ -33,7 +33,9 @@ async fn c04_terms_run_on_the_stores_clock<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c04_every_client_sees_the_same_rest<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c04_every_client_sees_the_same_remaining_term<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(4).await;
@@ -79,7 +81,7 @@ async fn c04_a_later_request_counts_from_later<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c04_a_record_tells_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c04_a_record_says_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(13).await;

@@ -18,8 +18,8 @@ cases! {
     c05_many_keys_over_expired_ones [ManyKeys],
     c05_expired_keep_is_absent [Keep],
     c05_listing_shows_live_records_only_unless_asked,
-    c05_purged_or_not_decides_alike,
-    c05_an_expired_lease_takes_no_place_of_its_successor [SharedLimit],
+    c05_purging_changes_no_decision,
+    c05_an_expired_lease_takes_no_place_from_its_successor [SharedLimit],
 }
 
 async fn c05_exclusive_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) -> Verdict {
@@ -124,7 +124,7 @@ async fn c05_listing_shows_live_records_only_unless_asked<B: Backing>(
 }
 
 /// Purging only saves space: the same requests have the same results with and without it.
-async fn c05_purged_or_not_decides_alike<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_purging_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (name, purge) in [("purged", true), ("left", false)] {
         let (first, second) = (fixture.exclusive(name), fixture.exclusive(name));
         fixture.client.grant(&first).await?;
@@ -142,7 +142,7 @@ async fn c05_purged_or_not_decides_alike<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c05_an_expired_lease_takes_no_place_of_its_successor<B: Backing>(
+async fn c05_an_expired_lease_takes_no_place_from_its_successor<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {
     let permit = fixture.attempt(all_of(&["job"], at_most(1)));

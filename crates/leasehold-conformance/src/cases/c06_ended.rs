@@ -11,9 +11,9 @@ use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
 
 cases! {
-    c06_just_before_its_term_it_lives,
-    c06_at_exactly_its_term_it_is_over,
-    c06_an_expired_lease_is_not_revived_though_nobody_took_it,
+    c06_just_before_its_term_a_lease_is_held,
+    c06_at_exactly_its_term_a_lease_has_ended,
+    c06_an_expired_lease_is_not_revived_even_if_its_key_is_free,
     c06_a_released_lease_is_not_revived,
     c06_an_evicted_lease_is_not_revived,
     c06_a_kept_lease_is_not_revived [Keep],
@@ -24,12 +24,12 @@ cases! {
     c06_renewal_keeps_token_and_holder,
     c06_renewal_to_never [Never],
     c06_never_is_not_shortened [Never],
-    c06_each_lease_of_a_renewal_has_its_own_fate,
+    c06_each_lease_of_a_renewal_has_its_own_outcome,
     c06_renewal_in_another_mode_fails_alone [Shared],
     c06_a_thousand_leases_are_renewed_at_once,
 }
 
-async fn c06_just_before_its_term_it_lives<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_just_before_its_term_a_lease_is_held<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass_almost(10).await;
@@ -39,7 +39,7 @@ async fn c06_just_before_its_term_it_lives<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c06_at_exactly_its_term_it_is_over<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_at_exactly_its_term_a_lease_has_ended<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let (renewed, released) = (fixture.exclusive("a"), fixture.exclusive("b"));
     let (listed, followed) = (fixture.exclusive("c"), fixture.exclusive("d"));
     for lease in [&renewed, &released, &listed, &followed] {
@@ -58,7 +58,7 @@ async fn c06_at_exactly_its_term_it_is_over<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn c06_an_expired_lease_is_not_revived_though_nobody_took_it<B: Backing>(
+async fn c06_an_expired_lease_is_not_revived_even_if_its_key_is_free<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {
     let lease = fixture.exclusive("job");
@@ -188,7 +188,9 @@ async fn c06_never_is_not_shortened<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn c06_each_lease_of_a_renewal_has_its_own_fate<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_each_lease_of_a_renewal_has_its_own_outcome<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let short = fixture.exclusive("short").with_term(fixture.ticks(2));
     let (live, long) = (fixture.exclusive("live"), fixture.exclusive("long"));
     for lease in [&short, &live, &long] {

@@ -19,10 +19,10 @@ cases! {
     c07_tokens_grow_though_the_wall_clock_steps_back [Tokens],
     c07_tokens_are_no_less_than_the_wall_clock [Tokens],
     c07_shared_grants_have_tokens_of_their_own [Tokens, Shared],
-    c07_one_token_above_every_earlier_of_each_key [Tokens, ManyKeys],
+    c07_one_token_above_every_earlier_token_of_each_key [Tokens, ManyKeys],
     c07_other_keys_do_not_count [Tokens],
     c07_the_same_grant_keeps_its_token [Tokens],
-    c07_a_raise_lifts_lease_and_counter [Tokens],
+    c07_a_raise_raises_lease_and_counter [Tokens],
     c07_a_raise_never_lowers [Tokens],
     c07_a_raise_of_a_lost_lease_does_nothing [Tokens],
     c07_counters_are_forgotten_after_a_while [Tokens, Forgetting],
@@ -193,7 +193,7 @@ async fn c07_shared_grants_have_tokens_of_their_own<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-async fn c07_one_token_above_every_earlier_of_each_key<B: Backing>(
+async fn c07_one_token_above_every_earlier_token_of_each_key<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {
     let mut highest = None;
@@ -250,7 +250,7 @@ fn raise(lease: &Attempt, to: u64) -> Result<RenewRequest> {
     Ok(RenewRequest::new(vec![lease.renewal(lease.term).with_token_raised_to(token)]))
 }
 
-async fn c07_a_raise_lifts_lease_and_counter<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_a_raise_raises_lease_and_counter<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let keys: &[_] = if fixture.can.many_keys { &["a", "b"] } else { &["a"] };
     let lease = fixture.attempt(all_of(keys, Mode::Exclusive));
     let token = take!(Some(token) => token, fixture.client.grant(&lease).await?.token, "the token");

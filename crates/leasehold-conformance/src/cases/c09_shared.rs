@@ -13,9 +13,9 @@ cases! {
     c09_readers_share [Shared],
     c09_a_writer_keeps_readers_out [Shared],
     c09_readers_keep_a_writer_out [Shared],
-    c09_exactly_so_many_are_admitted [SharedLimit],
+    c09_exactly_the_limit_is_admitted [SharedLimit],
     c09_a_limit_of_one_is_a_mutex [SharedLimit],
-    c09_a_limit_binds_its_own_request_alone [SharedLimit],
+    c09_a_limit_binds_only_its_own_request [SharedLimit],
     c09_a_released_place_is_free_again [SharedLimit],
     c09_a_holder_counts_once [SharedLimit],
     c09_a_kept_place_is_taken [SharedLimit, Keep],
@@ -60,7 +60,7 @@ async fn c09_readers_keep_a_writer_out<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c09_exactly_so_many_are_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_exactly_the_limit_is_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let permits: Vec<_> = (0..3).map(|_| fixture.one("job", at_most(3))).collect();
     for permit in &permits {
         fixture.client.grant(permit).await?;
@@ -80,7 +80,7 @@ async fn c09_a_limit_of_one_is_a_mutex<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c09_a_limit_binds_its_own_request_alone<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_limit_binds_only_its_own_request<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let narrow = fixture.one("job", at_most(1));
     fixture.client.grant(&narrow).await?;
     let (wide, free) = (fixture.one("job", at_most(2)), fixture.shared("job"));

@@ -14,7 +14,7 @@ use crate::fixture::{BehindProxies, Fixture};
 use crate::{Backing, Failure, Fault, Result};
 
 cases! {
-    c10_a_lost_reply_is_learnt_by_asking_again,
+    c10_a_lost_reply_is_recovered_by_sending_again,
     c10_a_lost_request_may_be_sent_again,
     c10_a_dead_connection_is_replaced,
     c10_a_server_that_hangs_is_given_up,
@@ -70,7 +70,9 @@ async fn fresh<B: Backing>(
     behind.client.released(lease).await
 }
 
-async fn c10_a_lost_reply_is_learnt_by_asking_again<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_lost_reply_is_recovered_by_sending_again<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let behind = behind_proxies!(fixture);
     fresh(fixture, &behind, &fixture.exclusive("first")).await?;
     for fault in [Fault::CutAfter, Fault::SwallowAnswers] {

@@ -14,18 +14,18 @@ cases! {
     c10_exclusive_waits_for_the_holder,
     c10_exclusive_waits_for_the_longest_reader [Shared],
     c10_shared_waits_for_the_writer [Shared],
-    c10_limited_waits_for_as_many_as_must_end [SharedLimit],
+    c10_limited_waits_for_enough_readers_to_end [SharedLimit],
     c10_limited_waits_for_the_writer [SharedLimit],
     c10_many_keys_wait_for_the_largest [ManyKeys],
     c10_many_modes_wait_for_the_largest [ManyKeys, SharedLimit],
-    c10_nobody_tells_when_never_ends [Never],
-    c10_a_never_that_is_not_awaited_does_not_count [Never, SharedLimit],
+    c10_a_holder_without_end_has_no_retry_after [Never],
+    c10_a_lease_without_end_that_is_not_awaited_does_not_count [Never, SharedLimit],
     c10_a_kept_key_is_awaited [Keep],
     c10_the_first_refusing_key_is_named [ManyKeys],
     c10_the_awaited_holder_is_named [TellsHolder, ReportsGroup, ReportsNote],
     c10_the_awaited_reader_is_named [TellsHolder, SharedLimit],
-    c10_who_comes_back_then_is_admitted,
-    c10_bad_input_did_nothing [Shared],
+    c10_a_retry_at_retry_after_is_admitted,
+    c10_bad_input_has_no_effect [Shared],
 }
 
 /// Checks `retry_after`, in ticks.
@@ -72,7 +72,7 @@ async fn c10_shared_waits_for_the_writer<B: Backing>(fixture: &Fixture<B>) -> Ve
 }
 
 /// With n holders and a limit, the (n - limit + 1)-th that ends makes room.
-async fn c10_limited_waits_for_as_many_as_must_end<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_limited_waits_for_enough_readers_to_end<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     grant_all(fixture, Mode::SHARED, &[30, 6, 24, 12, 18]).await?;
     for (max, rest) in [(5, 6), (4, 12), (3, 18), (2, 24), (1, 30)] {
         comes_back(
@@ -118,7 +118,7 @@ async fn c10_many_modes_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c10_nobody_tells_when_never_ends<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_holder_without_end_has_no_retry_after<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let never = fixture.exclusive("job");
     fixture.client.grant(&never).await?;
     fixture.client.held(&never, Ttl::NEVER).await?;
@@ -133,7 +133,7 @@ async fn c10_nobody_tells_when_never_ends<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn c10_a_never_that_is_not_awaited_does_not_count<B: Backing>(
+async fn c10_a_lease_without_end_that_is_not_awaited_does_not_count<B: Backing>(
     fixture: &Fixture<B>,
 ) -> Verdict {
     let leases = grant_all(fixture, Mode::SHARED, &[20, 8, 10]).await?;
@@ -197,7 +197,7 @@ async fn c10_the_awaited_reader_is_named<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c10_who_comes_back_then_is_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_retry_at_retry_after_is_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     grant_all(fixture, Mode::Exclusive, &[7]).await?;
     let second = fixture.exclusive("job");
     let after = fixture.client.refuse(&second).await?.retry_after.unwrap_or(Duration::ZERO);
@@ -215,7 +215,7 @@ async fn c10_who_comes_back_then_is_admitted<B: Backing>(fixture: &Fixture<B>) -
 }
 
 /// Input that no store accepts is refused as such, without an effect.
-async fn c10_bad_input_did_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_bad_input_has_no_effect<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;

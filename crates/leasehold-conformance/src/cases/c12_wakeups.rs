@@ -17,10 +17,10 @@ cases! {
     c12_an_eviction_wakes [Notifications],
     c12_every_subscriber_is_woken [Notifications],
     c12_one_of_several_keys_wakes [Notifications],
-    c12_a_hint_names_a_key_that_was_asked_for [Notifications],
+    c12_a_hint_names_a_requested_key [Notifications],
     c12_a_dropped_subscription_disturbs_nobody [Notifications],
     c12_a_hint_missed_before_the_subscription_does_no_harm [Notifications],
-    c12_a_cut_connection_wakes_who_waits [Notifications],
+    c12_a_cut_connection_wakes_waiters [Notifications],
     c12_a_waiter_that_polls_needs_no_hint,
     c12_subscribing_changes_nothing,
 }
@@ -100,7 +100,7 @@ async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> Verd
 }
 
 /// A hint may be spurious, but it names a requested key.
-async fn c12_a_hint_names_a_key_that_was_asked_for<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_hint_names_a_requested_key<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let mut wakeups = fixture.client.store().subscribe(&[key("job"), key("job%")]).await?;
     for name in ["other", "job_x", "jo", "JOB", "job"] {
         let lease = fixture.exclusive(name);
@@ -144,7 +144,7 @@ async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
 
 /// A release during an interruption may have freed the key: waiters are woken when the connection is back, and
 /// hear of later releases again.
-async fn c12_a_cut_connection_wakes_who_waits<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_cut_connection_wakes_waiters<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let behind = behind_proxies!(fixture);
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;

@@ -11,15 +11,15 @@ use crate::fixture::Fixture;
 cases! {
     c13_a_held_lease_is_released_once,
     c13_an_unknown_lease_is_not_held,
-    c13_an_expired_lease_is_told [ReportsExpired],
-    c13_an_expired_lease_of_many_keys_is_told [ReportsExpired, ManyKeys],
+    c13_an_expired_lease_is_reported [ReportsExpired],
+    c13_an_expired_lease_of_many_keys_is_reported [ReportsExpired, ManyKeys],
     c13_an_overrun_lease_with_a_successor_is_not_held,
     c13_an_evicted_lease_is_not_held,
     c13_a_lease_without_end_is_released [Never],
-    c13_each_lease_of_a_release_has_its_own_fate,
-    c13_a_kept_key_stays_taken_until_it_is_over [Keep],
+    c13_each_lease_of_a_release_has_its_own_outcome,
+    c13_a_kept_key_stays_taken_until_the_keep_ends [Keep],
     c13_a_keep_may_be_shorter_or_longer_than_the_term [Keep],
-    c13_a_resent_keep_is_answered_alike [Keep],
+    c13_a_resent_keep_has_the_same_answer [Keep],
     c13_a_release_after_a_keep_frees_nothing [Keep],
     c13_a_keep_of_an_expired_lease_keeps_nothing [Keep],
     c13_many_keys_are_kept_together [Keep, ManyKeys],
@@ -46,7 +46,7 @@ async fn c13_an_unknown_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> V
 }
 
 /// A holder that overran its term must find out.
-async fn c13_an_expired_lease_is_told<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_an_expired_lease_is_reported<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for ticks in [10, 25] {
         let lease = fixture.exclusive("job");
         fixture.client.grant(&lease).await?;
@@ -58,7 +58,9 @@ async fn c13_an_expired_lease_is_told<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c13_an_expired_lease_of_many_keys_is_told<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_an_expired_lease_of_many_keys_is_reported<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let lease = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&lease).await?;
     fixture.pass(10).await;
@@ -97,7 +99,9 @@ async fn c13_a_lease_without_end_is_released<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c13_each_lease_of_a_release_has_its_own_fate<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_each_lease_of_a_release_has_its_own_outcome<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let short = fixture.exclusive("short").with_term(fixture.ticks(2));
     let (first, last) = (fixture.exclusive("first"), fixture.exclusive("last"));
     for lease in [&short, &first, &last] {
@@ -121,7 +125,9 @@ async fn c13_each_lease_of_a_release_has_its_own_fate<B: Backing>(fixture: &Fixt
     PASSED
 }
 
-async fn c13_a_kept_key_stays_taken_until_it_is_over<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_kept_key_stays_taken_until_the_keep_ends<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let kept = fixture.client.keep(&lease, fixture.ticks(5)).await?;
@@ -151,7 +157,7 @@ async fn c13_a_keep_may_be_shorter_or_longer_than_the_term<B: Backing>(
 }
 
 /// The reply may have been lost; and a kept key is not kept for longer.
-async fn c13_a_resent_keep_is_answered_alike<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_resent_keep_has_the_same_answer<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(8)).await?;

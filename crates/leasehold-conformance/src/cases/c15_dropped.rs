@@ -16,7 +16,7 @@ use crate::fixture::Fixture;
 use crate::{Backing, Failure, Fault, Result};
 
 cases! {
-    c15_what_was_never_polled_sends_nothing,
+    c15_a_future_that_was_never_polled_sends_nothing,
     c15_an_acquire_dropped_at_any_poll,
     c15_a_renewal_dropped_at_any_poll,
     c15_a_release_dropped_at_any_poll,
@@ -51,7 +51,9 @@ fn never_ended() -> Verdict {
     Err(Failure::new(format!("an operation took more than {MANY} polls")))
 }
 
-async fn c15_what_was_never_polled_sends_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_a_future_that_was_never_polled_sends_nothing<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;

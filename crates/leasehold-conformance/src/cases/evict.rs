@@ -13,8 +13,8 @@ use crate::fixture::Fixture;
 use crate::{Backing, Result};
 
 cases! {
-    evict_expired_never_touches_the_live,
-    evict_expired_removes_what_matches_only [ReportsExpired],
+    evict_expired_never_touches_live_leases,
+    evict_expired_removes_only_what_matches [ReportsExpired],
     evict_expired_keeps_to_its_limit [ReportsExpired],
     evict_expired_again_removes_nothing [ReportsExpired],
     evict_expired_says_what_it_removed [ReportsExpired],
@@ -24,13 +24,13 @@ cases! {
     evict_exactly_again_removes_nothing,
     evict_exactly_keeps_to_its_limit,
     evict_exactly_says_what_it_removed,
-    evict_exactly_takes_what_was_listed,
+    evict_exactly_accepts_a_listed_record,
     evict_exactly_one_reader_of_many [Shared],
     evict_exactly_a_lease_without_end [Never],
-    evict_exactly_a_kept_one [Keep],
-    evict_exactly_an_expired_one [ReportsExpired],
+    evict_exactly_a_kept_lease [Keep],
+    evict_exactly_an_expired_lease [ReportsExpired],
     evict_tells_the_holder_why [TellsEvicted],
-    evict_without_a_reason_is_told_too [TellsEvicted],
+    evict_without_a_reason_tells_the_holder_too [TellsEvicted],
     evict_leaves_a_mark_that_excludes_nobody,
 }
 
@@ -52,7 +52,7 @@ async fn grant_expired<B: Backing>(fixture: &Fixture<B>, names: &[&str]) -> Resu
     Ok(leases)
 }
 
-async fn evict_expired_never_touches_the_live<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_never_touches_live_leases<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     grant_expired(fixture, &["over"]).await?;
     let live = fixture.exclusive("live");
     fixture.client.grant(&live).await?;
@@ -70,7 +70,7 @@ async fn evict_expired_never_touches_the_live<B: Backing>(fixture: &Fixture<B>) 
     PASSED
 }
 
-async fn evict_expired_removes_what_matches_only<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_removes_only_what_matches<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     grant_expired(fixture, &["job:1", "job:2", "other"]).await?;
     let purge = |filter| fixture.client.evict(EvictRequest::expired(filter));
     ensure_eq!(purge(Filter::default().with_prefix("z")).await?.removed.len(), 0, "nothing");
@@ -202,7 +202,7 @@ async fn evict_exactly_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn evict_exactly_takes_what_was_listed<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_accepts_a_listed_record<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let leases = [fixture.exclusive("a"), fixture.exclusive("b")];
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -235,7 +235,7 @@ async fn evict_exactly_a_lease_without_end<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn evict_exactly_a_kept_one<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_a_kept_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(8)).await?;
@@ -244,7 +244,7 @@ async fn evict_exactly_a_kept_one<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn evict_exactly_an_expired_one<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_an_expired_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = &grant_expired(fixture, &["job"]).await?[0];
     fixture.client.evict_these(lease.targets(), None).await?;
     ensure_eq!(expired(fixture).await?.len(), 0, "what has expired and is still there");
@@ -265,7 +265,7 @@ async fn evict_tells_the_holder_why<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn evict_without_a_reason_is_told_too<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_without_a_reason_tells_the_holder_too<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), None).await?;

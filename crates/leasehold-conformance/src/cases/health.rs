@@ -13,7 +13,7 @@ cases! {
     prepare_in_a_crowd,
     check_changes_nothing,
     check_promises_no_more_than_the_store_can,
-    check_names_the_server_alike_to_all,
+    check_identifies_the_server_alike_for_all_clients,
 }
 
 async fn prepare_again_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
@@ -74,7 +74,9 @@ async fn check_promises_no_more_than_the_store_can<B: Backing>(fixture: &Fixture
     PASSED
 }
 
-async fn check_names_the_server_alike_to_all<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn check_identifies_the_server_alike_for_all_clients<B: Backing>(
+    fixture: &Fixture<B>,
+) -> Verdict {
     let identity = fixture.client.store().check().await?.identity;
     let other = fixture.another().await?.store().check().await?.identity;
     ensure_eq!(other, identity, "the server's identity");

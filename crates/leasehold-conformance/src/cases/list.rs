@@ -28,11 +28,11 @@ cases! {
     list_by_remaining,
     list_by_remaining_with_never [Never],
     list_expired_out_in_and_only [ReportsExpired],
-    list_by_all_parts_at_once [ReportsGroup],
+    list_by_all_conditions_at_once [ReportsGroup],
     list_shows_every_holder_of_a_key [Shared],
     list_shows_what_was_written [ReportsGroup, ReportsNote],
     list_shows_age_and_renewal [ReportsAge],
-    list_shows_what_is_kept [Keep],
+    list_shows_kept_keys [Keep],
     list_by_pages_of_one,
     list_by_pages_of_one_holder [Shared],
     list_pages_miss_no_lasting_record_while_others_change,
@@ -224,7 +224,7 @@ async fn list_expired_out_in_and_only<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn list_by_all_parts_at_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_all_conditions_at_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     for (name, group) in [("job:1", "one"), ("job:2", "two"), ("job:3", "one"), ("x:1", "one")] {
         fixture.client.grant(&fixture.exclusive(name).with_group(group)).await?;
     }
@@ -289,7 +289,7 @@ async fn list_shows_age_and_renewal<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn list_shows_what_is_kept<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_shows_kept_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(4)).await?;

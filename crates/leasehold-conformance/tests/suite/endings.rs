@@ -52,7 +52,7 @@ fn run(required: &str) -> Report {
 }
 
 #[test]
-fn what_cannot_run_is_ignored_by_name() {
+fn a_case_that_cannot_run_is_ignored_by_name() {
     for required in ["", "local,sqlite"] {
         let report = run(required);
         assert!(report.cases.len() > 180, "{} cases", report.cases.len());
@@ -89,7 +89,7 @@ fn a_required_store_is_required_in_all_its_forms() {
 }
 
 #[test]
-fn what_is_required_and_cannot_run_has_failed() {
+fn a_required_case_that_cannot_run_has_failed() {
     let report = run("local, absent");
     assert_eq!(report.failed().count(), report.cases.len());
     let (_, why) = report.failed().next().expect("there are cases");

@@ -42,7 +42,7 @@ fn a_store_whose_records_outlive_their_leases_passes() {
 }
 
 #[test]
-fn a_store_of_few_abilities_passes_and_its_refusals_are_seen() {
+fn a_store_with_few_features_passes_and_its_refusals_are_checked() {
     let report = run(Planted { bug: None, abilities: Abilities::Few }, |_| true);
     assert_eq!(reasons(&report), []);
     let refused = report.not_applicable().map(|(name, _)| name).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ fn a_store_of_few_abilities_passes_and_its_refusals_are_seen() {
         ("keep", "c11_keep_is_done_or_refused"),
         ("tokens", "c11_a_raise_is_done_or_refused"),
         ("notifications", "c12_a_release_wakes"),
-        ("reports_expired", "c13_an_expired_lease_is_told"),
+        ("reports_expired", "c13_an_expired_lease_is_reported"),
     ] {
         assert!(refused.contains(&case), "{ability}: {case} should not apply");
     }
@@ -120,9 +120,9 @@ planted! {
     writer_joins_readers: WriterJoinsReaders
         => "c09_readers_keep_a_writer_out", "oracle", "history";
     limit_is_ignored: LimitIsIgnored
-        => "c09_exactly_so_many_are_admitted", "oracle", "history";
+        => "c09_exactly_the_limit_is_admitted", "oracle", "history";
     limit_is_one_too_many: LimitIsOneTooMany
-        => "c09_exactly_so_many_are_admitted", "oracle", "history";
+        => "c09_exactly_the_limit_is_admitted", "oracle", "history";
     keys_ignore_case: KeysIgnoreCase
         => "c14_keys_are_compared_byte_for_byte", "oracle";
     keys_are_trimmed: KeysAreTrimmed
@@ -138,7 +138,7 @@ planted! {
     broken_lease_is_released_in_part: BrokenLeaseIsReleasedInPart
         => "c03b_release_of_a_broken_lease_drops_the_rest", "oracle";
     renewal_revives_the_expired: RenewalRevivesTheExpired
-        => "c06_an_expired_lease_is_not_revived_though_nobody_took_it", "oracle";
+        => "c06_an_expired_lease_is_not_revived_even_if_its_key_is_free", "oracle";
     renewal_shortens: RenewalShortens
         => "c06_renewal_never_shortens", "oracle";
     retry_shortens: RetryShortens
@@ -146,7 +146,7 @@ planted! {
     never_is_shortened: NeverIsShortened
         => "c06_never_is_not_shortened", "oracle";
     live_at_exactly_its_term: LiveAtExactlyItsTerm
-        => "c06_at_exactly_its_term_it_is_over", "oracle";
+        => "c06_at_exactly_its_term_a_lease_has_ended", "oracle";
     term_is_rounded_down: TermIsRoundedDown
         => "c04_terms_are_rounded_up", "oracle";
     expired_readers_are_counted: ExpiredReadersAreCounted
@@ -162,11 +162,11 @@ planted! {
     token_is_the_clock: TokenIsTheClock
         => "c07_tokens_grow_though_the_wall_clock_steps_back", "oracle";
     token_is_above_the_first_key_only: TokenIsAboveTheFirstKeyOnly
-        => "c07_one_token_above_every_earlier_of_each_key", "oracle";
+        => "c07_one_token_above_every_earlier_token_of_each_key", "oracle";
     token_is_drawn_before_the_key_is_won: TokenIsDrawnBeforeTheKeyIsWon
         => "history";
     raise_leaves_the_counter: RaiseLeavesTheCounter
-        => "c07_a_raise_lifts_lease_and_counter", "oracle";
+        => "c07_a_raise_raises_lease_and_counter", "oracle";
     raise_lowers: RaiseLowers
         => "c07_a_raise_never_lowers", "oracle";
     counter_is_forgotten_at_once: CounterIsForgottenAtOnce
@@ -174,27 +174,27 @@ planted! {
     counter_ahead_of_the_clock_is_forgotten: CounterAheadOfTheClockIsForgotten
         => "c07_counters_ahead_of_the_clock_are_not_forgotten", "oracle";
     retry_after_is_the_smallest: RetryAfterIsTheSmallest
-        => "c10_limited_waits_for_as_many_as_must_end", "oracle";
+        => "c10_limited_waits_for_enough_readers_to_end", "oracle";
     retry_after_is_the_first_keys: RetryAfterIsTheFirstKeys
         => "c10_many_keys_wait_for_the_largest", "oracle";
     retry_after_ignores_never: RetryAfterIgnoresNever
-        => "c10_nobody_tells_when_never_ends", "oracle";
+        => "c10_a_holder_without_end_has_no_retry_after", "oracle";
     last_refusing_key_is_named: LastRefusingKeyIsNamed
         => "c10_the_first_refusing_key_is_named", "oracle";
     wrong_holder_is_named: WrongHolderIsNamed
         => "c10_the_awaited_reader_is_named", "oracle";
     expired_release_says_released: ExpiredReleaseSaysReleased
-        => "c13_an_expired_lease_is_told", "oracle";
+        => "c13_an_expired_lease_is_reported", "oracle";
     eviction_is_not_told: EvictionIsNotTold
         => "evict_tells_the_holder_why", "oracle";
     eviction_does_not_wake: EvictionDoesNotWake
         => "c12_an_eviction_wakes";
     keep_frees_the_key: KeepFreesTheKey
-        => "c13_a_kept_key_stays_taken_until_it_is_over", "oracle";
+        => "c13_a_kept_key_stays_taken_until_the_keep_ends", "oracle";
     keep_is_granted_to_the_expired: KeepIsGrantedToTheExpired
         => "c13_a_keep_of_an_expired_lease_keeps_nothing", "oracle";
     resent_keep_starts_anew: ResentKeepStartsAnew
-        => "c13_a_resent_keep_is_answered_alike", "oracle";
+        => "c13_a_resent_keep_has_the_same_answer", "oracle";
     release_ends_a_keep: ReleaseEndsAKeep
         => "c13_a_release_after_a_keep_frees_nothing", "oracle";
     list_shows_the_expired: ListShowsTheExpired
@@ -210,7 +210,7 @@ planted! {
     evict_ignores_the_token: EvictIgnoresTheToken
         => "evict_exactly_compares_the_token", "oracle";
     purge_takes_the_live: PurgeTakesTheLive
-        => "evict_expired_never_touches_the_live", "oracle";
+        => "evict_expired_never_touches_live_leases", "oracle";
     purge_ignores_its_limit: PurgeIgnoresItsLimit
         => "evict_expired_keeps_to_its_limit", "oracle";
     limit_is_weakened_in_silence: LimitIsWeakenedInSilence

@@ -4,7 +4,7 @@ use leasehold_conformance::{Process, unprivileged};
 use leasehold_testkit::until;
 
 #[test]
-fn a_server_ends_with_the_value_that_stands_for_it() {
+fn a_server_ends_when_its_value_is_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start("sleep", ["1000"], directory.path()).unwrap();
     let pid = process.pid();
@@ -46,7 +46,7 @@ async fn a_server_of_many_processes_is_paused_and_killed_with_all_of_them() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_root_runs_as_somebody_else() {
+async fn a_server_that_refuses_root_runs_as_another_user() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = unprivileged(directory.path()).unwrap();
     command.extend(["sh", "-c", "id -u > who && echo done >> who"].map(str::to_owned));

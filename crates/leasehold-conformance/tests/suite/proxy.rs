@@ -31,7 +31,7 @@ async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<u8>) {
 const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test]
-async fn each_fault_is_what_it_says() {
+async fn each_fault_does_what_it_says() {
     let (address, mut seen) = server().await;
     let proxy = Proxy::before(address).await.unwrap();
     let connect = async || TcpStream::connect(proxy.address()).await.unwrap();
@@ -78,7 +78,7 @@ async fn each_fault_is_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_delay_holds_up_nothing_behind_it() {
+async fn a_delay_delays_nothing_behind_it() {
     let (address, _seen) = server().await;
     let proxy = Proxy::before(address).await.unwrap();
     let late = Duration::from_secs(2);

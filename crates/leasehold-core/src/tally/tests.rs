@@ -57,7 +57,7 @@ fn most(count: usize, nodes: usize) -> bool {
 }
 
 #[test]
-fn a_majority_is_more_than_half_and_no_less_is() {
+fn a_majority_is_the_least_number_above_half() {
     for nodes in 1..100 {
         assert!(most(majority(nodes), nodes) && !most(majority(nodes) - 1, nodes));
     }
@@ -207,7 +207,7 @@ fn judge_acquire(answers: &[Answer<AcquireReply>]) {
 }
 
 #[test]
-fn what_a_failed_acquire_left_is_taken_back_wherever_it_may_be() {
+fn a_failed_acquire_is_rolled_back_wherever_it_may_have_acted() {
     for (answer, first, again) in [
         (granted(9, 5, true), true, true),
         (granted(9, 5, false), true, false),
@@ -222,7 +222,7 @@ fn what_a_failed_acquire_left_is_taken_back_wherever_it_may_be() {
 }
 
 #[test]
-fn the_refusal_names_whose_end_a_majority_waits_for() {
+fn the_refusal_names_the_holder_that_a_majority_waits_for() {
     let by = |name: &str, after| {
         let refused =
             Refused::new(Key::new(name).unwrap(), RefusalReason::Held(None), Some(after * S));
@@ -346,7 +346,7 @@ fn release_of_every_combination_of_answers() {
 }
 
 #[test]
-fn a_lasting_failure_is_told_when_it_blocks_a_majority() {
+fn a_lasting_failure_is_reported_if_it_blocks_a_majority() {
     let denied = || Some(Err(Error::denied("no")));
     let corrupt = || Some(Err(Error::corrupt("no")));
     for (answers, expected) in [
@@ -369,7 +369,7 @@ fn a_lasting_failure_is_told_when_it_blocks_a_majority() {
 }
 
 #[test]
-fn a_quorum_can_what_all_its_nodes_can() {
+fn a_quorum_can_do_what_all_its_nodes_can() {
     let mut wide = crate::Capabilities::none("wide");
     (wide.shared, wide.shared_limit, wide.many_keys, wide.never) = (true, true, true, true);
     (wide.keep, wide.tokens, wide.notifications, wide.reports_expired) = (true, true, true, true);

@@ -13,7 +13,7 @@ use leasehold_core::{
 use leasehold_quorum::QuorumStore;
 
 #[tokio::test(start_paused = true)]
-async fn one_hung_node_costs_no_more_than_its_time_out() {
+async fn one_hung_node_costs_at_most_its_time_limit() {
     let cluster = Cluster::new(3, false);
     cluster.nodes[1].set(Way::Hung);
     let own = id("own");
@@ -47,7 +47,7 @@ async fn one_hung_node_costs_no_more_than_its_time_out() {
 
 /// The nodes' requests run on other threads than their caller.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_grant_can_be_renewed_as_soon_as_it_is_told() {
+async fn a_grant_can_be_renewed_at_once() {
     let cluster = Cluster::new(3, false);
     cluster.nodes[2].set(Way::Down);
     for round in 0..5_000 {
@@ -73,7 +73,7 @@ async fn a_short_term_gives_a_node_a_twentieth_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quarantine_is_no_refusal() {
+async fn a_quarantine_is_not_a_refusal() {
     let cluster = Cluster::new(3, false);
     cluster.nodes[1].set(Way::Quarantined(ms(40_000)));
     grant(&cluster.store, &id("one node may be")).await;
@@ -89,7 +89,7 @@ async fn a_quarantine_is_no_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_says_when_a_majority_is_free_and_whose_end_that_is() {
+async fn a_refusal_says_when_a_majority_is_free_and_names_the_holder() {
     let cluster = Cluster::new(3, false);
     grant(&cluster.nodes[0].store(), &id("minority")).await;
     for node in &cluster.nodes[1..] {
@@ -191,7 +191,7 @@ async fn list_all(store: &QuorumStore, filter: &Filter) -> Result<ListReply> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_listing_goes_wrong_has_failed_and_no_other_has() {
+async fn a_listing_that_fails_on_one_node_fails_no_other() {
     for misled in [Misled::TooMany, Misled::Again, Misled::Denied] {
         let cluster = Cluster::new(3, false);
         grant(&cluster.store, &id("own")).await;

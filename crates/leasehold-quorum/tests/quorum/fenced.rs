@@ -49,7 +49,7 @@ async fn tokens_grow_whichever_majority_grants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_majority_has_the_token_before_the_grant_is_given() {
+async fn a_majority_has_the_token_before_the_grant_is_returned() {
     for away in 0..4 {
         let cluster = Cluster::new(3, true);
         if let Some(node) = cluster.nodes.get(away) {
@@ -70,7 +70,7 @@ async fn a_majority_has_the_token_before_the_grant_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_whose_token_no_majority_took_is_taken_back() {
+async fn a_grant_whose_token_no_majority_took_is_rolled_back() {
     for (fault, took) in [(Way::Down, ms(0)), (Way::SlowRequest(ms(2_000)), LIMIT)] {
         let cluster = Cluster::new(3, true);
         let own = id("own");
@@ -92,7 +92,7 @@ async fn a_grant_whose_token_no_majority_took_is_taken_back() {
 
 /// C3: the same request finds the same token, also where a node that answered late minted a larger one.
 #[tokio::test(start_paused = true)]
-async fn a_confirmation_gives_the_token_of_the_grant() {
+async fn a_confirmation_returns_the_token_of_the_grant() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
     // The node with the largest clock grants when the grant has been given.
@@ -140,7 +140,7 @@ async fn a_lease_that_a_majority_lost_gets_a_new_token() {
 
 /// And though the largest token that a node then gives is that of the earlier grant.
 #[tokio::test(start_paused = true)]
-async fn a_new_grant_of_a_lease_has_a_larger_token_than_the_node_that_kept_it() {
+async fn a_new_grant_has_a_larger_token_than_a_node_that_kept_the_lease() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
     cluster.nodes[0].next(&[Way::Down]);
@@ -170,7 +170,7 @@ async fn granted_anew(cluster: &Cluster, lease: &LeaseId, old: FencingToken) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_put_back_has_at_least_the_leases_token() {
+async fn a_lease_put_back_has_at_least_its_token() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
     let token = grant(&cluster.store, &own).await.unwrap();
@@ -207,7 +207,7 @@ async fn the_write_back_is_sent_only_where_a_majority_lacks_the_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_fenced_quorum_cannot_do_is_refused_and_said_why() {
+async fn a_fenced_quorum_refuses_what_it_cannot_do_and_says_why() {
     let fenced = Cluster::new(3, true);
     let shared = leasehold_core::Claims::one(crate::faulty::key(), Mode::SHARED);
     let request =

@@ -65,7 +65,7 @@ async fn hints_of_different_keys_make_no_majority() {
 
 /// Else who waits would hear nothing of a key that is free on a majority.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_cannot_tell_is_taken_to_be_free() {
+async fn a_node_that_cannot_be_heard_counts_as_free() {
     for (count, silent, needed) in [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1)] {
         let cluster = Cluster::new(count, false);
         let (silenced, telling) = cluster.nodes.split_at(silent);
@@ -82,7 +82,7 @@ async fn a_node_that_cannot_tell_is_taken_to_be_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_node_to_listen_to_there_is_an_error_and_not_silence() {
+async fn subscribing_to_no_reachable_node_is_an_error() {
     let cluster = Cluster::new(3, false);
     cluster.nodes.iter().for_each(|node| node.set(Way::Down));
     let since = cluster.clock.now();
@@ -93,7 +93,7 @@ async fn without_a_node_to_listen_to_there_is_an_error_and_not_silence() {
 
 /// What it says of itself holds: it never pushes.
 #[tokio::test]
-async fn where_one_node_cannot_push_nobody_listens_to_the_others() {
+async fn if_one_node_cannot_notify_no_node_is_subscribed_to() {
     let nodes = [(); 2].map(|()| Node::new(TokioClock::new(), 0));
     let silent = SqliteStore::in_memory().await.unwrap();
     let mut config = QuorumConfig::new().node("silent", silent);

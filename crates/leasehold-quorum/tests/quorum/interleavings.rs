@@ -22,7 +22,7 @@ fn releases(node: &Node) -> usize {
 
 /// C3: with one id for two tries, the late roll-back of the first deletes the win of the second.
 #[tokio::test(start_paused = true)]
-async fn a_late_roll_back_does_not_delete_the_win_of_a_later_try_with_the_same_id() {
+async fn a_late_roll_back_does_not_end_a_later_grant_of_the_same_id() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes[0].next(&[Way::Down]);
@@ -55,7 +55,7 @@ async fn a_node_that_an_earlier_try_of_the_id_may_still_reach_does_not_count() {
 
 /// C3: … nor for the try after that one, which gave up before its turn on the node had come.
 #[tokio::test(start_paused = true)]
-async fn a_try_that_never_had_its_turn_lets_nobody_past_the_one_before() {
+async fn a_try_that_leaves_before_its_turn_lets_nobody_pass_the_one_before() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes[1].next(&[Way::SlowReply(ms(20_000))]);
@@ -137,7 +137,7 @@ async fn a_release_that_was_sent_before_the_acquires_answer_is_sent_again() {
 
 /// The roll-back of a failed first acquire reaches nodes that did not answer, in time or at all.
 #[tokio::test(start_paused = true)]
-async fn what_acts_after_the_release_limit_is_still_taken_back() {
+async fn an_acquire_that_acts_after_the_release_limit_is_still_rolled_back() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes[0].next(&[Way::SlowRequest(ms(12_000))]);
@@ -152,7 +152,7 @@ async fn what_acts_after_the_release_limit_is_still_taken_back() {
 
 /// A node that cannot be reached for a while is released again until the limit.
 #[tokio::test(start_paused = true)]
-async fn a_roll_back_that_fails_is_tried_again_until_its_limit() {
+async fn a_failed_roll_back_is_repeated_until_its_limit() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     for node in &cluster.nodes[1..] {
@@ -192,7 +192,7 @@ async fn a_renewal_that_misses_its_majority_sends_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_node_heals_and_does_not_count_before() {
+async fn a_restarted_node_recovers_and_does_not_count_before() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes[1].set(Way::Down);
@@ -237,7 +237,7 @@ async fn an_expired_lease_is_not_put_back() {
 /// Put back on one node by a renewal that was answered before, put back on the next by one that found a majority
 /// again: one round of an eviction does not end the lease.
 #[tokio::test(start_paused = true)]
-async fn an_eviction_goes_round_until_fewer_than_a_majority_have_the_lease() {
+async fn an_eviction_repeats_until_fewer_than_a_majority_have_the_lease() {
     let cluster = Cluster::new(3, false);
     let admin = cluster.another(|config| config);
     let own = id("own");
@@ -305,7 +305,7 @@ async fn a_re_addition_on_its_way_is_followed_by_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_released_meanwhile_is_not_put_back() {
+async fn a_lease_released_meanwhile_is_not_put_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
@@ -319,7 +319,7 @@ async fn what_was_released_meanwhile_is_not_put_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_at_once_after_the_renewal_leaves_nothing_to_put_back() {
+async fn a_release_right_after_a_renewal_leaves_nothing_to_put_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
@@ -364,7 +364,7 @@ async fn a_renewal_does_not_count_what_a_re_acquire_adds_meanwhile() {
 
 /// A caller that goes away leaves the requests, which may be sent again to learn the outcome.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_acquire_runs_on_and_may_be_sent_again() {
+async fn a_dropped_acquire_continues_and_may_be_sent_again() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes.iter().for_each(|node| node.next(&[Way::SlowRequest(ms(100))]));

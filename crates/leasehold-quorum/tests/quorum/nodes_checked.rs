@@ -41,7 +41,7 @@ fn bad_input_is_refused_without_a_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_quorum_cannot_do_is_refused_without_a_request_and_said_why() {
+async fn a_quorum_refuses_what_it_cannot_do_without_a_request_and_says_why() {
     let cluster = Cluster::with(3, |config| config.max_ttl(Duration::from_secs(20)));
     let store = &cluster.store;
     let limited = Mode::Shared { max: std::num::NonZeroU32::new(2) };
@@ -126,7 +126,7 @@ async fn a_check_works_while_a_minority_is_down_and_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_level_is_the_least_and_that_of_tokens_only_if_fenced() {
+async fn the_level_is_the_lowest_and_l2_only_if_fenced() {
     let cluster = Cluster::new(3, false);
     let fenced = cluster.another(|config| config.fenced(true));
     assert_eq!(cluster.store.check().await.unwrap().level, Level::Lease);
@@ -142,7 +142,7 @@ async fn the_level_is_the_least_and_that_of_tokens_only_if_fenced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_node_is_prepared_or_it_is_said_which_is_not() {
+async fn every_node_is_prepared_or_named_as_not_prepared() {
     let cluster = Cluster::new(3, false);
     cluster.store.prepare().await.unwrap();
     cluster.nodes[1].set(Way::Down);

@@ -63,7 +63,7 @@ async fn open(opens: [Opens; 3], options: &str) -> Opened {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_cannot_be_opened_is_down_and_comes_back_by_itself() {
+async fn a_node_that_cannot_be_opened_is_down_and_recovers_by_itself() {
     let opened = open([Opens::AtOnce, Opens::AtOnce, Opens::After(2)], "&fenced=1").await;
     let store = opened.store.expect("a majority is open");
     let own = id("own");
@@ -85,7 +85,7 @@ async fn a_node_that_cannot_be_opened_is_down_and_comes_back_by_itself() {
 }
 
 #[tokio::test]
-async fn without_a_majority_each_nodes_failure_is_told() {
+async fn without_a_majority_each_nodes_failure_is_reported() {
     let error = open([Opens::Incompatible, Opens::AtOnce, Opens::After(9)], "").await;
     let error = error.store.expect_err("one of three is open");
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
@@ -103,7 +103,7 @@ async fn without_a_majority_each_nodes_failure_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_majority_that_hangs_while_it_is_opened_is_waited_for_no_longer_than_10_s() {
+async fn a_majority_that_hangs_while_opening_is_awaited_for_10_s_at_most() {
     let clock = TokioClock::new();
     let start = clock.now();
     let opening = open([Opens::Never, Opens::AtOnce, Opens::Never], "");
@@ -117,7 +117,7 @@ async fn a_majority_that_hangs_while_it_is_opened_is_waited_for_no_longer_than_1
 }
 
 #[tokio::test]
-async fn a_mistake_in_a_nodes_url_is_no_failure_of_the_node() {
+async fn a_mistake_in_a_nodes_url_is_not_a_failure_of_the_node() {
     let url = QuorumUrl::parse("quorum:?node=a:&node=b:&node=c:").expect("a URL");
     let read = |url: &str| match url {
         "c:" => Err(Error::invalid_input("the store scheme \"c\" is not known here")),
@@ -130,7 +130,7 @@ async fn a_mistake_in_a_nodes_url_is_no_failure_of_the_node() {
 }
 
 #[tokio::test]
-async fn a_node_that_hangs_while_it_is_opened_does_not_hold_up_the_others() {
+async fn a_node_that_hangs_while_opening_does_not_delay_the_others() {
     let limit = Duration::from_secs(20);
     let opening = open([Opens::Never, Opens::AtOnce, Opens::AtOnce], "&node_timeout=50ms");
     let opened = tokio::time::timeout(limit, opening).await.expect("it is not waited for");
@@ -141,7 +141,7 @@ async fn a_node_that_hangs_while_it_is_opened_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn what_opens_later_is_judged_by_the_check() {
+async fn a_node_that_opens_later_is_checked() {
     let opened = open([Opens::AtOnce, Opens::AtOnce, Opens::Incompatible], "").await;
     let error = opened.store.expect("a majority is open").check().await.expect_err("it is unfit");
     assert_eq!(error.kind(), ErrorKind::Incompatible);
@@ -153,7 +153,7 @@ async fn what_opens_later_is_judged_by_the_check() {
 
 /// A node of another kind may lack what the quorum says that all have.
 #[tokio::test]
-async fn a_late_node_without_tokens_has_no_part_in_a_fenced_quorum() {
+async fn a_late_node_without_tokens_is_refused_in_a_fenced_quorum() {
     let clock = TokioClock::new();
     let tries: Arc<AtomicUsize> = Arc::default();
     let unfenced = QuorumUrl::parse("quorum:?node=x:").expect("a URL");
@@ -187,7 +187,7 @@ async fn a_late_node_without_tokens_has_no_part_in_a_fenced_quorum() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_hangs_while_it_opens_late_is_opened_by_one_task_and_sent_nothing_old() {
+async fn a_late_node_that_hangs_is_opened_by_one_task_and_gets_no_old_request() {
     let gate = Arc::new(tokio::sync::Notify::new());
     let clock = TokioClock::new();
     let late = Node::new(clock, 0);

@@ -50,7 +50,7 @@ enum Meanwhile {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ended_before_its_turn_to_be_put_back_came_is_not_put_back() {
+async fn a_lease_that_ended_before_its_turn_is_not_put_back() {
     for meanwhile in [Meanwhile::Released, Meanwhile::TakenBack, Meanwhile::AskedAgain] {
         let (cluster, leases, all) = forgotten(AT_ONCE + 4).await;
         let (node, last) = (&cluster.nodes[2], leases.last().unwrap());
@@ -86,7 +86,7 @@ async fn what_ended_before_its_turn_to_be_put_back_came_is_not_put_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_node_tells_when_the_term_is_over_puts_nothing_back() {
+async fn a_nodes_answer_after_the_term_puts_nothing_back() {
     for (late, put_back) in [(TERM - ms(1), 1), (TERM, 0)] {
         let (cluster, own) = held().await;
         cluster.nodes[2].forget();
@@ -133,7 +133,7 @@ async fn a_renewal_does_not_count_what_another_put_back_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_renewals_at_once_the_second_puts_back() {
+async fn the_second_of_two_concurrent_renewals_puts_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes[2].forget_asked();
@@ -155,7 +155,7 @@ async fn fenced() -> (Cluster, LeaseId, FencingToken) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_put_back_as_what_may_be_held_with_the_larger_of_its_tokens() {
+async fn a_lease_is_put_back_again_with_the_larger_of_its_tokens() {
     let (cluster, own, token) = fenced().await;
     let larger = FencingToken::new(token.get() + 7).unwrap();
     let raised = renewal(&own).with_token(token).with_token_raised_to(larger);
@@ -168,7 +168,7 @@ async fn it_is_put_back_as_what_may_be_held_with_the_larger_of_its_tokens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_gets_no_token_for_what_it_refused_or_where_there_are_none() {
+async fn a_node_that_refused_or_has_no_tokens_gets_none() {
     let (cluster, own, token) = fenced().await;
     grant(&cluster.nodes[0].store(), &id("other")).await;
     let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);

@@ -46,7 +46,7 @@ async fn redlock_03_extending_a_lost_lock_returns_at_once() {
 
 /// redlock: one node held by somebody else blocked acquire-or-extend for ever.
 #[tokio::test(start_paused = true)]
-async fn redlock_04_one_foreign_minority_node_does_not_block() {
+async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     grant(&cluster.nodes[0].store(), &id("foreign")).await;
@@ -66,7 +66,7 @@ async fn redlock_04_one_foreign_minority_node_does_not_block() {
 
 /// redlock: one hung or refusing node spent the term of every lock.
 #[tokio::test(start_paused = true)]
-async fn redlock_05_a_minority_that_hangs_or_fails_does_not_cost_a_short_term() {
+async fn redlock_05_a_hung_or_failing_minority_does_not_cost_a_short_term() {
     for way in [Way::Hung, Way::Down, Way::SlowReply(ms(2_000))] {
         let cluster = Cluster::new(3, false);
         cluster.nodes[0].set(way);
@@ -125,7 +125,7 @@ async fn redlock_09_a_lost_reply_leaves_no_orphan() {
 
 /// redlock: no node at all was an endless retry, and even numbers passed without a word.
 #[tokio::test(start_paused = true)]
-async fn redlock_15_no_node_is_refused_and_an_even_number_is_a_hazard() {
+async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
     let error = QuorumConfig::new().open().unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::NotApplied));
     for (count, hazards) in [(1, 1), (2, 2), (3, 0), (4, 1), (5, 0)] {
@@ -143,7 +143,7 @@ async fn redlock_15_no_node_is_refused_and_an_even_number_is_a_hazard() {
 
 /// redlock: a release never told whether the lock was still ours, nor where.
 #[tokio::test(start_paused = true)]
-async fn redlock_16_a_release_tells_what_happened_node_by_node() {
+async fn redlock_16_a_release_reports_each_nodes_outcome() {
     let (cluster, own) = held().await;
     cluster.nodes[0].forget();
     cluster.nodes[1].next(&[Way::SlowReply(ms(10))]);

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn who_begins_to_listen_at_a_node_that_is_left_is_moved_and_may_leave() {
+fn a_listener_at_a_dropped_node_is_moved_and_may_leave() {
     let options = ConnectionOptions {
         timeout: Duration::from_secs(1),
         quarantine: Duration::ZERO,

@@ -85,7 +85,7 @@ async fn keys_of_one_lease_share_a_slot_or_are_refused() {
 }
 
 #[tokio::test]
-async fn a_release_wakes_who_waits_at_every_master() {
+async fn a_release_wakes_waiters_at_every_master() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let other = RedisStore::from_url(&cluster.url()).await.unwrap();
@@ -186,7 +186,7 @@ async fn each_operation_is_one_exchange_with_one_node() {
 }
 
 #[tokio::test]
-async fn a_node_that_says_nothing_costs_its_own_keys_one_limit_and_no_others() {
+async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
@@ -250,7 +250,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
 }
 
 #[tokio::test]
-async fn nodes_that_send_a_request_to_and_fro_are_an_error_and_not_an_endless_loop() {
+async fn nodes_that_redirect_to_each_other_are_an_error() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;

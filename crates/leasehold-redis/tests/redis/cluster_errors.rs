@@ -39,7 +39,7 @@ fn everything() -> ListRequest {
 }
 
 #[tokio::test]
-async fn of_failures_of_many_parts_the_one_that_may_have_acted_stands_for_all() {
+async fn a_failure_that_may_have_acted_represents_all_parts() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     for node in &cluster.nodes {
@@ -83,7 +83,7 @@ async fn of_failures_of_many_parts_the_one_that_may_have_acted_stands_for_all() 
 }
 
 #[tokio::test]
-async fn a_failed_search_for_the_nodes_is_one_for_all_who_wait_for_it() {
+async fn one_failed_topology_request_fails_all_that_wait_for_it() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
@@ -111,7 +111,7 @@ async fn a_failed_search_for_the_nodes_is_one_for_all_who_wait_for_it() {
 }
 
 #[tokio::test]
-async fn who_begins_to_wait_where_a_slot_was_hears_where_it_is() {
+async fn a_waiter_that_subscribes_at_the_old_node_hears_from_the_new_one() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let (name, slot) = name_at(&cluster, 0).await;
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
@@ -121,7 +121,7 @@ async fn who_begins_to_wait_where_a_slot_was_hears_where_it_is() {
 }
 
 #[tokio::test]
-async fn who_waits_is_moved_again_and_again_until_the_new_node_can_be_reached() {
+async fn waiters_are_moved_repeatedly_until_the_new_node_is_reachable() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let (name, slot) = name_at(&cluster, 0).await;
@@ -138,7 +138,7 @@ async fn who_waits_is_moved_again_and_again_until_the_new_node_can_be_reached() 
 }
 
 #[tokio::test]
-async fn who_waits_hears_where_a_slot_went_once_the_nodes_agree() {
+async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let (name, slot) = name_at(&cluster, 0).await;
@@ -184,7 +184,7 @@ async fn who_waits_hears_where_a_slot_went_once_the_nodes_agree() {
 }
 
 #[tokio::test]
-async fn a_listing_fails_while_a_lock_is_on_its_way() {
+async fn a_listing_fails_while_a_lock_is_being_moved() {
     let cluster = Cluster::start(Plan::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let ((name, slot), (other, _)) = (name_at(&cluster, 0).await, name_at(&cluster, 2).await);
@@ -192,8 +192,8 @@ async fn a_listing_fails_while_a_lock_is_on_its_way() {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
     }
     let both = async || assert_eq!(store.list(&everything()).await.unwrap().records.len(), 2);
-    let book = format!("lh:lock:{{{name}}}:{name}");
-    for (from, to, keys) in [(0, 1, [&*name, &*book]), (1, 2, [&*book, &*name])] {
+    let metadata = format!("lh:lock:{{{name}}}:{name}");
+    for (from, to, keys) in [(0, 1, [&*name, &*metadata]), (1, 2, [&*metadata, &*name])] {
         let between = async |moved| {
             if moved == 0 {
                 return both().await;

@@ -26,7 +26,7 @@ async fn setup() -> (Server, Proxy, RedisStore) {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_is_not_waited_for_beyond_the_limit() {
+async fn a_server_that_hangs_is_not_awaited_beyond_the_limit() {
     let (server, _proxy, store) = setup().await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.pause();
@@ -41,7 +41,7 @@ async fn a_server_that_hangs_is_not_waited_for_beyond_the_limit() {
 }
 
 #[tokio::test]
-async fn a_server_that_was_killed_keeps_its_leases_if_it_is_durable() {
+async fn a_killed_server_keeps_its_leases_if_it_is_durable() {
     let (server, _proxy, store) = setup().await;
     let before = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.kill();
@@ -70,7 +70,7 @@ async fn a_connection_of_a_runtime_that_ended_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_release_wakes_who_waits_and_nobody_else() {
+async fn a_release_wakes_the_waiters_of_its_key_only() {
     let server = Server::start(&[]).await.unwrap();
     let (store, other) = (server.store().await, server.store().await);
     for name in ["k", "unheard"] {
@@ -99,7 +99,7 @@ async fn a_release_wakes_who_waits_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_hint_that_many_heard_is_put_off() {
+async fn a_hint_that_many_hear_is_put_off() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     let mut wakeups = store.subscribe(&[key("many"), key("one")]).await.unwrap();
@@ -161,7 +161,7 @@ async fn a_hint_put_off_in_a_runtime_that_ended_is_heard() {
 }
 
 #[tokio::test]
-async fn after_a_reconnect_everything_may_have_changed() {
+async fn a_reconnect_hints_at_every_key() {
     let (server, proxy, store) = setup().await;
     let other = server.store().await;
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();

@@ -32,7 +32,7 @@ async fn connect(url: &str) -> Result<RedisStore, Error> {
 }
 
 #[tokio::test]
-async fn another_type_at_the_key_or_at_its_companion() {
+async fn another_type_at_the_key_or_at_its_metadata_key() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     server.ask(&["RPUSH", "list", "a"]).await.unwrap();
@@ -70,20 +70,20 @@ async fn another_type_at_the_key_or_at_its_companion() {
 }
 
 #[tokio::test]
-async fn a_companion_that_somebody_changed_or_deleted() {
+async fn a_changed_or_deleted_metadata_key() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
-    let book = "lh:lock:{k}:k";
+    let metadata = "lh:lock:{k}:k";
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     for (field, value) in [("=a", "nonsense"), ("=a", "xh 1 2 3"), ("token", "12x"), ("=other", "")]
     {
-        let before = server.text(&["HGET", book, field]).await;
-        server.ask(&["HSET", book, field, value]).await.unwrap();
+        let before = server.text(&["HGET", metadata, field]).await;
+        server.ask(&["HSET", metadata, field, value]).await.unwrap();
         let error = failed(
             store.acquire(&acquire("k", "b", Mode::Exclusive)).await,
             ErrorKind::Corrupt,
             Effect::NotApplied,
-            book,
+            metadata,
         );
         assert!(error.to_string().contains("docs/stores/redis.md"), "{error}");
         let ttl = Ttl::new(LONG).unwrap();
@@ -95,16 +95,16 @@ async fn a_companion_that_somebody_changed_or_deleted() {
         );
         assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"), "it stays taken");
         match before {
-            Some(before) => server.ask(&["HSET", book, field, &before]).await.unwrap(),
-            None => server.ask(&["HDEL", book, field]).await.unwrap(),
+            Some(before) => server.ask(&["HSET", metadata, field, &before]).await.unwrap(),
+            None => server.ask(&["HDEL", metadata, field]).await.unwrap(),
         };
     }
     // Deleted: the plain key is the truth, so that the holder goes on.
-    server.ask(&["DEL", book]).await.unwrap();
+    server.ask(&["DEL", metadata]).await.unwrap();
     refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
     let again = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert!(!again.fresh);
-    // Who shares is known from the companion alone: nobody is let in before the longest term is over.
+    // Who shares is known from the metadata key alone: nobody is let in before the longest term is over.
     granted(store.acquire(&acquire("s", "reader", Mode::SHARED)).await);
     server.ask(&["DEL", "lh:lock:{s}:s"]).await.unwrap();
     let refused = refused(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
@@ -115,7 +115,7 @@ async fn a_companion_that_somebody_changed_or_deleted() {
 }
 
 #[tokio::test]
-async fn keys_with_braces_and_keys_that_begin_as_companions_do() {
+async fn keys_with_braces_and_keys_that_begin_like_metadata_keys() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     for (at, name) in ["a{b}c", "{", "}", "{}", "a}b{c", "{x}:x", "}:"].into_iter().enumerate() {
@@ -193,7 +193,7 @@ async fn the_least_privileges_of_the_documentation_are_enough() {
 }
 
 #[tokio::test]
-async fn a_refused_subscription_is_told_and_leaves_nothing() {
+async fn a_refused_subscription_is_an_error_and_leaves_nothing() {
     let server = Server::start(&[]).await.unwrap();
     server.add_locker("resetchannels &lh:wake:{app:a}:*").await;
     let store = connect(&server.url().replace("//", "//locker:PASSWORD@")).await.unwrap();
@@ -254,7 +254,7 @@ async fn out_of_memory_acquires_fail_and_releases_succeed() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_with_a_script_of_somebody() {
+async fn a_server_that_is_busy_with_a_foreign_script() {
     let server = Server::start(&["--busy-reply-threshold", "10"]).await.unwrap();
     let store = server.store().await;
     let url = server.url();
@@ -272,7 +272,7 @@ async fn a_server_that_is_busy_with_a_script_of_somebody() {
 }
 
 #[tokio::test]
-async fn a_script_of_ours_that_somebody_kills_has_changed_nothing() {
+async fn a_killed_script_of_ours_has_changed_nothing() {
     let server = Server::start(&["--busy-reply-threshold", "5"]).await.unwrap();
     let store = server.store().await;
     // A lock of so many readers that a look at it takes a while.
@@ -321,7 +321,7 @@ async fn eviction_is_refused_unless_it_is_allowed() {
 }
 
 #[tokio::test]
-async fn what_may_be_promised_follows_the_settings() {
+async fn the_level_follows_the_settings() {
     let server = Server::start(&[]).await.unwrap();
     let health = server.store().await.check().await.unwrap();
     assert_eq!((health.level, health.durable, health.schema), (Level::BestEffort, false, Some(1)));
@@ -359,7 +359,7 @@ async fn a_server_that_forgets_is_in_quarantine_and_a_durable_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_client_of_ones_own_is_used_as_it_is() {
+async fn your_own_client_is_used_unchanged() {
     let server = Server::start(&[]).await.unwrap();
     let client = leasehold_redis::redis::Client::open(format!("{}5", server.url())).unwrap();
     let store = RedisConfig::client(&client).unwrap().prefix("app:").open().await.unwrap();

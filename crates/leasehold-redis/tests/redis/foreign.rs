@@ -109,7 +109,7 @@ async fn setup() -> (Server, RedisStore) {
 }
 
 #[tokio::test]
-async fn they_exclude_us() {
+async fn foreign_locks_exclude_ours() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     assert!(foreign.acquire("k", "theirs", 20_000).await);
@@ -125,7 +125,7 @@ async fn they_exclude_us() {
 }
 
 #[tokio::test]
-async fn we_exclude_them_shared_holders_included() {
+async fn our_locks_exclude_foreign_clients_shared_ones_too() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     granted(store.acquire(&acquire("x", "ours", Mode::Exclusive)).await);
@@ -151,7 +151,7 @@ async fn we_exclude_them_shared_holders_included() {
 }
 
 #[tokio::test]
-async fn their_lock_is_adopted_renewed_and_released_by_its_token() {
+async fn a_foreign_lock_is_adopted_renewed_and_released_by_its_token() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     assert!(foreign.acquire("k", "theirs", 5_000).await);
@@ -201,7 +201,7 @@ async fn the_plain_key_is_the_truth() {
 }
 
 #[tokio::test]
-async fn their_lock_is_shown_and_broken_by_its_key() {
+async fn a_foreign_lock_is_listed_and_broken_by_its_key() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     assert!(foreign.acquire("k", "theirs", 20_000).await);
@@ -221,7 +221,7 @@ async fn their_lock_is_shown_and_broken_by_its_key() {
 }
 
 #[tokio::test]
-async fn an_id_that_was_shared_is_theirs_when_they_take_it_alone() {
+async fn a_shared_id_of_ours_that_a_foreign_client_takes_is_foreign() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     granted(store.acquire(&acquire("k", "one", Mode::SHARED)).await);
@@ -236,7 +236,7 @@ async fn an_id_that_was_shared_is_theirs_when_they_take_it_alone() {
 }
 
 #[tokio::test]
-async fn what_is_left_of_ours_is_removed_beside_a_lock_of_theirs() {
+async fn our_leftovers_are_removed_under_a_foreign_lock() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     let brief = Duration::from_millis(10);
@@ -250,7 +250,7 @@ async fn what_is_left_of_ours_is_removed_beside_a_lock_of_theirs() {
     assert_eq!(server.text(&["GET", "long"]).await, Some("x".repeat(300)));
     let rest = server.number(&["PTTL", "k"]).await;
     assert!((10_000..=20_000).contains(&rest), "{rest}");
-    // A mark whose companion is gone stays one too.
+    // A mark whose metadata key is gone stays one too.
     granted(store.acquire(&acquire("s", "reader", Mode::SHARED)).await);
     let mark = server.text(&["GET", "s"]).await;
     server.ask(&["DEL", "lh:lock:{s}:s"]).await.unwrap();
@@ -261,7 +261,7 @@ async fn what_is_left_of_ours_is_removed_beside_a_lock_of_theirs() {
 }
 
 #[tokio::test]
-async fn each_of_their_values_excludes_us_and_is_adopted_renewed_and_released() {
+async fn each_foreign_value_excludes_us_and_is_adopted_renewed_and_released() {
     let (server, store) = setup().await;
     for (foreign, value) in each(&server).await {
         let theirs = LeaseId::foreign(value).unwrap();
@@ -303,7 +303,7 @@ async fn each_of_their_values_excludes_us_and_is_adopted_renewed_and_released() 
 }
 
 #[tokio::test]
-async fn each_of_our_locks_excludes_them_whatever_they_send() {
+async fn each_of_our_locks_excludes_every_foreign_command() {
     let (server, store) = setup().await;
     granted(store.acquire(&acquire("x", "ours", Mode::Exclusive)).await);
     for reader in [b"reader".as_slice(), VALUES[2]] {
@@ -330,7 +330,7 @@ async fn each_of_our_locks_excludes_them_whatever_they_send() {
 }
 
 #[tokio::test]
-async fn who_knows_our_id_extends_and_releases_ours() {
+async fn a_foreign_client_that_knows_our_id_extends_and_releases_our_lock() {
     let (server, store) = setup().await;
     for (foreign, _) in each(&server).await {
         granted(store.acquire(&acquire("k", "ours", Mode::Exclusive)).await);
@@ -347,7 +347,7 @@ async fn who_knows_our_id_extends_and_releases_ours() {
 
 /// redlock with a TTL of 0, which is for ever on one server.
 #[tokio::test]
-async fn their_lock_without_end_is_waited_for_without_a_bound() {
+async fn a_foreign_lock_without_end_has_no_retry_after() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     assert!(foreign.acquire("k", "theirs", 0).await);

@@ -214,12 +214,12 @@ async fn under_faults(nodes: Nodes) {
 }
 
 #[tokio::test]
-async fn durable_nodes_that_are_killed_and_paused_let_no_second_holder_in() {
+async fn killing_and_pausing_durable_nodes_lets_no_second_holder_in() {
     under_faults(Nodes::Durable).await;
 }
 
 #[tokio::test]
-async fn nodes_that_forget_and_are_kept_out_by_a_quarantine_let_no_second_holder_in() {
+async fn forgetful_nodes_with_a_quarantine_let_no_second_holder_in() {
     under_faults(Nodes::Quarantined).await;
 }
 
@@ -260,7 +260,7 @@ async fn two_majorities(nodes: Nodes, term: Duration) -> Vec<Violation> {
 }
 
 #[tokio::test]
-async fn a_node_that_forgets_and_grants_at_once_lets_a_second_holder_in() {
+async fn a_forgetful_node_without_a_quarantine_lets_a_second_holder_in() {
     let found = two_majorities(Nodes::Lying, LONG).await;
     assert!(matches!(found[..], [Violation::Overlap(..)]), "{found:?}");
     assert_eq!(two_majorities(Nodes::Durable, LONG).await, []);
@@ -270,7 +270,7 @@ async fn a_node_that_forgets_and_grants_at_once_lets_a_second_holder_in() {
 
 /// Documented: a fail-over forgets what the replica had not got yet.
 #[tokio::test]
-async fn a_fail_over_forgets_the_newest_leases_and_lets_second_holders_in() {
+async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
     const EACH: usize = 50;
     let at_once = [DURABLE, &["--repl-diskless-sync-delay", "0"]].concat();
     let master = Server::start(&at_once).await.unwrap();

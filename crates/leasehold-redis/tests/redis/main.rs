@@ -1,13 +1,13 @@
 //! What is particular to Redis, on real servers.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
-mod book;
 mod cluster;
 mod cluster_errors;
 mod connection;
 mod errors;
 mod foreign;
 mod histories;
+mod metadata;
 mod replicas;
 mod rslock;
 mod urls;

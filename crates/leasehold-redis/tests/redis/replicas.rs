@@ -40,7 +40,7 @@ async fn open(url: &str) -> RedisStore {
 }
 
 #[tokio::test]
-async fn sentinels_lead_to_the_master_and_after_a_fail_over_to_the_next() {
+async fn sentinels_name_the_master_and_after_a_fail_over_the_new_one() {
     let (master, replica) = pair().await;
     let sentinels = Sentinels::watch(&master, 1, 1_000).await.unwrap();
     let store = open(&sentinels.url()).await;
@@ -59,7 +59,7 @@ async fn sentinels_lead_to_the_master_and_after_a_fail_over_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_hangs_keeps_nobody() {
+async fn a_hung_sentinel_delays_nobody() {
     let master = Server::start(DURABLE).await.unwrap();
     // Nothing is to happen to the master here.
     let sentinels = Sentinels::watch(&master, 0, 600_000).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_sentinel_that_hangs_keeps_nobody() {
 }
 
 #[tokio::test]
-async fn a_master_that_became_a_replica_is_left() {
+async fn a_master_that_became_a_replica_is_no_longer_used() {
     let (master, replica) = pair().await;
     let sentinels = Sentinels::watch(&master, 1, 600_000).await.unwrap();
     let store = open(&sentinels.url()).await;
@@ -98,7 +98,7 @@ async fn a_master_that_became_a_replica_is_left() {
 }
 
 #[tokio::test]
-async fn what_too_few_replicas_have_does_not_count() {
+async fn a_grant_on_too_few_replicas_does_not_count() {
     let (master, replica) = pair().await;
     let url = format!("{}?replicas=1", master.url());
     let store = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(2));
@@ -138,7 +138,7 @@ async fn what_too_few_replicas_have_does_not_count() {
 }
 
 #[tokio::test]
-async fn what_replicas_have_that_may_not_be_asked_is_unknown() {
+async fn a_grant_is_unknown_if_replicas_may_not_be_counted() {
     let master = Server::start(&[]).await.unwrap();
     master.add_locker("-wait").await;
     let url = master.url().replace("://", "://locker:PASSWORD@");

@@ -72,7 +72,7 @@ impl<S: Store> Both<S> {
         assert!(matches!(refused, Err(LockError::Unavailable)), "{refused:?}");
     }
 
-    async fn they_exclude_us(&self) {
+    async fn foreign_locks_exclude_ours(&self) {
         let lock = self.theirs.lock("k", LONG).await.unwrap();
         for mode in [Mode::Exclusive, Mode::SHARED] {
             let refused = refused(self.ours.acquire(&acquire("k", "ours", mode)).await);
@@ -90,7 +90,7 @@ impl<S: Store> Both<S> {
         granted(self.ours.acquire(&acquire("k", "ours", Mode::Exclusive)).await);
     }
 
-    async fn we_exclude_them_shared_holders_included(&self) {
+    async fn our_locks_exclude_foreign_clients_shared_ones_too(&self) {
         granted(self.ours.acquire(&acquire("x", "ours", Mode::Exclusive)).await);
         granted(self.ours.acquire(&acquire("s", "one", Mode::SHARED)).await);
         granted(self.ours.acquire(&acquire("s", "two", Mode::SHARED)).await);
@@ -198,22 +198,22 @@ impl<S: Store> Both<S> {
 
 #[tokio::test]
 async fn rslock_excludes_us_on_one_server() {
-    Both::on_one_server().await.they_exclude_us().await;
+    Both::on_one_server().await.foreign_locks_exclude_ours().await;
 }
 
 #[tokio::test]
 async fn rslock_excludes_us_on_three_servers() {
-    Both::on_three_servers().await.they_exclude_us().await;
+    Both::on_three_servers().await.foreign_locks_exclude_ours().await;
 }
 
 #[tokio::test]
 async fn we_exclude_rslock_on_one_server() {
-    Both::on_one_server().await.we_exclude_them_shared_holders_included().await;
+    Both::on_one_server().await.our_locks_exclude_foreign_clients_shared_ones_too().await;
 }
 
 #[tokio::test]
 async fn we_exclude_rslock_on_three_servers() {
-    Both::on_three_servers().await.we_exclude_them_shared_holders_included().await;
+    Both::on_three_servers().await.our_locks_exclude_foreign_clients_shared_ones_too().await;
 }
 
 #[tokio::test]
@@ -237,13 +237,13 @@ async fn rslock_ends_our_lock_by_its_id_on_three_servers() {
 }
 
 #[tokio::test]
-async fn of_us_and_rslock_one_wins_on_one_server() {
+async fn one_of_us_and_rslock_wins_on_one_server() {
     let (we, they) = Both::on_one_server().await.contend(40).await;
     assert!(we + they == 40 && we > 0 && they > 0, "{we} {they}");
 }
 
 #[tokio::test]
-async fn of_us_and_rslock_at_most_one_wins_on_three_servers() {
+async fn at_most_one_of_us_and_rslock_wins_on_three_servers() {
     let (we, they) = Both::on_three_servers().await.contend(40).await;
     assert!((1..=40).contains(&(we + they)), "{we} {they}");
 }

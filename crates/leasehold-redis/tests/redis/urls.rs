@@ -9,7 +9,7 @@ use leasehold_testkit::redis::authority::Authority;
 use leasehold_testkit::requests::{acquire, granted, key, release};
 
 #[tokio::test]
-async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
+async fn tls_with_a_private_authority_and_a_client_certificate() {
     let (ours, other) = (Authority::private(), Authority::private());
     for (authority, name) in [(&ours, "server"), (&ours, "client"), (&other, "stranger")] {
         authority.sign(name);
@@ -53,7 +53,7 @@ async fn tls_with_a_private_authority_and_a_certificate_of_the_client() {
 }
 
 #[tokio::test]
-async fn a_socket_of_this_machine() {
+async fn a_unix_socket() {
     let server = Server::start(&[]).await.unwrap();
     server.ask(&["CONFIG", "SET", "requirepass", "hunter2"]).await.unwrap();
     let socket = server.directory().join("redis.sock");

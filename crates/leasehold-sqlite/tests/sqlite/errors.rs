@@ -27,7 +27,7 @@ async fn open_error(path: impl AsRef<Path>) -> Error {
 }
 
 #[tokio::test]
-async fn paths_that_are_no_file() {
+async fn paths_that_are_not_files() {
     let place = Workplace::new();
     let directory = place.directory.path();
     fs::create_dir(directory.join("d")).unwrap();
@@ -80,13 +80,13 @@ async fn a_directory_where_anybody_replaces_files() {
 }
 
 #[tokio::test]
-async fn a_file_system_that_is_not_known() {
+async fn an_unknown_file_system() {
     // The number of procfs in <linux/magic.h>.
     assert_error(&open_error("/proc/locks.db").await, Incompatible, &["0x9fa0", "ext4", "tmpfs"]);
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database() {
+async fn a_file_that_is_not_a_database() {
     let place = Workplace::new();
     for content in ["hello".to_owned(), "x".repeat(8_192)] {
         fs::write(&place.path, &content).unwrap();
@@ -98,7 +98,7 @@ async fn a_file_that_is_no_database() {
 }
 
 #[tokio::test]
-async fn another_programs_database_is_left_alone() {
+async fn another_programs_database_is_left_unchanged() {
     for statements in [
         "CREATE TABLE theirs (a)",
         "PRAGMA application_id = 7",
@@ -125,7 +125,7 @@ async fn a_newer_schema_names_both_versions() {
 }
 
 #[tokio::test]
-async fn a_table_that_somebody_dropped_is_not_made_again() {
+async fn a_dropped_table_is_not_created_again() {
     for table in ["boots", "keys", "holders"] {
         let place = Workplace::new();
         let store = place.open().await;
@@ -159,7 +159,7 @@ async fn a_damaged_file() {
 }
 
 #[tokio::test]
-async fn values_that_cannot_be_ours() {
+async fn values_that_leasehold_cannot_have_written() {
     for (change, says) in [
         ("UPDATE leasehold_holders SET token = 0", "token"),
         ("UPDATE leasehold_holders SET token = 9007199254740992", "token"),
@@ -192,7 +192,7 @@ async fn values_that_cannot_be_ours() {
 }
 
 #[tokio::test]
-async fn epochs_that_are_gone() {
+async fn missing_epochs() {
     let place = Workplace::new();
     let store = place.open().await;
     place.change("DELETE FROM leasehold_boots");
@@ -202,7 +202,7 @@ async fn epochs_that_are_gone() {
 }
 
 #[tokio::test]
-async fn options_that_are_wrong() {
+async fn wrong_options() {
     let place = Workplace::new();
     for (config, says) in [
         (place.config().prefix("a-b"), "prefix"),
@@ -218,7 +218,7 @@ async fn options_that_are_wrong() {
 }
 
 #[tokio::test]
-async fn nothing_stored_in_the_file_acts() {
+async fn triggers_views_and_functions_in_the_file_never_run() {
     let place = Workplace::new();
     let store = place.open().await;
     place.change(

@@ -83,7 +83,7 @@ fn a_crowd_of_threads_opens_a_new_file_and_one_wins() {
 }
 
 #[tokio::test]
-async fn a_process_that_comes_and_goes_leaves_the_log_of_another() {
+async fn a_process_that_comes_and_goes_leaves_anothers_log_alone() {
     if let Some(path) = role() {
         let store = SqliteStore::open(&path).await.unwrap();
         refuse(&store, "theirs", "k").await;
@@ -97,7 +97,7 @@ async fn a_process_that_comes_and_goes_leaves_the_log_of_another() {
     // other process would think that it is the last one and remove the log.
     SqliteStore::open(&place.path).await.unwrap().close().await;
     store.check().await.unwrap();
-    passes_again("a_process_that_comes_and_goes_leaves_the_log_of_another", &[], &place.path);
+    passes_again("a_process_that_comes_and_goes_leaves_anothers_log_alone", &[], &place.path);
     assert!(place.beside("-wal").exists());
     release(&store, "ours", "k").await;
     grant(&SqliteStore::open(&place.path).await.unwrap(), "ours again", "k").await;
@@ -158,7 +158,7 @@ async fn a_full_disk_is_unavailable_without_effect_and_heals() {
 }
 
 #[tokio::test]
-async fn a_file_system_that_is_read_only_is_denied() {
+async fn a_read_only_file_system_is_denied() {
     if let Some(path) = role() {
         let disk = path.parent().unwrap();
         mount(&["-t", "tmpfs", "none"], disk);
@@ -173,7 +173,7 @@ async fn a_file_system_that_is_read_only_is_denied() {
         }
         return;
     }
-    passes_again("a_file_system_that_is_read_only_is_denied", MOUNT, &Workplace::new().path);
+    passes_again("a_read_only_file_system_is_denied", MOUNT, &Workplace::new().path);
 }
 
 #[tokio::test]

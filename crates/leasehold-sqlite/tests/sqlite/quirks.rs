@@ -39,7 +39,7 @@ async fn open_modes_are_a_hazard() {
 }
 
 #[tokio::test]
-async fn the_file_says_whose_it_is_and_that_commits_are_durable() {
+async fn the_file_has_the_application_id_and_durable_settings() {
     let place = Workplace::new();
     let _store = place.open().await;
     let raw = place.raw();
@@ -50,7 +50,7 @@ async fn the_file_says_whose_it_is_and_that_commits_are_durable() {
 }
 
 #[tokio::test]
-async fn missing_directories_are_made_if_asked_for() {
+async fn missing_directories_are_created_on_request() {
     let place = Workplace::new();
     let path = place.directory.path().join("a/b/locks.db");
     let error = SqliteStore::open(&path).await.unwrap_err();
@@ -72,7 +72,7 @@ async fn closing_the_last_handle_closes_the_file() {
 }
 
 #[tokio::test]
-async fn tokens_grow_and_leases_live_on_through_a_reopening() {
+async fn tokens_and_leases_survive_reopening() {
     let place = Workplace::new();
     let store = place.open().await;
     let first = grant(&store, "a", "k").await.token;
@@ -98,7 +98,7 @@ async fn two_stores_on_one_file_exclude_each_other() {
 }
 
 #[tokio::test]
-async fn prefixes_are_apart_and_memory_is_private() {
+async fn prefixes_are_separate_and_memory_is_private() {
     let place = Workplace::new();
     let jobs = place.config().prefix("jobs_").open().await.unwrap();
     let other = place.open().await;
@@ -148,7 +148,7 @@ async fn prepare_writes_only_what_is_missing() {
 }
 
 #[tokio::test]
-async fn after_a_reboot_terms_are_over_and_never_is_not() {
+async fn after_a_reboot_terms_have_ended_but_leases_without_end_have_not() {
     let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "finite", "a").await;
@@ -168,7 +168,7 @@ async fn after_a_reboot_terms_are_over_and_never_is_not() {
 }
 
 #[tokio::test]
-async fn another_time_namespace_is_let_in_once_no_term_is_left() {
+async fn another_time_namespace_is_admitted_once_no_term_is_left() {
     let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "finite", "a").await;
@@ -229,7 +229,7 @@ async fn a_second_name_of_the_file_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_lease_of_many_keys_and_modes_is_stored_as_it_was_given() {
+async fn a_lease_of_many_keys_and_modes_round_trips() {
     let place = Workplace::new();
     let store = place.open().await;
     let note = Note::default();

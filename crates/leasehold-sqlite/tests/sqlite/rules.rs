@@ -52,7 +52,7 @@ impl Dice {
 }
 
 #[tokio::test]
-async fn every_reply_and_every_row_is_that_of_the_table() {
+async fn every_reply_and_row_equals_the_tables() {
     for seed in 0..25 {
         let place = Workplace::new();
         let mut store = place.open().await;

@@ -51,7 +51,7 @@ async fn pages(store: &SqliteStore, list: ListRequest) -> (Vec<String>, usize) {
 }
 
 #[tokio::test]
-async fn pages_hold_every_record_once_in_the_order_of_keys() {
+async fn pages_contain_every_record_once_in_key_order() {
     let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 25_000, "o");
@@ -67,7 +67,7 @@ async fn pages_hold_every_record_once_in_the_order_of_keys() {
 }
 
 #[tokio::test]
-async fn a_page_that_finds_little_ends_early_and_goes_on() {
+async fn a_page_that_finds_little_ends_early_and_the_next_continues() {
     let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 25_000, "o");
@@ -95,7 +95,7 @@ async fn a_page_of_exactly_the_limit_is_the_last() {
 }
 
 #[tokio::test]
-async fn many_expired_records_are_removed_in_steps_and_live_ones_stay() {
+async fn expired_records_are_removed_in_steps_and_live_ones_stay() {
     let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 1_200, "o");
@@ -112,7 +112,7 @@ async fn many_expired_records_are_removed_in_steps_and_live_ones_stay() {
 }
 
 #[tokio::test]
-async fn only_what_matches_is_removed_however_much_does_not() {
+async fn only_matching_records_are_removed_however_many_others_exist() {
     let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 5_000, "theirs");
@@ -181,7 +181,7 @@ async fn counters_are_kept_for_ever_if_so_configured() {
 }
 
 #[tokio::test]
-async fn an_evicted_holder_is_told_and_its_record_goes_in_the_end() {
+async fn an_evicted_holder_is_informed_and_its_record_is_removed_later() {
     let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;

@@ -15,7 +15,7 @@ fn hold(raw: &mut Connection) -> Transaction<'_> {
 }
 
 #[tokio::test]
-async fn a_busy_database_is_waited_for_and_then_reported() {
+async fn a_busy_database_is_awaited_and_then_reported() {
     let place = Workplace::new();
     let patient = place.open().await;
     let hasty = place.config().timeout(Duration::from_millis(30)).open().await.unwrap();
@@ -57,7 +57,7 @@ impl Clock for Watched {
 }
 
 #[tokio::test]
-async fn the_clock_is_read_once_the_lock_is_held() {
+async fn the_clock_is_read_after_the_lock_is_taken() {
     let place = Workplace::new();
     let (reads, told) = mpsc::channel();
     let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
@@ -105,7 +105,7 @@ async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
 }
 
 #[tokio::test]
-async fn a_dropped_future_runs_to_its_end_and_leaves_the_store_usable() {
+async fn a_dropped_operation_completes_and_leaves_the_store_usable() {
     let place = Workplace::new();
     let store = place.open().await;
     let never_polled = request("0", "k");

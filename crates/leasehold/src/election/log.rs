@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_gets_each_once_and_one_that_lags_misses_the_oldest() {
+    fn each_reader_gets_each_entry_once_and_a_slow_one_misses_the_oldest() {
         let mut log = Log::default();
         let (mut early, mut late) = (log.end(), log.end());
         log.push(0);

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_was_overtaken_by_a_newer_one_does_not_shorten() {
+    fn a_reply_that_a_newer_one_overtook_does_not_shorten() {
         let held = held(Some(10 * S));
         assert!(
             matches!(held.apply(120 * S, extended(), 121 * S), HoldStatus::Held(Some(at)) if at == 150 * S)
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_rest_at_a_majority_is_not_the_longest_at_any_node() {
+    fn a_majoritys_shorter_term_is_not_the_longest_of_any_node() {
         let held = held(Some(10 * S));
         let shorter = (RenewOutcome::Held(Remaining::For(20 * S)), NodeReports::default());
         held.apply(105 * S, extended(), 105 * S);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_says_whether_a_renewal_was_under_way() {
+    fn loss_says_whether_a_renewal_was_in_flight() {
         let idle = held(None);
         assert!(matches!(
             idle.status(130 * S),

@@ -152,7 +152,7 @@ fn on_the_only_worker_a_wait_ends_when_another_thread_releases() {
 }
 
 #[test]
-fn beside_the_async_locker_it_was_made_of_it_waits_for_nothing_on_the_thread_that_it_blocks() {
+fn beside_its_async_locker_it_waits_for_nothing_on_the_blocked_thread() {
     let (store, _, others) = store();
     let held = others.lock("k").take().unwrap();
     let (waiting, waits) = mpsc::channel();
@@ -190,7 +190,7 @@ fn beside_the_async_locker_it_was_made_of_it_waits_for_nothing_on_the_thread_tha
 }
 
 #[test]
-fn many_threads_raise_a_counter_that_is_not_atomic_exactly() {
+fn many_threads_increment_a_non_atomic_counter_exactly() {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 25;
     let counted = in_time(|| {
@@ -246,7 +246,7 @@ fn a_dropped_guard_is_released_in_the_background_inside_and_outside_of_runtimes(
 }
 
 #[test]
-fn with_lock_releases_before_a_panic_goes_on() {
+fn with_lock_releases_before_a_panic_continues() {
     let (store, locks, others) = store();
     store.on_release([Fault::SlowRequest(ms(300))]);
     let work = || locks.with_lock("k", |_| -> u32 { panic!("in the critical section") });
@@ -256,7 +256,7 @@ fn with_lock_releases_before_a_panic_goes_on() {
 }
 
 #[test]
-fn with_lock_gives_the_value_and_says_how_the_hold_ended() {
+fn with_lock_returns_the_value_and_how_the_hold_ended() {
     let (store, locks, others) = store();
     let (value, released) = locks.with_lock("k", |_| 1).unwrap();
     assert!(value == 1 && matches!(released.outcome, ReleaseOutcome::Released));
@@ -299,7 +299,7 @@ fn both(
 }
 
 #[test]
-fn errors_and_time_outs_are_those_of_the_async_caller() {
+fn errors_and_time_outs_are_those_of_the_async_api() {
     let taken = |store: &Flaky| {
         let others = Locker::from(store.others());
         drop(others.lock("k").ttl(secs(3_600)).take().unwrap().detach());
@@ -402,7 +402,7 @@ fn close_from_another_thread_ends_a_wait() {
 }
 
 #[test]
-fn close_drains_what_was_dropped() {
+fn close_drains_dropped_guards() {
     let (store, locks, others) = store();
     store.on_release([Fault::SlowRequest(ms(300))]);
     drop(locks.lock("k").ttl(secs(3_600)).take().unwrap());
@@ -423,7 +423,7 @@ fn on_a_manual_clock_nothing_waits() {
 }
 
 #[test]
-fn a_locker_that_could_not_be_opened_leaves_no_error_but_its_own() {
+fn a_failed_connect_returns_only_its_own_error() {
     for (url, said) in [("nope://x", "not known here"), ("locks.db", "has no scheme")] {
         let error = Locker::connect(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

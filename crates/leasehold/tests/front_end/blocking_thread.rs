@@ -66,7 +66,7 @@ fn the_thread_ends_with_a_janitor_that_was_the_last_handle() {
 }
 
 #[test]
-fn a_blocking_call_on_the_thread_itself_is_refused_and_not_a_deadlock() {
+fn a_blocking_call_on_the_thread_itself_is_refused() {
     let (_store, locks, others) = store();
     let _held = others.lock("k").take().unwrap();
     let (said, says) = mpsc::channel();
@@ -152,11 +152,10 @@ fn a_process_exits_at_once_with_live_guards_and_a_release_that_hangs() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn in_a_process_that_was_forked_off_a_call_is_refused_and_does_not_hang() {
+fn a_call_in_a_forked_process_is_refused_and_does_not_hang() {
     if std::env::var_os(ALONE).is_none() {
-        let said = alone(
-            "blocking_thread::in_a_process_that_was_forked_off_a_call_is_refused_and_does_not_hang",
-        );
+        let said =
+            alone("blocking_thread::a_call_in_a_forked_process_is_refused_and_does_not_hang");
         let said = said.expect("it ends");
         assert_eq!(said.matches("make the Locker after the fork").count(), 2, "{said}");
         assert!(said.contains("goes"), "{said}");

@@ -23,7 +23,7 @@ async fn an_acquire_that_was_never_polled_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_dropped_in_flight_is_released_when_its_reply_is_learnt() {
+async fn an_acquire_dropped_in_flight_is_released_when_its_reply_arrives() {
     for fault in [Fault::SlowRequest(secs(3)), Fault::SlowReply(secs(3))] {
         let store = Flaky::new();
         let locks = store.locks();
@@ -91,7 +91,7 @@ async fn dropped_after_every_number_of_polls_it_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_learnt_by_sending_the_same_request_again() {
+async fn a_lost_reply_is_recovered_by_sending_the_same_request_again() {
     let store = Flaky::new();
     store.on_acquire([Fault::LostReply]);
     let guard = store.locks().lock("k").await.unwrap();
@@ -112,7 +112,7 @@ async fn a_request_that_did_not_act_is_never_sent_again_under_its_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_abandoned_after_an_unknown_effect_is_released_and_dead() {
+async fn an_id_abandoned_after_an_unknown_effect_is_released_and_not_reused() {
     let store = Flaky::new();
     let locks = store.locks();
     store.down(Fault::LostReply);
@@ -132,7 +132,7 @@ async fn an_id_abandoned_after_an_unknown_effect_is_released_and_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_failed_goes_on_in_the_background() {
+async fn a_failed_release_continues_in_the_background() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();
@@ -145,7 +145,7 @@ async fn a_release_that_failed_goes_on_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_was_begun_is_finished_when_its_caller_goes_away() {
+async fn a_release_is_completed_when_its_caller_goes_away() {
     let store = Flaky::new();
     let locks = store.locks();
     let slow = secs(2);
@@ -168,7 +168,7 @@ async fn a_release_that_was_begun_is_finished_when_its_caller_goes_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_is_acquired_for_a_while_and_then_made_endless() {
+async fn a_lease_without_end_is_acquired_with_a_term_and_then_extended() {
     let store = Flaky::new();
     store.on_renew([Fault::Refused, Fault::LostReply]);
     let guard = store.locks().lock("k").ttl(Ttl::NEVER).await.unwrap();
@@ -179,7 +179,7 @@ async fn never_is_acquired_for_a_while_and_then_made_endless() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_that_cannot_be_confirmed_is_released_and_not_handed_out() {
+async fn an_unconfirmed_lease_without_end_is_released_and_not_handed_out() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_renew(std::iter::repeat_n(Fault::LostRequest, 10_000));

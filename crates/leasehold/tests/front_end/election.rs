@@ -11,7 +11,7 @@ use leasehold::{
 use tokio::time::timeout;
 
 #[tokio::test(start_paused = true)]
-async fn of_two_candidates_one_leads_and_its_resignation_lets_the_other_in_at_once() {
+async fn one_of_two_candidates_leads_and_its_resignation_elects_the_other_at_once() {
     let store = Flaky::new();
     let (one, other) = (store.locks().election("n"), store.others().election("n"));
     let first = one.campaign().await.unwrap();
@@ -47,7 +47,7 @@ async fn the_leader_holds_the_key_of_that_name_under_the_candidates_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_is_renewed_and_its_work_runs_on() {
+async fn a_leader_is_renewed_and_its_work_continues() {
     let store = Flaky::new();
     let leadership = store.locks().election("n").ttl(secs(9)).campaign().await.unwrap();
     let worked = leadership.run(tokio::time::sleep(secs(3_600))).await;
@@ -91,7 +91,7 @@ async fn a_leader_that_was_paused_past_its_term_knows_it_before_anything_else() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resignation_ends_when_the_store_has_answered_and_goes_on_if_nobody_waits() {
+async fn a_resignation_ends_with_the_answer_and_continues_if_nobody_waits() {
     let store = Flaky::new();
     let election = store.locks().election("n");
     let leadership = election.campaign().await.unwrap();
@@ -227,7 +227,7 @@ async fn a_wrong_argument_is_the_error_of_the_first_call_that_needs_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_may_rule_for_so_long_and_its_name_may_stay_taken_after_it() {
+async fn max_hold_ends_a_leadership_and_a_lock_delay_keeps_the_name_taken() {
     let store = Flaky::new();
     let election = store.locks().election("n").ttl(secs(6)).max_hold(secs(60)).lock_delay(secs(9));
     let leadership = election.campaign().await.unwrap();

@@ -45,7 +45,7 @@ async fn its_first_try_is_made_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stands_again_after_each_loss() {
+async fn it_campaigns_again_after_each_loss() {
     let store = Flaky::new();
     let (candidate, _stop) = spawned(&store.locks().election("n").ttl(secs(9)));
     let mut token = None;
@@ -81,7 +81,7 @@ async fn it_steps_down_at_its_own_deadline_and_leads_again_when_the_store_is_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_it_ends_only_when_its_resignation_is_answered() {
+async fn after_shutdown_it_ends_only_when_its_resignation_is_answered() {
     let store = Flaky::new();
     let locks = store.locks();
     let (candidate, stop) = spawned(&locks.election("n"));
@@ -98,7 +98,7 @@ async fn shut_down_it_ends_only_when_its_resignation_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_while_the_store_hangs_it_ends_at_the_limit_of_one_operation() {
+async fn after_shutdown_on_a_hung_store_it_ends_at_the_limit_of_one_operation() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n").ttl(secs(60)));
     candidate.elected().await.unwrap();
@@ -114,7 +114,7 @@ async fn shut_down_while_the_store_hangs_it_ends_at_the_limit_of_one_operation()
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_while_a_grant_is_on_its_way_it_ends_when_that_is_released() {
+async fn after_shutdown_with_a_grant_in_flight_it_ends_when_that_is_released() {
     let store = Flaky::new();
     store.on_acquire([Fault::SlowReply(secs(4))]);
     let started = store.now();
@@ -129,7 +129,7 @@ async fn shut_down_while_a_grant_is_on_its_way_it_ends_when_that_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_or_paused_while_its_leader_resigns_it_waits_for_the_answer() {
+async fn after_shutdown_or_pause_during_a_resignation_it_waits_for_the_answer() {
     for pauses in [true, false] {
         let store = Flaky::new();
         let (candidate, stop) = spawned(&store.locks().election("n").ttl(secs(60)));
@@ -151,7 +151,7 @@ async fn shut_down_or_paused_while_its_leader_resigns_it_waits_for_the_answer() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_pause_and_its_end_do_not_wait_for_what_others_of_its_locker_ask() {
+async fn its_pause_and_its_end_do_not_wait_for_other_requests_of_its_locker() {
     let store = Flaky::new();
     let locks = store.locks();
     let (candidate, stop) = spawned(&locks.election("n"));
@@ -172,7 +172,7 @@ async fn its_pause_and_its_end_do_not_wait_for_what_others_of_its_locker_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_before_it_was_ever_polled_it_asks_nothing() {
+async fn after_shutdown_before_its_first_poll_it_sends_nothing() {
     let store = Flaky::new();
     let candidate = store.locks().election("n").spawn(std::future::ready(())).unwrap();
     within(candidate.join()).await.unwrap();
@@ -180,7 +180,7 @@ async fn shut_down_before_it_was_ever_polled_it_asks_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_handle_it_stands_on_until_it_is_shut_down() {
+async fn without_a_handle_it_continues_until_it_is_shut_down() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n").ttl(secs(5)));
     candidate.elected().await.unwrap();
@@ -192,7 +192,7 @@ async fn without_a_handle_it_stands_on_until_it_is_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_it_resigns_and_does_not_campaign_until_it_is_resumed() {
+async fn a_pause_resigns_and_stops_campaigning_until_it_is_resumed() {
     let store = Flaky::new();
     let (candidate, _stop) = spawned(&store.locks().election("n").ttl(secs(5)));
     let leadership = candidate.elected().await.unwrap();
@@ -212,7 +212,7 @@ async fn paused_it_resigns_and_does_not_campaign_until_it_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_while_it_campaigns_it_asks_no_more() {
+async fn a_pause_while_it_campaigns_stops_its_requests() {
     let store = Flaky::new();
     let leader = taken(&store, "n", secs(600)).await;
     // How long a campaign waits is nothing to one that stands for ever.
@@ -246,7 +246,7 @@ impl Wake for StandsAgain {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_told_of_its_end_may_stand_at_once() {
+async fn after_its_end_is_reported_another_may_campaign_at_once() {
     let store = Flaky::new();
     let locks = store.locks();
     let _leader = taken(&store, "n", secs(600)).await;
@@ -262,7 +262,7 @@ async fn whoever_is_told_of_its_end_may_stand_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shut_down_while_it_is_paused_it_ends() {
+async fn after_shutdown_while_paused_it_ends() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n"));
     candidate.pause().await.unwrap();
@@ -271,7 +271,7 @@ async fn shut_down_while_it_is_paused_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_it_resigns_others_are_elected_although_the_store_wakes_nobody() {
+async fn when_it_resigns_others_are_elected_even_if_the_store_wakes_nobody() {
     let store = Flaky::with_push(false);
     let (one, _stop) = spawned(&store.locks().election("n"));
     let first = one.elected().await.unwrap();
@@ -290,7 +290,7 @@ async fn when_it_resigns_others_are_elected_although_the_store_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
+async fn after_max_hold_another_is_elected_next() {
     for notifications in [true, false] {
         let store = Flaky::with_push(notifications);
         let election = |locks: Locker| locks.election("n").max_hold(secs(7));
@@ -311,7 +311,7 @@ async fn when_it_has_led_for_as_long_as_it_may_another_is_elected_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_it_stands_back_it_hears_its_shutdown() {
+async fn while_it_lets_others_try_it_hears_its_shutdown() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n"));
     candidate.elected().await.unwrap().resign().await.unwrap();
@@ -347,7 +347,7 @@ async fn a_candidate_that_is_not_running_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_further_try_can_mend_ends_it_and_is_told() {
+async fn a_lasting_failure_ends_it_and_is_reported() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_acquire([Fault::LostRequest, Fault::Denied]);
@@ -373,7 +373,7 @@ async fn what_no_further_try_can_mend_ends_it_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_store_in_a_try_ends_it_and_is_told_as_what_it_is() {
+async fn a_panic_of_the_store_in_a_try_ends_it_and_is_reported_as_one() {
     let store = Flaky::new();
     store.on_acquire([Fault::Panic]);
     let (candidate, _stop) = spawned(&store.locks().election("n"));

@@ -41,7 +41,7 @@ async fn renewed_ago(candidate: &Candidate) -> Option<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidates_status_says_who_leads_without_asking_anybody() {
+async fn a_candidates_status_names_the_leader_without_a_request() {
     let store = Flaky::new();
     let candidate =
         forever(&store.locks().election("n").candidate_name("a").ttl(secs(9)).comment("why"));
@@ -65,7 +65,7 @@ async fn a_candidates_status_says_who_leads_without_asking_anybody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_waits_knows_the_leader_until_that_ones_term_is_over() {
+async fn a_waiting_candidate_knows_the_leader_until_the_leaders_term_ends() {
     let store = Flaky::new();
     let guard = taken(&store, "n", secs(30)).await;
     let candidate = forever(&store.locks().election("n"));
@@ -84,7 +84,7 @@ async fn a_candidate_that_waits_knows_the_leader_until_that_ones_term_is_over() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_is_asked_who_leads_and_an_expired_leader_is_none() {
+async fn leader_asks_the_store_and_ignores_an_expired_leader() {
     let store = Flaky::new();
     let locks = store.locks();
     let election = locks.election("n");
@@ -119,7 +119,7 @@ async fn the_store_is_asked_who_leads_and_an_expired_leader_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_who_leads_ends_at_the_limit_of_one_operation() {
+async fn leader_ends_at_the_limit_of_one_operation() {
     let store = Flaky::new();
     store.on_look([Fault::Hang]);
     let asked = store.now();
@@ -129,7 +129,7 @@ async fn asking_who_leads_ends_at_the_limit_of_one_operation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_tells_its_transitions_and_nothing_between() {
+async fn a_candidate_reports_its_transitions_and_nothing_between() {
     let store = Flaky::new();
     let guard = taken(&store, "n", secs(600)).await;
     let candidate = forever(&store.locks().election("n").ttl(secs(9)));
@@ -168,7 +168,7 @@ async fn a_candidate_tells_its_transitions_and_nothing_between() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_while_a_candidate_resigns_is_not_told_that_it_leads() {
+async fn a_resigning_candidate_is_not_reported_as_the_leader() {
     let store = Flaky::new();
     let candidate = forever(&store.locks().election("n").ttl(secs(60)));
     candidate.elected().await.unwrap();
@@ -184,7 +184,7 @@ async fn who_asks_while_a_candidate_resigns_is_not_told_that_it_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_others_not_again() {
+async fn a_late_reader_is_told_of_the_leader_and_earlier_readers_are_not_told_again() {
     for pauses in [true, false] {
         let store = Flaky::new();
         let others = store.others();
@@ -215,7 +215,7 @@ async fn who_came_while_nobody_knew_is_told_of_a_leader_that_leads_still_and_oth
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_candidate_lost_or_abandoned_is_not_told_as_another_leader() {
+async fn a_candidates_own_lost_or_abandoned_lease_is_not_another_leader() {
     for (notifications, fault) in [
         (true, Fault::Refused),
         (true, Fault::EntriesFailed),
@@ -273,7 +273,7 @@ async fn a_store_that_cannot_name_the_holder_does_not_say_that_nobody_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_name_is_only_kept_taken_nobody_leads_and_no_round_says_who() {
+async fn while_a_name_is_only_kept_taken_nobody_leads_and_no_round_names_a_leader() {
     let store = Flaky::with_push(false);
     let others = store.others();
     others.lock("n").min_hold(secs(60)).await.unwrap().release().await.unwrap();
@@ -340,7 +340,7 @@ async fn an_observer_without_pauses_lets_other_tasks_run_between_two_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_whose_caller_turns_away_again_and_again_still_looks() {
+async fn an_observer_whose_future_is_dropped_again_and_again_still_looks() {
     let store = Flaky::with_push(false);
     let election = store.locks().election("n").backoff(Fixed::new(secs(5)));
     let mut observed = election.observe().unwrap();
@@ -357,7 +357,7 @@ async fn an_observer_whose_caller_turns_away_again_and_again_still_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_cannot_be_asked_is_no_transition() {
+async fn an_unreachable_store_is_not_a_transition() {
     let store = Flaky::with_push(false);
     let _leader = taken(&store, "n", secs(3_600)).await;
     let mut observed = store.locks().election("n").observe().unwrap();
@@ -374,7 +374,7 @@ async fn a_store_that_cannot_be_asked_is_no_transition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn transitions_can_be_given_to_a_callback() {
+async fn transitions_can_be_passed_to_a_callback() {
     let store = Flaky::new();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let candidate = store.locks().election("n").spawn(async { drop(stopped.await) }).unwrap();
@@ -393,7 +393,7 @@ async fn transitions_can_be_given_to_a_callback() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_round_can_be_given_to_a_callback_as_spindle_does() {
+async fn every_round_can_be_passed_to_a_callback_as_in_spindle() {
     let store = Flaky::with_push(false);
     let guard = taken(&store, "n", secs(600)).await;
     let election = store.locks().election("n").ttl(secs(9)).backoff(Fixed::new(secs(1)));

@@ -245,7 +245,7 @@ async fn spindle_05_a_try_in_the_instant_of_a_renewal_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spindle_06_names_that_begin_alike_do_not_touch_each_other() {
+async fn spindle_06_names_that_begin_alike_do_not_affect_each_other() {
     let store = Flaky::new();
     let locks = store.locks();
     let short = locks.election("job").ttl(secs(9)).campaign().await.unwrap();
@@ -296,7 +296,7 @@ async fn spindle_08_tokens_are_ordered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spindle_09_a_leader_without_its_store_is_told_and_steps_down() {
+async fn spindle_09_a_leader_without_its_store_hears_of_it_and_steps_down() {
     let store = Flaky::new();
     let candidate =
         store.locks().election("lock").ttl(secs(9)).spawn(std::future::pending()).unwrap();
@@ -378,7 +378,7 @@ async fn spindle_13_names_and_ids_are_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spindle_14_asking_whether_it_leads_asks_no_store() {
+async fn spindle_14_is_leader_sends_no_request() {
     let store = Flaky::new();
     let candidate = store.locks().election("lock").spawn(std::future::pending()).unwrap();
     let leadership = candidate.elected().await.unwrap();

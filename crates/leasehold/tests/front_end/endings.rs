@@ -71,7 +71,7 @@ async fn one_lease_has_one_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_a_broken_lease_is_released() {
+async fn the_rest_of_a_broken_lease_is_released() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock_all(["a", "b"]).ttl(Ttl::NEVER).await.unwrap();
@@ -82,7 +82,7 @@ async fn what_is_left_of_a_broken_lease_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_goes_on_for_as_long_as_the_store_may_count() {
+async fn a_release_continues_for_as_long_as_the_store_may_count() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(30)).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_release_that_hangs_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_abandoned_on_a_store_that_hangs_are_let_go() {
+async fn requests_abandoned_on_a_hung_store_are_given_up() {
     let store = Flaky::new();
     let locks = store.locks();
     store.down(Fault::Hang);

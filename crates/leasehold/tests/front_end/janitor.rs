@@ -27,7 +27,7 @@ fn counts(purged: Purged) -> (usize, usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purge_removes_what_has_expired_in_batches_until_nothing_is_left() {
+async fn a_purge_removes_expired_records_in_batches_until_nothing_is_left() {
     let store = Flaky::new();
     let locks = store.locks();
     leave(&locks, 25).await;
@@ -88,7 +88,7 @@ async fn a_purge_lets_other_tasks_run_between_two_batches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purge_that_fails_says_so_and_what_it_removed_stays_removed() {
+async fn a_purge_that_fails_says_so_and_its_removals_stay() {
     let store = Flaky::new();
     let locks = store.locks();
     leave(&locks, 25).await;
@@ -100,7 +100,7 @@ async fn a_purge_that_fails_says_so_and_what_it_removed_stays_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_renewed_while_the_purge_is_on_its_way_stays() {
+async fn a_lease_renewed_during_the_purge_stays() {
     let store = Flaky::new();
     let locks = store.locks();
     let renewed = locks.lock("k").ttl(secs(10)).keepalive(Keepalive::Off).await.unwrap();
@@ -181,7 +181,7 @@ async fn a_round_that_fails_is_reported_and_the_next_comes_in_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_stops_when_it_is_told_to_or_dropped_or_its_locker_closed() {
+async fn it_ends_when_it_is_stopped_or_dropped_or_its_locker_is_closed() {
     let store = Flaky::new();
     let locks = store.locks();
     let mut stopped = locks.janitor(secs(10), 1).unwrap();
@@ -273,7 +273,7 @@ async fn on_a_manual_clock_it_needs_no_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_it_is_asked_for_is_checked_first() {
+async fn its_arguments_are_checked_first() {
     let store = Flaky::new();
     let locks = store.locks();
     let refused = |every, batch, said: &str| {
@@ -290,7 +290,7 @@ async fn what_it_is_asked_for_is_checked_first() {
 }
 
 #[test]
-fn outside_a_runtime_it_says_what_it_needs() {
+fn outside_a_runtime_the_error_says_what_it_needs() {
     let locks = Locker::new(LocalStore::new());
     let error = locks.janitor(Janitor::EVERY, Janitor::BATCH).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected);
@@ -299,7 +299,7 @@ fn outside_a_runtime_it_says_what_it_needs() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn on_sqlite_only_what_has_expired_goes_while_others_renew() {
+async fn on_sqlite_only_expired_records_go_while_others_renew() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
     let (locks, others) =

@@ -50,7 +50,7 @@ async fn a_store_that_panics_in_an_acquire_or_a_release_costs_no_other_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_panics_in_its_check_or_as_it_is_asked_for_wake_ups_ends_one_call_at_most() {
+async fn a_store_that_panics_in_check_or_subscribe_ends_one_call_at_most() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_check([Fault::Panic]);
@@ -63,7 +63,7 @@ async fn a_store_that_panics_in_its_check_or_as_it_is_asked_for_wake_ups_ends_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_renewal_by_hand_delays_nobody_elses() {
+async fn a_failed_manual_renewal_delays_no_other() {
     let store = Flaky::new();
     let locks = store.locks();
     let long = locks.lock("long").ttl(secs(300)).await.unwrap();
@@ -95,7 +95,7 @@ fn a_request_of_a_runtime_that_ended_costs_no_other_lease() {
 }
 
 #[test]
-fn what_a_runtime_left_undone_is_done_by_the_next_keeper() {
+fn the_next_keeper_does_what_a_runtime_left_undone() {
     let (first, second) = (runtime(), runtime());
     let store = Flaky::in_real_time();
     let locks = store.locks();
@@ -128,10 +128,9 @@ const ALONE: &str = "LEASEHOLD_TEST_ALONE";
 
 #[cfg(target_os = "linux")]
 #[test]
-fn in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew() {
+fn a_forked_process_acquires_no_lock_that_nobody_would_renew() {
     if std::env::var_os(ALONE).is_none() {
-        let name =
-            "keeper::in_a_process_that_was_forked_off_nothing_is_locked_that_nobody_would_renew";
+        let name = "keeper::a_forked_process_acquires_no_lock_that_nobody_would_renew";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
         let said = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();
@@ -169,7 +168,7 @@ async fn the_keeper_ends_with_its_locker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_keeper_ends_with_its_locker_though_nothing_is_left_to_be_done() {
+async fn the_keeper_ends_with_its_locker_even_without_work() {
     let clock = Arc::new(TokioClock::new());
     let weak = Arc::downgrade(&clock);
     let locks = Locker::builder(LocalStore::new()).clock(clock).build();
@@ -199,7 +198,7 @@ impl Clock for Sleepy {
 }
 
 #[tokio::test]
-async fn work_does_not_go_on_after_the_machine_slept_past_the_term() {
+async fn work_does_not_continue_after_the_machine_slept_past_the_term() {
     let clock = Arc::new(Sleepy(std::sync::Mutex::default()));
     let locks = Locker::builder(LocalStore::new()).clock(clock.clone()).build();
     let guard = locks.lock("k").ttl(secs(3_600)).await.unwrap();

@@ -20,7 +20,7 @@ async fn until_released(store: &Flaky, id: &LeaseId, key: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_was_given_up_is_released_beside_it_and_again_when_it_is_granted() {
+async fn a_given_up_request_is_released_at_once_and_again_when_it_is_granted() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_acquire([Fault::SlowRequest(secs(20))]);
@@ -40,7 +40,7 @@ fn is_release(sent: &Sent, id: &LeaseId) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_came_late_is_released_for_as_long_as_it_may_live() {
+async fn a_late_grant_is_released_for_as_long_as_it_may_live() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_acquire([Fault::SlowRequest(secs(40))]);
@@ -53,7 +53,7 @@ async fn a_grant_that_came_late_is_released_for_as_long_as_it_may_live() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_heard_of_is_released_for_as_long_as_it_may_live() {
+async fn an_unanswered_request_is_released_for_as_long_as_it_may_live() {
     let store = Flaky::new();
     let clock = Arc::new(TokioClock::new());
     let locks = Locker::builder(store.clone()).clock(clock).limit(secs(60)).build();
@@ -69,7 +69,7 @@ async fn what_nobody_heard_of_is_released_for_as_long_as_it_may_live() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_does_not_wait_for_an_answer_that_nothing_depends_on() {
+async fn close_does_not_wait_for_an_answer_that_nothing_needs() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_acquire([Fault::Hang]);
@@ -80,7 +80,7 @@ async fn close_does_not_wait_for_an_answer_that_nothing_depends_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_id_waits_until_nothing_is_heard_any_more_of_who_hangs() {
+async fn an_own_id_waits_until_a_hung_request_is_no_longer_awaited() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_acquire([Fault::Hang]);
@@ -110,7 +110,7 @@ async fn a_release_is_given_up_when_nothing_can_be_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_reply_is_not_forgotten_over_a_later_answer() {
+async fn a_later_answer_does_not_hide_a_lost_reply() {
     let store = Flaky::new();
     store.on_acquire([Fault::LostReply, Fault::Refused]);
     let error = store.locks().lock("k").ttl(LONG).wait(Wait::No).await.unwrap_err();
@@ -120,7 +120,7 @@ async fn a_lost_reply_is_not_forgotten_over_a_later_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_that_ends_between_two_requests_says_what_the_store_said() {
+async fn a_try_that_ends_between_two_requests_reports_the_stores_answer() {
     let store = Flaky::new();
     store.down(Fault::LostRequest);
     let since = store.now();
@@ -130,7 +130,7 @@ async fn a_try_that_ends_between_two_requests_says_what_the_store_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_whose_time_was_spent_on_the_way_keeps_no_key_for_its_lock_delay() {
+async fn a_grant_that_came_too_late_keeps_no_key_for_its_lock_delay() {
     let store = Flaky::new();
     store.on_acquire([Fault::SlowReply(secs(2))]);
     let lock = store.locks().lock("k").ttl(secs(1)).lock_delay(LONG);
@@ -141,7 +141,7 @@ async fn a_grant_whose_time_was_spent_on_the_way_keeps_no_key_for_its_lock_delay
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_broken_before_it_was_endless_is_not_handed_out() {
+async fn a_lease_broken_before_it_was_made_endless_is_not_handed_out() {
     let store = Flaky::new();
     store.on_renew([Fault::SlowRequest(secs(2))]);
     let lock = store.locks().lock("k").ttl(Ttl::NEVER).wait(secs(60)).into_future();
@@ -218,7 +218,7 @@ fn planted() -> ! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_panic_of_the_clock_left_is_released() {
+async fn a_lease_left_by_a_panic_of_the_clock_is_released() {
     let store = Flaky::new();
     let (clock, locks) = Frail::locks(&store).await;
     for sleep in [Sleep::NotAtAll, Sleep::NotAgain] {

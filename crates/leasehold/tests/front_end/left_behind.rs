@@ -61,7 +61,7 @@ pub(crate) fn runtime() -> Runtime {
 }
 
 #[test]
-fn a_release_in_flight_goes_on_in_the_next_runtime() {
+fn a_release_in_flight_continues_in_the_next_runtime() {
     let scene = Scene::new();
     let (first, second) = (runtime(), runtime());
     let id = first.block_on(async {
@@ -81,7 +81,7 @@ fn a_release_in_flight_goes_on_in_the_next_runtime() {
 }
 
 #[test]
-fn close_takes_up_what_the_end_of_a_runtime_left() {
+fn close_does_what_an_ended_runtime_left() {
     let scene = Scene::new();
     let (first, second) = (runtime(), runtime());
     first.block_on(async {
@@ -120,7 +120,7 @@ fn a_guard_dropped_after_the_end_of_its_runtime_is_released_in_another() {
 }
 
 #[test]
-fn what_an_abandoned_request_won_is_released_though_the_runtime_that_waited_for_it_ended() {
+fn the_grant_of_an_abandoned_request_is_released_even_if_its_runtime_ended() {
     let scene = Scene::new();
     let (first, second) = (runtime(), runtime());
     let id = first.block_on(async {
@@ -205,7 +205,7 @@ fn renewals(log: &[Sent]) -> usize {
 }
 
 #[test]
-fn a_release_goes_on_for_as_long_as_a_renewal_that_its_runtime_left_may_count() {
+fn a_release_continues_for_as_long_as_a_renewal_left_by_its_runtime_may_count() {
     let scene = Scene::new();
     let (first, second) = (runtime(), runtime());
     let guard = first.block_on(renewing(&scene));
@@ -258,7 +258,7 @@ impl Clock for Reading {
 
 /// With the last guard its `Locker` is gone, and with it the task that is to release it.
 #[tokio::test(start_paused = true)]
-async fn the_last_guard_is_released_at_whatever_moment_of_the_keepers_it_is_dropped() {
+async fn the_last_guard_is_released_at_whatever_step_of_the_keeper_it_is_dropped() {
     for reading in 0.. {
         let store = Flaky::new();
         let clock = Arc::new(Reading { clock: TokioClock::new(), guard: Mutex::default() });

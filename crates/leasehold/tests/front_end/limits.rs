@@ -72,7 +72,7 @@ async fn a_subscription_that_hangs_or_fails_stops_nobody() {
 }
 
 #[tokio::test]
-async fn pauses_of_no_time_let_others_run() {
+async fn zero_pauses_let_other_tasks_run() {
     let store = Flaky::in_real_time();
     let locks = store.locks();
     let holder = locks.lock("k").await.unwrap();
@@ -85,7 +85,7 @@ async fn pauses_of_no_time_let_others_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_heap_of_hints_is_one_try() {
+async fn many_hints_are_one_try() {
     let store = Flaky::new();
     let other = taken(&store, "k", secs(600)).await;
     let waiter = crate::support::spawn(store.locks().lock("k").wait(Wait::Forever).into_future());
@@ -105,7 +105,7 @@ async fn a_heap_of_hints_is_one_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_keeps_the_holder_and_the_error_its_effect() {
+async fn a_report_has_the_holder_and_an_error_its_effect() {
     let store = Flaky::with_push(false);
     let other = store.others().lock("k").comment("nightly").await.unwrap();
     let twice = |retry: u32| (retry < 2).then_some(ms(5));
@@ -121,7 +121,7 @@ async fn the_report_keeps_the_holder_and_the_error_its_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_says_when_to_come_back_is_believed() {
+async fn a_stores_retry_after_is_followed() {
     let store = Flaky::new();
     let refused = Error::unavailable(Effect::NotApplied, "quarantined").with_retry_after(secs(7));
     store.fail_acquire(refused);
@@ -132,7 +132,7 @@ async fn a_store_that_says_when_to_come_back_is_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_key_is_asked_for_again_in_the_same_try() {
+async fn a_busy_key_is_requested_again_in_the_same_try() {
     let store = Flaky::new();
     store.on_acquire([Fault::Busy, Fault::Busy]);
     let guard = store.locks().lock("k").wait(Wait::No).await.unwrap();
@@ -163,7 +163,7 @@ async fn closing_ends_every_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_contradicts_itself_is_refused() {
+async fn contradictory_options_are_refused() {
     let store = Flaky::new();
     let locks = store.locks();
     let claims = || Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
@@ -200,7 +200,7 @@ async fn the_longest_durations_overflow_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_in_line_is_woken_directly_by_this_lockers_own_doings() {
+async fn a_queued_waiter_is_woken_directly_by_its_own_locker() {
     let store = Flaky::with_push(false);
     let locks = store.locks();
     let slow = |_: u32| Some(secs(1_000));
@@ -234,7 +234,7 @@ async fn a_waiter_in_line_is_woken_directly_by_this_lockers_own_doings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn different_modes_and_own_ids_stand_in_lines_of_their_own_or_none() {
+async fn different_modes_have_queues_of_their_own_and_own_ids_none() {
     let store = Flaky::new();
     let locks = store.locks();
     let reader = store.others().lock("k").shared().await.unwrap();

@@ -53,7 +53,7 @@ async fn the_term_counts_from_before_the_request_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_reply_to_the_guards_own_renewal_is_not_believed() {
+async fn a_late_reply_to_the_guards_own_renewal_is_discarded() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(6)).keepalive(Keepalive::Off).await.unwrap();
     tokio::time::sleep(secs(4)).await;
@@ -65,7 +65,7 @@ async fn a_late_reply_to_the_guards_own_renewal_is_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_reply_to_the_keepers_renewal_is_not_believed() {
+async fn a_late_reply_to_the_keepers_renewal_is_discarded() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(6)).await.unwrap();
@@ -122,7 +122,7 @@ async fn the_store_keeps_a_lost_lock_for_the_lock_delay_and_a_released_one_not()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_says_is_gone_is_lost_at_the_next_renewal() {
+async fn a_lease_gone_from_the_store_is_lost_at_the_next_renewal() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
     store.evict("k", "deploying").await;
@@ -158,7 +158,7 @@ async fn verify_asks_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_drops_the_work_on_loss_and_gives_its_output_otherwise() {
+async fn run_drops_the_work_on_loss_and_returns_its_output_otherwise() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(6)).await.unwrap();
     assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
@@ -191,7 +191,7 @@ async fn lost_does_not_borrow_the_guard_and_never_ends_after_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_tell_renewals_failures_and_the_end() {
+async fn events_report_renewals_failures_and_the_end() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(9)).await.unwrap();
     let mut events = guard.events();
@@ -219,7 +219,7 @@ async fn events_reach_a_callback() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_longer_than_the_term_is_a_loss_before_anything_else() {
+async fn a_pause_longer_than_the_term_is_noticed_as_a_loss_first() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(2)).await.unwrap();
     // Nothing of ours runs while time passes, as when the process or the machine stops.
@@ -234,7 +234,7 @@ async fn a_pause_longer_than_the_term_is_a_loss_before_anything_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_fails_is_an_event_and_names_all_that_puts_the_lease_back() {
+async fn a_renewal_that_fails_is_an_event_and_carries_all_that_a_quorum_needs() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").group("o").comment("why").await.unwrap();
     let mut events = guard.events();
@@ -268,7 +268,7 @@ async fn a_reader_that_lags_misses_the_oldest_events_and_never_the_last() {
 }
 
 #[tokio::test]
-async fn printing_a_guard_past_its_term_tells_nobody() {
+async fn printing_a_guard_past_its_term_has_no_effect() {
     let clock = ManualClock::new();
     let locks = Flaky::on_manual_clock(&clock).locks();
     let guard = locks.lock("k").ttl(secs(10)).keepalive(Keepalive::Off).await.unwrap();

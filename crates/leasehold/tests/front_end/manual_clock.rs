@@ -26,7 +26,7 @@ async fn a_lease_is_lost_when_the_clock_says_so() {
 }
 
 #[tokio::test]
-async fn a_lease_is_renewed_as_the_clock_goes() {
+async fn a_lease_is_renewed_by_the_clock() {
     let clock = ManualClock::new();
     let locks = locks(&clock);
     let guard = locks.lock("k").ttl(30 * SECOND).keepalive(Keepalive::Every(10 * SECOND)).await;

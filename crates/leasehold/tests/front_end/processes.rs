@@ -14,7 +14,7 @@ const ROUNDS: usize = 1_000;
 const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";
 
 #[test]
-fn eight_processes_count_to_eight_thousand_without_losing_one() {
+fn eight_processes_count_to_eight_thousand_without_losing_an_increment() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return work(Path::new(&folder));
     }
@@ -23,7 +23,7 @@ fn eight_processes_count_to_eight_thousand_without_losing_one() {
     fs::write(&counter, "0").unwrap();
     let start = || -> Child {
         let this = std::env::current_exe().unwrap();
-        let name = "processes::eight_processes_count_to_eight_thousand_without_losing_one";
+        let name = "processes::eight_processes_count_to_eight_thousand_without_losing_an_increment";
         Command::new(this).args(["--exact", name]).env(FOLDER, folder.path()).spawn().unwrap()
     };
     let children: Vec<_> = (0..PROCESSES).map(|_| start()).collect();

@@ -49,7 +49,7 @@ impl Three {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_and_its_release_tell_of_each_node() {
+async fn a_guard_and_its_release_report_each_node() {
     let three = Three::new();
     let guard = three.locks().lock("k").await.unwrap();
     assert_eq!(guard.token(), None);
@@ -61,7 +61,7 @@ async fn a_guard_and_its_release_tell_of_each_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_quorum_cannot_do_is_refused_before_any_node_is_asked_to_lock() {
+async fn a_quorum_refuses_what_it_cannot_do_before_it_asks_any_node() {
     let three = Three::new();
     let locks = three.locks();
     for (lock, says) in [
@@ -113,7 +113,7 @@ async fn redlock_01_a_failed_try_under_the_callers_own_id_keeps_what_is_held() {
 
 /// A process that ends at once after a failed try leaves no node locked that answers in time.
 #[tokio::test(start_paused = true)]
-async fn close_waits_for_the_nodes_that_answer_late_and_not_for_those_that_hang() {
+async fn close_waits_for_late_nodes_and_not_for_hung_ones() {
     let three = Three::new();
     let locks = three.locks();
     three.nodes[0].others().lock("k").await.unwrap().detach();
@@ -150,7 +150,7 @@ async fn a_grant_whose_deadline_has_passed_is_released_everywhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_cut_off_from_a_majority_loses_its_lease_before_it_ends_on_any_node() {
+async fn a_holder_without_a_majority_loses_its_lease_before_it_ends_on_any_node() {
     let three = Three::new();
     let guard = three.locks().lock("k").ttl(secs(3)).await.unwrap();
     three.store(|config| config).settled().await;
@@ -162,7 +162,7 @@ async fn a_holder_cut_off_from_a_majority_loses_its_lease_before_it_ends_on_any_
 
 /// A waiter is not woken by the node at which it takes its own part back, and is when the holder releases.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_tries_again_at_the_hint_of_a_majority_and_not_at_that_of_one_node() {
+async fn hints_of_a_majority_wake_a_waiter_and_one_nodes_hint_does_not() {
     let three = Three::new();
     // It never heard of the holder.
     three.nodes[0].on_acquire([Fault::Refused]);
@@ -187,7 +187,7 @@ async fn a_waiter_tries_again_at_the_hint_of_a_majority_and_not_at_that_of_one_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_exchange_a_node_for_each_operation() {
+async fn each_operation_is_one_exchange_with_each_node() {
     let three = Three::new();
     let locks = three.locks();
     locks.check().await.unwrap();
@@ -210,7 +210,7 @@ async fn one_exchange_a_node_for_each_operation() {
 }
 
 #[tokio::test]
-async fn the_urls_drift_is_what_the_holder_takes_off() {
+async fn the_holder_subtracts_the_drift_of_the_url() {
     let believed = async |options: &str| {
         let locks = Locker::connect(&format!("quorum:?node=local:{options}")).await.unwrap();
         let guard = locks.lock(format!("drift{options}")).ttl(secs(50)).await.unwrap();

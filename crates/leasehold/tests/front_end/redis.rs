@@ -20,7 +20,7 @@ async fn setup(options: &str) -> (Server, Proxy, Locker) {
 }
 
 #[tokio::test]
-async fn one_exchange_each_to_acquire_to_renew_and_to_release() {
+async fn acquire_renew_and_release_are_one_exchange_each() {
     let (_server, proxy, locks) = setup("").await;
     let round = async || {
         let mut before = proxy.exchanges();
@@ -112,7 +112,7 @@ async fn hold_and_wait<'a>(
 }
 
 #[tokio::test]
-async fn whoever_is_next_in_line_tries_once() {
+async fn the_next_in_the_queue_tries_once() {
     let (server, _proxy, locks) = setup("").await;
     let (mut holder, line) = hold_and_wait(&server, &locks, 3).await;
     for mut waits in line {
@@ -132,7 +132,7 @@ async fn whoever_is_next_in_line_tries_once() {
 }
 
 #[tokio::test]
-async fn whoever_is_next_in_line_tries_before_the_release_is_answered() {
+async fn the_next_in_the_queue_tries_before_the_release_is_answered() {
     let (server, proxy, locks) = setup("").await;
     let (holder, mut line) = hold_and_wait(&server, &locks, 1).await;
     let held = server.text(&["GET", "k"]).await;
@@ -149,7 +149,7 @@ async fn whoever_is_next_in_line_tries_before_the_release_is_answered() {
 }
 
 #[tokio::test]
-async fn a_foreign_lock_that_expires_is_waited_for_by_its_rest() {
+async fn a_wait_for_a_foreign_lock_follows_its_remaining_term() {
     let (server, _proxy, locks) = setup("").await;
     server.ask(&["SET", "k", "theirs", "PX", "700", "NX"]).await.unwrap();
     let guard = locks.lock("k").wait(Wait::UpTo(LONG)).await.unwrap();

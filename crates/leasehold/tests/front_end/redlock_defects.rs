@@ -17,7 +17,7 @@ use leasehold_testkit::redis::Server;
 use leasehold_testkit::{LONG, in_time, until};
 
 #[tokio::test]
-async fn redlock_01_a_failed_try_with_the_token_that_holds_keeps_the_lock_on_redis() {
+async fn redlock_01_a_failed_try_with_the_holding_token_keeps_the_lock_on_redis() {
     let fleet = Fleet::nodes(3).await;
     let guard = fleet.locks().await.lock("k").lease_id("mine").ttl(secs(60)).await.unwrap();
     fleet.until_everywhere("k", &guard).await;
@@ -37,7 +37,7 @@ async fn redlock_01_a_failed_try_with_the_token_that_holds_keeps_the_lock_on_red
 }
 
 #[tokio::test]
-async fn redlock_02_nodes_that_were_emptied_are_filled_again_on_redis() {
+async fn redlock_02_emptied_nodes_are_filled_again_on_redis() {
     let fleet = Fleet::nodes(3).await;
     let locks = fleet.locks().await;
     let guard = locks.lock("k").ttl(secs(60)).keepalive(Keepalive::Off).await.unwrap();
@@ -73,7 +73,7 @@ async fn redlock_03_extending_a_lost_lock_is_answered_by_one_exchange() {
 }
 
 #[tokio::test]
-async fn redlock_04_one_foreign_minority_node_does_not_block_on_redis() {
+async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block_on_redis() {
     let fleet = Fleet::nodes(3).await;
     foreign(&fleet.servers[0], "k", "theirs").await;
     let locks = fleet.locks().await;
@@ -88,7 +88,7 @@ async fn redlock_04_one_foreign_minority_node_does_not_block_on_redis() {
 }
 
 #[tokio::test]
-async fn redlock_05_one_node_that_hangs_or_refuses_costs_no_term_on_redis() {
+async fn redlock_05_one_hung_or_refusing_node_costs_no_term_on_redis() {
     let fleet = Fleet::nodes(3).await;
     let urls = || fleet.servers.iter().map(|server| format!("{}?timeout=20s", server.url()));
     for hangs in [true, false] {
@@ -113,7 +113,7 @@ async fn redlock_05_one_node_that_hangs_or_refuses_costs_no_term_on_redis() {
 }
 
 #[tokio::test]
-async fn redlock_06_servers_that_are_down_are_not_taken_for_held_on_redis() {
+async fn redlock_06_servers_that_are_down_are_not_reported_as_held_on_redis() {
     for fleet in [Fleet::one().await, Fleet::nodes(3).await] {
         let locks = fleet.locks().await;
         fleet.servers.iter().for_each(Server::kill);
@@ -140,7 +140,7 @@ fn redlock_07_an_exponential_wait_stays_below_its_cap_whatever_the_retry() {
 }
 
 #[test]
-fn redlock_08_exponential_waits_that_began_together_spread() {
+fn redlock_08_exponential_waits_that_begin_together_spread() {
     for retry in [0, 4, 50] {
         let herd: HashSet<_> = (0..100).map(|_| Exponential::default().next(retry)).collect();
         assert!(herd.len() > 90, "{}", herd.len());
@@ -148,7 +148,7 @@ fn redlock_08_exponential_waits_that_began_together_spread() {
 }
 
 #[tokio::test]
-async fn redlock_09_a_lost_answer_is_no_refusal_and_leaves_no_orphan_on_redis() {
+async fn redlock_09_a_lost_answer_is_not_a_refusal_and_leaves_no_orphan_on_redis() {
     let (server, proxy, locks) = behind_a_proxy().await;
     for _ in 0..3 {
         proxy.once(Fault::CutAfter);
@@ -177,7 +177,7 @@ async fn redlock_09_a_lost_answer_is_no_refusal_and_leaves_no_orphan_on_redis() 
 }
 
 #[tokio::test]
-async fn redlock_10_a_release_whose_caller_gave_up_is_finished() {
+async fn redlock_10_a_release_whose_caller_gave_up_is_completed() {
     for fleet in [Fleet::one().await, Fleet::nodes(3).await] {
         let locks = fleet.locks().await;
         // The term is longer than the test waits.
@@ -226,7 +226,7 @@ async fn redlock_11_a_term_below_a_millisecond_is_refused_before_anything_is_sen
 }
 
 #[tokio::test]
-async fn redlock_12_a_holder_is_told_of_each_failure_and_of_the_end() {
+async fn redlock_12_a_holder_hears_of_each_failure_and_of_the_end() {
     let fleet = Fleet::one().await;
     let guard = fleet.locks().await.lock("k").ttl(secs(6)).await.unwrap();
     let mut events = guard.events();
@@ -278,7 +278,7 @@ async fn redlock_13_tokens_grow_from_grant_to_grant_on_redis() {
 }
 
 #[tokio::test]
-async fn redlock_14_a_suspended_holder_holds_no_more_when_it_wakes() {
+async fn redlock_14_a_suspended_holder_no_longer_holds_when_it_wakes() {
     let fleet = Fleet::one().await;
     // Moves also while the machine sleeps, like the clock that is used outside tests; the server's goes on.
     let clock = Arc::new(ManualClock::new());
@@ -291,7 +291,7 @@ async fn redlock_14_a_suspended_holder_holds_no_more_when_it_wakes() {
 }
 
 #[tokio::test]
-async fn redlock_15_no_node_and_one_node_twice_are_refused_and_an_even_number_is_told() {
+async fn redlock_15_zero_nodes_and_one_node_twice_are_refused_and_an_even_number_is_reported() {
     let fleet = Fleet::nodes(2).await;
     let one = fleet.servers[0].url();
     let kind = async |url: String| Locker::connect(&url).await.unwrap_err().kind();
@@ -309,7 +309,7 @@ async fn redlock_15_no_node_and_one_node_twice_are_refused_and_an_even_number_is
 }
 
 #[tokio::test]
-async fn redlock_16_a_release_tells_whether_the_lock_was_still_held_on_redis() {
+async fn redlock_16_a_release_says_whether_the_lock_was_still_held_on_redis() {
     let fleet = Fleet::nodes(3).await;
     let locks = fleet.locks().await;
     for (emptied, released) in [(0, true), (1, true), (3, false)] {

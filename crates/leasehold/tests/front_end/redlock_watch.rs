@@ -91,7 +91,7 @@ async fn redlock_watch_dog_extension_callback_fires_and_the_lock_is_still_held()
 
 /// `WatchDog`: the error callbacks are told which key was lost; and here that is the end, once (F5).
 #[tokio::test]
-async fn redlock_watch_dog_error_callback_gets_what_was_lost_with_the_right_key() {
+async fn redlock_watch_dog_error_callback_gets_the_lost_lock_with_the_right_key() {
     let fleet = Fleet::on_a_clock(1).await;
     let locks = fleet.locks().await;
     let kept = locks.lock("kept").ttl(secs(30)).await.unwrap();

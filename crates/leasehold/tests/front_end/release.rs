@@ -7,7 +7,7 @@ use leasehold::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn release_says_what_the_store_answered() {
+async fn release_returns_the_stores_answer() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();
@@ -51,7 +51,7 @@ async fn a_lease_is_handed_over_and_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquire_or_renew_goes_on_or_begins_anew_and_says_which() {
+async fn acquire_or_renew_continues_or_acquires_again_and_says_which() {
     let store = Flaky::new();
     let locks = store.locks();
     let lease = locks.lock("k").ttl(secs(10)).await.unwrap().detach();
@@ -112,7 +112,7 @@ async fn many_keys_are_one_lease_with_one_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_acts_on_what_this_locker_holds_under_its_label() {
+async fn a_group_acts_on_the_leases_that_this_locker_holds_in_it() {
     let store = Flaky::new();
     let locks = store.locks();
     let group = locks.group("job-7").unwrap();
@@ -134,7 +134,7 @@ async fn a_group_acts_on_what_this_locker_holds_under_its_label() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_release_that_fails_goes_on_in_the_background() {
+async fn a_failed_group_release_continues_in_the_background() {
     let store = Flaky::new();
     let locks = store.locks();
     let group = locks.group("o").unwrap();
@@ -151,7 +151,7 @@ async fn a_group_release_that_fails_goes_on_in_the_background() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_and_listing_see_what_is_held() {
+async fn status_and_list_show_held_keys() {
     let store = Flaky::new();
     let locks = store.locks();
     assert!(!locks.is_held("k").await.unwrap());
@@ -166,7 +166,7 @@ async fn status_and_listing_see_what_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn close_refuses_new_locks_and_waits_for_what_was_dropped() {
+async fn close_refuses_new_locks_and_waits_for_dropped_guards() {
     let store = Flaky::new();
     let locks = store.locks();
     let kept = locks.lock("kept").await.unwrap();
@@ -200,7 +200,7 @@ async fn the_store_is_checked_once_at_first_use() {
 }
 
 #[tokio::test]
-async fn connect_knows_its_schemes_and_refuses_the_rest() {
+async fn connect_accepts_its_schemes_and_refuses_others() {
     let locks = Locker::connect("local:").await.unwrap();
     let guard = locks.lock("connect-test").await.unwrap();
     let same = Locker::connect("local:").await.unwrap();

@@ -9,7 +9,7 @@ use leasehold::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_lives_as_long_as_its_guard_and_renews_at_a_third() {
+async fn a_lease_lives_as_long_as_its_guard_and_renews_after_a_third() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
     tokio::time::sleep(secs(3_600)).await;
@@ -22,7 +22,7 @@ async fn a_lease_lives_as_long_as_its_guard_and_renews_at_a_third() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_and_off_are_as_asked() {
+async fn keepalive_every_and_off() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").keepalive(Keepalive::Every(secs(2))).await.unwrap();
@@ -126,7 +126,7 @@ async fn min_hold_holds_through_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn min_hold_holds_through_a_crash_of_who_went_on_with_a_lease() {
+async fn min_hold_of_a_continued_lease_holds_through_a_crash() {
     let store = Flaky::new();
     let locks = store.locks();
     let lease = locks.lock("k").ttl(secs(5)).await.unwrap().detach();
@@ -148,7 +148,7 @@ async fn a_late_release_after_min_hold_frees_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_store_keeps_the_lock_for_the_lock_delay_after_the_holder_lost_it() {
+async fn after_a_loss_the_store_keeps_the_lock_for_the_lock_delay() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(10)).lock_delay(secs(20)).await.unwrap();
@@ -172,7 +172,7 @@ async fn the_store_keeps_the_lock_for_the_lock_delay_after_the_holder_lost_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn drift_is_taken_off_every_term() {
+async fn drift_is_subtracted_from_every_term() {
     let clock = Arc::new(TokioClock::new());
     let store = LocalStore::with_clock(clock.clone());
     let locks = Locker::builder(store).clock(clock).drift(Drift::new(500, ms(0))).build();
@@ -181,7 +181,7 @@ async fn drift_is_taken_off_every_term() {
 }
 
 #[test]
-fn when_the_keepers_runtime_is_gone_guards_end_and_the_next_acquire_starts_another() {
+fn after_the_keepers_runtime_ends_guards_end_and_the_next_acquire_starts_another() {
     let store = LocalStore::new();
     let locks = Locker::new(store);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

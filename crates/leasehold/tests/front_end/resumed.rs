@@ -23,7 +23,7 @@ async fn until_released(store: &Flaky, lease: &Lease) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_adoption_that_is_answered_after_its_deadline_is_a_loss_and_is_released() {
+async fn an_adoption_answered_after_its_deadline_is_a_loss_and_is_released() {
     let store = Flaky::new();
     let locks = careful(&store);
     let lease = handed_over(&locks).await;
@@ -36,7 +36,7 @@ async fn an_adoption_that_is_answered_after_its_deadline_is_a_loss_and_is_releas
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_gone_on_with_that_is_answered_after_its_deadline_is_locked_anew() {
+async fn a_resumed_lease_answered_after_its_deadline_is_acquired_again() {
     let store = Flaky::new();
     let locks = careful(&store);
     let lease = handed_over(&locks).await;
@@ -49,7 +49,7 @@ async fn a_lease_gone_on_with_that_is_answered_after_its_deadline_is_locked_anew
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_going_on_was_answered_too_late_keeps_its_lock_delay() {
+async fn a_resumed_lease_answered_too_late_keeps_its_lock_delay() {
     let store = Flaky::new();
     let locks = careful(&store);
     let lease = handed_over(&locks).await;
@@ -63,7 +63,7 @@ async fn a_lease_whose_going_on_was_answered_too_late_keeps_its_lock_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_on_counts_from_before_it_was_asked_for() {
+async fn a_resumed_lease_counts_from_before_its_request() {
     let store = Flaky::new();
     let locks = store.locks();
     let slow = secs(4);
@@ -85,7 +85,7 @@ async fn what_goes_on_counts_from_before_it_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_has_ended_is_asked_about_once_in_a_wait() {
+async fn an_ended_lease_is_requested_once_in_a_wait() {
     let store = Flaky::with_push(false);
     let locks = store.locks();
     let lease = handed_over(&locks).await;
@@ -97,7 +97,7 @@ async fn a_lease_that_has_ended_is_asked_about_once_in_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_adoption_in_vain_says_why() {
+async fn a_failed_adoption_says_why() {
     let store = Flaky::new();
     let locks = store.locks();
     let lease = handed_over(&locks).await;

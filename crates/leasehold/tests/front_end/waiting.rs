@@ -103,7 +103,7 @@ async fn lost_wake_ups_are_backed_by_a_poll_of_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_push_it_polls_with_full_jitter_up_to_a_second() {
+async fn without_notifications_it_polls_with_full_jitter_up_to_a_second() {
     let store = Flaky::with_push(false);
     let _other = taken(&store, "k", secs(3_600)).await;
     let error = store.locks().lock("k").wait(Wait::UpTo(secs(100))).await.unwrap_err();
@@ -112,7 +112,7 @@ async fn without_push_it_polls_with_full_jitter_up_to_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_time_is_over_in_a_pause_there_is_one_last_try() {
+async fn a_wait_that_ends_in_a_pause_makes_one_last_try() {
     let store = Flaky::with_push(false);
     let other = taken(&store, "k", secs(3_600)).await;
     let long = |_: u32| Some(secs(1_000));
@@ -167,7 +167,7 @@ async fn a_back_off_that_stops_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_back_off_that_stops_allows_as_many_tries_in_line() {
+async fn a_back_off_that_stops_allows_as_many_tries_in_the_queue() {
     let store = Flaky::with_push(false);
     let other = taken(&store, "k", secs(60)).await;
     let locks = store.locks();
@@ -185,7 +185,7 @@ async fn a_back_off_that_stops_allows_as_many_tries_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_passing_store_failure_is_waited_out_and_a_lasting_one_ends_the_wait() {
+async fn a_wait_survives_a_passing_store_failure_and_ends_at_a_lasting_one() {
     let store = Flaky::new();
     store.on_acquire([Fault::Refused, Fault::Refused]);
     drop(store.locks().lock("k").await.unwrap());
@@ -210,7 +210,7 @@ async fn a_passing_store_failure_is_waited_out_and_a_lasting_one_ends_the_wait()
 
 /// It is woken by a release, and would hear of no other.
 #[tokio::test(start_paused = true)]
-async fn a_store_failure_is_not_waited_out_as_long_as_a_hint() {
+async fn after_a_store_failure_the_pause_is_shorter_than_the_slow_poll() {
     let store = Flaky::new();
     let other = taken(&store, "k", secs(600)).await;
     let waiter = crate::support::spawn(store.locks().lock("k").wait(Wait::Forever).into_future());
@@ -223,7 +223,7 @@ async fn a_store_failure_is_not_waited_out_as_long_as_a_hint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_with_equal_claims_stand_in_line_and_only_the_first_talks() {
+async fn callers_with_equal_claims_queue_and_only_the_first_asks_the_store() {
     let store = Flaky::new();
     let other = taken(&store, "k", secs(3_600)).await;
     let locks = store.locks();
@@ -262,7 +262,7 @@ async fn a_shared_grant_passes_the_turn_on_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_and_attempts_never_stand_in_line() {
+async fn no_and_attempts_never_queue() {
     let store = Flaky::new();
     let locks = store.locks();
     let _other = taken(&store, "k", secs(60)).await;
@@ -276,7 +276,7 @@ async fn no_and_attempts_never_stand_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_in_line_whose_time_is_over_makes_one_last_try() {
+async fn a_queued_caller_whose_time_is_over_makes_one_last_try() {
     let store = Flaky::new();
     let locks = store.locks();
     let _other = taken(&store, "k", secs(600)).await;
@@ -289,7 +289,7 @@ async fn a_caller_in_line_whose_time_is_over_makes_one_last_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grant_whose_term_was_spent_on_the_way_is_released_and_tried_again() {
+async fn a_grant_that_came_too_late_is_released_and_requested_again() {
     let store = Flaky::new();
     store.on_acquire([Fault::SlowReply(secs(2))]);
     let guard = store.locks().lock("k").ttl(secs(1)).await.unwrap();

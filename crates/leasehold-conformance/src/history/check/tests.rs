@@ -66,7 +66,7 @@ fn two_in_turn() -> Story {
 }
 
 #[test]
-fn a_lawful_history_is_fine() {
+fn a_correct_history_has_no_violation() {
     two_in_turn().is_fine();
     Story::default()
         .call("a", S, 1, 4, granted(1))
@@ -167,7 +167,7 @@ fn a_lease_after_its_end() {
 }
 
 #[test]
-fn a_refusal_by_nobody() {
+fn a_refusal_without_a_holder() {
     let nobody = Violation::RefusedByNobody(id("z"));
     Story::default().call("z", X, 1, 2, Answer::Refused).shows(nobody.clone());
     two_in_turn().call("z", X, 21, 22, Answer::Refused).shows(nobody.clone());
@@ -197,7 +197,7 @@ fn contenders_who_split_the_nodes_refuse_each_other() {
 }
 
 #[test]
-fn what_has_no_answer_may_or_may_not_have_acted() {
+fn a_request_without_an_answer_may_or_may_not_have_acted() {
     // An acquire: it may hold from then on, even after a release that found nothing.
     let unknown = || {
         Story::default().call("a", X, 1, 2, Answer::AcquireUnknown).call(

@@ -12,7 +12,7 @@ use leasehold_testkit::{LONG, SECOND, in_time, until};
 use redis::IntoConnectionInfo as _;
 use tokio::sync::mpsc;
 
-async fn book(server: &Server, name: &str) -> BTreeMap<String, String> {
+async fn metadata(server: &Server, name: &str) -> BTreeMap<String, String> {
     redis::from_redis_value(server.ask(&["HGETALL", name]).await.unwrap()).unwrap()
 }
 
@@ -26,10 +26,10 @@ async fn an_exclusive_holder() {
     let token = granted(store.acquire(&request).await).token.unwrap();
     assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"));
     let ends = server.number(&["PEXPIRETIME", "k"]).await;
-    let book = book(&server, "lh:lock:{k}:k").await;
+    let metadata = metadata(&server, "lh:lock:{k}:k").await;
     let record = format!(r#"xh {ends} {token} {token} 0 {{"group":"o","host":"h","pid":7}}"#);
     let expected = [("=a".to_owned(), record), ("token".to_owned(), token.to_string())];
-    assert_eq!(book, expected.into(), "granted at its token's time");
+    assert_eq!(metadata, expected.into(), "granted at its token's time");
     let forgotten = server.number(&["PEXPIRETIME", "lh:lock:{k}:k"]).await;
     assert_eq!(forgotten - ends, 30 * 24 * 60 * 60 * 1_000);
 }
@@ -42,7 +42,7 @@ async fn shared_and_kept_and_endless_holders() {
     granted(store.acquire(&acquire_for("s", "b", Mode::SHARED, 2 * LONG)).await);
     let value = server.text(&["GET", "s"]).await.unwrap();
     assert!(value.starts_with("lh:") && value.len() == 43, "{value}");
-    let fields = book(&server, "lh:lock:{s}:s").await;
+    let fields = metadata(&server, "lh:lock:{s}:s").await;
     assert_eq!(fields["mark"], value);
     assert!(fields["=a"].starts_with("sh ") && fields["=b"].starts_with("sh "), "{fields:?}");
     let ends = server.number(&["PEXPIRETIME", "s"]).await.to_string();
@@ -56,12 +56,12 @@ async fn shared_and_kept_and_endless_holders() {
         -1,
         "nothing forgets what is held for ever"
     );
-    assert!(book(&server, "lh:lock:{s}:s").await["=a"].starts_with("sh 0 "));
+    assert!(metadata(&server, "lh:lock:{s}:s").await["=a"].starts_with("sh 0 "));
 
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let keep = ReleaseEntry::new(id("a"), [key("k")]).with_keep(LONG);
     store.release(&ReleaseRequest::new(vec![keep])).await.unwrap();
-    let fields = book(&server, "lh:lock:{k}:k").await;
+    let fields = metadata(&server, "lh:lock:{k}:k").await;
     assert!(fields["=a"].starts_with("xk "), "{fields:?}");
     assert_eq!(
         server.text(&["GET", "k"]).await,
@@ -71,7 +71,7 @@ async fn shared_and_kept_and_endless_holders() {
 }
 
 #[tokio::test]
-async fn after_the_last_release_and_a_while_nothing_is_left() {
+async fn nothing_is_left_some_time_after_the_last_release() {
     let server = Server::start(&[]).await.unwrap();
     let config = RedisConfig::from_url(&server.url()).unwrap();
     let store = config.forget_after(Some(SECOND)).open().await.unwrap();
@@ -91,7 +91,7 @@ async fn after_the_last_release_and_a_while_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn whoever_listens_is_told_how_many_do() {
+async fn a_hint_says_how_many_connections_hear_it() {
     let server = Server::start(&[]).await.unwrap();
     let (holder, waiter) = (server.store().await, server.store().await);
     let (sender, mut told) = mpsc::unbounded_channel();
