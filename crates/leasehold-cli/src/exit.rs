@@ -39,8 +39,8 @@ impl Exit {
     const TABLE: [(Self, &'static str); 11] = [
         (Self::SUCCESS, "success"),
         (Self::NOT_ACQUIRED, "not acquired: another process holds the lock (-E sets another code)"),
-        (Self::USAGE, "wrong usage or input, or the store cannot do what is asked"),
-        (Self::UNFIT, "the store is not fit for use, or what it holds is damaged"),
+        (Self::USAGE, "wrong usage or input, or the store does not support the request"),
+        (Self::UNFIT, "the store does not meet a requirement, or its data is damaged"),
         (Self::UNAVAILABLE, "the store cannot be reached"),
         (Self::UNEXPECTED, "anything unexpected"),
         (Self::DENIED, "the store denied access"),

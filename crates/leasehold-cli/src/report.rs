@@ -173,25 +173,24 @@ impl fmt::Display for Event<'_> {
                 write!(f, "the lock ends in {}, and the command before it", TimeLeft(*remaining))
             }
             Self::Lost { reason } => write!(f, "the lock is lost: {reason}"),
-            Self::Overrun => f.write_str("the store had lost the lock before the command ended"),
-            Self::Killed => f.write_str("killed what did not end by itself"),
+            Self::Overrun => f.write_str("the lock was lost in the store before the command ended"),
+            Self::Killed => f.write_str("killed processes that did not end by themselves"),
             Self::ShimFailed => f.write_str(
-                "the shim, which runs the command, has died or does not act: all that descends from it is \
-                 killed",
+                "the shim, which runs the command, has died or does not act; killing all its descendants",
             ),
             Self::Leftovers => {
-                f.write_str("the command left processes behind: asked them to end")
+                f.write_str("the command left processes behind; asked them to end")
             }
             Self::Exited { exit } => write!(f, "the command ended: exit code {}", exit.code()),
             Self::Released { kept, nodes } => {
                 f.write_str("released")?;
                 if let Some(kept) = kept {
-                    write!(f, "; taken for {} more", TimeLeft(Remaining::For(*kept)))?;
+                    write!(f, "; stays taken for another {}", TimeLeft(Remaining::For(*kept)))?;
                 }
                 Nodes(nodes).fmt(f)
             }
             Self::ReleaseFailed { error } => {
-                write!(f, "not released, ends with its term: {}", describe(error))
+                write!(f, "not released; the lock ends with its term: {}", describe(error))
             }
             Self::Failed { failure } => failure.fmt(f),
         }

@@ -143,7 +143,7 @@ impl Capabilities {
         }
         match self.max_claims {
             Some(max) if count > max => Err(Error::unsupported(format!(
-                "{count} keys are asked for at once; the store {} takes at most {max}",
+                "{count} keys are requested at once; the store {} accepts at most {max}",
                 self.name
             ))),
             _ => self.check_key_bytes(keys),
@@ -157,7 +157,7 @@ impl Capabilities {
         match keys.find(|key| key.as_str().len() > self.max_key_bytes) {
             None => Ok(()),
             Some(key) => Err(Error::unsupported(format!(
-                "the key has {} bytes; the store {} takes at most {}",
+                "the key has {} bytes; the store {} accepts at most {}",
                 key.as_str().len(),
                 self.name,
                 self.max_key_bytes
@@ -170,7 +170,7 @@ impl Capabilities {
             return Ok(());
         }
         let refusal = format!(
-            "a term of {term:?} is asked for; the store {} takes terms of {:?} to {:?}",
+            "the requested term is {term:?}; the store {} accepts terms of {:?} to {:?}",
             self.name, self.min_term, self.max_term
         );
         Err(Error::unsupported(self.explained(Feature::Terms, refusal)))

@@ -68,7 +68,9 @@ impl ListReply {
             let answered = nodes - failed.len();
             return Err(Error::unavailable(
                 Effect::NotApplied,
-                format!("{answered} of {nodes} nodes answered, too few to tell who holds the key"),
+                format!(
+                    "{answered} of {nodes} nodes answered, too few to find the holder of the key"
+                ),
             )
             .with_nodes(self.nodes.clone()));
         }

@@ -8,7 +8,7 @@ impl LeaseId {
     pub fn mint() -> Result<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|e| {
-            Error::unexpected("the operating system gave no random bytes for a lease id")
+            Error::unexpected("the operating system returned no random bytes for a lease id")
                 .with_source(e)
         })?;
         Ok(Self::of_uuid(bytes))

@@ -87,7 +87,7 @@ impl fmt::Display for Who<'_> {
         match (group, id) {
             (Some(group), _) => write!(f, "{group}")?,
             (None, Some(id)) => write!(f, "lease {id}")?,
-            (None, None) => f.write_str("a client that gave no id")?,
+            (None, None) => f.write_str("a client without an id")?,
         }
         if let Some(program) = note.program() {
             write!(f, ", {program}")?;

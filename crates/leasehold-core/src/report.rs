@@ -59,7 +59,7 @@ impl fmt::Display for WaitReport {
         match &self.cause {
             WaitCause::Held => f.write_str("it is held")?,
             WaitCause::GrantedTooLate => {
-                f.write_str("it was granted too late for its term to be believed")?;
+                f.write_str("the grant came too late for its term to be trusted")?;
             }
             WaitCause::Store(error) => write!(f, "{error}")?,
             WaitCause::Exhausted => f.write_str("the back-off ended the wait")?,

@@ -29,11 +29,13 @@ impl StoreUrl {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let rest = percent_encoding::percent_decode_str(rest).decode_utf8().map_err(|e| {
-            Error::invalid_input(format!("the {scheme} URL is not UTF-8 once decoded"))
+            Error::invalid_input(format!("the {scheme} URL is not UTF-8 after decoding"))
                 .with_source(e)
         })?;
         let options = options(query).ok_or_else(|| {
-            Error::invalid_input(format!("an option of the {scheme} URL is not UTF-8 once decoded"))
+            Error::invalid_input(format!(
+                "an option of the {scheme} URL is not UTF-8 after decoding"
+            ))
         })?;
         Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.into_owned(), options })
     }
@@ -88,8 +90,8 @@ impl StoreUrl {
             Some((name, _)) => {
                 let name = if is_option(name) { format!(" {name:?}") } else { String::new() };
                 Err(Error::invalid_input(format!(
-                    "the {} URL has an unknown option{name}; known are: {}; in values, % must be %25 and \
-                     & must be %26",
+                    "the {} URL has an unknown option{name}; known options: {}; in values, write % as %25 and & as \
+                     %26",
                     self.scheme,
                     known.join(", ")
                 )))
@@ -166,7 +168,7 @@ mod tests {
             let mut url = StoreUrl::parse(&url).unwrap();
             assert!(url.take("node").is_some());
             let error = url.finish(&["node", "fenced"]).unwrap_err().to_string();
-            assert!(error.contains("unknown option; known are: node, fenced"), "{error}");
+            assert!(error.contains("unknown option; known options: node, fenced"), "{error}");
             assert!(error.contains("%26"), "{error}");
         }
     }

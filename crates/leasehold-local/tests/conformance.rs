@@ -1,4 +1,4 @@
-//! The conformance suite on the local store, on a clock that is moved by hand and on the machine's own.
+//! The conformance suite on the local store, on a manual clock and on the machine's own.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use leasehold_core::{Clock, ManualClock, Now, table};
 use leasehold_driver::SystemClock;
 use leasehold_local::LocalStore;
 
-/// Long against an operation, short against a test.
+/// Long compared with an operation, short compared with a test.
 const TICK: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {

@@ -113,7 +113,7 @@ impl Attempt {
                         [false, true].map(|again| tally::rolls_back(&answer, again));
                     (answer, Acted { perhaps, fresh })
                 } else {
-                    let message = "an earlier request that names the lease is not answered yet";
+                    let message = "an earlier request for this lease is not answered yet";
                     let error = Error::unavailable(Effect::NotApplied, message);
                     (Err(error), Acted { perhaps: true, fresh: false })
                 };
@@ -152,7 +152,7 @@ impl Attempt {
                     });
                 }
                 Some(Err(error)) => reporter.tell(Err(error.clone())),
-                _ => reporter.tell(Err(Error::unavailable(Effect::Unknown, "it has not granted"))),
+                _ => reporter.tell(Err(Error::unavailable(Effect::Unknown, "it did not grant"))),
             }
         }
         let vote = |leases: &Vec<RenewOutcome>| match leases.first() {
@@ -170,7 +170,7 @@ impl Attempt {
             return Ok(());
         }
         self.roll_back(self.request.is_again().is_some());
-        let message = "a majority granted, but a majority did not take the grant's token, so the grant was taken back";
+        let message = "a majority granted, but no majority accepted the grant's token, so the grant was rolled back";
         Err(Error::unavailable(Effect::NotApplied, message)
             .with_nodes(round.reports(|leases| leases.iter().map(renewed).collect()))
             .with_context(NAME, "acquire"))

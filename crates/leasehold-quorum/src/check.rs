@@ -26,7 +26,7 @@ impl Inner {
                     return refuse(format!("the node {:?}: {error}", node.name));
                 }
                 Err(error) => hazards.push(format!(
-                    "the node {:?} did not answer ({error}): the quorum survives that many failures less",
+                    "the node {:?} did not answer ({error}), so the quorum tolerates one failure less",
                     node.name
                 )),
             }
@@ -88,12 +88,12 @@ impl Inner {
         let mut hazards = Vec::new();
         if count % 2 == 0 {
             hazards.push(format!(
-                "{count} nodes survive the failure of {survives}, as {} would; use an odd number",
+                "{count} nodes tolerate the failure of {survives}, no more than {} nodes do; use an odd number",
                 count - 1
             ));
         }
         if count < 3 {
-            hazards.push(format!("{count} node(s) survive no failure; use at least 3"));
+            hazards.push(format!("{count} node(s) tolerate no failure; use at least 3"));
         }
         hazards
     }
@@ -119,7 +119,7 @@ impl Inner {
 
 pub(crate) fn one_server(one: &str, other: &str, identity: &str) -> String {
     format!(
-        "the nodes {one:?} and {other:?} are one server ({identity}), which would count twice; name different \
+        "the nodes {one:?} and {other:?} are the same server ({identity}), which would count twice; use different \
          servers"
     )
 }
@@ -133,21 +133,21 @@ pub(crate) fn unfit(
 ) -> Option<String> {
     if health.fails_over {
         return Some(format!(
-            "the node {name:?} can fail over to a replica that lacks its last writes, and forget leases; name \
-             single servers"
+            "the node {name:?} can fail over to a replica without its last writes, and so lose leases; use servers \
+             without replicas"
         ));
     }
     if !health.durable && health.quarantine < max_ttl {
         return Some(format!(
-            "the node {name:?} may forget leases when it restarts, and would then grant at once; make its \
-             writes durable, or set its option quarantine to at least {max_ttl:?} (max_ttl; it is {:?})",
+            "the node {name:?} may lose leases at a restart and would then grant at once; make its writes durable, \
+             or set its option quarantine, which is {:?}, to at least {max_ttl:?} (max_ttl)",
             health.quarantine
         ));
     }
     (fenced && !health.durable).then(|| {
         format!(
-            "the node {name:?} may forget tokens when it restarts, and the option fenced needs durable \
-             writes on every node"
+            "the node {name:?} may lose tokens at a restart, and the option fenced needs durable writes on every \
+             node"
         )
     })
 }

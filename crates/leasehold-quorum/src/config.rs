@@ -125,13 +125,13 @@ impl QuorumConfig {
     pub(crate) fn validate(&self) -> Result<()> {
         if self.nodes.is_empty() {
             return Err(Error::invalid_input(
-                "a quorum without a node was asked for; name at least one, and best an odd number from 3 on",
+                "the quorum has no nodes; add at least one, better an odd number from 3 on",
             ));
         }
         let mut names = HashSet::new();
         if let Some(node) = self.nodes.iter().find(|node| !names.insert(&node.name)) {
             return Err(Error::invalid_input(format!(
-                "the node {:?} is named twice; name each node once",
+                "the node {:?} is given twice; give each node once",
                 node.name
             )));
         }
@@ -139,7 +139,7 @@ impl QuorumConfig {
         match self.nodes.iter().find(|node| self.fenced && !node.store.capabilities().tokens) {
             None => Ok(()),
             Some(node) => Err(Error::unsupported(format!(
-                "a fenced quorum was asked for, but the node {:?} has no fencing tokens",
+                "the quorum is to be fenced, but the node {:?} has no fencing tokens",
                 node.name
             ))),
         }

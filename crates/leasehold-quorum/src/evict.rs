@@ -57,7 +57,7 @@ impl Inner {
             }
             if self.clock.now() >= until {
                 let message = format!(
-                    "the lease was put back by its holder's renewals for {:?}; try again",
+                    "renewals of the holder put the lease back for {:?}; try again",
                     self.limits.release
                 );
                 return Err(Error::unavailable(Effect::Unknown, message)

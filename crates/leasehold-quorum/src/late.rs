@@ -119,7 +119,7 @@ impl Late {
             biased;
             () = clock.sleep_until(clock.now().saturating_add(limit)) => Err(not_open()),
             tried = trying => tried.unwrap_or_else(|error| {
-                let message = "its opening panicked, or its runtime ended";
+                let message = "opening it panicked, or its runtime ended";
                 Err(Error::unavailable(Effect::NotApplied, message).with_source(error))
             }),
         }

@@ -29,9 +29,10 @@ impl<L: Clone> LeaseReporter<L> {
             Err(error) => vec![Err(error); asked.len()].into_iter(),
         };
         for place in asked {
-            answers[place.lease()] = Some(told.next().unwrap_or_else(|| {
-                Err(Error::unexpected("it did not answer for every lease it was asked about"))
-            }));
+            answers[place.lease()] =
+                Some(told.next().unwrap_or_else(|| {
+                    Err(Error::unexpected("its answer lacks a requested lease"))
+                }));
         }
         self.reporter.tell(Ok(answers.clone()));
     }

@@ -42,7 +42,7 @@ impl Position {
 
     fn of(cursor: &Cursor, nodes: usize) -> Result<Self> {
         Self::read(cursor.as_bytes(), nodes)
-            .ok_or_else(|| Error::invalid_input("the cursor is not one that this store gave"))
+            .ok_or_else(|| Error::invalid_input("the cursor does not come from this store"))
     }
 
     fn read(bytes: &[u8], nodes: usize) -> Option<Self> {
@@ -140,11 +140,12 @@ impl Inner {
 fn sensible(page: ListReply, limit: usize, sent: Option<&Cursor>) -> Result<ListReply> {
     let shown = page.records.len();
     if shown > limit {
-        let message = format!("it showed {shown} records where {limit} were asked for");
+        let message =
+            format!("it returned {shown} records although at most {limit} were requested");
         return Err(Error::unexpected(message));
     }
     if page.next.is_some() && page.next.as_ref() == sent {
-        return Err(Error::unexpected("its page is followed by itself"));
+        return Err(Error::unexpected("its page names itself as the next one"));
     }
     Ok(page)
 }

@@ -71,7 +71,7 @@ impl Renewing {
         let (unsure, rest): (Vec<_>, _) = waiting.into_iter().partition(Place::follows_addition);
         waiting = rest;
         if !unsure.is_empty() {
-            let message = "another request that names the lease is not answered yet";
+            let message = "another request for this lease is not answered yet";
             reporter.tell(&unsure, Err(Error::unavailable(Effect::Unknown, message)));
         }
         drop(unsure);

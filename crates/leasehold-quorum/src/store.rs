@@ -15,14 +15,11 @@ use crate::inner::{Inner, NAME};
 const REASONS: &[(Feature, &str)] = &[
     (
         Feature::SharedLimit,
-        "three clients could each hold two of three nodes; use one store for it, or exclusive or unlimited \
-         shared locks",
+        "three clients could each hold two of three nodes; use a single store, or exclusive or unlimited shared \
+         locks",
     ),
-    (
-        Feature::Tokens,
-        "make it with the option fenced, which needs nodes that all report durable writes",
-    ),
-    (Feature::Never, "a node that forgot one could not be told from one that never had it"),
+    (Feature::Tokens, "set the option fenced, which needs durable writes on every node"),
+    (Feature::Never, "a node that lost one looks like a node that never had it"),
     (Feature::Terms, "the option max_ttl sets the longest"),
 ];
 
@@ -30,8 +27,7 @@ const REASONS: &[(Feature, &str)] = &[
 const FENCED_REASONS: &[(Feature, &str)] = &[
     (
         Feature::Shared,
-        "readers that different majorities grant at one moment could get one token; make it without the \
-         option fenced, or use one store for it",
+        "two majorities could give the same token to two readers; leave out the option fenced, or use a single store",
     ),
     REASONS[2],
     REASONS[3],

@@ -44,13 +44,13 @@ impl QuorumUrl {
         let mut url = StoreUrl::parse(url)?;
         if url.scheme() != NAME {
             return Err(Error::invalid_input(format!(
-                "the store URL begins with {}:, but a quorum's begin with {NAME}:",
+                "the store URL begins with {}:, but the URL of a quorum begins with {NAME}:",
                 url.scheme()
             )));
         }
         if !url.rest().is_empty() {
             return Err(Error::invalid_input(
-                "nothing may stand between quorum: and the ?; write quorum:?node=URL&node=URL&node=URL, \
+                "the quorum URL has text between quorum: and the ?; write quorum:?node=URL&node=URL&node=URL, with \
                  each URL percent-encoded",
             ));
         }
@@ -133,7 +133,7 @@ impl QuorumUrl {
                 Some(Ok(_)) => NodeReport::new(name),
                 Some(Err(error)) => NodeReport::failed(name, error),
                 None => {
-                    let message = format!("it is not open within {OPEN_LIMIT:?}");
+                    let message = format!("it was not open within {OPEN_LIMIT:?}");
                     NodeReport::failed(name, Error::unavailable(Effect::NotApplied, message))
                 }
             });
@@ -174,20 +174,19 @@ impl fmt::Debug for QuorumUrl {
 fn check_nodes(nodes: &[String]) -> Result<()> {
     if nodes.is_empty() {
         return Err(Error::invalid_input(
-            "the quorum URL names no node; write quorum:?node=URL&node=URL&node=URL, each URL \
-             percent-encoded",
+            "the quorum URL has no node; write quorum:?node=URL&node=URL&node=URL, with each URL percent-encoded",
         ));
     }
     let mut seen = HashSet::new();
     if let Some(at) = nodes.iter().position(|node| !seen.insert(node)) {
         return Err(Error::invalid_input(format!(
-            "the quorum URL names the node {:?} twice; name each node once",
+            "the quorum URL has the node {:?} twice; give each node once",
             without_secrets(&nodes[at])
         )));
     }
     if nodes.iter().any(|node| StoreUrl::parse(node).is_ok_and(|url| url.scheme() == NAME)) {
         return Err(Error::invalid_input(
-            "a node of the quorum URL is itself a quorum; name the stores themselves",
+            "a node of the quorum URL is itself a quorum; give the stores themselves",
         ));
     }
     Ok(())
@@ -223,7 +222,7 @@ fn names(nodes: &[String]) -> Vec<String> {
 /// any text that is not a URL.
 fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':').filter(|_| StoreUrl::parse(url).is_ok()) else {
-        return "a text that is no URL".to_owned();
+        return "text that is not a URL".to_owned();
     };
     let Some(rest) = rest.strip_prefix("//") else {
         return format!("{scheme}:{}", bare(rest));
@@ -289,9 +288,9 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         for (url, says) in [
-            ("quorum:", "names no node"),
-            ("quorum:?max_ttl=5s", "names no node"),
-            ("quorum:a?node=local:", "nothing may stand"),
+            ("quorum:", "has no node"),
+            ("quorum:?max_ttl=5s", "has no node"),
+            ("quorum:a?node=local:", "has text between"),
             ("quorum:?node=local:&node=local:", "twice"),
             ("quorum:?node=quorum%3A%3Fnode%3Dlocal%3A", "itself a quorum"),
             ("quorum:?node=local:&fenced=yes", "1 or 0"),
@@ -320,8 +319,8 @@ mod tests {
             ("redis://[::1]", "redis://[::1]"),
             ("sqlite:/srv/a@b/x.db?timeout=1s", "sqlite:/srv/a@b/x.db"),
             ("sqlite:///srv/a:b/x.db", "sqlite:///srv/a:b/x.db"),
-            ("hunter2", "a text that is no URL"),
-            ("u hunter2@host:1", "a text that is no URL"),
+            ("hunter2", "text that is not a URL"),
+            ("u hunter2@host:1", "text that is not a URL"),
         ] {
             assert_eq!(without_secrets(url), name, "{url}");
         }

@@ -100,8 +100,8 @@ impl Cluster {
         Err(Error::unavailable(
             Effect::NotApplied,
             format!(
-                "the nodes of {} sent a request for slot {slot} on {REDIRECTS} times, the last to {}; they disagree \
-                 about who has it",
+                "the nodes of {} redirected a request for slot {slot} {REDIRECTS} times, last to {}; they disagree \
+                 about its owner",
                 self.name(),
                 node.server.server()
             ),
@@ -128,7 +128,7 @@ impl Cluster {
         }
         Err(Error::unavailable(
             Effect::NotApplied,
-            format!("no node of {} has slot {slot}", self.name()),
+            format!("no node of {} owns slot {slot}", self.name()),
         ))
     }
 
@@ -149,7 +149,7 @@ impl Cluster {
         let address = next.ok_or_else(|| {
             Error::unavailable(
                 Effect::NotApplied,
-                format!("no node of {} has any slot", self.name()),
+                format!("no node of {} owns a slot", self.name()),
             )
         })?;
         let node = address.as_ref().to_owned();

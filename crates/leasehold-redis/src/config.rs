@@ -70,7 +70,7 @@ impl RedisConfig {
     /// `InvalidInput` for no client, or if the driver does not accept its own settings again.
     pub fn cluster(nodes: &[Client]) -> Result<Self> {
         if nodes.is_empty() {
-            return Err(Error::invalid_input("no node of the cluster is given; name at least one"));
+            return Err(Error::invalid_input("the cluster has no node; give at least one"));
         }
         let nodes = nodes.iter().map(|node| opened(node.get_connection_info().clone(), None));
         Ok(Self::new(Deployment::Cluster(nodes.collect::<Result<_>>()?)))
@@ -84,7 +84,7 @@ impl RedisConfig {
     /// `InvalidInput` for no sentinel, or if the driver does not accept its own settings again.
     pub fn sentinel(sentinels: &[Client], service: &str, server: &Client) -> Result<Self> {
         if sentinels.is_empty() {
-            return Err(Error::invalid_input("no sentinel is given; name at least one"));
+            return Err(Error::invalid_input("there is no sentinel; give at least one"));
         }
         let server = opened(server.get_connection_info().clone(), None)?;
         Ok(Self::new(Deployment::One(Endpoint::Sentinel(Sentinel {
@@ -268,12 +268,12 @@ impl RedisConfig {
         }
         if self.forget_after.is_some_and(|after| after < millisecond) {
             return Err(Error::invalid_input(
-                "counters are to be forgotten at once; give forget_after at least 1 ms",
+                "forget_after is zero, which would forget counters at once; it must be at least 1 ms",
             ));
         }
         if self.prefix.len() > Self::MAX_PREFIX || self.prefix.chars().any(char::is_control) {
             return Err(Error::invalid_input(format!(
-                "the prefix has {} bytes; at most {} without control characters are allowed",
+                "the prefix has {} bytes; it must have at most {}, without control characters",
                 self.prefix.len(),
                 Self::MAX_PREFIX
             )));
@@ -367,14 +367,14 @@ mod tests {
             ("redis://:hunter2@h/?timeout=1us", "at least 1 ms"),
             ("redis://:hunter2@h/?ca=/x", "cannot be read"),
             ("rediss://:hunter2@h/?cert=/dev/null", "only one of cert and key"),
-            ("redis://:hunter2@h/?ca=/dev/null", "no TLS"),
+            ("redis://:hunter2@h/?ca=/dev/null", "not use TLS"),
             ("redis+unix://sock", "has no path"),
             ("redis://h/?prefix=%0a", "control characters"),
             ("redis://h/?replicas=all", "must be a number"),
             ("redis+cluster://:hunter2@", "names no server"),
             ("redis+cluster://:hunter2@a,,b", "names no server"),
-            ("redis+cluster://:hunter2@a/1", "no other than 0"),
-            ("redis+sentinel://:hunter2@a", "which master"),
+            ("redis+cluster://:hunter2@a/1", "only database 0"),
+            ("redis+sentinel://:hunter2@a", "the master"),
             ("redis+sentinel://:hunter2@a/m?sentinel_user=u", "without sentinel_pass"),
         ] {
             let error = RedisConfig::from_url(url).unwrap_err();

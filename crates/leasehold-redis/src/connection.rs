@@ -112,7 +112,7 @@ impl Connections {
             connected = inner.connected() => connected?,
             () = &mut over => return Err(Error::unavailable(
                 Effect::NotApplied,
-                format!("no connection to {} could be made within {:?}", inner.server, inner.options.timeout),
+                format!("no connection to {} within {:?}", inner.server, inner.options.timeout),
             )),
         };
         let serial = connected.serial;

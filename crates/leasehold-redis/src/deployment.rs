@@ -61,7 +61,7 @@ pub(crate) fn deployment(
             let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
             if !matches!(path, "" | "0") {
                 return Err(Error::invalid_input(format!(
-                    "the {scheme} URL names a database; a Redis Cluster has no other than 0"
+                    "the {scheme} URL names a database; a Redis Cluster has only database 0"
                 )));
             }
             let nodes = hosts.map(|host| open(&format!("{transport}://{login}{host}")));
@@ -73,7 +73,7 @@ pub(crate) fn deployment(
             let service = percent_encoding::percent_decode_str(service).decode_utf8_lossy();
             if service.is_empty() {
                 return Err(Error::invalid_input(format!(
-                    "the {scheme} URL does not say which master; write {scheme}://HOST:PORT/SERVICE"
+                    "the {scheme} URL does not name the master; write {scheme}://HOST:PORT/SERVICE"
                 )));
             }
             let server = open(&format!("{transport}://{login}localhost/{db}"))?;
@@ -110,8 +110,8 @@ fn no_server(scheme: &str) -> Error {
         _ => ("HOST:PORT/DB", "password, port and database"),
     };
     Error::invalid_input(format!(
-        "the {scheme} URL names no server; write {scheme}://USER:PASSWORD@{example}, where user, {rest} may be left \
-         out, and mask special characters of the password with %"
+        "the {scheme} URL names no server; write {scheme}://USER:PASSWORD@{example}; user, {rest} may be left out; \
+         percent-encode special characters of the password"
     ))
 }
 
@@ -144,7 +144,8 @@ pub(crate) fn opened(info: ConnectionInfo, tls: Option<Certificates>) -> Result<
         None => Client::open(info),
     };
     client.map_err(|e| {
-        Error::invalid_input(format!("these settings make no client of Redis ({e})")).with_source(e)
+        Error::invalid_input(format!("these settings are not valid for a Redis client ({e})"))
+            .with_source(e)
     })
 }
 

@@ -81,7 +81,7 @@ impl Sentinel {
         // Right after a fail-over a sentinel may still name the old master.
         match role.extract_error()? {
             redis::Value::Array(parts) if parts.first() == Some(&text("master")) => Ok(client),
-            _ => Err(failed("the server that a sentinel names is no master")),
+            _ => Err(failed("the server that a sentinel named is not a master")),
         }
     }
 }

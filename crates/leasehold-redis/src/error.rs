@@ -20,15 +20,15 @@ pub(crate) fn of(server: &str, error: RedisError) -> Error {
         Driver::AuthenticationFailed => refused_login(server, &error),
         Driver::RESP3NotSupported => too_old(server),
         Driver::InvalidClientConfig | Driver::Client => {
-            Error::invalid_input(format!("{server} cannot be asked: {error}"))
+            Error::invalid_input(format!("{server} cannot be used: {error}"))
         }
         Driver::Parse | Driver::UnexpectedReturnType => {
-            Error::unexpected(format!("{server} gave an answer that is none of Redis ({error})"))
+            Error::unexpected(format!("{server} sent a reply that is not Redis's ({error})"))
                 .with_effect(Effect::Unknown)
         }
         _ => Error::unavailable(
             Effect::Unknown,
-            format!("the connection to {server} broke before its answer came ({error})"),
+            format!("the connection to {server} broke before its reply arrived ({error})"),
         ),
     };
     mapped.with_source(error)
@@ -38,7 +38,8 @@ pub(crate) fn of(server: &str, error: RedisError) -> Error {
 pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     if is_of_tls(&error) {
         let message = format!(
-            "{server} and this client do not trust each other's certificate, or do not both speak TLS ({error})"
+            "{server} and this client do not trust each other's certificates, or one of them does not use TLS \
+             ({error})"
         );
         return Error::denied(message).with_source(error);
     }
@@ -46,7 +47,7 @@ pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
     if mapped.kind() != ErrorKind::Unavailable {
         return mapped.with_effect(Effect::NotApplied);
     }
-    let why = format!("no connection to {server} could be made ({error})");
+    let why = format!("connecting to {server} failed ({error})");
     Error::unavailable(Effect::NotApplied, why).with_source(error)
 }
 
@@ -70,12 +71,12 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
     let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
     match code {
         "WRONGTYPE" => Error::incompatible(format!(
-            "what stands at the key, or at its metadata key lh:lock:…, is no lock but a value of another type; choose \
-             another key, or a prefix, or remove it; {said}"
+            "the key, or its metadata key lh:lock:…, has a value of another type, which is not a lock; use another \
+             key or a prefix, or remove the value; {said}"
         )),
         "LHCORRUPT" => Error::corrupt(format!(
-            "{} cannot be read; somebody changed it: see docs/stores/redis.md for what it must be, or remove that \
-             metadata key, and its token counter with it",
+            "{} cannot be read because it was changed; restore it by docs/stores/redis.md, or remove that metadata \
+             key and with it the token counter",
             // The server adds the position in the script.
             detail.split_once(" script: ").map_or(detail, |(what, _)| what)
         )),
@@ -83,13 +84,13 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             Error::denied(format!("{server} refused the user or its password; {said}"))
         }
         "NOPERM" => Error::denied(format!(
-            "the user may not do this; docs/stores/redis.md has the least that it needs; {said}"
+            "the user lacks a privilege; docs/stores/redis.md lists the least privileges; {said}"
         )),
         "READONLY" => not_now("this server is a replica, which cannot lock; connect to its master"),
         "OOM" => not_now("the server is out of memory (maxmemory), so nothing was changed"),
         "LOADING" => not_now("the server is still loading its data"),
-        "BUSY" => not_now("a script of somebody keeps the server busy"),
-        "MISCONF" => not_now("the server cannot persist, and refuses to write"),
+        "BUSY" => not_now("another client's script keeps the server busy"),
+        "MISCONF" => not_now("the server cannot write to its disk, so it refuses writes"),
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" => {
             not_now("the server cannot serve this now")
         }
@@ -97,7 +98,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             "{server} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
         )),
         "ERR" if detail.contains("non local key") => {
-            not_now("the slot of a key is on its way to another node")
+            not_now("the slot of a key is being moved to another node")
         }
         // The script may have run other commands before this one.
         "ERR"
@@ -105,15 +106,16 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
                 || detail.contains("ACL failure in script") =>
         {
             Error::denied(format!(
-                "the user may not do all of this; docs/stores/redis.md has the least that it needs; {said}"
+                "the user lacks a privilege for a part of this; docs/stores/redis.md lists the least privileges; \
+                 {said}"
             ))
             .with_effect(Effect::Unknown)
         }
         "ERR" if detail.contains("cluster support disabled") => Error::incompatible(format!(
-            "{server} is no node of a Redis Cluster; write redis:// instead, with this one server"
+            "{server} is not a node of a Redis Cluster; write redis:// instead, with this server only"
         )),
         "ERR" if detail.contains("SCRIPT KILL") || detail.contains("killed by user") => {
-            not_now("somebody killed the script, before it had changed anything")
+            not_now("the script was killed before it had changed anything")
         }
         "ERR"
             if detail.starts_with("unknown command")
@@ -127,7 +129,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
 
 /// The error for a reply that no script of ours gives.
 pub(crate) fn odd(server: &str, what: &str) -> Error {
-    let message = format!("{server} gave an answer that no script of ours gives: {what}");
+    let message = format!("{server} sent a reply that none of our scripts gives: {what}");
     Error::unexpected(message).with_effect(Effect::Unknown)
 }
 
@@ -138,7 +140,7 @@ fn refused_login(server: &str, error: &RedisError) -> Error {
 
 pub(crate) fn too_old(server: &str) -> Error {
     Error::incompatible(format!(
-        "{server} is older than Redis 7.0 (in a Cluster 7.0.7), or of another kind, and lacks what this store needs"
+        "{server} is older than Redis 7.0 (in a Cluster 7.0.7), or another product, and lacks what this store needs"
     ))
 }
 

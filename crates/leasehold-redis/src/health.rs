@@ -77,7 +77,7 @@ pub(crate) fn fails_over(health: &mut Health, name: &str) {
     health.fails_over = true;
     health.level = Level::BestEffort;
     health.hazards.push(format!(
-        "{name} has replicas, which lag: a fail-over to one of them forgets the newest leases"
+        "{name} has replicas, which lag: a fail-over to one of them loses the newest leases"
     ));
 }
 
@@ -123,7 +123,7 @@ fn judge(
     };
     match config {
         None => hazard(format!(
-            "{name} does not show its settings to this user (CONFIG GET), so it may forget or evict leases"
+            "{name} does not show its settings to this user (CONFIG GET), so it may lose or evict leases"
         )),
         Some(config) => {
             let policy = config.get("maxmemory-policy").map_or("unknown", String::as_str);
@@ -143,13 +143,12 @@ fn judge(
             };
             if !health.durable {
                 hazard(format!(
-                    "{name} may forget acknowledged leases when it crashes; with appendonly yes and appendfsync always \
-                     it does not"
+                    "{name} may lose acknowledged leases in a crash; set appendonly yes and appendfsync always"
                 ));
             } else if config.get("no-appendfsync-on-rewrite").is_some_and(|set| set == "yes") {
                 health.durable = false;
                 hazard(format!(
-                    "{name} may forget acknowledged leases when it crashes while it rewrites its log; set \
+                    "{name} may lose acknowledged leases in a crash while it rewrites its log; set \
                      no-appendfsync-on-rewrite to no"
                 ));
             }
@@ -162,8 +161,8 @@ fn judge(
         clock.filter(|micros| Duration::from_micros(micros.unsigned_abs()) > CLOCK_DIFFERENCE)
     {
         health.hazards.push(format!(
-            "the clock of {name} differs from ours by {:?}; terms are counted on the server's wall clock, so a step \
-             of it ends leases early or late",
+            "the clock of {name} differs from ours by {:?}; the server's wall clock decides terms, so stepping it \
+             ends leases early or late",
             Duration::from_micros(micros.unsigned_abs())
         ));
     }

@@ -49,14 +49,14 @@ impl Names {
         };
         if plain.starts_with(OURS) {
             return Err(Error::invalid_input(format!(
-                "the key {plain:?} begins with {OURS:?}, as what Leasehold keeps beside its keys does; give it another \
-                 name, or the store a prefix"
+                "the key {plain:?} begins with {OURS:?}, like Leasehold's own keys; use another name, or give the \
+                 store a prefix"
             )));
         }
         if self.in_slots && plain.contains('}') && hash_tag(plain).is_none() {
             return Err(Error::invalid_input(format!(
-                "the key {plain:?} has a }} but no hash tag, so in a Redis Cluster nothing can be kept beside it in its \
-                 slot; leave the }} out, or write a tag before it, as in {{tag}}:name"
+                "the key {plain:?} has a }} but no hash tag, so in a Redis Cluster its metadata key cannot be in its \
+                 slot; leave the }} out, or put a tag before it, as in {{tag}}:name"
             )));
         }
         let metadata = tagged(METADATA, plain);

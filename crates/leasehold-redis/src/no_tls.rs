@@ -21,8 +21,8 @@ pub(crate) fn provide() {}
 pub(crate) fn of_url(scheme: &str, _: &mut StoreUrl) -> Result<Option<Certificates>> {
     if scheme.starts_with("rediss") {
         return Err(Error::unsupported(format!(
-            "the {scheme} URL asks for TLS, which this program was built without; build it with the feature tls of \
-             leasehold-redis, or write redis:// for a connection that is not encrypted"
+            "the {scheme} URL needs TLS, which this program was built without; build it with the feature tls of \
+             leasehold-redis, or write redis:// for an unencrypted connection"
         )));
     }
     Ok(None)

@@ -38,7 +38,7 @@ impl Position {
             parts.next().is_none().then_some((done, node, scan))
         };
         let (done, node, scan) = step.and_then(read).ok_or_else(|| {
-            Error::invalid_input("the cursor is not one that this store gave; begin without one")
+            Error::invalid_input("the cursor does not come from this store; begin without one")
         })?;
         Ok(Self { done, node, scan, shown: parts.next().map(<[u8]>::to_vec) })
     }

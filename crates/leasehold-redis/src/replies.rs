@@ -49,14 +49,14 @@ impl Reader<'_> {
                 let claim = at(&parts)?;
                 let held = self.mode(parts.get(2))?;
                 Err(Error::invalid_input(format!(
-                    "the lease {id} holds {:?} as {held}, but it is claimed as {}; release it first",
+                    "the lease {id} holds {:?} as {held}, but is requested as {}; release it first",
                     claim.key, claim.mode
                 )))
             }
             "quarantine" => {
                 let rest = Duration::from_millis(self.number(parts.get(1))?);
                 let message = format!(
-                    "{} has just started, may have forgotten leases, and grants nothing for another {rest:?}",
+                    "{} has just started and may have lost leases; it grants nothing for another {rest:?}",
                     self.0
                 );
                 Err(Error::unavailable(Effect::NotApplied, message).with_retry_after(rest))
@@ -86,7 +86,7 @@ impl Reader<'_> {
                 let held = self.mode(parts.get(2))?;
                 let key = claims.keys().nth(at.saturating_sub(1)).map_or("", Key::as_str);
                 RenewOutcome::Failed(Error::invalid_input(format!(
-                    "the lease {id} holds {key:?} as {held}, not as it is claimed"
+                    "the lease {id} holds {key:?} as {held}, not as requested"
                 )))
             }
             "failed" => RenewOutcome::Failed(self.failure(&parts)?),

@@ -103,7 +103,7 @@ impl Connections {
         Err(Error::unavailable(
             Effect::Unknown,
             format!(
-                "not all of the {replicas} replicas that are asked for have what {} wrote; {why}",
+                "fewer than the required {replicas} replicas have what {} wrote; {why}",
                 self.server()
             ),
         ))

@@ -140,8 +140,8 @@ fn here(server: &Connections, ran: ScriptReply) -> Result<Value> {
 fn apart(names: &[Name]) -> Error {
     let named: Vec<_> = names.iter().map(|name| format!("{:?}", name.plain())).collect();
     Error::unsupported(format!(
-        "the keys {} are in different slots of the Redis Cluster, so no lease can have them together; give them one \
-         hash tag, such as {{job}}:a and {{job}}:b",
+        "the keys {} are in different slots of the Redis Cluster, so one lease cannot hold them all; give them a \
+         common hash tag, such as {{job}}:a and {{job}}:b",
         named.join(" and ")
     ))
 }

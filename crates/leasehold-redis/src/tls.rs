@@ -40,7 +40,7 @@ pub(crate) fn of_url(scheme: &str, options: &mut StoreUrl) -> Result<Option<Cert
     if !scheme.starts_with("rediss") {
         return if ca.is_some() || cert.is_some() || key.is_some() {
             Err(Error::invalid_input(format!(
-                "the {scheme} URL has certificates, but no TLS; write rediss://"
+                "the {scheme} URL has certificates, but does not use TLS; write rediss://"
             )))
         } else {
             Ok(None)
@@ -51,7 +51,7 @@ pub(crate) fn of_url(scheme: &str, options: &mut StoreUrl) -> Result<Option<Cert
         (None, None) => None,
         _ => {
             return Err(Error::invalid_input(
-                "the rediss URL has only one of cert and key; a certificate of the client needs both",
+                "the rediss URL has only one of cert and key; a client certificate needs both",
             ));
         }
     };

@@ -6,12 +6,12 @@ use leasehold_core::{Error, Key};
 
 pub(crate) fn slots_unknown(error: &Error) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "leasehold_redis", %error, "no known node says who serves which slots");
+    tracing::debug!(target: "leasehold_redis", %error, "no known node reports which nodes own the slots");
 }
 
 pub(crate) fn no_wakeups(error: &Error) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "leasehold_redis", %error, "no wake-ups come until the server tells us of them again");
+    tracing::debug!(target: "leasehold_redis", %error, "no wake-ups until the subscription is restored");
 }
 
 pub(crate) fn not_listed(key: &Key, error: &Error) {

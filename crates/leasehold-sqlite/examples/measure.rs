@@ -46,7 +46,7 @@ async fn main() -> Result<()> {
     purge(&store, &path).await
 }
 
-/// What other processes see of a purge: pairs through a store of their own, on a thread of its own.
+/// How a purge affects other processes: pairs through another store, on another thread.
 async fn purge(store: &SqliteStore, path: &Path) -> Result<()> {
     let other = SqliteStore::open(path).await?;
     let done = Arc::new(AtomicBool::new(false));

@@ -35,8 +35,8 @@ impl Boot {
     pub(crate) fn current() -> Result<Self> {
         Self::read(Path::new("/proc")).map_err(|e| {
             Error::incompatible(
-                "terms are kept in boot time, but /proc does not tell the boot id and the time \
-                 namespace; mount /proc in this container",
+                "terms are kept in boot time, but /proc does not show the boot id and the time namespace; mount \
+                 /proc in this container",
             )
             .with_source(e)
         })
@@ -46,7 +46,7 @@ impl Boot {
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn current() -> Result<Self> {
         Err(Error::unsupported(
-            "terms in a file are kept in boot time, which is done on Linux only",
+            "terms in a file are kept in boot time, which is supported on Linux only",
         ))
     }
 

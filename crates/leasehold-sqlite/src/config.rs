@@ -84,7 +84,7 @@ impl SqliteConfig {
         let mut url = StoreUrl::parse(url)?;
         if url.scheme() != NAME {
             return Err(Error::invalid_input(format!(
-                "the store URL begins with {}:, but this store's begin with {NAME}:",
+                "the store URL begins with {}:, but the URL of this store begins with {NAME}:",
                 url.scheme()
             )));
         }
@@ -99,7 +99,7 @@ impl SqliteConfig {
             // Elsewhere this means a host, or a relative path.
             rest if rest.starts_with("//") && !rest.starts_with("///") => {
                 return Err(Error::invalid_input(
-                    "the sqlite URL has two slashes after the colon, and no store is on another host; \
+                    "the sqlite URL has two slashes after the colon, but a SQLite store is never on another host; \
                      write sqlite:PATH, for example sqlite:locks.db or sqlite:/var/lib/app/locks.db",
                 ));
             }

@@ -165,8 +165,8 @@ impl Database {
             .map_err(|e| self.failed(e))?;
         if current != Some(self.epoch) {
             return Err(Error::incompatible(format!(
-                "another boot or another time namespace has taken {} over (epoch {}, and ours is {}), \
-                 and terms of the two cannot be compared; open the store again",
+                "another boot or time namespace has taken {} over (epoch {}; ours is {}), and terms of the two \
+                 cannot be compared; open the store again",
                 self.name,
                 current.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()),
                 self.epoch,
@@ -218,7 +218,7 @@ impl Database {
             let set = self.connection.set_db_config(option, value).map_err(|e| self.failed(e))?;
             if set != value {
                 return Err(Error::incompatible(format!(
-                    "this SQLite ({}) does not obey {option:?}; build with the bundled one",
+                    "this SQLite ({}) ignores {option:?}; build with the bundled one",
                     rusqlite::version()
                 )));
             }
@@ -243,8 +243,8 @@ impl Database {
                 Ok(mode) if mode == "wal" => return Ok(()),
                 Ok(mode) => {
                     return Err(Error::incompatible(format!(
-                        "{} stays in the journal mode {mode:?} and cannot have a write-ahead log; give \
-                         a path on another file system",
+                        "{} stays in journal mode {mode:?} and cannot use a write-ahead log; give a path on another \
+                         file system",
                         self.name
                     )));
                 }

@@ -18,21 +18,20 @@ pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
         (ffi::SQLITE_IOERR_SHMSIZE | ffi::SQLITE_IOERR_SHMMAP, _) => Error::unavailable(
             none,
             format!(
-                "the shared-memory file of {name} could not be made larger; the disk may be full: \
-                 make room and try again"
+                "the shared-memory file of {name} could not be extended; the disk may be full: make room and try \
+                 again"
             ),
         ),
         (_, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::unavailable(
             none,
             format!(
-                "another process or connection held the database {name} for the whole time limit \
-                 of the operation; find out which has it open and is writing, or allow more time \
-                 with the option timeout"
+                "another process or connection kept the database {name} locked for the whole time limit of the \
+                 operation; find out which one is writing to it, or allow more time with the option timeout"
             ),
         ),
         (_, ErrorCode::FileLockingProtocolFailed) => Error::unavailable(
             none,
-            format!("{name} was locked and unlocked by others too fast to get a turn; try again"),
+            format!("others locked and unlocked {name} too fast to get a turn; try again"),
         ),
         (_, ErrorCode::DiskFull) => Error::unavailable(
             none,
@@ -61,8 +60,8 @@ pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
              restore the file"
         )),
         (_, ErrorCode::DatabaseCorrupt) => Error::corrupt(format!(
-            "{name} is damaged ({error}); stop all who use it, then restore it, or remove it with \
-             its -wal and -shm: all leases are then forgotten"
+            "{name} is damaged ({error}); stop every program that uses it, then restore it, or remove it with its \
+             -wal and -shm, which loses all leases"
         )),
         (
             _,
@@ -87,9 +86,8 @@ pub(crate) fn begin(name: &str, waited: Duration, error: rusqlite::Error) -> Err
     Error::unavailable(
         Effect::NotApplied,
         format!(
-            "another process or connection held the write lock of {name} for the {waited:?} that \
-             were left of the operation's time limit; find out which has it open and is writing, \
-             or allow more time with the option timeout"
+            "another process or connection held the write lock of {name} for the {waited:?} that were left of the \
+             operation's time limit; find out which one is writing to it, or allow more time with the option timeout"
         ),
     )
     .with_source(error)
@@ -123,8 +121,7 @@ pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> E
              enter it"
         )),
         Kind::ReadOnlyFilesystem => Error::denied(format!(
-            "could not {what} {path}: {error}; mount the file system for writing, or give a path \
-             on another"
+            "could not {what} {path}: {error}; mount the file system for writing, or give a path on another one"
         )),
         Kind::StorageFull => Error::unavailable(
             Effect::NotApplied,
@@ -145,16 +142,16 @@ pub(crate) fn os(what: &str, path: &std::path::Path, error: std::io::Error) -> E
 /// A value in one of our tables that Leasehold cannot have written.
 pub(crate) fn value(name: &str, column: &str, of: impl Display, why: impl Display) -> Error {
     Error::corrupt(format!(
-        "in {name} the column {column} of {of} cannot be what Leasehold wrote: {why}; remove that \
-         row, or restore the file"
+        "in {name}, Leasehold cannot have written the column {column} of {of}: {why}; remove that row, or restore \
+         the file"
     ))
 }
 
 /// Tables that the schema version promises were dropped or changed.
 pub(crate) fn tables(name: &str, what: impl Display) -> Error {
     Error::corrupt(format!(
-        "the tables in {name} are not those of schema version {} ({what}): somebody dropped or changed them; stop \
-         all who use it, then restore it, or remove it with its -wal and -shm: all leases are then forgotten",
+        "the tables in {name} are not those of schema version {} ({what}): they were dropped or changed; stop every \
+         program that uses it, then restore it, or remove it with its -wal and -shm, which loses all leases",
         crate::schema::VERSION
     ))
 }
@@ -162,8 +159,8 @@ pub(crate) fn tables(name: &str, what: impl Display) -> Error {
 /// The path no longer names the file that is open.
 pub(crate) fn replaced(name: &str) -> Error {
     Error::incompatible(format!(
-        "{name} was removed, or replaced by another file, while it was open; others may lock in \
-         the new file, so this store refuses to go on with the old one: open it again"
+        "{name} was removed or replaced while it was open; others may lock in the new file, so this store no longer \
+         uses the old one: open it again"
     ))
 }
 
@@ -172,8 +169,8 @@ pub(crate) fn late(name: &str, limit: Duration) -> Error {
     Error::unavailable(
         Effect::NotApplied,
         format!(
-            "the time limit of {limit:?} was over before the operation had its turn at {name}; \
-             it was not begun: send less at once, or allow more time with the option timeout"
+            "the operation did not get its turn at {name} within the time limit of {limit:?} and was not begun; send \
+             less at once, or allow more time with the option timeout"
         ),
     )
 }
@@ -183,8 +180,8 @@ pub(crate) fn unanswered(name: &str, limit: Duration) -> Error {
     Error::unavailable(
         Effect::Unknown,
         format!(
-            "an operation on {name} was begun but did not end within its time limit of \
-             {limit:?}; the disk hangs or is very slow, and the operation may still act"
+            "an operation on {name} has begun but did not end within its time limit of {limit:?}; the disk hangs or \
+             is very slow, and the operation may still act"
         ),
     )
 }
@@ -211,8 +208,7 @@ fn stored(name: &str, error: rusqlite::Error) -> Error {
         | E::InvalidColumnType(..)
         | E::IntegralValueOutOfRange(..)
         | E::Utf8Error(..) => Error::corrupt(format!(
-            "{name} holds a value that cannot be what Leasehold wrote: {error}; remove that row, \
-             or restore the file"
+            "{name} has a value that Leasehold cannot have written: {error}; remove that row, or restore the file"
         )),
         _ => Error::unexpected(format!("SQLite failed on {name}: {error}")),
     };
@@ -254,7 +250,7 @@ mod tests {
             (ffi::SQLITE_READONLY_DIRECTORY, Denied, "may not be written"),
             (ffi::SQLITE_PERM, Denied, "may not be written"),
             (ffi::SQLITE_AUTH, Denied, "may not be written"),
-            (ffi::SQLITE_READONLY_DBMOVED, Incompatible, "removed, or replaced"),
+            (ffi::SQLITE_READONLY_DBMOVED, Incompatible, "removed or replaced"),
             (ffi::SQLITE_CONSTRAINT_CHECK, Unexpected, "failed"),
             (ffi::SQLITE_MISUSE, Unexpected, "failed"),
             (ffi::SQLITE_ERROR, Unexpected, "failed"),

@@ -125,7 +125,7 @@ impl DatabaseFile {
             let path = self.with_suffix(suffix);
             match look(&path) {
                 Ok(found) if found.mode() & 0o077 != 0 => findings.hazards.push(format!(
-                    "{} has mode {:04o}, so others than its user can read or change leases; chmod 600 it",
+                    "{} has mode {:04o}, so other users can read or change leases; chmod 600 it",
                     path.display(),
                     found.mode() & 0o7777,
                 )),
@@ -147,14 +147,14 @@ impl DatabaseFile {
             TMPFS | RAMFS => {
                 findings.volatile = true;
                 findings.hazards.push(format!(
-                    "{} lies in memory and is gone when the machine restarts, with leases that never \
-                     end and with tokens; put it on a disk",
+                    "{} is in memory and is lost at a restart of the machine, with leases without end and tokens; \
+                     put it on a disk",
                     self.path.display()
                 ));
             }
             OVERLAYFS => findings.hazards.push(format!(
-                "{} lies on overlayfs: in a container it is that container's own and is gone with it; \
-                 put it on a volume",
+                "{} is on overlayfs: in a container it belongs to that container and is lost with it; put it on a \
+                 volume",
                 self.path.display()
             )),
             _ => {}
@@ -180,10 +180,10 @@ fn split(path: &Path) -> Result<(&Path, &OsStr)> {
         return refuse("which is empty");
     }
     if bytes == b":memory:" {
-        return refuse("which SQLite takes for a database in memory; for that use in_memory()");
+        return refuse("which means a database in memory to SQLite; for that use in_memory()");
     }
     if bytes.contains(&0) {
-        return refuse("which holds a NUL byte");
+        return refuse("which has a NUL byte");
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     match path.file_name() {
@@ -202,8 +202,8 @@ fn check_directory(parent: &Path) -> Result<()> {
     }
     if found.mode() & OTHERS_WRITE != 0 && found.mode() & STICKY == 0 {
         return Err(Error::incompatible(format!(
-            "the directory {} has mode {:04o}: anybody may replace files in it; take a directory of \
-             mode 0700, or chmod o-w it",
+            "the directory {} has mode {:04o}, so every user may replace files in it; use a directory of mode 0700, \
+             or chmod o-w it",
             parent.display(),
             found.mode() & 0o7777,
         )));
@@ -254,8 +254,7 @@ fn check_links(path: &Path, found: &Metadata) -> Result<()> {
         return Ok(());
     }
     Err(Error::incompatible(format!(
-        "{} has {} names (hard links), and users of two of them would not exclude each other; leave \
-         one name",
+        "{} has {} names (hard links), and users of different names would not exclude each other; leave one name",
         path.display(),
         found.nlink()
     )))
@@ -270,8 +269,8 @@ fn check_mount(path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::incompatible(format!(
-        "{} is mounted by itself, so its write-ahead log is not shared with others who use the file; \
-         mount its directory",
+        "{} is mounted by itself, so its write-ahead log is not shared with other users of the file; mount its \
+         directory",
         path.display()
     )))
 }
@@ -298,8 +297,7 @@ fn check_file_system(path: &Path) -> Result<()> {
     }
     let allowed: Vec<&str> = FILE_SYSTEMS.iter().map(|(_, name)| *name).collect();
     Err(Error::incompatible(format!(
-        "{} lies on a file system of type {found:#x}, which is not known to be of this machine alone; \
-         give a path on one of: {}",
+        "{} is on a file system of type {found:#x}, which is not known to be local; give a path on one of: {}",
         path.display(),
         allowed.join(", ")
     )))

@@ -42,15 +42,14 @@ pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<
             return Ok(Schema::Missing);
         }
         return Err(Error::incompatible(format!(
-            "{name} is another program's SQLite database (application id {application:#010x}, {objects} \
-             tables and indexes); Leasehold keeps locks in a file of its own (application id \
-             {APPLICATION_ID:#010x}): give another path"
+            "{name} is another program's SQLite database (application id {application:#010x}, {objects} tables and \
+             indexes); Leasehold needs its own file (application id {APPLICATION_ID:#010x}): give another path"
         )));
     }
     if version > VERSION {
         return Err(Error::incompatible(format!(
-            "{name} has schema version {version}, and this program knows up to version {VERSION}; \
-             update this program, or give another path"
+            "{name} has schema version {version}, but this program supports versions up to {VERSION}; update this \
+             program, or give another path"
         )));
     }
     if version < VERSION {
@@ -59,9 +58,7 @@ pub(crate) fn inspect(connection: &Connection, sql: &Sql, name: &str) -> Result<
     match number(&sql.objects).map_err(failed)? {
         0 => Ok(Schema::Missing),
         OBJECTS => Ok(Schema::Ready),
-        found => {
-            Err(error::tables(name, format!("{found} of {OBJECTS} tables and indexes are there")))
-        }
+        found => Err(error::tables(name, format!("{found} of {OBJECTS} tables and indexes exist"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The conformance suite on a SQLite file, each client with a connection of its own.
+//! The conformance suite on a SQLite file; each client has its own connection.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ struct Sqlite;
 /// One file.
 struct State {
     directory: TempDir,
-    /// The file's name; another after each restart.
+    /// The file's name, which each restart changes.
     name: Mutex<String>,
     clock: ManualClock,
     forget_after: Duration,

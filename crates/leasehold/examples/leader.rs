@@ -1,6 +1,6 @@
-//! Stands for a name and says who leads. Run it in several terminals, and end the leader as you like: with
+//! Campaigns for a name and prints the leader. Run it in several terminals, and end the leader as you like. With
 //! Ctrl-C it resigns, and another leads soon; after `kill -9`, or a second Ctrl-C while the store does not answer,
-//! its term must be over first.
+//! its term must end first.
 //!
 //! ```sh
 //! cargo run -p leasehold --features sqlite --example leader -- --store sqlite:leader.db --name scheduler

@@ -93,8 +93,8 @@ impl Election {
     pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
         let finite = match ttl.try_into().map_err(Into::into) {
             Ok(ttl) if ttl.is_never() => Err(Error::invalid_input(
-                "a leader's TTL without end was asked for; give 10 ms to 10 years, so that others can be \
-                 elected after a leader that died",
+                "the TTL is never; give 10 ms to 10 years, so that another candidate can be elected after a leader \
+                 that died",
             )),
             other => other,
         };
@@ -172,7 +172,7 @@ impl Election {
         let campaign = self.campaign.clone().wait(Wait::Forever);
         let spec = campaign.spec()?;
         let runtime = Handle::try_current().map_err(|e| {
-            Error::unexpected("a candidate needs a tokio runtime to stand on; spawn it inside one")
+            Error::unexpected("a candidate needs a tokio runtime; spawn it inside one")
                 .with_source(e)
         })?;
         self.locks.0.keeper.check_timers()?;

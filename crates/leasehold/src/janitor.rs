@@ -146,7 +146,7 @@ impl Locker {
     pub fn janitor(&self, every: Duration, batch: usize) -> Result<Janitor> {
         if every < Janitor::LEAST {
             return Err(Error::invalid_input(format!(
-                "a janitor every {every:?} was asked for; at least {:?} must lie between its rounds",
+                "the janitor's interval is {every:?}; it must be at least {:?}",
                 Janitor::LEAST
             )));
         }

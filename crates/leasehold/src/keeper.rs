@@ -78,8 +78,8 @@ impl Keeper {
     pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
         if self.runs_in_another_process() {
             return Err(Error::unexpected(
-                "this process was forked off after its Locker had begun, and what renews its leases runs \
-                 in the other; make the Locker after the fork",
+                "this process was forked after its Locker had started, and the task that renews its leases runs in \
+                 the parent; create the Locker after the fork",
             ));
         }
         if self.running_in.load(Ordering::Acquire) != 0 {

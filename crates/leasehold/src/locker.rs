@@ -295,7 +295,7 @@ impl Inner {
     }
 
     pub(crate) fn closed_error() -> Error {
-        Error::closed("this Locker was closed; make another to lock again")
+        Error::closed("this Locker was closed; create another to lock again")
     }
 }
 

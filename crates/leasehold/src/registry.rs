@@ -35,8 +35,7 @@ impl Registry {
         });
         if occupied {
             return Err(Error::invalid_input(format!(
-                "this Locker already has a candidate for {name:?}; use that one, end it first, or stand \
-                 with a Locker of its own"
+                "this Locker already has a candidate for {name:?}; use that one, end it first, or use another Locker"
             )));
         }
         let elected = Arc::default();

@@ -133,12 +133,12 @@ pub(crate) fn leadership(election: &Key, candidate: &GroupName, what: &str) {
 
 pub(crate) fn resignation_continues(error: &Error) {
     #[cfg(feature = "tracing")]
-    debug!(target: "leasehold", %error, "a resignation goes on in the background");
+    debug!(target: "leasehold", %error, "a resignation continues in the background");
 }
 
 pub(crate) fn stood_down_early() {
     #[cfg(feature = "tracing")]
-    debug!(target: "leasehold", "a candidate stood down before everything was answered");
+    debug!(target: "leasehold", "a candidate ended before every request was answered");
 }
 
 /// Runs an acquire in a span of its own.

@@ -56,14 +56,14 @@ impl Thread {
     ) -> Result<T> {
         if SERVES.get() {
             return Err(Error::unexpected(
-                "a blocking call was made on the thread that serves blocking callers, from a backoff, \
-                 clock or store that they gave; it would wait for itself",
+                "a back-off, clock or store made a blocking call on the thread that runs it, which would wait for \
+                 itself",
             ));
         }
         if self.process != std::process::id() {
             return Err(Error::unexpected(
-                "this process was forked off after its blocking Locker had begun, and has no thread to \
-                 serve it; make the Locker after the fork",
+                "this process was forked after its blocking Locker had started, and does not have its thread; create \
+                 the Locker after the fork",
             ));
         }
         let (reply, answer) = mpsc::sync_channel(1);
@@ -73,8 +73,8 @@ impl Thread {
         let failed = |said| Err(Error::unexpected(said).with_effect(Effect::Unknown));
         match answer.recv() {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => failed("the call ended in a panic on the thread that serves it"),
-            Err(mpsc::RecvError) => failed("the thread that serves blocking callers has ended"),
+            Ok(Err(_)) => failed("the call panicked on the Locker's thread"),
+            Err(mpsc::RecvError) => failed("the Locker's thread has ended"),
         }
     }
 
@@ -101,6 +101,5 @@ fn serve(started: &mpsc::SyncSender<io::Result<Handle>>, ended: oneshot::Receive
 }
 
 fn no_thread(error: io::Error) -> Error {
-    Error::unexpected("the thread that serves blocking callers could not be started")
-        .with_source(error)
+    Error::unexpected("the Locker's thread could not be started").with_source(error)
 }

@@ -1,4 +1,4 @@
-//! The program has chosen a provider, and not the one that the store would bring.
+//! The program has chosen another provider than the store's own.
 
 mod over_tls;
 
@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts how often it is used.
+/// Counts its uses.
 #[derive(Debug)]
 struct Counting(&'static dyn SecureRandom);
 

@@ -142,8 +142,8 @@ fn range(
     match (min, max) {
         (None, None) => Ok(None),
         (Some(min), Some(max)) if min >= max => Err(Failure::usage(format!(
-            "--min-{what} is {min:?} and --max-{what} is {max:?}: nothing lies between; \
-             --min-{what} must be the smaller"
+            "--min-{what} is {min:?} and --max-{what} is {max:?}, which matches nothing; --min-{what} must be the \
+             smaller"
         ))),
         (min, max) => Ok(Some((min.unwrap_or_default(), max))),
     }

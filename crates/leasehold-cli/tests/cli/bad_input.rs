@@ -1,4 +1,4 @@
-//! Input that can never succeed: each is refused with what was given and what is allowed, and nothing stays held.
+//! Invalid input: each is refused with what was given and what is allowed, and nothing stays held.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

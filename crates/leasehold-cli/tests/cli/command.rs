@@ -1,4 +1,4 @@
-//! What the command gets, and what becomes of what it leaves behind.
+//! What the command gets, and what happens to the processes that it leaves.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -160,7 +160,7 @@ fn messages_are_lines_of_json() {
     let events: Vec<Value> =
         text(&output.stderr).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names = events.iter().map(|event| event["event"].as_str().unwrap());
-    // On a busy machine even the first try may take long enough to be told of.
+    // On a busy machine even the first try may take long enough to be reported.
     let names: Vec<_> = names.filter(|name| *name != "waiting").collect();
     assert_eq!(names, ["acquired", "started", "exited", "released"]);
     assert!(events.iter().all(|event| event["message"].is_string()));

@@ -1,4 +1,4 @@
-//! `leasehold elect` runs its command only while it leads; `leasehold leader` shows who does.
+//! `leasehold elect` runs its command only while it leads; `leasehold leader` shows the leader.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -10,10 +10,10 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-/// Tells its token, and goes on until its stdin is closed.
+/// Prints its token, and runs until its stdin is closed.
 const LEADS: &str = "echo $LEASEHOLD_TOKEN; exec cat";
 
-/// A candidate of the election `e`.
+/// A candidate in the election `e`.
 fn candidate(store: &Store, options: &str, script: &str) -> Running {
     let mut command = store.command(&format!("elect --json -v {options} e --"));
     command.args(["sh", "-c", script]);
@@ -27,7 +27,7 @@ fn leader(store: &Store, options: &str) -> (Running, u64) {
     (running, token)
 }
 
-/// Who leads, as `leasehold leader` tells it.
+/// The leader, as `leasehold leader` shows it.
 fn led_by(store: &Store) -> Value {
     store.json("leader e --json")["leader"].clone()
 }
@@ -141,7 +141,7 @@ fn while_it_campaigns_again_another_leads_and_a_signal_ends_it() {
     other.line();
     running.event("lost");
     running.event("waiting");
-    // What concerns a command only, or nobody, ends no wait.
+    // Signals that concern only a command, or nobody, end no wait.
     for signal in [Signal::SIGUSR1, Signal::SIGWINCH, Signal::SIGCONT] {
         running.signal(signal);
     }
@@ -263,7 +263,7 @@ fn leader_ends_when_its_reader_has_gone() {
     stdout.read_line(&mut first).unwrap();
     assert_eq!(first, "nobody leads \"e\"\n");
     drop(stdout);
-    // It sees that when it has something to tell.
+    // It notices when it next writes.
     let (running, _) = leader(&store, "");
     let mut status = None;
     until("ended", || {

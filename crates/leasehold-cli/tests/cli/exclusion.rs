@@ -1,4 +1,4 @@
-//! One at a time.
+//! One holder at a time.
 
 use std::thread;
 use std::time::Duration;
@@ -84,7 +84,8 @@ fn a_crash_frees_the_key_after_its_ttl_and_not_before() {
     assert!(!runs(&command.to_string()));
 }
 
-/// Stops `leasehold`, its shim and its command for longer than the term, lets another hold the lock, and continues them.
+/// Stops `leasehold`, its shim and its command for longer than the term, lets another process hold the lock, and
+/// continues them.
 fn paused_beyond_the_term(continue_command_first: bool) {
     let store = Store::new();
     let file = store.file("written");

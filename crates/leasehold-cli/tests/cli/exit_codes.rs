@@ -117,7 +117,7 @@ fn the_store_cannot_be_reached() {
 
 #[test]
 fn access_is_denied() {
-    // A copy, because the user that tries may not be allowed to where it was built.
+    // A copy, because the other user may not be allowed to enter the build directory.
     let store = Store::new();
     let nobody = tempfile::tempdir().unwrap();
     set_mode(nobody.path(), 0o755);

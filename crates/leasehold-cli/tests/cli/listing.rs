@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{Running, Store, code, hold, leasehold, text};
 use serde_json::Value;
 
-/// The keys that `list` shows with these options, in its order.
+/// The keys that `list` shows with these options, in order.
 fn listed(store: &Store, options: &str) -> Vec<String> {
     let output = store.output(&format!("list --json {options}"));
     assert_eq!(code(&output), 0, "{options}: {}", text(&output.stderr));
@@ -21,7 +21,7 @@ fn every_filter_narrows() {
     let forever = hold(&store, "--ttl never report:a --comment monthly");
     let short = hold(&store, "--ttl 60s --key report:b:2 report:b:1");
     let shared = hold(&store, "--ttl 60s -s pool");
-    // What has expired, but is not purged.
+    // Expired but not purged.
     let expired = hold(&store, "--ttl 300ms old");
     expired.signal(nix::sys::signal::Signal::SIGKILL);
     while store.is_held("old") {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::support::{Running, Store, group, now, release, runs, shim_of, until};
 use nix::sys::signal::Signal;
 
-/// Ignores TERM, and so does a child in its group, one that `timeout` put into a group of its own, and one in
-/// a session of its own; tells their process numbers.
+/// Ignores TERM, and so do a child in its group, one that `timeout` put into its own group, and one in its own
+/// session; prints their process ids.
 const STUBBORN: &str = "\
 trap '' TERM
 sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' &
@@ -26,7 +26,7 @@ fn stubborn(running: &Running) -> Vec<String> {
 #[test]
 fn a_broken_lease_kills_the_command_and_all_its_descendants_at_once() {
     let store = Store::new();
-    // So long a grace that only "at once" ends in time.
+    // Such a long grace that only "at once" ends in time.
     let running = Running::start(store.script("--json -v --ttl 3s -k 900ms k", STUBBORN));
     let pids = stubborn(&running);
     let broken = store.json("break k --reason test --json");
@@ -48,7 +48,7 @@ fn an_unreachable_store_kills_the_command_before_the_term_ends() {
     let pids = stubborn(&running);
     running.event("renewed");
     let others = store.lock_out();
-    // What was renewed last was sent before this.
+    // The last renewal was sent before this.
     let renewed = now();
     running.event("renewal_failed");
     running.event("ending");
@@ -83,7 +83,7 @@ fn processes_that_left_the_group_are_killed_even_if_the_command_ends_when_asked(
     let store = Store::new();
     let script = "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' &
         trap 'exit 0' TERM; while :; do sleep 0.05; done";
-    let running = Running::start(store.script("--json -v --ttl 30s --max-hold 2s k", script));
+    let running = Running::start(store.script("--json -v --ttl 30s --max-hold 5s k", script));
     let outside = running.line();
     running.event("ending");
     running.event("killed");
@@ -166,7 +166,7 @@ fn unread_messages_delay_nothing() {
     let store = Store::new();
     let (reader, writer) = nix::unistd::pipe().unwrap();
     let mut full = std::fs::File::from(writer);
-    // As much as a pipe takes.
+    // As much as a pipe holds.
     full.write_all(&[b'.'; 65_536]).unwrap();
     let mut command = store.script("-vv --ttl 1s k", "echo $$; sleep 60");
     let mut child = command.stderr(full).stdout(Stdio::piped()).spawn().unwrap();
@@ -183,8 +183,7 @@ fn unread_messages_delay_nothing() {
 #[test]
 fn orphans_are_reaped_while_the_command_lives() {
     let store = Store::new();
-    // Each child of these ends as an orphan.
-    // One of them dies of a signal that has no name.
+    // Each child of these ends as an orphan. One of them dies of a signal without a name.
     let script = "sh -c 'sh -c \"kill -40 \\$\\$\" & exec sleep 0.05' &
         for i in 1 2 3; do sh -c 'true & exec sleep 0.05' & done; wait
         echo over; cat";
@@ -203,7 +202,7 @@ fn orphans_are_reaped_while_the_command_lives() {
 #[test]
 fn on_lost_signal_spares_processes_that_left_the_group() {
     let store = Store::new();
-    // What is left in the group ignores TERM, so it is killed.
+    // The process left in the group ignores TERM, so it is killed.
     let script = "setsid sleep 60 & echo $!; sh -c 'trap \"\" TERM; echo $$; sleep 60; sleep 60' &
         trap exit TERM; while :; do sleep 0.05; done";
     let running =

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use rusqlite::Connection;
 use serde_json::Value;
 
-/// Three files, each in a directory of its own.
+/// Three files, each in its own directory.
 struct Quorum {
     store: Store,
     options: &'static str,
@@ -61,14 +61,14 @@ impl Quorum {
         running
     }
 
-    /// Leaves a directory where the node's file was, or should be.
+    /// Puts a directory where the node's file was, or should be.
     fn spoil(&self, node: usize) {
         let directory = self.store.file(&node.to_string());
         std::fs::remove_dir_all(&directory).unwrap();
         std::fs::create_dir_all(self.file(node)).unwrap();
     }
 
-    /// Keeps everybody else from writing to the node until it is dropped.
+    /// Keeps others from writing to the node until it is dropped.
     fn lock_out(&self, node: usize) -> Connection {
         let connection = Connection::open(self.file(node)).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
@@ -81,7 +81,7 @@ fn encoded(url: &str) -> String {
     url.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// What the event says of each node.
+/// The event's reports of the nodes.
 fn nodes(event: &Value) -> &Vec<Value> {
     let nodes = event["nodes"].as_array().unwrap_or_else(|| panic!("no nodes in {event}"));
     assert_eq!(nodes.len(), 3, "{event}");
@@ -113,7 +113,7 @@ fn one_of_two_processes_holds_and_the_other_sees_each_nodes_answer() {
     let again = quorum.output("run -n -v k -- true");
     assert_eq!(code(&again), 0, "{}", text(&again.stderr));
     let told = text(&again.stderr);
-    // A majority is told; the third node may have been a moment later.
+    // A majority is reported; the third node may have answered a moment later.
     assert!(told.matches("locks.db: granted").count() >= 2, "{told}");
     assert!(told.matches("locks.db: released").count() >= 2, "{told}");
 }
@@ -149,13 +149,13 @@ fn one_corrupt_node_changes_only_the_messages() {
     );
     assert_eq!(holder.code(), 0);
     assert_eq!(quorum.json("status k --json")["held"], false);
-    // Every node must be prepared, or it would be down for good.
+    // Every node must be prepared; an unprepared one would stay down.
     let init = quorum.output("init");
     assert_eq!(code(&init), 69);
     assert!(text(&init.stderr).contains("is a directory"), "{}", text(&init.stderr));
 }
 
-/// The file is kept locked by somebody else: the node neither answers nor fails.
+/// Another process keeps the file locked: the node neither answers nor fails.
 #[test]
 fn one_hung_node_delays_nobody() {
     let quorum = Quorum::new("");
@@ -172,7 +172,7 @@ fn without_a_majority_the_failure_names_each_node() {
     quorum.spoil(0);
     quorum.spoil(2);
     let output = quorum.output("run k --json -- true");
-    // What keeps a majority from ever being there is that two paths are directories.
+    // Two paths are directories, so there can never be a majority.
     assert_eq!(code(&output), 64);
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!((&error["event"], &error["kind"]), (&"error".into(), &"invalid_input".into()));
@@ -201,7 +201,7 @@ fn a_broken_lease_is_gone_from_all_nodes_and_named_once() {
     for options in ["", "&fenced=1"] {
         let quorum = Quorum::new(options);
         let mut holder = quorum.hold("--ttl 3s");
-        // The third may have it a moment later than the majority.
+        // The third node may have it a moment later than the majority.
         until("on every node", || text(&quorum.output("list --json").stdout).lines().count() == 3);
         let broken = quorum.json("break k --reason stuck --json");
         let removed = broken["removed"].as_array().unwrap();
@@ -245,7 +245,7 @@ fn mistakes_are_reported_before_any_file_is_created() {
     let quorum = Quorum::new("");
     let node = encoded(&quorum.name(0));
     for (url, says) in [
-        ("quorum:".to_owned(), "names no node"),
+        ("quorum:".to_owned(), "has no node"),
         (format!("quorum:?node={node}&node={node}"), "twice"),
         (format!("quorum:?node={node}&node=redsi%3A"), "not known here"),
         (format!("quorum:?node={node}&quorums=2"), "quorums"),

@@ -7,7 +7,7 @@ use leasehold_testkit::redis::{DURABLE, Server};
 use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
-/// The command on `url`, with a directory of its own.
+/// The command on `url`, with its own directory.
 struct Redis {
     store: Store,
     runtime: Runtime,

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Five processes that ignore TERM and append to a file all the time: the command, a child, a grandchild, a child
-/// under timeout(1) with a group of its own, and a grandchild in a session of its own. Tells their numbers.
+/// under timeout(1) in its own group, and a grandchild in its own session. Prints their process ids.
 const WRITERS: &str = r#"
 export write='trap "" TERM; echo $$; while :; do echo "$EPOCHREALTIME" >> written; sleep 0.005; done'
 trap "" TERM
@@ -48,7 +48,7 @@ impl Writers {
         !self.pids.iter().any(|pid| runs(pid))
     }
 
-    /// Every process that descends from the shim.
+    /// Every descendant of the shim.
     fn tree(&self) -> Vec<Pid> {
         let output = Command::new("ps").args(["-eo", "pid=,ppid="]).output().unwrap();
         let output = text(&output.stdout);
@@ -82,7 +82,7 @@ fn written(store: &Store) -> u64 {
     std::fs::metadata(store.file("written")).map_or(0, |file| file.len())
 }
 
-/// Waits for the lock, and for a while longer; tells the length of the file at first.
+/// Waits for the lock, and a while longer; prints the length of the file at the start.
 fn second(store: &Store) -> Running {
     let second =
         Running::start(store.script("--json -v --ttl 30s -w 60s k", "wc -c < written; sleep 0.3"));
@@ -90,7 +90,7 @@ fn second(store: &Store) -> Running {
     second
 }
 
-/// Nothing has been written from when the second held the lock until it had ended.
+/// Nothing was written while the second process held the lock.
 fn nothing_written_under(store: &Store, second: Running) {
     let at_start: u64 = second.line().trim().parse().unwrap();
     assert!(at_start > 0);
@@ -98,7 +98,7 @@ fn nothing_written_under(store: &Store, second: Running) {
     assert_eq!(written(store), at_start, "bytes were written after another held the lock");
 }
 
-/// The files that a run makes for itself.
+/// The files that a run creates for itself.
 fn left_over(store: &Store) -> usize {
     std::fs::read_dir(store.file(""))
         .unwrap()
@@ -189,7 +189,7 @@ fn leasehold_is_stopped(options: &str) {
     assert_eq!(end(first), 123);
 }
 
-/// Waits for the end of `leasehold`, after which nothing of its command runs; its exit code.
+/// Waits for the end of `leasehold`, after which nothing of its command runs; returns its exit code.
 fn end(mut writers: Writers) -> i32 {
     let code = writers.running.exit_code();
     assert!(writers.all_dead());
@@ -212,7 +212,7 @@ fn the_store_fails(first: Writers, store: &Store) {
     let others = store.lock_out();
     first.running.event("renewal_failed");
     pause(Duration::from_secs(3));
-    // The term is over, and the second may come in at once.
+    // The term has ended, so the second process may start at once.
     drop(others);
     nothing_written_under(store, second);
     assert_eq!(end(first), 123);
@@ -285,8 +285,8 @@ fn the_shim_killed_spares_other_processes() {
     assert_eq!(running.code(), 70);
 }
 
-/// A process that forks and ends all the time, in a session of its own: whoever looks at a list of processes may miss
-/// it, for what is in the list has ended and its child is not.
+/// A process that forks and ends all the time, in its own session: a look at the list of processes may miss it,
+/// because the listed process has ended and its child is not listed.
 #[test]
 fn processes_that_fork_faster_than_one_can_look_are_killed_too() {
     let store = Store::new();
@@ -324,7 +324,7 @@ fn no_command_starts_after_the_term() {
     assert!(!store.file("ran").exists());
 }
 
-/// As a pause of the whole machine does: what the token is for.
+/// Like a pause of the whole machine, which tokens protect against.
 #[test]
 fn a_pause_of_all_beyond_the_term_ends_the_command_at_the_end_of_the_pause() {
     let rounds = || (0..5).map(|_| gap_after_a_pause()).collect();
@@ -337,7 +337,7 @@ fn a_pause_of_all_beyond_the_term_ends_the_command_at_the_end_of_the_pause() {
     assert!(*gaps.last().unwrap() < Duration::from_secs(2), "{gaps:?}");
 }
 
-/// From when all are continued to the last byte that they write.
+/// From the moment all are continued to the last byte that they write.
 fn gap_after_a_pause() -> Duration {
     let store = Store::new();
     let first = Writers::start(&store, "--ttl 2s");
@@ -348,13 +348,13 @@ fn gap_after_a_pause() -> Duration {
     signal_group(first.command, Signal::SIGSTOP);
     let tree = first.tree();
     for pid in &tree {
-        // One that has ended meanwhile was a `sleep`.
+        // A process that has ended meanwhile was a `sleep`.
         let _ = kill(*pid, Signal::SIGSTOP);
     }
     let token = second.event("acquired");
     assert!(token["token"].as_u64().is_some());
 
-    // The tree first, so that it has all the time that there is.
+    // The tree first, so that it has as much time as possible.
     let all = tree.into_iter().chain([first.running.pid(), first.shim]);
     let all: Vec<_> = all.map(|pid| pid.to_string()).collect();
     let script = format!("echo $EPOCHREALTIME; kill -CONT {} 2> /dev/null", all.join(" "));
@@ -367,7 +367,7 @@ fn gap_after_a_pause() -> Duration {
     last.saturating_sub(continued)
 }
 
-/// What the shell writes for an instant.
+/// The shell's text for an instant.
 fn instant(text: &str) -> Option<Duration> {
     let (seconds, micros) = text.split_once(['.', ','])?;
     let micros = Duration::from_micros(micros.parse().ok()?);

@@ -1,4 +1,4 @@
-//! Signals: those that end a wait, those that are passed on, and those that are left alone.
+//! Signals: those that end a wait, those that are passed on, and those that are ignored.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::support::{Running, Store, group, hold, now, runs, shim_of};
 use nix::sys::signal::{Signal, kill};
 
-/// Tells which signals it gets, and goes on.
+/// Prints the signals that it gets, and continues.
 const TELLS: &str = "\
 for s in TERM INT HUP QUIT USR1 USR2 WINCH; do trap \"echo $s\" $s; done
 echo ready
@@ -37,7 +37,7 @@ fn a_signal_ends_a_wait_for_a_busy_store_and_nothing_stays_held() {
     waiter.event("waiting");
     waiter.signal(Signal::SIGTERM);
     waiter.event("interrupted");
-    // Only now is its request granted, and nobody wants it any more.
+    // Its request is granted only now, and nobody wants it any more.
     drop(others);
     assert_eq!(waiter.code(), 143);
     assert!(!store.is_held("k"));
@@ -108,7 +108,7 @@ fn signals_that_nohup_ignores_stay_ignored() {
     assert_eq!(running.line(), "ready");
     running.signal(Signal::SIGHUP);
     kill(started, Signal::SIGHUP).unwrap();
-    // A signal that counts comes after it, so the first has been dealt with.
+    // A relevant signal follows, so the first one has been handled by then.
     running.signal(Signal::SIGWINCH);
     assert_eq!(running.event("forwarded")["signal"], "SIGWINCH");
     assert!(runs(&started.to_string()));
@@ -145,7 +145,7 @@ fn signals_to_the_shim_change_nothing() {
     for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
         kill(shim, signal).unwrap();
     }
-    // A signal that counts goes through it.
+    // A relevant signal is passed on.
     running.signal(Signal::SIGWINCH);
     assert_eq!(running.event("forwarded")["signal"], "SIGWINCH");
     assert_eq!(running.code(), 5);

@@ -1,4 +1,4 @@
-//! What the tests share: a store of their own, and the built command run on it.
+//! What the tests share: a store, and the built command on it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::fs::{File, Permissions};
@@ -18,10 +18,10 @@ use nix::unistd::{Pid, mkfifo};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything takes; whoever waits so long has failed.
+/// Longer than anything takes: a longer wait is a failure.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A SQLite file in a directory of its own, which tests also use for files of theirs.
+/// A SQLite file in its own directory, which tests also use for their files.
 pub(crate) struct Store {
     directory: TempDir,
     options: &'static str,
@@ -32,7 +32,7 @@ impl Store {
         Self::with_options("")
     }
 
-    /// With options of its URL, as in `?timeout=1s`.
+    /// With options in its URL, as in `?timeout=1s`.
     pub(crate) fn with_options(options: &'static str) -> Self {
         Self { directory: tempfile::tempdir().unwrap(), options }
     }
@@ -50,7 +50,7 @@ impl Store {
         self.directory.path().join(name)
     }
 
-    /// A pipe with a name, through which a test tells a command to go on.
+    /// A named pipe through which a test lets a command continue.
     pub(crate) fn fifo(&self, name: &str) -> PathBuf {
         let path = self.file(name);
         mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
@@ -61,7 +61,7 @@ impl Store {
     pub(crate) fn command(&self, line: &str) -> Command {
         let mut command = leasehold(line);
         let directory = self.directory.path();
-        // A command that is killed leaves its lease file there.
+        // A killed command leaves its lease file there.
         command.env("LEASEHOLD_STORE", self.url()).env("TMPDIR", directory).current_dir(directory);
         command
     }
@@ -78,12 +78,12 @@ impl Store {
         self.command(line).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs the command to its end; its exit code.
+    /// Runs the command to its end and returns its exit code.
     pub(crate) fn code(&self, line: &str) -> i32 {
         code(&self.output(line))
     }
 
-    /// What the command writes, which is JSON.
+    /// The command's output, which is JSON.
     pub(crate) fn json(&self, line: &str) -> Value {
         let output = self.output(line);
         assert!(output.status.success(), "{line}: {}", text(&output.stderr));
@@ -102,7 +102,7 @@ impl Store {
         !self.records(key).is_empty()
     }
 
-    /// Keeps everybody else from the database until it is dropped.
+    /// Keeps others from the database until it is dropped.
     pub(crate) fn lock_out(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(self.database()).unwrap();
         connection.busy_timeout(LIMIT).unwrap();
@@ -111,8 +111,8 @@ impl Store {
     }
 }
 
-/// The built command, with nothing of this process's settings, nor of the signals that whoever started the
-/// tests ignores (as `nohup` and `&` do).
+/// The built command, without this process's settings and without the signals that the caller of the tests ignores
+/// (as `nohup` and `&` do).
 pub(crate) fn leasehold(line: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_leasehold")]);
@@ -125,7 +125,7 @@ pub(crate) fn leasehold(line: &str) -> Command {
     command
 }
 
-/// A command that runs: its stdout by lines, its events from stderr.
+/// A running command: its stdout by lines, its events from stderr.
 pub(crate) struct Running {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -162,8 +162,8 @@ impl Running {
         }
     }
 
-    /// Waits until the lease has just been renewed, so that a stop does not meet the store's file locked; it should
-    /// have been given `-vv`.
+    /// Waits until the lease has just been renewed, so that a stop does not find the store's file locked; needs
+    /// `-vv`.
     pub(crate) fn renewed_now(&self) {
         while self.events.try_recv().is_ok() {}
         self.event("renewed");
@@ -187,7 +187,7 @@ impl Running {
     fn next_event(&self) -> Option<Value> {
         loop {
             match self.events.recv_timeout(LIMIT) {
-                // Else it is what the command says on its stderr, such as a shell about its children.
+                // Other text on the command's stderr, such as a shell's about its children.
                 Ok(line) if line.starts_with('{') => return serde_json::from_str(&line).unwrap(),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -204,17 +204,17 @@ impl Running {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Lets a command end that reads its stdin.
+    /// Ends a command that reads its stdin.
     pub(crate) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Waits for its end; its exit code, as a shell tells it.
+    /// Waits for its end; returns its exit code, as a shell reports it.
     pub(crate) fn code(mut self) -> i32 {
         self.exit_code()
     }
 
-    /// The same where the rest is still needed.
+    /// The same, if the rest is still needed.
     pub(crate) fn exit_code(&mut self) -> i32 {
         self.close_stdin();
         let mut status = None;
@@ -251,7 +251,7 @@ pub(crate) fn signal_group(group: Pid, signal: Signal) {
     killpg(group, signal).unwrap();
 }
 
-/// True if the process runs; a zombie does not.
+/// True if the process runs; false for a zombie.
 pub(crate) fn runs(pid: &str) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
@@ -280,13 +280,13 @@ fn state(pid: &str) -> Option<char> {
     stat(pid)?.chars().next()
 }
 
-/// What `/proc` tells of a process, from its state on.
+/// The state of a process and what follows it in `/proc`.
 fn stat(pid: &str) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
     Some(stat.rsplit_once(") ").unwrap().1.to_owned())
 }
 
-/// Lets whoever reads the pipe go on.
+/// Lets the reader of the pipe continue.
 pub(crate) fn release(fifo: &Path) {
     File::options().write(true).open(fifo).unwrap().write_all(b"go\n").unwrap();
 }

@@ -1,8 +1,9 @@
 //! In a real pseudo-terminal, under an interactive shell.
 //!
-//! What is stopped from the keyboard does not start a program at that moment: a stop that meets the shell `dash`
-//! in its vfork(2) hangs it, with `leasehold` or without. Nor is a command stopped before it has read a line: one that
-//! reads before the terminal is lent to it is stopped and at once continued, which discards another stop.
+//! A command that is stopped from the keyboard does not start a program at that moment: a stop that hits the shell
+//! `dash` in its vfork(2) hangs it, with `leasehold` or without. Nor is a command stopped before it has read a
+//! line: one that reads before the terminal is lent to it is stopped and at once continued, which discards another
+//! stop.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -17,7 +18,7 @@ use nix::pty::openpty;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, ttyname};
 
-/// An interactive shell with a terminal of its own, in which `run` is `leasehold run`.
+/// An interactive shell with its own terminal, in which `run` is `leasehold run`.
 struct Shell {
     child: Child,
     terminal: PathBuf,
@@ -35,7 +36,7 @@ impl Shell {
     fn new(store: &Store) -> Self {
         let pty = openpty(None, None).unwrap();
         let terminal = ttyname(&pty.slave).unwrap();
-        // With a session of its own, so that the terminal becomes its controlling terminal.
+        // In its own session, so that the terminal becomes its controlling terminal.
         let mut command = Command::new("env");
         command.args([
             "--default-signal",
@@ -56,7 +57,7 @@ impl Shell {
         let (sender, screen) = channel();
         thread::spawn(move || {
             let mut buffer = [0; 4_096];
-            // It fails when the last process has closed the terminal.
+            // Fails when the last process has closed the terminal.
             while let Ok(read) = master.read(&mut buffer) {
                 if sender.send(buffer[..read].to_vec()).is_err() {
                     break;
@@ -69,13 +70,13 @@ impl Shell {
         shell
     }
 
-    /// What is typed right behind a key that sends a signal may be dropped with what was typed before it:
-    /// wait for what the key does.
+    /// Text that is typed right after a signal key may be dropped with what was typed before it: wait for the
+    /// effect of the key.
     fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits until this is shown; what was shown before it is forgotten.
+    /// Waits until this is shown; forgets what was shown before it.
     fn sees(&mut self, text: &str) {
         loop {
             if let Some(at) = self.seen.find(text) {
@@ -91,14 +92,14 @@ impl Shell {
         }
     }
 
-    /// What runs in the terminal.
+    /// The processes in the terminal.
     fn processes(&self) -> String {
         let mut ps = Command::new("ps");
         ps.args(["-o", "pid,ppid,pgid,tpgid,stat,wchan:20,args", "-t"]).arg(&self.terminal);
         crate::support::text(&ps.output().unwrap().stdout).to_owned()
     }
 
-    /// The command under the `leasehold` of this number.
+    /// The command under the `leasehold` with this process id.
     fn command_of(&self, leasehold: &str) -> String {
         child_of(&child_of(leasehold))
     }
@@ -118,7 +119,7 @@ impl Shell {
         self.sees("got mine");
     }
 
-    /// Types a line that tells what the last command ended with, and checks that.
+    /// Types a line that prints the exit code of the last command, and checks it.
     fn ended_with(&mut self, code: &str) {
         self.types("echo code=$?.\n");
         self.sees(&format!("code={code}."));
@@ -258,7 +259,7 @@ fn a_stop_that_outlives_the_term_ends_the_command() {
     shell.types(Shell::CTRL_Z);
     shell.sees("Stopped");
     crate::support::until("free", || !store.is_held("k"));
-    // Before anybody continues `leasehold`.
+    // Before anyone continues `leasehold`.
     assert!(!crate::support::runs(&command) && crate::support::is_stopped(&pid));
     shell.types("fg\n");
     shell.sees("the lock is lost: ");
@@ -306,7 +307,7 @@ fn a_pager_keeps_the_keyboard() {
     assert!(!store.is_held("k"));
 }
 
-/// The numbers of `leasehold` and of a command that reads the terminal.
+/// The process ids of `leasehold` and of a command that reads the terminal.
 fn reading(shell: &mut Shell, store: &Store, line: &str) -> (String, String) {
     shell.types(line);
     shell.sees("on");
@@ -323,8 +324,8 @@ fn kill_hard(pid: &str) {
 
 const READS: &str = "run k -- sh -c 'echo on; exec cat'\n";
 
-/// A shell that runs a script does not take the terminal back by itself. What reads it before the shim has given it
-/// back is stopped: here it waits.
+/// A shell that runs a script does not take the terminal back by itself. A process that reads it before the shim
+/// has given it back is stopped: here it waits.
 fn reads_in_a_script(store: &Store) -> String {
     let run = "$LEASEHOLD run k -- sh -c \"echo on; exec cat\"";
     let go = store.fifo("go");
@@ -361,7 +362,7 @@ fn a_command_with_redirected_output_gets_the_terminal_when_it_asks() {
         shell.sees("$ ");
         shell.has_the_terminal();
     }
-    // As behind `ssh -t`, where no shell would continue anybody.
+    // As behind `ssh -t`, where no shell would continue a stopped process.
     shell.types("exec sh -c \"$LEASEHOLD run k -- head -n 1 | cat; echo ov''er\"\n");
     shell.types("typed\n");
     shell.sees("typed");
@@ -373,7 +374,7 @@ fn a_command_with_redirected_output_gets_the_terminal_when_it_asks() {
 fn the_terminal_is_not_taken_from_another_job_when_the_term_ends() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
-    // It does not ask for the terminal any more, so that nothing but the end of the term concerns it.
+    // It no longer asks for the terminal, so that only the end of the term concerns it.
     let line = "run --ttl 2s k -- sh -c 'echo on; read line; echo $line; exec sleep 60'\n";
     let (leasehold, command) = reading(&mut shell, &store, line);
     kill(Pid::from_raw(leasehold.parse().unwrap()), Signal::SIGSTOP).unwrap();
@@ -395,7 +396,7 @@ fn the_shell_has_the_terminal_after_leasehold_was_killed() {
     let (leasehold, command) = reading(&mut shell, &store, READS);
     kill_hard(&leasehold);
     shell.sees("$ ");
-    // What waits for a line when it loses the foreground still gets one.
+    // A process that waits for a line when it loses the foreground still gets one.
     crate::support::until("dead", || !crate::support::runs(&command));
     shell.has_the_terminal();
 }
@@ -479,7 +480,7 @@ fn a_shell_under_the_lock_has_job_control() {
 fn a_session_leader_that_nobody_could_continue_is_not_stopped() {
     let store = Store::new();
     let mut shell = Shell::new(&store);
-    // Takes the place of the shell, as in a container or behind `ssh -t`.
+    // Replaces the shell, as in a container or behind `ssh -t`.
     shell.types("exec $LEASEHOLD run -v k -- sh -c 'while read line; do echo got $line; done'\n");
     shell.types("one\n");
     shell.sees("got one");

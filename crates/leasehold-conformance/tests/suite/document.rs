@@ -1,9 +1,9 @@
-//! `docs/adding-a-store.md` shows the code that is tested.
+//! `docs/adding-a-store.md` shows the tested code.
 
 const PAGE: &str = include_str!("../../../../docs/adding-a-store.md");
 const CODE: &str = include_str!("../toy_store.rs");
 
-/// The blocks of Rust in the page, one after the other with a blank line between.
+/// The Rust blocks of the page, with a blank line between two.
 fn blocks(page: &str) -> String {
     let blocks = page.split("```rust\n").skip(1).map(|rest| {
         let (block, _) = rest.split_once("```\n").expect("each block has an end");

@@ -1,4 +1,4 @@
-//! How cases end that do not run, and what the report says of them.
+//! The results of cases that do not run, and their place in the report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::planted::store::{Abilities, Planted, PlantedStore};
 /// A store whose server is not installed.
 struct Absent;
 
-/// There is none.
+/// None exists.
 enum Nothing {}
 
 impl Subject for Absent {
@@ -115,7 +115,7 @@ fn the_written_report_has_the_counts_and_the_reasons() {
     assert!(printed.contains("ignored, because no such server is installed:\n"), "{printed}");
 }
 
-/// A store in real time, on a machine that is late while the first states are tried.
+/// A store in real time, on a machine that is late while the first states are tested.
 struct Late {
     states: usize,
     opened: Arc<AtomicUsize>,
@@ -161,7 +161,7 @@ impl Backing for LateState {
     }
 }
 
-/// A term that ended while the machine was late says nothing of the store.
+/// A term that ended while the machine was late says nothing about the store.
 #[test]
 fn in_real_time_a_case_that_failed_late_is_tried_again() {
     for (states, passes, tried) in [(0, true, 1), (2, true, 3), (3, false, 3)] {

@@ -1,7 +1,7 @@
-//! The suite is worth what it finds: a store with one bug at a time, and the case that must fail for it.
+//! The suite must find bugs: a store with one bug at a time, and the case that must fail for it.
 //!
-//! The store of this test follows the rules with code of its own, so that without a bug two implementations
-//! agree on every reply.
+//! The store of this test has its own code for the rules, so that without a bug two implementations agree on every
+//! reply.
 
 mod bug;
 mod rows;

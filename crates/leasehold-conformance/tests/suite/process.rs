@@ -16,7 +16,7 @@ fn a_server_ends_when_its_value_is_dropped() {
     assert!(!lives());
 }
 
-/// The fields of `/proc/PID/stat` behind the program's name: its state comes first.
+/// The fields of `/proc/PID/stat` after the program's name, from the state on.
 fn stat(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(stat.rsplit_once(") ")?.1.to_owned())
@@ -40,7 +40,7 @@ async fn a_server_of_many_processes_is_paused_and_killed_with_all_of_them() {
     process.resume().unwrap();
     until(async || all_are("SR")).await;
     process.kill();
-    // Whoever takes in orphans may take its time to bury them.
+    // The process that adopts orphans may take its time to reap them.
     let is_dead = |pid: &i32| stat(*pid).is_none_or(|stat| stat.starts_with(['Z', 'X']));
     until(async || pids.iter().all(is_dead)).await;
 }

@@ -79,7 +79,7 @@ impl Request for AcquireRequest {
         self.claims.check(can)?;
         if self.term.is_never() {
             return Err(Error::invalid_input(
-                "an acquire asks for a finite term; renew the lease to never afterwards",
+                "an acquire must have a finite term; renew the lease to never afterwards",
             ));
         }
         self.term.check(can)

@@ -84,7 +84,7 @@ impl Request for EvictRequest {
         if let EvictScope::Exactly { targets, .. } = &self.what {
             if targets.is_empty() {
                 return Err(Error::invalid_input(
-                    "no record to evict was named; name a key and its lease id",
+                    "no record to evict was given; give a key and its lease id",
                 ));
             }
             can.check_key_bytes(targets.iter().map(|target| &target.key))?;

@@ -40,7 +40,7 @@ impl Cursor {
         let key = parts.next().and_then(|key| Key::try_from(key).ok());
         match (key, parts.next()) {
             (Some(key), Some(id)) => Ok((key, id.to_vec())),
-            _ => Err(Error::invalid_input("the cursor is not one that this store gave")),
+            _ => Err(Error::invalid_input("the cursor does not come from this store")),
         }
     }
 

@@ -67,13 +67,13 @@ impl Sealed for ReleaseEntry {}
 impl Request for ReleaseEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         if self.keys.is_empty() {
-            return Err(Error::invalid_input("a release names no key; name all keys of the lease"));
+            return Err(Error::invalid_input("a release has no key; give all keys of the lease"));
         }
         can.check_keys(self.keys.iter(), self.keys.len())?;
         match self.keep {
             Some(_) if !can.keep => Err(can.lacks(Feature::Keep)),
             Some(keep) if keep > Ttl::MAX => Err(Error::invalid_input(format!(
-                "the key is to be kept for {keep:?}; at most 10 years (3650 days) are allowed"
+                "the key is to be kept for {keep:?}; at most 10 years (3650 days) is allowed"
             ))),
             // The longest term applies to kept keys too.
             Some(keep) if keep > can.max_term => can.check_term(keep),

@@ -16,7 +16,7 @@ impl Table {
         let term = request
             .term()
             .duration()
-            .ok_or_else(|| Error::invalid_input("an acquire asks for a finite term"))?;
+            .ok_or_else(|| Error::invalid_input("an acquire must have a finite term"))?;
         if let Some(granted) = self.confirm(request, term, now)? {
             return Ok(AcquireReply::Granted(granted));
         }
@@ -41,7 +41,7 @@ impl Table {
         for (claim, holder) in claims.iter().zip(&held) {
             if let Some(holder) = holder.filter(|holder| !holder.mode.same_kind(claim.mode)) {
                 return Err(Error::invalid_input(format!(
-                    "the lease {id} holds {:?} as {}, but it is claimed as {}; release it first",
+                    "the lease {id} holds {:?} as {}, but is requested as {}; release it first",
                     claim.key, holder.mode, claim.mode
                 )));
             }
@@ -115,7 +115,7 @@ impl Table {
             .unwrap_or(0);
         let token = FencingToken::new(now.wall_micros.max(highest + 1)).map_err(|_| {
             Error::corrupt(format!(
-                "the token counter of {:?} has reached its end ({highest})",
+                "the token counter of {:?} has reached its maximum ({highest})",
                 claims.first().key
             ))
         })?;

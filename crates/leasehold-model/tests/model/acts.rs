@@ -13,7 +13,7 @@ use crate::promises::{Event, Promise};
 use crate::rules::Fault;
 use crate::world::{Nodes, World};
 
-/// What a quorum says.
+/// The decision of a quorum.
 #[derive(Debug)]
 pub(crate) enum Said {
     Acquired(Vec<NodeAnswer<AcquireReply>>, AcquireReply),
@@ -22,8 +22,8 @@ pub(crate) enum Said {
 }
 
 impl Leasing {
-    /// What the quorum says to the client's request, as far as the answers tell that it has read;
-    /// with `last`, as if the others had failed. `None` while it waits for more.
+    /// The quorum's decision on the client's request, as far as the read answers go; with `last`, as if the others
+    /// had failed. `None` while it waits for more.
     pub(crate) fn said(
         &self,
         world: &World,
@@ -50,7 +50,7 @@ impl Leasing {
         }
     }
 
-    /// Acts on what the quorum says.
+    /// Acts on the quorum's decision.
     pub(crate) fn act(&self, world: &mut World, client: usize, said: Said) {
         match (world.clients[client].phase, said) {
             (Phase::Acquiring { age }, Said::Acquired(answers, AcquireReply::Granted(granted))) => {
@@ -103,7 +103,7 @@ impl Leasing {
     ) -> Option<AcquireReply> {
         let tokens = self.rules.fenced;
         if self.rules.breaks(Fault::HalfIsEnough) {
-            // One node that has not granted is not counted.
+            // One node without a grant is not counted.
             let is_grant =
                 |answer: &NodeAnswer<_>| matches!(answer, Some(Ok(AcquireReply::Granted(_))));
             let mut counted = answers.to_vec();
@@ -114,7 +114,7 @@ impl Leasing {
         made(tally::acquire(answers, again, tokens))
     }
 
-    /// A majority granted: the token is written back first, where there is need.
+    /// A majority granted: the token is first written back, where needed.
     fn granted(
         &self,
         world: &mut World,
@@ -142,7 +142,7 @@ impl Leasing {
         world.clients[client].phase = Phase::WritingBack { age, rest };
     }
 
-    /// The grant is the client's, unless its term is spent.
+    /// The client has the grant, unless its term has passed.
     fn hold(&self, world: &mut World, client: usize, rest: u8, age: u8) {
         let left = self.rules.believed(rest, age);
         if left == 0 {
@@ -171,7 +171,7 @@ impl Leasing {
         }
     }
 
-    /// A majority still held the lease: it goes back to where it is absent.
+    /// A majority still held the lease: it is put back where it is absent.
     fn renewed(&self, world: &mut World, client: usize, rest: Remaining, age: u8) {
         let attempt = world.clients[client].attempt;
         self.saw(Event::Renewed);

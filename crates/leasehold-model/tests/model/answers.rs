@@ -1,4 +1,4 @@
-//! What the nodes have answered, in the words of the code's own `tally`.
+//! The nodes' answers, in the terms of the code's own `tally`.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl World {
         self.answers(client, read, last, Asked::released)
     }
 
-    /// Whether as many nodes as must have said so did, counted without the code's arithmetic.
+    /// Whether enough nodes said so, counted without the code's arithmetic.
     pub(crate) fn backs(&self, said: &Said, client: usize, read: Nodes) -> bool {
         let count = |is_so: &dyn Fn(Answer) -> bool| {
             let answers = self.nodes.iter().enumerate().filter_map(|(at, node)| {
@@ -51,7 +51,7 @@ impl World {
             answers.filter(|answer| is_so(*answer)).count()
         };
         let most = |is_so: &dyn Fn(Answer) -> bool| 2 * count(is_so) > self.nodes.len();
-        // So many decline that the others are no majority.
+        // So many decline that the others are not a majority.
         let blocks = |is_no: &dyn Fn(Answer) -> bool| {
             2 * (self.nodes.len() - count(is_no)) <= self.nodes.len()
         };

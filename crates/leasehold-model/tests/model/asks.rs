@@ -1,4 +1,4 @@
-//! What a client asks of the nodes, and how it gives a request up.
+//! What a client asks of the nodes, and how it gives up a request.
 
 use leasehold_core::AcquireReply;
 use leasehold_core::tally::{self, Answer as NodeAnswer};
@@ -11,7 +11,7 @@ use crate::rules::Fault;
 use crate::world::{Nodes, Step, World};
 
 impl Leasing {
-    /// Carries out a client's step other than to decide.
+    /// Carries out a client's step, except deciding.
     pub(crate) fn step(&self, world: &mut World, client: usize, step: Step) {
         let attempt = world.clients[client].attempt;
         match step {
@@ -104,7 +104,7 @@ impl Leasing {
         }
     }
 
-    /// A lease that is still held was not acquired again: what that put somewhere is taken back.
+    /// A re-acquire of a held lease failed: what it added is rolled back.
     pub(crate) fn take_fresh_back(
         &self,
         world: &mut World,
@@ -121,8 +121,8 @@ impl Leasing {
         world.clients[client].ask(Asking::Nothing);
     }
 
-    /// The attempt is over: whatever it has, or may yet get, is released on every node that did not
-    /// surely refuse.
+    /// The attempt has ended: whatever it has, or may yet get, is released on every node that did not certainly
+    /// refuse.
     pub(crate) fn end(&self, world: &mut World, client: usize) {
         let Client { attempt, phase, .. } = world.clients[client];
         let is_acquire = matches!(phase, Phase::Acquiring { .. });
@@ -140,18 +140,18 @@ impl Leasing {
         self.leave(world, client);
     }
 
-    /// The client has nothing to do with its attempt any more.
+    /// The client is done with its attempt.
     pub(crate) fn leave(&self, world: &mut World, client: usize) {
         let attempt = world.clients[client].attempt;
         world.close(client, Then::Nothing);
-        // Who uses one id for all tries must remember it.
+        // A client with one id for all tries must remember it.
         let remembered = if self.rules.breaks(Fault::OneIdForAllTries) { attempt } else { 0 };
         world.clients[client] = Client { attempt: remembered, ..Client::default() };
     }
 }
 
 impl World {
-    /// Sends each node the request that is meant for it.
+    /// Sends each node its request.
     pub(crate) fn ask(&mut self, client: usize, request: impl Fn(&Node) -> Option<Request>) {
         for node in &mut self.nodes {
             node.asked[client] = request(node).map_or(Asked::Nothing, Asked::Sent);

@@ -1,4 +1,4 @@
-//! Whoever ends a lease by force, as `evict` does over a quorum: round after round.
+//! Ends a lease by force, as `evict` does over a quorum: round after round.
 
 use leasehold_core::tally::majority;
 
@@ -9,7 +9,7 @@ use crate::rules::Fault;
 use crate::world::{Action, World};
 
 impl Leasing {
-    /// Whether somebody may begin to end the client's lease.
+    /// Whether an operator may begin to end the client's lease.
     pub(crate) fn may_break(&self, world: &World, client: usize) -> bool {
         let of = &world.clients[client];
         let is_settled = |node: &Node| {
@@ -37,7 +37,7 @@ impl Leasing {
         (heard == nodes || may_miss).then_some(Action::JudgeBreak { last: heard < nodes })
     }
 
-    /// Another round, unless fewer than a majority had the lease.
+    /// Starts another round, unless fewer than a majority had the lease.
     pub(crate) fn judge_break(&self, world: &mut World) {
         let found = Asked::Answered(Answer::Evicted { found: true });
         let count = world.nodes.iter().filter(|node| node.asked[BREAKER] == found).count();

@@ -1,4 +1,4 @@
-//! A client: what it has asked, and until when it believes to hold the key.
+//! A client: its requests, and until when it believes that it holds the key.
 
 use crate::rules::Rules;
 use crate::world::{Nodes, Step, World};
@@ -9,11 +9,11 @@ pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The number of its try, counted over all clients from 1; it names the lease. 0 for none.
     pub(crate) attempt: u8,
-    /// The token of the lease; 0 where nobody looks at tokens.
+    /// The token of the lease; 0 if tokens do not matter.
     pub(crate) token: u8,
     /// Another lease was granted since this one.
     pub(crate) superseded: bool,
-    /// Somebody ends the lease by force: its holder may still believe in it, which is no breach.
+    /// An operator ends the lease by force: its holder may still believe in it, which breaks no promise.
     pub(crate) broken: bool,
 }
 
@@ -25,27 +25,27 @@ pub(crate) enum Phase {
     Acquiring {
         age: u8,
     },
-    /// A majority granted; its token is on its way to a majority. `age` is that of the acquire.
+    /// A majority granted; the write-back of its token is in progress. `age` is that of the acquire.
     WritingBack {
         age: u8,
         rest: u8,
     },
-    /// It believes so for `left` ticks, at least one.
+    /// It believes that it holds the key for `left` ticks, at least one.
     Holding {
         left: u8,
         asking: Asking,
     },
-    /// The term is over by its own clock.
+    /// The term has ended by its own clock.
     Lost,
     /// Another process has found the lease and renews it.
     Adopting {
         age: u8,
     },
-    /// It awaits what the quorum says to its release.
+    /// It waits for the quorum's answer to its release.
     Releasing,
 }
 
-/// What a holder has asked and awaits.
+/// The open request of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Asking {
     Nothing,
@@ -68,7 +68,7 @@ impl Client {
         match &mut self.phase {
             Phase::Idle | Phase::Lost | Phase::Releasing => false,
             Phase::Acquiring { age } | Phase::WritingBack { age, .. } | Phase::Adopting { age } => {
-                // No answer can be worth anything after a term.
+                // After a term, no answer can matter.
                 *age = rules.term.min(*age + 1);
                 false
             }

@@ -16,11 +16,11 @@ use crate::world::{Action, Nodes, Step, World};
 pub(crate) struct Leasing {
     pub(crate) rules: Rules,
     pub(crate) names: Arc<Names>,
-    /// What has happened when the search begins.
+    /// What happens before the search begins.
     before: Vec<Action>,
-    /// The only promise that is looked at; `None` for all.
+    /// The only promise to check; `None` for all.
     only: Option<&'static str>,
-    /// Beside the state, which it would multiply.
+    /// Not in the state, which it would multiply.
     seen: Arc<AtomicU32>,
 }
 
@@ -112,7 +112,7 @@ impl Model for Leasing {
             }
         }
         for (client, of) in world.clients.iter().enumerate() {
-            // Of idle clients one is as good as another.
+            // Idle clients are interchangeable.
             if client > 0 && of.phase == Phase::Idle && *of == world.clients[client - 1] {
                 continue;
             }

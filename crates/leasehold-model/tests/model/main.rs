@@ -1,9 +1,9 @@
 //! Models of the quorum and of a lease on one store, searched state by state.
 //!
-//! The nodes are the code's own `Table`, and what a quorum says is decided by the code's own
-//! `tally`; only the network, time and the bookkeeping of clients are the model's. Each rule that
-//! the design needs has a negative twin: the same model without that rule, in which a promise must
-//! be broken. What is modelled and how far stands in docs/models.md.
+//! The nodes are the code's own `Table`, and the code's own `tally` makes the quorum's decisions; only the
+//! network, time and the bookkeeping of clients belong to the model. Each rule that the design needs has a
+//! negative twin: the same model without that rule, in which a promise must be broken. docs/models.md says what is
+//! modelled, and how far.
 //!
 //! ```sh
 //! cargo test -p leasehold-model

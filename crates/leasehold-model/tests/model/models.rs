@@ -1,4 +1,4 @@
-//! The models that are searched.
+//! The models.
 
 use crate::promises::{EXCLUSION, Event, LEFT, OVER, REVIVAL, TOKENS};
 use crate::rules::{Fault, Rules};
@@ -9,21 +9,21 @@ use crate::world::{Action, Step};
 pub(crate) struct Named {
     pub(crate) name: &'static str,
     pub(crate) rules: Rules,
-    /// What has happened when the search begins.
+    /// What happens before the search begins.
     pub(crate) before: Vec<Action>,
     pub(crate) expected: Expected,
 }
 
 #[derive(Debug)]
 pub(crate) enum Expected {
-    /// Every promise holds in every state, and these do happen.
+    /// Every promise holds in every state, and these events occur.
     Holds(Vec<Event>),
     /// This promise breaks.
     Breaks(&'static str),
 }
 
-/// The models that must hold, with small bounds or with large ones, their twins that must not,
-/// and what shows where a promise ends.
+/// The models that must hold, with small or large bounds, their twins that must not, and models of the limits of a
+/// promise.
 pub(crate) fn all(large: bool) -> Vec<Named> {
     let mut all = sound(large);
     all.extend(twins());
@@ -139,10 +139,10 @@ fn again() -> Rules {
     Rules { again: true, ..Rules::quorum() }
 }
 
-/// A client holds the lease on two of three nodes; its request to the third is still on its way.
+/// A client holds the lease on two of three nodes; its request to the third is in flight.
 fn held_by_two() -> Vec<Action> {
-    // In the order of a state a client that has asked stands behind one that has not, and a node
-    // that has answered behind one that has not.
+    // In the order of a state, a client that has asked comes after one that has not, and a node that has answered
+    // after one that has not.
     let deliver = || Action::Deliver { node: 0, client: 1 };
     let decide = Step::Decide { read: 0b110, last: false };
     vec![
@@ -202,7 +202,7 @@ fn one_id(name: &'static str, rules: Rules) -> Named {
 }
 
 impl Named {
-    /// Begins later, to find what lies deep.
+    /// Starts later, to find deep states.
     fn after(self, before: Vec<Action>) -> Self {
         Self { before, ..self }
     }

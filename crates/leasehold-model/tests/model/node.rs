@@ -1,4 +1,4 @@
-//! A node: what its `Table` holds, and the requests that are on their way to it.
+//! A node: the content of its `Table`, and the requests on their way to it.
 
 use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::{
@@ -12,43 +12,42 @@ use crate::rules::{Fault, NOW, Names, Rules, ticks, whole_ticks};
 /// The most clients of any model.
 pub(crate) const MAX_CLIENTS: usize = 3;
 
-/// Who ends leases by force stands behind all clients.
+/// The operator who ends leases by force comes after all clients.
 pub(crate) const BREAKER: usize = MAX_CLIENTS;
 
 /// One node and the network between it and the clients.
 ///
-/// Nothing tells one node from another but this, so nodes are kept sorted: states that differ only
-/// in which node is which are one.
+/// Nodes are kept sorted: states that differ only in which node is which are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Node {
     /// The table's records, in the order of their attempts.
     pub(crate) leases: Vec<Lease>,
-    /// The key's counter; 0 where nobody looks at tokens.
+    /// The key's counter; 0 if tokens do not matter.
     pub(crate) counter: u8,
-    /// The rest of the quarantine, in ticks.
+    /// The remaining quarantine, in ticks.
     pub(crate) quarantine: u8,
-    /// It forgot all it knew and was granted nothing since.
+    /// It forgot everything and was granted nothing since.
     pub(crate) forgot: bool,
     /// Its clock has gained its tick.
     pub(crate) gained: bool,
     /// The request that each client awaits an answer to.
     pub(crate) asked: [Asked; MAX_CLIENTS + 1],
-    /// Requests whose answer nobody awaits, sorted. One that is never delivered was lost.
+    /// The request of each client that awaits an answer.
     pub(crate) late: Vec<Late>,
 }
 
-/// A record of the table.
+/// Requests whose answer nobody awaits, sorted. A request that is never delivered was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Lease {
     pub(crate) attempt: u8,
-    /// What remains, in ticks; 0 if it is over.
+    /// The remaining term, in ticks; 0 if it has ended.
     pub(crate) rest: u8,
     token: u8,
-    /// It was ended by force, and only tells its holder so.
+    /// It was ended by force, and only informs its holder.
     is_evicted: bool,
 }
 
-/// What became of a client's request.
+/// The state of a client's request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Asked {
     #[default]
@@ -228,7 +227,7 @@ impl Node {
         }
     }
 
-    /// Lets the code's own table decide, and keeps what it then holds.
+    /// Lets the code's own table decide, and keeps its result.
     fn apply<T>(
         &mut self,
         rules: &Rules,
@@ -263,7 +262,7 @@ impl Node {
         answer
     }
 
-    /// What no store does: a node of a faulty model.
+    /// No real store does this: for a node of a faulty model.
     fn set_rest(&mut self, attempt: u8, rest: u8) {
         let is_it = |lease: &&mut Lease| lease.attempt == attempt && lease.is_live();
         if let Some(lease) = self.leases.iter_mut().find(is_it) {
@@ -276,12 +275,12 @@ impl Node {
         self.leases.iter().any(|lease| lease.attempt == attempt && lease.is_live())
     }
 
-    /// Whether an acquire is on its way that names the attempt.
+    /// Whether an acquire that names the attempt is in flight.
     pub(crate) fn awaits(&self, attempt: u8) -> bool {
         self.late.iter().any(|late| late.request.adds(attempt))
     }
 
-    /// Whether nothing is on its way that may take back what an earlier request added here.
+    /// Whether nothing in flight may roll back what an earlier request added here.
     pub(crate) fn is_settled(&self, attempt: u8) -> bool {
         let takes_back = |late: &Late| {
             matches!(late.request, Request::Release { .. })
@@ -295,7 +294,7 @@ impl Node {
         !self.awaits(attempt) && self.is_settled(attempt)
     }
 
-    /// Nobody awaits the answer to the client's request any more; `then` is done once it comes.
+    /// Nobody awaits the answer to the client's request any more; `then` happens when it comes.
     pub(crate) fn close(&mut self, client: usize, then: Then) {
         if let Asked::Sent(request) = std::mem::take(&mut self.asked[client]) {
             self.send(request, then);
@@ -315,8 +314,7 @@ impl Node {
         self.take_back_late(attempt, rules);
     }
 
-    /// What is on its way to add the attempt is released when it has arrived, and nothing adds it
-    /// after that.
+    /// What may still add the attempt is released when it has arrived, and nothing adds it after that.
     pub(crate) fn take_back_late(&mut self, attempt: u8, rules: &Rules) {
         let overtakes = rules.breaks(Fault::ReleaseOvertakes);
         for late in self.late.iter_mut().filter(|late| late.request.attempt() == attempt) {
@@ -327,8 +325,8 @@ impl Node {
         }
     }
 
-    /// The term of the attempt's lease is over by its holder's clock: nothing adds it again. What
-    /// is on its way to add it may still arrive, if it `outlives` the lease.
+    /// The term of the attempt's lease has ended by its holder's clock: nothing adds it again. A request in flight
+    /// that adds it may still arrive, if it `outlives` the lease.
     pub(crate) fn lease_is_over(&mut self, attempt: u8, outlives: bool) {
         self.late.retain(|late| outlives || !late.request.adds(attempt));
         for late in self.late.iter_mut().filter(|late| late.request.attempt() == attempt) {
@@ -338,7 +336,7 @@ impl Node {
         }
     }
 
-    /// Drops what can have no effect any more, and brings what is left into one order.
+    /// Drops what can have no further effect, and sorts the rest.
     pub(crate) fn tidy(&mut self, is_current: impl Fn(u8) -> bool) {
         self.leases.retain(|lease| lease.is_live() || is_current(lease.attempt));
         for at in (0..self.late.len()).rev() {

@@ -1,4 +1,4 @@
-//! What must never happen in a model, and what must.
+//! What must never happen in a model, and what must happen.
 
 /// The promises that must hold in every state.
 pub(crate) const EXCLUSION: &str = "one believes to hold (L1)";
@@ -8,14 +8,14 @@ pub(crate) const LEFT: &str = "what ended leaves nothing (F6)";
 pub(crate) const BACKED: &str = "a majority said so (C10)";
 pub(crate) const OVER: &str = "what was broken is on no majority (C6)";
 
-/// What the last step of a counter-example breaks.
+/// The promise that the last step of a counter-example breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Promise {
     /// A grant's token is not above every earlier one (C7).
     TokensGrow,
     /// A lease was confirmed although another had been granted since (C6).
     NoRevival,
-    /// The quorum said what no majority of its nodes had said (C10).
+    /// The quorum decided what no majority of its nodes had said (C10).
     MajoritySaidSo,
 }
 
@@ -29,7 +29,7 @@ impl Promise {
     }
 }
 
-/// What a model must also be seen to do: it shows nothing if nothing happens in it.
+/// What must also occur in a model: one in which nothing happens proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Granted,

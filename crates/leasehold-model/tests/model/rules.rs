@@ -8,7 +8,7 @@ use leasehold_core::{AcquireRequest, Claims, Key, LeaseId, Mode, Now, Remaining,
 /// One unit of the model's time.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
 
-/// Time is kept relative, so a node's clocks always show this. Tokens then count from 1.
+/// Time is relative, so a node's clocks always show this. Tokens then count from 1.
 pub(crate) const NOW: Now = Now { boot: Duration::from_secs(1_000), wall_micros: 1 };
 
 /// The bounds of one model, and what may happen in it.
@@ -22,30 +22,30 @@ pub(crate) struct Rules {
     pub(crate) renewals: u8,
     /// The term, and the longest term allowed, in ticks.
     pub(crate) term: u8,
-    /// Renewals may also ask for a term of one tick.
+    /// Renewals may also request a term of one tick.
     pub(crate) short_renewals: bool,
     pub(crate) fenced: bool,
-    /// The clock of one node, from which it mints, runs ahead.
+    /// The clock of one node, from which it mints tokens, runs ahead.
     pub(crate) clock_ahead: bool,
-    /// A lease that its holder still believes in may be acquired again instead of renewed.
+    /// A holder may acquire its lease again instead of renewing it.
     pub(crate) again: bool,
-    /// Whoever finds the lease of a holder that has died may adopt it.
+    /// Another process may adopt the lease of a holder that has died.
     pub(crate) adopts: bool,
-    /// A client awaits what the quorum says to its release; else it only sends it.
+    /// A client waits for the quorum's answer to its release; otherwise it only sends it.
     pub(crate) awaits_release: bool,
     /// How many leases are ended by force.
     pub(crate) breaks_by_force: u8,
-    /// They are ended although requests of their holders are on their way.
+    /// They are ended although requests of their holders are in flight.
     pub(crate) breaks_unsettled: bool,
     /// A lease counts as ended although a node has not answered.
     pub(crate) breaks_unheard: bool,
-    /// How often nodes may forget all they know.
+    /// How many times nodes may forget everything.
     pub(crate) crashes: u8,
-    /// For how long a node that forgot refuses to grant, in ticks.
+    /// How long a node that forgot refuses to grant, in ticks.
     pub(crate) quarantine: u8,
-    /// Each node's clock may gain a tick, which the holders' allowance pays for.
+    /// Each node's clock may gain a tick, which the holders' allowance covers.
     pub(crate) drift: bool,
-    /// The rule that is broken; `None` in a model that must hold.
+    /// The broken rule; `None` in a model that must hold.
     pub(crate) fault: Option<Fault>,
 }
 
@@ -60,25 +60,25 @@ pub(crate) enum Fault {
     CountsReAdditions,
     /// The holder counts its term from the reply.
     CountsFromReply,
-    /// An acquire may arrive after the term of its lease, and somebody adopts the lease then.
+    /// An acquire may arrive after the term of its lease, and another process then adopts the lease.
     AcquireOutlivesLease,
-    /// No allowance is made for clocks that run at different rates.
+    /// There is no allowance for clocks that run at different rates.
     NoDriftAllowance,
     /// The token of a grant is not written back to a majority.
     NoWriteBack,
-    /// A fenced quorum has nodes that forget, although in quarantine.
+    /// A fenced quorum has nodes that forget, although they are in quarantine.
     FencedThoughItForgets,
-    /// A node that forgot grants before the longest term is over.
+    /// A node that forgot grants before the longest term has passed.
     ShortQuarantine,
-    /// A release does not wait for the acquire that it takes back.
+    /// A release does not wait for the acquire that it rolls back.
     ReleaseOvertakes,
-    /// A renewal sets the term, also to a shorter one.
+    /// A renewal may shorten the term.
     RenewalShortens,
     /// A renewal also asks nodes on which the release of a failed re-acquire is not answered yet.
     CountsUnsettled,
-    /// A lease that is ended by force is looked for once, however many nodes had it.
+    /// A lease that is ended by force is removed in one round, however many nodes had it.
     BreaksOnce,
-    /// Half of the nodes are enough.
+    /// Half of the nodes suffice.
     HalfIsEnough,
 }
 
@@ -107,7 +107,7 @@ impl Rules {
         }
     }
 
-    /// Whether leases are ended by force when that is not sure to end them.
+    /// Whether leases are ended by force in cases where that may fail.
     pub(crate) fn breaks_blindly(&self) -> bool {
         self.breaks_unsettled || self.breaks_unheard
     }
@@ -116,8 +116,8 @@ impl Rules {
         self.fault == Some(fault)
     }
 
-    /// How many ticks a holder may still believe in a lease of which `rest` ticks remained when it
-    /// asked, `age` ticks ago.
+    /// How many more ticks a holder may believe in a lease of which `rest` ticks remained when it asked, `age`
+    /// ticks ago.
     pub(crate) fn believed(&self, rest: u8, age: u8) -> u8 {
         let age = if self.breaks(Fault::CountsFromReply) { 0 } else { age };
         let allowed = self.drift && !self.breaks(Fault::NoDriftAllowance);

@@ -1,4 +1,4 @@
-//! One search of one model, and what it found.
+//! One search of one model, and its result.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::leasing::Leasing;
 use crate::models::{Expected, Named};
 use crate::promises::Event;
 
-/// What a search has shown.
+/// The result of a search.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) states: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Found {
     pub(crate) seen: Vec<Event>,
 }
 
-/// Searches until every state was seen, or a promise is broken, or `limit` has passed.
+/// Searches until every state is visited, a promise is broken, or `limit` passes.
 pub(crate) fn search(named: &Named, limit: Duration) -> Found {
     let clock = SystemClock::new();
     let started = clock.now();
@@ -31,7 +31,7 @@ pub(crate) fn search(named: &Named, limit: Duration) -> Found {
         Expected::Breaks(promise) => Some(promise),
     };
     let model = Leasing::new(named.rules.clone(), named.before.clone(), only);
-    // One thread: only then is the counter-example a shortest one, and the depth always the same.
+    // With one thread the counter-example is a shortest one, and the depth always the same.
     let checker = model.clone().checker().threads(1).timeout(limit);
     let done = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let took = clock.now() - started;
@@ -42,7 +42,7 @@ pub(crate) fn search(named: &Named, limit: Duration) -> Found {
     Found {
         states: done.unique_state_count(),
         depth: done.max_depth(),
-        // A search that ran out of time says that it is done, too.
+        // A search that ran out of time reports that it is done, too.
         complete: broken.is_none() && took < limit,
         took,
         broken,

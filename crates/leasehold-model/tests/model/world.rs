@@ -9,8 +9,7 @@ use crate::rules::{Fault, Rules};
 /// What names a lease, see [`Client`].
 const ATTEMPTS: [u8; 7] = [1, 2, 3, 4, 5, 6, 7];
 
-/// One state of the whole system. Its time is relative: what was a tick further away is nearer
-/// after a tick.
+/// One state of the whole system. Time is relative: a tick brings everything one tick nearer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     /// Sorted, see [`Node`].
@@ -35,28 +34,28 @@ pub(crate) struct World {
     pub(crate) broken: Option<Promise>,
 }
 
-/// What happens next. Nodes are named by their place in the state before.
+/// What happens next. Nodes are identified by their position in the state before.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
-    /// Time passes, everywhere alike.
+    /// Time passes, for all alike.
     Tick,
     /// The clock of a node gains a tick.
     Gain { node: usize },
-    /// A node forgets all it knows and is back at once.
+    /// A node forgets everything and is back at once.
     Forget { node: usize },
     /// A request reaches a node and is carried out.
     Deliver { node: usize, client: usize },
-    /// The same for a request that nobody waits for any more.
+    /// The same, for a request whose answer nobody awaits.
     DeliverLate { node: usize, at: usize },
-    /// Somebody begins to end the client's lease by force.
+    /// An operator begins to end the client's lease by force.
     Break { client: usize },
-    /// Whoever does has read what the nodes said; with `last`, some have not answered.
+    /// The operator has read the nodes' answers; with `last`, some have not answered.
     JudgeBreak { last: bool },
-    /// A client does this.
+    /// A client takes a step.
     Client { client: usize, step: Step },
 }
 
-/// What a client does.
+/// A client's step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Step {
     /// Asks every node for the key, under the id of its next try.
@@ -65,8 +64,8 @@ pub(crate) enum Step {
         term: u8,
     },
     AcquireAgain,
-    /// Reads the answers of these nodes and acts on what the quorum says. With `last`, nothing more
-    /// is awaited: the other nodes count as failed.
+    /// Reads the answers of these nodes and acts on the quorum's decision. With `last`, nothing more is awaited:
+    /// the other nodes count as failed.
     Decide {
         read: Nodes,
         last: bool,
@@ -115,7 +114,7 @@ impl World {
         }
     }
 
-    /// Nobody awaits the answers to the client's request any more; `then` is done once they come.
+    /// Nobody awaits the answers to the client's request any more; `then` happens when they come.
     pub(crate) fn close(&mut self, client: usize, then: Then) {
         self.nodes.iter_mut().for_each(|node| node.close(client, then));
     }
@@ -124,7 +123,7 @@ impl World {
         self.crashes < rules.crashes
     }
 
-    /// Drops what can have no effect any more, and brings what is left into one order.
+    /// Drops what can have no further effect, and sorts the rest.
     pub(crate) fn tidy(&mut self) {
         let World { nodes, clients, breaking, over, .. } = self;
         let is_current = |attempt| clients.iter().any(|client| client.names(attempt));
@@ -154,7 +153,7 @@ impl World {
         nodes.sort_unstable();
     }
 
-    /// Whoever ended the attempt's lease by force was told that it is over.
+    /// The operator was told that the attempt's lease has ended.
     pub(crate) fn report_broken(&mut self, attempt: u8) {
         self.over |= 1 << attempt;
     }
@@ -168,7 +167,7 @@ impl World {
         ATTEMPTS.into_iter().any(|attempt| self.on_majority(attempt))
     }
 
-    /// Whoever ended a lease by force was told so, and its holder's next renewal would succeed.
+    /// The operator was told that a lease has ended, and its holder's next renewal would succeed.
     pub(crate) fn outlives_break(&self) -> bool {
         let is_current = |attempt| self.clients.iter().any(|client| client.names(attempt));
         let is_over = |attempt: &u8| self.over & (1 << attempt) != 0;
@@ -176,8 +175,7 @@ impl World {
         ATTEMPTS.into_iter().filter(is_over).any(lives)
     }
 
-    /// A lease that was ended remains on a node although no request that could remove it is on its
-    /// way (F6).
+    /// An ended lease remains on a node although no request that could remove it is in flight (F6).
     pub(crate) fn leaves_something(&self) -> bool {
         let is_current = |attempt| self.clients.iter().any(|client| client.names(attempt));
         self.nodes.iter().any(|node| {

@@ -1,5 +1,5 @@
-//! The conformance suite on quorums of 3 and 5 nodes, local and SQLite, without and with tokens: on some of these, and on
-//! all with `LEASEHOLD_TEST_ALL=1`.
+//! The conformance suite on quorums of 3 and 5 nodes, local and SQLite, without and with tokens: a part of them by
+//! default, all with `LEASEHOLD_TEST_ALL=1`.
 
 mod nodes;
 

@@ -1,4 +1,4 @@
-//! The nodes of a quorum under test, and what stands in each.
+//! The nodes of a quorum under test, and their content.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,7 @@ pub(crate) struct Nodes {
 enum Storage {
     /// Replaced by a restart.
     Memory(Mutex<Vec<LocalStore>>),
-    /// The files' name, another after each restart; each node has a directory of its own.
+    /// The files' name, which each restart changes; each node has its own directory.
     Files(TempDir, Mutex<String>),
 }
 
@@ -51,7 +51,7 @@ impl Nodes {
         Ok(Self { count, forget_after, clock, place })
     }
 
-    /// Connects to each node anew.
+    /// Opens each node again.
     pub(crate) async fn open(&self) -> Result<Vec<AnyStore>> {
         let mut stores = Vec::new();
         for node in 0..self.count {
@@ -69,7 +69,7 @@ impl Nodes {
         Ok(stores)
     }
 
-    /// What stands in each node.
+    /// The content of each node.
     pub(crate) fn observe(&self) -> Result<Vec<Observation>> {
         match &self.place {
             Storage::Memory(nodes) => {

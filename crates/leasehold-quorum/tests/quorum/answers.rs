@@ -1,4 +1,4 @@
-//! What a quorum answers, and when, while nodes hang, fail, stand aside or mislead.
+//! What a quorum answers, and when, while nodes hang, fail, are in quarantine or mislead.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn one_hung_node_costs_at_most_its_time_limit() {
     cluster.mend().await;
 }
 
-/// The nodes' requests run on other threads than their caller.
+/// The nodes' requests run on other threads than their caller's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_grant_can_be_renewed_at_once() {
     let cluster = Cluster::new(3, false);
@@ -96,7 +96,7 @@ async fn a_refusal_says_when_a_majority_is_free_and_names_the_holder() {
         let request = AcquireRequest::new(id("majority"), claims(), ttl(ms(20_000)));
         node.store().acquire(&request).await.unwrap();
     }
-    // n0 would be free after 30 s, which is after a majority is, n1 and n2 after 20 s.
+    // n0 would be free after 30 s, later than a majority; n1 and n2 after 20 s.
     cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
     match cluster.store.acquire(&ask(&id("own"))).await {
         Ok(AcquireReply::Refused(refused)) => {
@@ -112,7 +112,7 @@ async fn a_refusal_says_when_a_majority_is_free_and_names_the_holder() {
     }
 }
 
-/// A listing tells nothing from fewer nodes than a majority: none of them may be among the holders (C10).
+/// A listing of fewer nodes than a majority proves nothing: none of them may be among the holders (C10).
 #[tokio::test(start_paused = true)]
 async fn a_listing_needs_a_majority() {
     let cluster = Cluster::new(3, false);
@@ -152,14 +152,14 @@ async fn a_listing_needs_a_majority() {
     }
 }
 
-/// What a node must not do to the listing of the others, when its page goes wrong.
+/// A fault in one node's page, which must not affect the listing of the others.
 #[derive(Debug, Clone, Copy)]
 enum Misled {
-    /// More records than were asked for.
+    /// More records than requested.
     TooMany,
-    /// A page that is followed by itself.
+    /// A page that names itself as the next one.
     Again,
-    /// A failure that does not pass.
+    /// A lasting failure.
     Denied,
 }
 
@@ -178,7 +178,7 @@ impl Misled {
     }
 }
 
-/// All pages, of which there must be an end.
+/// All pages; the listing must end.
 async fn list_all(store: &QuorumStore, filter: &Filter) -> Result<ListReply> {
     let mut request = ListRequest::new(filter.clone()).with_limit(2);
     let mut whole = ListReply::new(Vec::new(), None);

@@ -1,4 +1,4 @@
-//! Requests about several leases: what one lease meets on a node is not what the others meet.
+//! Requests about several leases: what happens to one lease on a node does not happen to the others.
 
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Clock, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
@@ -7,7 +7,7 @@ use leasehold_core::{
 
 use crate::faulty::{Asked, Cluster, LIMIT, Node, TERM, Way, id, ms, ttl};
 
-/// Leases that all nodes have, each of a key of its own, by the names of both.
+/// Leases on all nodes, each on its own key, by the names of both.
 async fn held(names: &[&str]) -> Cluster {
     let cluster = Cluster::new(3, false);
     for name in names {
@@ -37,7 +37,7 @@ fn ids(names: &[&str]) -> Vec<LeaseId> {
     names.iter().map(|name| id(name)).collect()
 }
 
-/// Leaves a renewal of the lease `a` on its way to n1, and takes n2 down.
+/// Leaves a renewal of the lease `a` in flight to n1, and takes n2 down.
 async fn with_one_hung(cluster: &Cluster) {
     cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
     let renewed = cluster.store.renew(&renew(&["a"])).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_renewed() {
     );
     assert_eq!(cluster.nodes[1].asked(), [Asked::Renew(ids(&["b", "c"]))]);
     cluster.mend().await;
-    // Not asked when nobody would hear the answer.
+    // Not asked while nobody would read the answer.
     assert_eq!(cluster.nodes[1].asked().len(), 1);
 }
 
@@ -75,7 +75,7 @@ async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_released() {
     let asked = [Asked::Release(ids(&["b", "c"])), Asked::Release(ids(&["a"]))];
     assert_eq!(cluster.nodes[1].asked(), asked);
     cluster.mend().await;
-    // Once more when the renewal has come.
+    // Again when the renewal has arrived.
     assert_eq!(cluster.nodes[1].asked()[2..], [Asked::Release(ids(&["a"]))]);
 }
 

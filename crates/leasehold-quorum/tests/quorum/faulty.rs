@@ -1,5 +1,5 @@
-//! Real local stores as nodes, each behind a way that can fail. All of it runs on tokio's paused time: no sleep here,
-//! or in the tests that use this, waits for anything but the events before it.
+//! Real local stores as nodes, each behind a connection that can fail. All of it runs on tokio's paused time: no
+//! sleep here, or in the tests that use this, waits for anything but the events before it.
 
 use std::fmt;
 use std::future::Future;
@@ -19,31 +19,31 @@ use tokio::sync::watch;
 
 pub(crate) const TERM: Duration = Duration::from_secs(30);
 
-/// How long a node is waited for at that term.
+/// The limit of a node at that term.
 pub(crate) const LIMIT: Duration = Duration::from_millis(500);
 
 pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// What a request to the node meets.
+/// What happens to a request to the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Nothing.
     Up,
     /// It fails at once and does not act.
     Down,
-    /// It gets there when the node is mended, and not before; no way of a [`next`](Node::next) request.
+    /// It arrives when the node is mended, and not before; not for a [`next`](Node::next) request.
     Hung,
-    /// It gets there after so long.
+    /// It arrives after this long.
     SlowRequest(Duration),
-    /// It acts at once, and its reply takes so long.
+    /// It acts at once, and its reply takes this long.
     SlowReply(Duration),
-    /// The node grants nothing for so long after its start.
+    /// The node grants nothing for this long after its start.
     Quarantined(Duration),
 }
 
-/// What a node was asked.
+/// A request to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     Acquire(LeaseId),
@@ -67,14 +67,14 @@ struct Inner {
     store: Mutex<LocalStore>,
     clock: Arc<Skewed>,
     way: watch::Sender<Way>,
-    /// The way of the next requests, before that of all.
+    /// What happens to the next requests, before `way`.
     next: Mutex<Vec<Way>>,
-    /// Draws the way of each request that has none of its own.
+    /// Draws a fault for each request without one.
     draw: Mutex<Option<Draw>>,
     asked: Mutex<Vec<Asked>>,
     acquires: Mutex<Vec<AcquireRequest>>,
     health: Mutex<Option<Health>>,
-    /// What it makes of the pages that it shows.
+    /// Changes the pages that it returns.
     mislead: Mutex<Option<Mislead>>,
     /// Until when it grants nothing.
     quarantine: Mutex<Duration>,
@@ -127,35 +127,35 @@ impl Node {
         self.0.way.send_replace(way);
     }
 
-    /// The next requests meet these, in their order.
+    /// Sets what happens to the next requests, in order.
     pub(crate) fn next(&self, ways: &[Way]) {
         assert!(!ways.contains(&Way::Hung), "a node that is up lets it through at once");
         self.0.next.lock().unwrap().extend(ways);
     }
 
-    /// Every request that [`next`](Self::next) says nothing of meets what is drawn.
+    /// Every request without a [`next`](Self::next) one draws its fault.
     pub(crate) fn draw(&self, draw: Option<Draw>) {
         *self.0.draw.lock().unwrap() = draw;
     }
 
-    /// Its pages are changed on their way. A request with a cursor is served as the first.
+    /// Changes its pages. A request with a cursor is served as the first.
     pub(crate) fn mislead(&self, mislead: Option<Mislead>) {
         *self.0.mislead.lock().unwrap() = mislead;
     }
 
-    /// Starts again without any memory.
+    /// Restarts without any memory.
     pub(crate) fn forget(&self) {
         let store = LocalStore::with_clock(Arc::clone(&self.0.clock) as Arc<dyn Clock>);
         *self.0.store.lock().unwrap() = store;
     }
 
-    /// As [`forget`](Self::forget), and grants nothing for so long.
+    /// As [`forget`](Self::forget), and grants nothing for this long.
     pub(crate) fn restart(&self, quarantine: Duration) {
         self.forget();
         *self.0.quarantine.lock().unwrap() = self.0.clock.now() + quarantine;
     }
 
-    /// What `check` finds.
+    /// Sets what `check` finds.
     pub(crate) fn set_health(&self, change: impl FnOnce(&mut Health)) {
         let mut health = Health::new(leasehold_core::Level::Fenced);
         health.durable = true;
@@ -164,7 +164,7 @@ impl Node {
         *self.0.health.lock().unwrap() = Some(health);
     }
 
-    /// The store itself, past the way to it.
+    /// The store itself, past the connection.
     pub(crate) fn store(&self) -> LocalStore {
         self.0.store.lock().unwrap().clone()
     }
@@ -173,7 +173,7 @@ impl Node {
         self.0.asked.lock().unwrap().clone()
     }
 
-    /// Every acquire that it was asked for.
+    /// Every acquire that it received.
     pub(crate) fn acquires(&self) -> Vec<AcquireRequest> {
         self.0.acquires.lock().unwrap().clone()
     }
@@ -183,7 +183,7 @@ impl Node {
         self.0.acquires.lock().unwrap().clear();
     }
 
-    /// The live records, past the way.
+    /// The live records, past the connection.
     pub(crate) async fn records(&self) -> Vec<Record> {
         self.store().list(&ListRequest::new(Filter::default())).await.unwrap().records
     }
@@ -312,19 +312,19 @@ impl Cluster {
         Self { nodes, store, clock }
     }
 
-    /// Another process's view of the same nodes.
+    /// Another process's store on the same nodes.
     pub(crate) fn another(&self, change: impl FnOnce(QuorumConfig) -> QuorumConfig) -> QuorumStore {
         open(&self.nodes, self.clock, change)
     }
 
-    /// Lets every hung request through, and every straggler end.
+    /// Delivers every hung request, and waits for every straggler.
     pub(crate) async fn mend(&self) {
         self.nodes.iter().for_each(|node| node.set(Way::Up));
         self.store.settled().await;
         assert_eq!(self.store.remembered(), 0, "what is answered is forgotten");
     }
 
-    /// On how many nodes the lease is.
+    /// How many nodes have the lease.
     pub(crate) async fn copies(&self, id: &LeaseId) -> usize {
         let mut copies = 0;
         for node in &self.nodes {
@@ -378,7 +378,7 @@ pub(crate) fn release(id: &LeaseId) -> ReleaseRequest {
     ReleaseRequest::new(vec![ReleaseEntry::new(id.clone(), [key()])])
 }
 
-/// The token of a grant that must come.
+/// The token of a grant, which must succeed.
 pub(crate) async fn grant(store: &impl Store, id: &LeaseId) -> Option<FencingToken> {
     match store.acquire(&ask(id)).await {
         Ok(AcquireReply::Granted(granted)) => granted.token,

@@ -8,7 +8,7 @@ use leasehold_core::{
     RenewRequest, Store,
 };
 
-/// How a confirmation of a live lease was answered.
+/// The token in the confirmation of a live lease.
 async fn confirmed(cluster: &Cluster, lease: &LeaseId) -> Option<FencingToken> {
     match cluster.store.acquire(&ask(lease)).await {
         Ok(AcquireReply::Granted(granted)) => {
@@ -23,14 +23,14 @@ async fn token_on(cluster: &Cluster, node: usize) -> FencingToken {
     cluster.nodes[node].records().await[0].token.unwrap()
 }
 
-/// Without the write-back a majority of nodes whose clocks are behind would give a smaller token next.
+/// Without the write-back, a majority of nodes whose clocks are behind would next grant a smaller token.
 #[tokio::test(start_paused = true)]
 async fn tokens_grow_whichever_majority_grants() {
     let cluster = Cluster::new(3, true);
     let mut highest = None;
     let mut grants = 0;
     for round in 0..60 {
-        // Another node is away each time, now and then none.
+        // Another node is down each time, now and then none.
         let away = round % 4;
         if let Some(node) = cluster.nodes.get(away) {
             node.set(Way::Down);
@@ -75,7 +75,7 @@ async fn a_grant_whose_token_no_majority_took_is_rolled_back() {
         let cluster = Cluster::new(3, true);
         let own = id("own");
         cluster.nodes[2].set(Way::Down);
-        // It grants, and is away when the token is written back.
+        // It grants, and is down when the token is written back.
         cluster.nodes[0].next(&[Way::Up, fault]);
         let since = cluster.clock.now();
         let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
@@ -90,22 +90,22 @@ async fn a_grant_whose_token_no_majority_took_is_rolled_back() {
     }
 }
 
-/// C3: the same request finds the same token, also where a node that answered late minted a larger one.
+/// C3: the same request finds the same token, even if a node that answered late minted a larger one.
 #[tokio::test(start_paused = true)]
 async fn a_confirmation_returns_the_token_of_the_grant() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
-    // The node with the largest clock grants when the grant has been given.
+    // The node with the largest clock grants after the grant was returned.
     cluster.nodes[2].next(&[Way::SlowRequest(ms(100))]);
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     assert!(token_on(&cluster, 2).await > token, "n2 minted its own");
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
-    // n2 first: the others are waited for.
+    // n2 first: the others are awaited.
     cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
     cluster.store.settled().await;
-    // With n0 away no majority says one token; the caller who names the token keeps it.
+    // With n0 down no majority agrees on a token; a caller who names the token keeps it.
     cluster.nodes[0].set(Way::Down);
     match cluster.store.acquire(&ask(&own).again(Some(token))).await {
         Ok(AcquireReply::Granted(granted)) => {
@@ -113,7 +113,7 @@ async fn a_confirmation_returns_the_token_of_the_grant() {
         }
         other => panic!("{other:?}"),
     }
-    // Else it is the larger, and no later grant is below it.
+    // Otherwise it is the larger one, and no later grant is below it.
     let larger = confirmed(&cluster, &own).await;
     assert!(larger > Some(token));
     cluster.mend().await;
@@ -124,7 +124,7 @@ async fn a_confirmation_returns_the_token_of_the_grant() {
     cluster.mend().await;
 }
 
-/// A lease that no majority is seen to hold is another grant, though the caller names its old token.
+/// A lease that no majority is seen to hold is a new grant, even if the caller names its old token.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_a_majority_lost_gets_a_new_token() {
     let cluster = Cluster::new(3, true);
@@ -138,7 +138,7 @@ async fn a_lease_that_a_majority_lost_gets_a_new_token() {
     cluster.mend().await;
 }
 
-/// And though the largest token that a node then gives is that of the earlier grant.
+/// Even if the largest token that a node then mints is that of the earlier grant.
 #[tokio::test(start_paused = true)]
 async fn a_new_grant_has_a_larger_token_than_a_node_that_kept_the_lease() {
     let cluster = Cluster::new(3, true);
@@ -147,7 +147,7 @@ async fn a_new_grant_has_a_larger_token_than_a_node_that_kept_the_lease() {
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     assert_eq!(token_on(&cluster, 2).await, token);
-    // n0, whose clock is behind, never heard of it; n1 does not answer.
+    // n0, whose clock is behind, never received it; n1 does not answer.
     cluster.nodes[1].set(Way::Down);
     let larger = granted_anew(&cluster, &own, token).await;
     cluster.mend().await;
@@ -185,7 +185,7 @@ async fn a_lease_put_back_has_at_least_its_token() {
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
 }
 
-/// One exchange more where the tokens differ, and none where they do not.
+/// One more exchange if the tokens differ, and none if they do not.
 #[tokio::test(start_paused = true)]
 async fn the_write_back_is_sent_only_where_a_majority_lacks_the_token() {
     let cluster = Cluster::new(3, true);
@@ -214,7 +214,7 @@ async fn a_fenced_quorum_refuses_what_it_cannot_do_and_says_why() {
         leasehold_core::AcquireRequest::new(id("own"), shared, crate::faulty::ttl(ms(1_000)));
     let error = fenced.store.acquire(&request).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("could get one token"), "{error}");
+    assert!(error.to_string().contains("the same token"), "{error}");
     let unfenced = Cluster::new(3, false);
     assert!(matches!(unfenced.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
     let raise = renewal(&id("own")).with_token_raised_to(FencingToken::new(7).unwrap());

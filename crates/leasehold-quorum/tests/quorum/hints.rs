@@ -1,4 +1,4 @@
-//! C12: who waits is woken when a majority of the nodes may be free, and not by fewer.
+//! C12: waiters are woken when a majority of the nodes may be free, and not by fewer.
 
 use std::slice::from_ref;
 
@@ -9,13 +9,13 @@ use leasehold_driver::TokioClock;
 use leasehold_quorum::QuorumConfig;
 use leasehold_sqlite::SqliteStore;
 
-/// Tells those who listen at the node that `key` may be free there.
+/// Hints to the listeners at the node that `key` may be free there.
 async fn tell(node: &Node, key: &Key) {
     let ending = ReleaseEntry::new(id("whoever it was"), [key.clone()]);
     node.store().release(&ReleaseRequest::new(vec![ending])).await.unwrap();
 }
 
-/// What has been heard so far.
+/// The hints so far.
 fn heard(wakeups: &mut Wakeups) -> Option<Key> {
     wakeups.next().now_or_never()
 }
@@ -27,7 +27,7 @@ async fn hints_of_a_majority_wake_and_those_of_one_node_do_not() {
     let mut wakeups = cluster.store.subscribe(from_ref(&key)).await.unwrap();
     assert_eq!(heard(&mut wakeups), None);
     for _ in 0..3 {
-        // As when it takes its own part back there, again and again.
+        // As when it rolls its own part back there, again and again.
         tell(&nodes[0], &key).await;
         assert_eq!(heard(&mut wakeups), None);
     }
@@ -63,7 +63,7 @@ async fn hints_of_different_keys_make_no_majority() {
     assert_eq!(heard(&mut wakeups), Some(keys[0].clone()), "n0 has told of it before");
 }
 
-/// Else who waits would hear nothing of a key that is free on a majority.
+/// Otherwise waiters would hear nothing of a key that is free on a majority.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_heard_counts_as_free() {
     for (count, silent, needed) in [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1)] {
@@ -91,7 +91,7 @@ async fn subscribing_to_no_reachable_node_is_an_error() {
     assert_eq!((error.nodes().len(), cluster.clock.now() - since), (3, ms(0)));
 }
 
-/// What it says of itself holds: it never pushes.
+/// Its capabilities say that it never notifies.
 #[tokio::test]
 async fn if_one_node_cannot_notify_no_node_is_subscribed_to() {
     let nodes = [(); 2].map(|()| Node::new(TokioClock::new(), 0));

@@ -1,7 +1,7 @@
-//! Clients that contend for one key while every request meets a fault of its own, judged by the checker of
-//! histories: one holder by its own clock, tokens that grow, no lease that comes back.
+//! Clients that contend for one key while every request meets a fault, judged by the checker of histories: one
+//! holder by its own clock, tokens that grow, no lease that revives.
 //!
-//! On paused time, from seeds: what fails, fails again with its seed alone.
+//! On paused time, from seeds: a failure repeats with its seed.
 
 #![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
 
@@ -18,7 +18,7 @@ const TERM: Duration = Duration::from_secs(2);
 const CLIENTS: u64 = 4;
 const ATTEMPTS: u64 = 25;
 
-/// Most requests get through; the others fail, or act late, or answer late, up to far beyond the term.
+/// Most requests succeed; the others fail, act late, or answer late, up to far beyond the term.
 fn draw(random: &mut fastrand::Rng, faults: u64) -> Way {
     if random.u64(..100) >= faults {
         return Way::SlowReply(ms(random.u64(..4)));
@@ -32,16 +32,16 @@ fn draw(random: &mut fastrand::Rng, faults: u64) -> Way {
     }
 }
 
-/// What is done to the nodes.
+/// What happens to the nodes.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     nodes: usize,
     fenced: bool,
-    /// One after the other is started again without its memory, and then grants nothing for so long.
+    /// One after the other is restarted without its memory, and then grants nothing for this long.
     restarts: Option<Duration>,
 }
 
-/// What the clients saw, of whose requests so many of a hundred met a fault.
+/// What the clients saw while this many of a hundred requests met a fault.
 async fn history(trial: Trial, seed: u64, faults: u64) -> History {
     let Trial { nodes, fenced, restarts } = trial;
     let cluster = Cluster::new(nodes, fenced);
@@ -84,7 +84,7 @@ async fn history(trial: Trial, seed: u64, faults: u64) -> History {
         store.settled().await;
         assert_eq!(store.remembered(), 0, "what is answered is forgotten");
     }
-    // Nothing but what was never released is left, and that only until its term.
+    // Only what was never released is left, and only until its term ends.
     cluster.nodes.iter().for_each(|node| node.draw(None));
     tokio::time::sleep(TERM).await;
     cluster.store.evict(&EvictRequest::expired(Filter::default().with_key(key()))).await.unwrap();
@@ -114,7 +114,7 @@ async fn judge(trial: Trial, seeds: u64) {
         "{trial:?}: {seeds} histories, {grants} grants, {beliefs} beliefs, {kept} kept, \
          {unanswered} unanswered"
     );
-    // A run without contention or without faults shows nothing.
+    // A run without contention or without faults proves nothing.
     let least = 5 * usize::try_from(seeds).unwrap();
     assert!(grants > least && kept > least && unanswered > least);
 }
@@ -145,7 +145,7 @@ async fn nodes_that_forget_and_keep_a_quarantine() {
     judge(Trial { nodes: 3, fenced: false, restarts: Some(TERM) }, 40).await;
 }
 
-/// What the others would miss if they could not see it.
+/// The checker must be able to see violations.
 #[tokio::test(start_paused = true)]
 async fn nodes_that_forget_and_keep_none_let_a_second_holder_in() {
     let trial = Trial { nodes: 3, fenced: false, restarts: Some(Duration::ZERO) };

@@ -1,4 +1,4 @@
-//! Interleavings that were shown unsafe for other quorums: what comes late does no harm.
+//! Interleavings that were shown unsafe for other quorums: what arrives late does no harm.
 
 #![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
 
@@ -20,7 +20,7 @@ fn releases(node: &Node) -> usize {
     node.asked().iter().filter(|asked| matches!(asked, Asked::Release(_))).count()
 }
 
-/// C3: with one id for two tries, the late roll-back of the first deletes the win of the second.
+/// C3: with one id for two tries, the late roll-back of the first ends the grant of the second.
 #[tokio::test(start_paused = true)]
 async fn a_late_roll_back_does_not_end_a_later_grant_of_the_same_id() {
     let cluster = Cluster::new(3, false);
@@ -29,7 +29,7 @@ async fn a_late_roll_back_does_not_end_a_later_grant_of_the_same_id() {
     cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
-    // The first try's request is still on its way to n1.
+    // The first try's request to n1 is still in flight.
     grant(&cluster.store, &own).await;
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 2);
@@ -38,7 +38,7 @@ async fn a_late_roll_back_does_not_end_a_later_grant_of_the_same_id() {
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
 }
 
-/// C3: what an earlier try of the id left on its way to a node will be taken back there, and is no vote.
+/// C3: what an earlier try of the id left in flight to a node will be rolled back there, and is not a vote.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_an_earlier_try_of_the_id_may_still_reach_does_not_count() {
     let cluster = Cluster::new(3, false);
@@ -53,7 +53,7 @@ async fn a_node_that_an_earlier_try_of_the_id_may_still_reach_does_not_count() {
     assert_eq!(cluster.copies(&own).await, 0);
 }
 
-/// C3: … nor for the try after that one, which gave up before its turn on the node had come.
+/// C3: nor for the try after that one, which gave up before its turn on the node had come.
 #[tokio::test(start_paused = true)]
 async fn a_try_that_leaves_before_its_turn_lets_nobody_pass_the_one_before() {
     let cluster = Cluster::new(3, false);
@@ -76,7 +76,7 @@ async fn a_late_attempt_at_a_release_does_not_end_a_later_try_with_the_same_id()
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes[0].next(&[Way::Down]);
-    // Of the try, and of the first attempt to take it back; the second is answered.
+    // For the try, and for the first attempt to roll it back; the second is answered.
     cluster.nodes[1].next(&[Way::Up, Way::SlowRequest(ms(20_000))]);
     cluster.nodes[2].next(&[Way::Down]);
     cluster.store.acquire(&ask(&own)).await.unwrap_err();
@@ -89,7 +89,7 @@ async fn a_late_attempt_at_a_release_does_not_end_a_later_try_with_the_same_id()
     assert_eq!(cluster.copies(&own).await, 0);
 }
 
-/// A renewal of an earlier life of the id that arrives late ends what does not match it (C3b).
+/// A late renewal of an earlier lease of the id ends what does not match it (C3b).
 #[tokio::test(start_paused = true)]
 async fn a_node_that_an_earlier_renewal_may_still_reach_does_not_count() {
     let cluster = Cluster::new(3, false);
@@ -164,7 +164,7 @@ async fn a_failed_roll_back_is_repeated_until_its_limit() {
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 0);
     assert!(cluster.clock.now() - began < QuorumConfig::DEFAULT_RELEASE_LIMIT);
-    // Down for good, it is given up, and the lease ends with its term.
+    // If it stays down, it is given up, and the lease ends with its term.
     cluster.nodes[0].next(&[Way::Up]);
     cluster.nodes.iter().for_each(|node| node.set(Way::Down));
     let began = cluster.clock.now();
@@ -175,7 +175,7 @@ async fn a_failed_roll_back_is_repeated_until_its_limit() {
     assert_eq!(cluster.copies(&id("second")).await, 1);
 }
 
-/// A put-back of old terms, delayed, breaks exclusion: there is none.
+/// Putting old terms back late would break exclusion: it does not happen.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_misses_its_majority_sends_nothing_more() {
     let (cluster, own) = held().await;
@@ -234,8 +234,8 @@ async fn an_expired_lease_is_not_put_back() {
     grant(&cluster.store, &id("next")).await;
 }
 
-/// Put back on one node by a renewal that was answered before, put back on the next by one that found a majority
-/// again: one round of an eviction does not end the lease.
+/// Put back on one node by an earlier renewal, and on the next by one that found a majority again: one round of an
+/// eviction does not end the lease.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_repeats_until_fewer_than_a_majority_have_the_lease() {
     let cluster = Cluster::new(3, false);
@@ -256,7 +256,7 @@ async fn an_eviction_repeats_until_fewer_than_a_majority_have_the_lease() {
     });
     tokio::time::sleep(ms(10)).await;
     assert!(!cluster.nodes[0].has(&own).await && cluster.nodes[2].has(&own).await);
-    // n1 was not reached yet, and n2 has it again: a majority, so that n0 gets it too.
+    // n1 was not reached yet, and n2 has it again: a majority, so n0 gets it too.
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     cluster.store.settled().await;
     assert_eq!(cluster.copies(&own).await, 3);
@@ -269,7 +269,7 @@ async fn an_eviction_repeats_until_fewer_than_a_majority_have_the_lease() {
     grant(&cluster.store, &id("next")).await;
 }
 
-/// A break that came while a re-addition was on its way is one all the same.
+/// A break during a re-addition still breaks the lease.
 #[tokio::test(start_paused = true)]
 async fn re_adding_after_a_break_does_not_revive_the_lease() {
     let cluster = Cluster::new(3, false);
@@ -324,14 +324,14 @@ async fn a_release_right_after_a_renewal_leaves_nothing_to_put_back() {
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
-    // The re-addition was decided, and is not on its way yet.
+    // The re-addition was decided, and is not sent yet.
     released(&cluster.store, &own).await;
     cluster.mend().await;
     assert_eq!(acquires(&cluster.nodes[2]), 0);
     assert_eq!(cluster.copies(&own).await, 0);
 }
 
-/// What a failed re-acquire put on a node, and will take back, is no part of a majority.
+/// What a failed re-acquire added to a node, and will roll back, is not part of a majority.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_does_not_count_what_may_yet_be_rolled_back() {
     let (cluster, own) = held().await;
@@ -362,7 +362,7 @@ async fn a_renewal_does_not_count_what_a_re_acquire_adds_meanwhile() {
     assert_eq!(cluster.copies(&own).await, 3);
 }
 
-/// A caller that goes away leaves the requests, which may be sent again to learn the outcome.
+/// A caller that goes away leaves its requests running; they may be sent again to learn the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_acquire_continues_and_may_be_sent_again() {
     let cluster = Cluster::new(3, false);

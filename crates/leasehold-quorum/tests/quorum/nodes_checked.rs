@@ -1,4 +1,4 @@
-//! What a quorum demands of its nodes, and what it refuses before it asks any of them.
+//! What a quorum requires of its nodes, and what it refuses before it asks any of them.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn bad_input_is_refused_without_a_request() {
         config.node("b", LocalStore::new()).node("c", LocalStore::new())
     };
     for (config, says) in [
-        (QuorumConfig::new(), "without a node"),
-        (nodes().node("a", LocalStore::new()), "\"a\" is named twice"),
+        (QuorumConfig::new(), "has no nodes"),
+        (nodes().node("a", LocalStore::new()), "\"a\" is given twice"),
         (nodes().max_ttl(ms(9)), "max_ttl"),
         (nodes().node_timeout(ms(9)), "node_timeout"),
         (nodes().release_limit(Duration::ZERO), "release_limit"),
@@ -85,7 +85,7 @@ async fn a_node_that_may_forget_is_refused_by_name() {
         });
         assert_eq!(cluster.store.check().await.is_ok(), is_fit, "{quarantine:?}");
     }
-    // Leases may be forgotten in a quarantine, tokens may not.
+    // In a quarantine, leases may be lost but tokens may not.
     let fenced = cluster.another(|config| config.fenced(true));
     let (kind, text) = kind_and_text(fenced.check().await);
     assert_eq!(kind, ErrorKind::Incompatible);
@@ -104,7 +104,7 @@ async fn one_server_under_two_names_is_refused() {
     let (kind, text) = kind_and_text(store.check().await);
     assert_eq!(kind, ErrorKind::Incompatible);
     assert!(
-        text.contains("\"a\"") && text.contains("\"c\"") && text.contains("one server"),
+        text.contains("\"a\"") && text.contains("\"c\"") && text.contains("the same server"),
         "{text}"
     );
 }

@@ -1,4 +1,4 @@
-//! Opening the nodes that a URL names: a minority that cannot be opened is down, and comes later.
+//! Opening the nodes of a URL: a minority that cannot be opened is down, and joins later.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use leasehold_core::{
 use leasehold_driver::TokioClock;
 use leasehold_quorum::{OpenNode, QuorumStore, QuorumUrl};
 
-/// What opening a node meets, first and later.
+/// What happens when a node is opened, first and later.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opens {
     AtOnce,
-    /// After so many tries that fail.
+    /// It opens after this many failures.
     After(usize),
-    /// Nobody ever learns whether.
+    /// It never answers.
     Never,
-    /// It is not one of ours.
+    /// It is not a store of ours.
     Incompatible,
 }
 
@@ -93,7 +93,7 @@ async fn without_a_majority_each_nodes_failure_is_reported() {
     let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
     assert_eq!((error.nodes().len(), failed), (3, 2));
     assert!(error.to_string().contains("local:2: its directory is not there"), "{error}");
-    // What no later try can mend is told as what it is.
+    // A failure that no later try can resolve is reported as it is.
     for (opens, kind) in
         [(Opens::Incompatible, ErrorKind::Incompatible), (Opens::After(9), ErrorKind::InvalidInput)]
     {
@@ -113,7 +113,7 @@ async fn a_majority_that_hangs_while_opening_is_awaited_for_10_s_at_most() {
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     let failed: Vec<_> = error.nodes().iter().map(|node| node.error.is_some()).collect();
     assert_eq!(failed, [true, false, true]);
-    assert!(error.to_string().contains("local:0: it is not open within 10s"), "{error}");
+    assert!(error.to_string().contains("local:0: it was not open within 10s"), "{error}");
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_node_that_opens_later_is_checked() {
     assert!(health.hazards.iter().any(|hazard| hazard.contains("its directory")), "{health:?}");
 }
 
-/// A node of another kind may lack what the quorum says that all have.
+/// A node of another kind may lack what the quorum claims that all have.
 #[tokio::test]
 async fn a_late_node_without_tokens_is_refused_in_a_fenced_quorum() {
     let clock = TokioClock::new();
@@ -245,7 +245,7 @@ async fn a_node_that_opens_late_and_is_unfit_grants_nothing() {
                     Some(format!("server {}", if same_server && at == 2 { 0 } else { at }));
             });
         }
-        // What is known of the others.
+        // The state of the others is known.
         opened.nodes[2].set(Way::Down);
         store.check().await.expect("a majority");
         opened.nodes[2].set(Way::Up);

@@ -1,4 +1,4 @@
-//! A renewal puts a lease back on a node that does not have it, for as long as that is of use to its holder.
+//! A renewal puts a lease back on a node that lacks it, as long as that helps its holder.
 
 use crate::faulty::{
     Asked, Cluster, Node, TERM, Way, ask, grant, held, id, ms, released, renew, renewal, renewed,
@@ -9,7 +9,7 @@ use leasehold_core::{
     RenewOutcome, RenewReply, RenewRequest, Store,
 };
 
-/// So many leases are put back on one node at a time.
+/// How many leases are put back on one node at a time.
 const AT_ONCE: usize = 16;
 
 fn acquires(node: &Node) -> usize {
@@ -20,7 +20,7 @@ fn all_held(renewed: &RenewReply) -> bool {
     renewed.leases.iter().all(|lease| matches!(lease, RenewOutcome::Held(_)))
 }
 
-/// Leases that all nodes had and n2 has forgotten, and the requests for them.
+/// Leases that all nodes had and n2 has forgotten, and their requests.
 async fn forgotten(count: usize) -> (Cluster, Vec<AcquireRequest>, RenewRequest) {
     let cluster = Cluster::new(3, false);
     let mut acquires = Vec::new();
@@ -39,13 +39,13 @@ async fn forgotten(count: usize) -> (Cluster, Vec<AcquireRequest>, RenewRequest)
     (cluster, acquires, RenewRequest::new(renewals))
 }
 
-/// What comes to the last of many leases while it waits its turn to be put back.
+/// What happens to the last of many leases while it waits its turn to be put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meanwhile {
     Released,
-    /// An acquire under its id fails, and takes back whatever is there.
+    /// An acquire under its id fails and is rolled back everywhere.
     TakenBack,
-    /// One under the id of a lease that may be held fails, and takes back what it added.
+    /// An acquire under the id of a lease that may be held fails, and only what it added is rolled back.
     AskedAgain,
 }
 
@@ -54,7 +54,7 @@ async fn a_lease_that_ended_before_its_turn_is_not_put_back() {
     for meanwhile in [Meanwhile::Released, Meanwhile::TakenBack, Meanwhile::AskedAgain] {
         let (cluster, leases, all) = forgotten(AT_ONCE + 4).await;
         let (node, last) = (&cluster.nodes[2], leases.last().unwrap());
-        // Of the renewal, and of those that are put back first.
+        // For the renewal, and for the leases that are put back first.
         node.next(&[vec![Way::Up], vec![Way::SlowRequest(ms(100)); AT_ONCE]].concat());
         assert!(all_held(&cluster.store.renew(&all).await.unwrap()));
         tokio::time::sleep(ms(1)).await;
@@ -144,7 +144,7 @@ async fn the_second_of_two_concurrent_renewals_puts_back() {
     assert_eq!(acquires(&cluster.nodes[2]), 1);
 }
 
-/// A fenced quorum, a lease of which n0 knows nothing more, and its token.
+/// A fenced quorum, a lease that n0 has forgotten, and its token.
 async fn fenced() -> (Cluster, LeaseId, FencingToken) {
     let (cluster, own) = (Cluster::new(3, true), id("own"));
     let token = grant(&cluster.store, &own).await.unwrap();
@@ -185,11 +185,11 @@ async fn a_node_that_refused_or_has_no_tokens_gets_none() {
     assert_eq!(unfenced.nodes[0].asked(), twice);
 }
 
-/// The token is given by a renewal, which would end what does not match it (C3b).
+/// A renewal sets the token, and would end what does not match it (C3b).
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_token_is_not_given_yet_does_not_count_for_a_later_try() {
     let (cluster, own, token) = fenced().await;
-    // Of the renewal, of the acquire that puts it back, and of the token.
+    // For the renewal, the acquire that puts it back, and the token.
     cluster.nodes[0].next(&[Way::Up, Way::Up, Way::SlowRequest(ms(20_000))]);
     let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     assert!(all_held(&cluster.store.renew(&named).await.unwrap()));

@@ -1,4 +1,4 @@
-//! The defects of a Redlock client that a quorum must not have, by number.
+//! Defects of a Redlock client that a quorum must not have, by number.
 
 use crate::faulty::{
     Cluster, TERM, Way, ask, claims, grant, held, id, ms, refused, release, released, renew,
@@ -44,7 +44,7 @@ async fn redlock_03_extending_a_lost_lock_returns_at_once() {
     assert_eq!(cluster.clock.now(), since);
 }
 
-/// redlock: one node held by somebody else blocked acquire-or-extend for ever.
+/// redlock: one node held by another client blocked acquire-or-extend for ever.
 #[tokio::test(start_paused = true)]
 async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block() {
     let cluster = Cluster::new(3, false);
@@ -112,7 +112,7 @@ async fn redlock_06_node_failures_are_shown_and_are_not_held() {
     cluster.mend().await;
 }
 
-/// redlock: a lost reply was taken for somebody else's lock.
+/// redlock: a lost reply was taken for another client's lock.
 #[tokio::test(start_paused = true)]
 async fn redlock_09_a_lost_reply_leaves_no_orphan() {
     let cluster = Cluster::new(3, false);
@@ -123,7 +123,7 @@ async fn redlock_09_a_lost_reply_leaves_no_orphan() {
     grant(&cluster.store, &id("next")).await;
 }
 
-/// redlock: no node at all was an endless retry, and even numbers passed without a word.
+/// redlock: zero nodes caused an endless retry, and even numbers passed without a warning.
 #[tokio::test(start_paused = true)]
 async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
     let error = QuorumConfig::new().open().unwrap_err();
@@ -141,7 +141,7 @@ async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
     }
 }
 
-/// redlock: a release never told whether the lock was still ours, nor where.
+/// redlock: a release never said whether the lock was still held, nor where.
 #[tokio::test(start_paused = true)]
 async fn redlock_16_a_release_reports_each_nodes_outcome() {
     let (cluster, own) = held().await;

@@ -1,28 +1,28 @@
-//! The quorum's truth table: every combination of node states, for every operation, against counts alone.
+//! The quorum's truth table: every combination of node states, for every operation, compared with counts alone.
 //!
-//! After each case the nodes are mended, hung requests get through late, and stragglers end; then nothing of a
-//! failed acquire may be left, and what others hold must stand as before.
+//! After each case the nodes are mended, hung requests arrive late, and stragglers end. Then nothing of a failed
+//! acquire may be left, and what others hold must be unchanged.
 
 use crate::faulty::{Cluster, LIMIT, TERM, Way, ask, grant, id, ms, released, renewed};
 use leasehold_core::{
     AcquireReply, Clock, Effect, ErrorKind, LeaseId, Record, ReleaseOutcome, RenewOutcome, Store,
 };
 
-/// What a node is when the operation begins. The lease that a renewal, a release or a re-acquire is about was
-/// granted by all nodes before.
+/// The state of a node when the operation begins. All nodes had granted the lease of a renewal, a release or a
+/// re-acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing is in the way; for an acquire the key is free, else the lease is there.
+    /// Nothing is in the way: for an acquire the key is free, otherwise the lease is there.
     Good,
-    /// Somebody else holds the key there.
+    /// Another client holds the key there.
     Held,
     Down,
     Hung,
-    /// The request gets there after the limit.
+    /// The request arrives after the limit.
     SlowRequest,
     /// It acts at once, and the answer comes after the limit.
     SlowReply,
-    /// It has started again, and forgotten everything.
+    /// It was restarted and has forgotten everything.
     Restarted,
 }
 
@@ -40,7 +40,7 @@ enum Op {
 
 const OPS: [Op; 4] = [Op::Acquire, Op::Renew, Op::Release, Op::Again];
 
-/// What it comes to.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Yes,
@@ -48,7 +48,7 @@ enum Outcome {
     Failed,
 }
 
-/// The outcome, from nothing but how many nodes are in which state.
+/// The outcome, from only the numbers of nodes in each state.
 fn expected(op: Op, states: &[State]) -> Outcome {
     let nodes = states.len();
     let count = |wanted: &[State]| states.iter().filter(|state| wanted.contains(state)).count();
@@ -65,7 +65,7 @@ fn expected(op: Op, states: &[State]) -> Outcome {
     }
 }
 
-/// Brings the nodes into these states; what others hold.
+/// Puts the nodes into these states; returns what others hold.
 async fn arrange(
     cluster: &Cluster,
     op: Op,
@@ -122,7 +122,7 @@ async fn operate(cluster: &Cluster, op: Op, states: &[State], ours: &LeaseId) ->
                     Outcome::No
                 }
                 Err(error) => {
-                    // Rolled back: the id is dead (C10).
+                    // Rolled back: the id is not used again (C10).
                     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}: {error:?}", what());
                     assert_eq!(error.effect(), Effect::NotApplied, "{}: {error:?}", what());
                     assert_eq!(error.nodes().len(), states.len(), "{}: {error:?}", what());
@@ -168,23 +168,23 @@ async fn run(op: Op, states: &[State], fenced: bool) {
         let has_ours = node.has(&ours).await;
         let what = format!("{what}: {outcome:?} left {records:?} on the node that was {state:?}");
         match other {
-            // Nobody else's lease is touched.
+            // No other lease is affected.
             Some(other) => {
                 assert_eq!(records.len(), 1, "{what}");
                 assert_eq!((&records[0].id, records[0].mode), (&other.id, other.mode), "{what}");
             }
             None => match (op, outcome) {
                 (Op::Acquire, Outcome::Yes) => {
-                    // What is down never heard of it.
+                    // A node that is down never received it.
                     assert_eq!(has_ours, *state != Down, "{what}");
                 }
                 (Op::Acquire, _) => assert!(!has_ours, "{what}"),
-                // A node that does not have it gets it back once a majority was seen to have it.
+                // A node that lacks it gets it back once a majority was seen to have it.
                 (Op::Renew, Outcome::Yes) => assert!(has_ours, "{what}"),
                 (Op::Renew, _) => assert_eq!(has_ours, *state != Restarted, "{what}"),
                 (Op::Release, _) => assert_eq!(has_ours, *state == Down, "{what}"),
                 (Op::Again, Outcome::Yes) => assert!(has_ours, "{what}"),
-                // Only what was fresh is taken back.
+                // Only what was fresh is rolled back.
                 (Op::Again, _) => assert_eq!(has_ours, *state != Restarted, "{what}"),
             },
         }

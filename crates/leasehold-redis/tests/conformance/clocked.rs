@@ -15,21 +15,21 @@ use tempfile::TempDir;
 
 use crate::observe::observe;
 
-/// What the servers of a set are to each other.
+/// The relation of the servers of a set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Layout {
-    /// So many, which know nothing of each other.
+    /// This many independent servers.
     Apart(usize),
     /// The masters of a cluster.
     Cluster,
-    /// One, which sentinels watch.
+    /// One server that sentinels watch.
     Watched,
 }
 
-/// The oracle asks a server, and moves its clock, some ten thousand times.
+/// The oracle sends some ten thousand requests, and moves the clock for many of them.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(1_200);
 
-/// Sets of servers of one layout, used again and again.
+/// Sets of servers of one layout, which cases reuse.
 #[derive(Clone)]
 pub(crate) struct Sets {
     layout: Layout,
@@ -43,15 +43,15 @@ struct Set {
     sentinels: Option<Sentinels>,
     layout: Layout,
     clock: ManualClock,
-    /// Where the clock's file is.
+    /// The directory of the clock's file.
     _directory: TempDir,
 }
 
-/// A set that one case has for itself, and in which nothing stands at first.
+/// A set for one case alone, empty at first.
 pub(crate) struct Clocked {
     set: Pooled<Set>,
     forget_after: Duration,
-    /// Stands before its keys.
+    /// The prefix of its keys.
     prefix: String,
 }
 
@@ -65,8 +65,8 @@ impl Sets {
         for server in &set.servers {
             server.ask(&["FLUSHALL"]).await?;
         }
-        // The suite's leases have many keys, which in a cluster must share a slot; each case has another, so that they
-        // are at all masters.
+        // The suite's leases have many keys, which must share a slot in a cluster. Each case has its own slot, so
+        // that the cases are spread over all masters.
         static CASE: AtomicU64 = AtomicU64::new(0);
         let prefix = match self.layout {
             Layout::Cluster => format!("{{case:{}}}:", CASE.fetch_add(1, Ordering::Relaxed)),
@@ -111,7 +111,7 @@ impl Clocked {
         self.open_at(self.urls(), Duration::from_secs(30)).await
     }
 
-    /// A store on each of them whose connections go through a proxy; or why that cannot be.
+    /// A store on each of them, connected through a proxy; or why that is impossible.
     pub(crate) async fn open_behind_proxies(&self) -> Result<Network<Vec<RedisStore>>> {
         let set = &*self.set;
         let own_address = match set.layout {
@@ -128,7 +128,7 @@ impl Clocked {
             urls.push(format!("redis://{}/", proxy.address()));
             proxies.push(proxy);
         }
-        // Short for who waits, long on a busy machine.
+        // Short for a waiting test, long for a busy machine.
         let stores = self.open_at(urls, Duration::from_secs(3)).await?;
         Ok(Network::Proxied(stores, proxies))
     }
@@ -166,7 +166,7 @@ impl Clocked {
         Server::step_wall(&self.servers(), step)
     }
 
-    /// What stands in each.
+    /// The content of each.
     pub(crate) async fn observe(&self) -> Result<Vec<Observation>> {
         let mut seen = Vec::new();
         for server in &self.set.servers {
@@ -175,7 +175,7 @@ impl Clocked {
         Ok(seen)
     }
 
-    /// Kills them all, and starts them again.
+    /// Kills them all and starts them again.
     pub(crate) async fn restart(&self) -> Result {
         self.servers().iter().for_each(|server| server.kill());
         for server in self.servers() {
@@ -192,7 +192,7 @@ impl Clocked {
     }
 }
 
-/// What a store on such a server tells.
+/// What a store on such a server reports.
 pub(crate) fn reports() -> Reports {
     let mut reports = Reports::all();
     reports.forgotten = false;

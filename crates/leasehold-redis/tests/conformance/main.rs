@@ -1,5 +1,5 @@
-//! The conformance suite on a real Redis server, on a cluster, behind sentinels and on quorums of servers, each case with
-//! some for itself; or on the one server that `LEASEHOLD_TEST_REDIS_URL` names, in real time.
+//! The conformance suite on a real Redis server, on a cluster, behind sentinels and on quorums of servers, each
+//! case with its own; or on the server of `LEASEHOLD_TEST_REDIS_URL`, in real time.
 
 mod clocked;
 mod observe;
@@ -20,8 +20,8 @@ fn main() -> ExitCode {
     if let Ok(url) = std::env::var("LEASEHOLD_TEST_REDIS_URL") {
         return leasehold_conformance::main(Given { url });
     }
-    // So a killed process loses nothing that it has answered; with `everysec` it would what it did not write because its
-    // disk was busy. A power cut is not tried here.
+    // A killed process loses nothing that it has acknowledged; with `everysec` it would lose what it had not
+    // written because its disk was busy. A power cut is not tested here.
     let redis = |name, layout| {
         let sets = Sets::new(layout, &["--appendonly", "yes", "--appendfsync", "no"]);
         let operations = if leasehold_testkit::all() { 20_000 } else { 10_000 };
@@ -42,7 +42,7 @@ struct Redis {
     operations: usize,
 }
 
-/// Servers that one case has for itself.
+/// Servers for one case alone.
 struct State(Clocked);
 
 impl Subject for Redis {
@@ -110,12 +110,12 @@ impl Backing for State {
     }
 }
 
-/// A server of whoever runs the test, which others may use.
+/// The user's server, which others may use.
 struct Given {
     url: String,
 }
 
-/// What stands there behind a prefix of its own, and is forgotten soon.
+/// A part of it with its own prefix, which is soon forgotten.
 struct Part {
     url: String,
     prefix: String,
@@ -159,11 +159,11 @@ impl Backing for Part {
     }
 
     fn time(&self) -> Time {
-        // Long against an operation, short against a test.
+        // Long compared with an operation, short compared with a test.
         Time::Real { tick: Duration::from_millis(200) }
     }
 
-    /// A term is rounded up to whole milliseconds, and is not over before.
+    /// A term is rounded up to whole milliseconds, and does not end before.
     async fn advance(&self, by: Duration) {
         tokio::time::sleep(by + Duration::from_millis(2)).await;
     }

@@ -1,11 +1,11 @@
-//! What stands in a server, by commands past the store.
+//! The content of a server, by commands past the store.
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
 use leasehold_core::{FencingToken, GroupName, Key, LeaseId, Mode};
 use leasehold_redis::redis;
 use leasehold_testkit::redis::connect;
 
-/// What stands in the server behind this prefix, by its own clock.
+/// The content of the server with this prefix, by its own clock.
 pub(crate) async fn observe(url: &str, prefix: &str) -> Result<Observation> {
     let mut link = connect(url).await?;
     let time: [u64; 2] = redis::cmd("TIME").query_async(&mut link).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn observe(url: &str, prefix: &str) -> Result<Observation> {
         let value: Option<Vec<u8>> = redis::from_redis_value(next()?)?;
         let ends: i64 = redis::from_redis_value(next()?)?;
         let fields: Vec<(Vec<u8>, Vec<u8>)> = redis::from_redis_value(next()?)?;
-        // The server itself has it until a millisecond later.
+        // The server itself keeps it a millisecond longer.
         let value = value.filter(|_| u64::try_from(ends).map_or(true, |ends| ends > now));
         let mark = fields.iter().find(|(name, _)| name == b"mark").map(|(_, mark)| mark);
         for (name, field) in &fields {
@@ -49,7 +49,7 @@ pub(crate) async fn observe(url: &str, prefix: &str) -> Result<Observation> {
     Ok(Observation::new(rows, counters))
 }
 
-/// A holder as it is written; see docs/stores/redis.md.
+/// A holder's record; see docs/stores/redis.md.
 fn row(
     key: &Key,
     id: &[u8],

@@ -14,7 +14,7 @@ use crate::clocked::{self, Clocked, Layout, Sets};
 
 /// Adds quorums of 3, and of 5 the cases on one; with `LEASEHOLD_TEST_ALL=1` everything on all.
 pub(crate) fn add(suite: Suite) -> Suite {
-    // What is durable may grant at once after a start.
+    // A durable node may grant at once after a start.
     let sets = |count| Sets::new(Layout::Apart(count), DURABLE);
     let (three, five) = (sets(3), sets(5));
     let quorum =

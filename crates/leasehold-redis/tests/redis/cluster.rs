@@ -16,7 +16,7 @@ use leasehold_testkit::requests::{
 };
 use leasehold_testkit::{LONG, in_time, until};
 
-/// Enough of them are in the slots of all masters.
+/// Enough names to have slots at all masters.
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("job:{n}")).collect()
 }
@@ -70,7 +70,7 @@ async fn keys_of_one_lease_share_a_slot_or_are_refused() {
     let error = store.acquire(&acquire("a}b", "a", Mode::Exclusive)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 
-    // One lease of many that cannot be is no harm to the others.
+    // One lease of many that cannot exist does no harm to the others.
     let renewal =
         |names: &[&str]| RenewEntry::extend(id("a"), claims(names), Ttl::new(LONG).unwrap());
     let renewed = store
@@ -95,7 +95,7 @@ async fn a_release_wakes_waiters_at_every_master() {
         granted(other.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
         let released = other.release(&release(&name, "a")).await.unwrap();
         assert!(matches!(only(released.leases), ReleaseOutcome::Released));
-        // Each connection that is made counts as a hint for all.
+        // Each new connection counts as a hint for all keys.
         in_time(async { while wakeups.next().await != key(&name) {} }).await;
     }
 }
@@ -119,7 +119,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
             if moved == 1 {
-                // Half of it is here, half there: nobody can say, and nobody guesses.
+                // Half of it is here, half there: nobody can know, and nobody guesses.
                 let error = acquired.unwrap_err();
                 let said = (error.kind(), error.effect());
                 assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
@@ -129,7 +129,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
         })
         .await;
 
-    // The hint that all may have changed.
+    // The hint that everything may have changed.
     assert_eq!(in_time(wakeups.next()).await, key("job"));
     let again = store.acquire(&acquire("job", "a", Mode::Exclusive)).await;
     assert_eq!(granted(again).token, first.token);
@@ -167,7 +167,7 @@ async fn each_operation_is_one_exchange_with_one_node() {
         count();
         store.release(&release(name, "a")).await.unwrap();
         count();
-        // Of these one with each master, and before that one, of which the first answer counts, about who they are.
+        // One exchange with each master, and one before them for the topology.
         store.list(&ListRequest::new(Filter::default())).await.unwrap();
         count();
         store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
@@ -175,7 +175,7 @@ async fn each_operation_is_one_exchange_with_one_node() {
         counts
     };
     for name in names(12) {
-        // The scripts become known to its master.
+        // Its master loads the scripts.
         round(&name).await;
     }
     for name in names(12) {
@@ -201,7 +201,7 @@ async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
         let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", name]).await;
         at_nodes[Cluster::first_owner(slot.try_into().unwrap())].push(name);
     }
-    // What is sent on the connections that there are is lost, and they stay open.
+    // What is sent on existing connections is lost, and they stay open.
     proxies[0].set(Fault::HalfOpen);
     let request = acquire(at_nodes[0][0], "b", Mode::Exclusive);
     let lost = store.acquire(&request);
@@ -230,7 +230,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
     let mut wakeups = store.subscribe(&[key(name)]).await.unwrap();
     let health = store.check().await.unwrap();
     assert!(health.fails_over && health.level == Level::BestEffort, "{health:?}");
-    // Else the fail-over may lose the lease, which is not what is tried here.
+    // Otherwise the fail-over may lose the lease, which is not tested here.
     let slot = cluster.nodes[1].number(&["CLUSTER", "KEYSLOT", name]).await;
     let (master, replica) = {
         let at = Cluster::first_owner(slot.try_into().unwrap());
@@ -240,7 +240,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
     master.kill();
 
     until_refused(&store, name).await;
-    // That all may have changed is a hint; then they are told of again.
+    // A hint says that everything may have changed; then they are notified again.
     in_time(wakeups.next()).await;
     let woken = async || replica.number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
     until(woken).await;
@@ -260,7 +260,7 @@ async fn nodes_that_redirect_to_each_other_are_an_error() {
         for (node, other) in [(a, &ids[1]), (b, &ids[0])] {
             node.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", other]).await.unwrap();
         }
-        // They tell each other better now and then, and then this is granted.
+        // Now and then the nodes correct each other, and then this is granted.
         let Err(error) = store.acquire(&acquire("job", "a", Mode::Exclusive)).await else {
             return false;
         };

@@ -1,4 +1,4 @@
-//! What fails in a Redis Cluster, of which other parts go on.
+//! Failures in one part of a Redis Cluster while others work.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use leasehold_testkit::redis::cluster::{Cluster, MASTERS, Plan};
 use leasehold_testkit::requests::{acquire, granted, id, key};
 use leasehold_testkit::{LONG, in_time, until};
 
-/// A name whose slot this master has, and that slot.
+/// A name whose slot this master owns, and the slot.
 async fn name_at(cluster: &Cluster, master: usize) -> (String, i64) {
     for n in 0.. {
         let name = format!("job:{n}");
@@ -27,7 +27,7 @@ async fn name_at(cluster: &Cluster, master: usize) -> (String, i64) {
     unreachable!()
 }
 
-/// Whoever waits hears what is told at this node.
+/// The waiter hears what is published at this node.
 async fn hears(wakeups: &mut Wakeups, name: &str, node: &Server) {
     let channel = format!("lh:wake:{{{name}}}:{name}");
     until(async || node.number(&["SPUBLISH", &channel, ""]).await == 1).await;
@@ -61,10 +61,10 @@ async fn a_failure_that_may_have_acted_represents_all_parts() {
                     store.list(&ListRequest::new(Filter::default().with_key(key(name)))).await;
                 assert_eq!(listed.is_err(), at == 0, "{listed:?}");
             }
-            // This one acts, and nobody hears of it.
+            // This one acts, and nobody receives its reply.
             proxies[1].set(Fault::CutAfter);
             let error = if evicts {
-                // At the third node there is nothing to do.
+                // There is nothing to do at the third node.
                 let target = |at: usize| EvictTarget::new(key(&names[at]), Some(id("a")));
                 let evict = EvictRequest::exactly(order.map(target).to_vec(), None);
                 store.evict(&evict).await.map(drop).unwrap_err()
@@ -92,7 +92,7 @@ async fn one_failed_topology_request_fails_all_that_wait_for_it() {
     let set = |fault| proxies.iter().for_each(|proxy| proxy.set(fault));
     set(Fault::CutBefore);
     let exchanges = || proxies.iter().map(Proxy::exchanges).sum::<usize>();
-    // Each begins with asking who the nodes are, while nobody answers.
+    // Each begins by asking for the topology, while nobody answers.
     let search = async |callers: usize| {
         let before = exchanges();
         let request = everything();
@@ -131,7 +131,7 @@ async fn waiters_are_moved_repeatedly_until_the_new_node_is_reachable() {
     proxies[1].set(Fault::CutBefore);
     let before = proxies[1].exchanges();
     cluster.move_slot(slot, 0, 1, &[], async |_| {}).await;
-    // More than one try and a search for the nodes come to.
+    // More exchanges than one try and one topology request.
     until(async || proxies[1].exchanges() >= before + 8).await;
     proxies[1].set(Fault::None);
     hears(&mut wakeups, &name, &cluster.nodes[1]).await;
@@ -145,11 +145,11 @@ async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
     let slot = slot.to_string();
     let url = format!("redis+cluster://{}/", proxies[0].address());
     let store = RedisStore::from_url(&url).await.unwrap();
-    // Each connection that is made counts as a hint: these are made before.
+    // Each new connection counts as a hint: these are made before.
     let names = [&name, &name_at(&cluster, 1).await.0, &name_at(&cluster, 2).await.0];
     let _others = store.subscribe(&names.map(|name| key(name))).await.unwrap();
     let mut wakeups = store.subscribe(&[key(&name)]).await.unwrap();
-    // Nobody sends a request, which would be sent on and tell of the move.
+    // Nobody sends a request, which would be redirected and so reveal the move.
     let exchanges = || proxies.iter().map(Proxy::exchanges).sum::<usize>();
     for (from, is_cut) in [(0, false), (1, true)] {
         let (old, new) = (&cluster.nodes[from], &cluster.nodes[from + 1]);
@@ -160,16 +160,16 @@ async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
             proxies[from].set(Fault::Refuse);
             proxies[from].cut();
         } else {
-            // The others, whose view is old, are sooner to say who serves what.
+            // The others, whose view is old, answer the topology request sooner.
             proxies[from].set(Fault::Delay(Duration::from_millis(100)));
         }
-        // The only one to know of the move is who had the slot.
+        // Only the old owner of the slot knows of the move.
         old.ask(&here).await.unwrap();
         if is_cut {
             proxies[from].set(Fault::None);
         }
         let before = exchanges();
-        // More than one search for the nodes comes to.
+        // More exchanges than one topology request.
         until(async || exchanges() >= before + 8).await;
         if is_cut {
             assert_eq!(in_time(wakeups.next()).await, key(&name), "that it was connected again");

@@ -1,4 +1,4 @@
-//! What becomes of requests and of wake-ups when the connection, or the server, goes away.
+//! What happens to requests and wake-ups when the connection, or the server, goes away.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::requests::{acquire, granted, key, only, refused, release, renew};
 use leasehold_testkit::{LONG, in_time, until};
 
-/// Of one exchange: short for whoever waits for it, long on a busy machine.
+/// The limit of one exchange: short for a waiting test, long for a busy machine.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// A server, a proxy before it, and a store that goes through that.
+/// A server, a proxy before it, and a store that uses the proxy.
 async fn setup() -> (Server, Proxy, RedisStore) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
@@ -113,12 +113,12 @@ async fn a_hint_that_many_hear_is_put_off() {
     };
     let (many, one) = (["lh:wake:{many}:many", "4000"], ["lh:wake:{one}:one", "1"]);
     let mut overtaken = 0;
-    // For how long it is put off is chance.
+    // The delay is random.
     for _ in 0..10 {
         publish(&[many]).await;
         assert_eq!(in_time(wakeups.next()).await, key("many"));
         publish(&[many, one]).await;
-        // Who hears of one key tries for all, and need not be told of the other.
+        // A waiter that hears of one key tries for all, and need not hear of the other.
         if in_time(wakeups.next()).await == key("one") {
             overtaken += 1;
         } else {
@@ -152,7 +152,7 @@ async fn a_hint_put_off_in_a_runtime_that_ended_is_heard() {
         });
         let heard;
         (heard, wakeups) = listens.join().unwrap();
-        // By chance it may be put off for no time.
+        // The random delay may be zero.
         if heard.is_none() {
             break;
         }
@@ -171,7 +171,7 @@ async fn a_reconnect_hints_at_every_key() {
         } else {
             server.restart().await.unwrap();
         }
-        // Nobody asks for anything meanwhile.
+        // No request is sent meanwhile.
         assert_eq!(in_time(wakeups.next()).await, key("k"));
         let acquired = other.acquire(&acquire("k", "a", Mode::Exclusive)).await;
         let acquired = match acquired {

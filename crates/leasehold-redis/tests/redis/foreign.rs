@@ -34,7 +34,7 @@ const VALUES: [&[u8]; 3] = [
 /// Another library's client.
 struct Foreign {
     connection: MultiplexedConnection,
-    /// The text of its script that extends.
+    /// Its script that extends a lock.
     extends: &'static str,
 }
 
@@ -176,7 +176,7 @@ async fn the_plain_key_is_the_truth() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     let first = granted(store.acquire(&acquire("k", "ours", Mode::Exclusive)).await);
-    // Who deletes it breaks the lock, and who extends it extends it.
+    // Deleting it breaks the lock; extending it extends the lock.
     assert!(foreign.extend("k", "ours", 300_000).await);
     let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
     assert!(matches!(page.records[0].remaining(), Remaining::For(rest) if rest > 8 * LONG));
@@ -205,7 +205,7 @@ async fn a_foreign_lock_is_listed_and_broken_by_its_key() {
     let (server, store) = setup().await;
     let foreign = Foreign::on(&server).await;
     assert!(foreign.acquire("k", "theirs", 20_000).await);
-    // Longer than any id, so that it has none.
+    // Longer than any id, so it has none.
     let long = "x".repeat(300);
     assert!(foreign.acquire("long", &long, 20_000).await);
     for (name, theirs) in [("k", Some(id("theirs"))), ("long", None)] {
@@ -250,7 +250,7 @@ async fn our_leftovers_are_removed_under_a_foreign_lock() {
     assert_eq!(server.text(&["GET", "long"]).await, Some("x".repeat(300)));
     let rest = server.number(&["PTTL", "k"]).await;
     assert!((10_000..=20_000).contains(&rest), "{rest}");
-    // A mark whose metadata key is gone stays one too.
+    // A mark without a metadata key stays a mark too.
     granted(store.acquire(&acquire("s", "reader", Mode::SHARED)).await);
     let mark = server.text(&["GET", "s"]).await;
     server.ask(&["DEL", "lh:lock:{s}:s"]).await.unwrap();
@@ -290,7 +290,7 @@ async fn each_foreign_value_excludes_us_and_is_adopted_renewed_and_released() {
         let again = AcquireRequest::new(theirs.clone(), exclusive("k"), to);
         let again = granted(store.acquire(&again).await);
         assert!(!again.fresh && again.token.is_some());
-        // It stays theirs too: the value, and what their scripts do.
+        // It stays foreign: its value, and the effect of foreign scripts.
         assert!(!foreign.acquire("k", b"another", 1_000).await);
         assert!(foreign.extend("k", value, 300_000).await);
         assert!(foreign.acquire_or_extend("k", value, 300_000).await);
@@ -314,7 +314,7 @@ async fn each_of_our_locks_excludes_every_foreign_command() {
     for (name, ours) in [("x", None), ("s", Some(VALUES[2])), ("s", Some(b"reader".as_slice()))] {
         let before = server.ask(&["GET", name]).await.unwrap();
         for (foreign, value) in each(&server).await {
-            // By a value of their own, and by the id of one who shares.
+            // With a value of their own, and with the id of a sharer.
             for value in [value].into_iter().chain(ours) {
                 assert!(!foreign.acquire(name, value, 1_000).await);
                 assert!(!foreign.acquire(name, value, 1_500).await);
@@ -355,7 +355,7 @@ async fn a_foreign_lock_without_end_has_no_retry_after() {
     assert_eq!(refused.retry_after, None);
     let page = store.list(&ListRequest::new(Filter::default().with_key(key("k")))).await.unwrap();
     assert_eq!(page.records[0].remaining(), Remaining::Never);
-    // Their extension gives it an end; one of no time ends it at once.
+    // Their extension gives it an end; one of zero ends it at once.
     assert!(foreign.extend("k", "theirs", 20_000).await);
     assert!(server.number(&["PTTL", "k"]).await > 0);
     assert!(foreign.extend("k", "theirs", 0).await);

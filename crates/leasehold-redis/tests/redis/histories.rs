@@ -21,17 +21,17 @@ use leasehold_testkit::requests::{acquire, granted, key};
 use leasehold_testkit::{LONG, in_time, until};
 use tokio::sync::watch;
 
-/// Of what clients contend for while nodes fail one after the other.
+/// The term that clients contend for while nodes fail one after the other.
 const TERM: Duration = Duration::from_secs(1);
 const CLIENTS: u64 = 4;
 
-/// What becomes of a node's leases when it is killed.
+/// What happens to a node's leases when it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nodes {
     Durable,
-    /// They are forgotten, and nothing is granted until they are over.
+    /// They are lost, and nothing is granted until they have ended.
     Quarantined,
-    /// They are forgotten, and the node says that it is durable.
+    /// They are lost, and the node claims to be durable.
     Lying,
 }
 
@@ -45,7 +45,7 @@ impl Nodes {
         servers
     }
 
-    /// One client's store on these servers, which `check` finds fit.
+    /// One client's store on these servers, which `check` accepts.
     async fn quorum(self, servers: &[Server], term: Duration) -> QuorumStore {
         let mut config = QuorumConfig::new().max_ttl(term).node_timeout(term / 4);
         for (at, server) in servers.iter().enumerate() {
@@ -73,7 +73,7 @@ impl Nodes {
     }
 }
 
-/// A node that may forget and says that it does not.
+/// A node that may forget and claims that it does not.
 #[derive(Debug)]
 struct Lying(RedisStore);
 
@@ -126,7 +126,7 @@ fn habit(term: Duration) -> Habit {
     Habit { claims: Claims::one(key("job"), Mode::Exclusive), term, hold: 200, rest: 60 }
 }
 
-/// Clients that contend until they are told to stop.
+/// Clients that contend until they are stopped.
 struct Crowd {
     running: Vec<tokio::task::JoinHandle<Contender<QuorumStore>>>,
     is_over: Arc<AtomicBool>,
@@ -155,7 +155,7 @@ impl Crowd {
         Self { running, is_over, grants }
     }
 
-    /// Waits until so many more grants have come and gone.
+    /// Waits for this many more grants.
     async fn goes_on(&self, more: u64) {
         let mut grants = self.grants.subscribe();
         let enough = *grants.borrow() + more;
@@ -173,7 +173,7 @@ impl Crowd {
     }
 }
 
-/// Kills and starts again, and then pauses, each of three nodes in turn, while clients contend.
+/// Kills and restarts, and then pauses, each of three nodes in turn, while clients contend.
 async fn under_faults(nodes: Nodes) {
     let servers = nodes.start().await;
     let crowd = Crowd::start(nodes, &servers).await;
@@ -192,7 +192,7 @@ async fn under_faults(nodes: Nodes) {
         crowd.goes_on(3).await;
         server.resume();
         pauses += 1;
-        // Without it the next two would be no majority.
+        // Without it the next two would not be a majority.
         nodes.until_it_grants(server, TERM).await;
     }
     let history = crowd.stop().await;
@@ -209,7 +209,7 @@ async fn under_faults(nodes: Nodes) {
         "{nodes:?}: {kills} kills, {pauses} pauses, {grants} grants, {refused} refused, {kept} kept, {unanswered} \
          unanswered, {beliefs} beliefs"
     );
-    // Without contention it would show nothing.
+    // Without contention it would prove nothing.
     assert!(grants >= 20 && beliefs >= 10 && kept >= 10 && refused >= 10);
 }
 
@@ -223,7 +223,7 @@ async fn forgetful_nodes_with_a_quarantine_let_no_second_holder_in() {
     under_faults(Nodes::Quarantined).await;
 }
 
-/// One client takes two nodes, of which one is killed and started again. Another asks that one and the third.
+/// One client takes two nodes, one of which is killed and restarted. Another asks that one and the third.
 async fn two_majorities(nodes: Nodes, term: Duration) -> Vec<Violation> {
     let servers = nodes.start().await;
     let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
@@ -264,11 +264,11 @@ async fn a_forgetful_node_without_a_quarantine_lets_a_second_holder_in() {
     let found = two_majorities(Nodes::Lying, LONG).await;
     assert!(matches!(found[..], [Violation::Overlap(..)]), "{found:?}");
     assert_eq!(two_majorities(Nodes::Durable, LONG).await, []);
-    // As long as a quarantine that the test waits for. On a machine that takes longer the first lease is over.
+    // As long as a quarantine that the test waits for. On a slower machine the first lease has ended.
     assert_eq!(two_majorities(Nodes::Quarantined, Duration::from_secs(4)).await, []);
 }
 
-/// Documented: a fail-over forgets what the replica had not got yet.
+/// Documented: a fail-over loses what the replica had not received.
 #[tokio::test]
 async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
     const EACH: usize = 50;
@@ -333,5 +333,5 @@ async fn a_node_that_may_forget_or_fail_over_is_refused_by_a_quorum() {
     let quorum = QuorumConfig::new().node("n", server.store().await).open().unwrap();
     let error = quorum.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.to_string().contains("may forget leases"), "{error}");
+    assert!(error.to_string().contains("may lose leases"), "{error}");
 }

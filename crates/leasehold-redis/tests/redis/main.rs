@@ -1,4 +1,4 @@
-//! What is particular to Redis, on real servers.
+//! What is specific to Redis, on real servers.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
 mod cluster;

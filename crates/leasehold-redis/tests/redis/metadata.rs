@@ -1,4 +1,4 @@
-//! What stands in the server: docs/stores/redis.md, byte by byte.
+//! The data in the server: docs/stores/redis.md, byte by byte.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn nothing_is_left_some_time_after_the_last_release() {
         );
         store.release(&release(name, "a")).await.unwrap();
         let left = server.number(&["PTTL", &format!("lh:lock:{{{name}}}:{name}")]).await;
-        // −2: it is gone already.
+        // −2: it has already gone.
         assert!((-2..=1_100).contains(&left) && left != -1, "{left}");
     }
     until(async || server.number(&["DBSIZE"]).await == 0).await;

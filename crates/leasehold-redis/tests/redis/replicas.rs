@@ -14,7 +14,7 @@ use leasehold_testkit::requests::{
 };
 use leasehold_testkit::{LONG, in_time, until};
 
-/// A master and its replica, which has all that the master has.
+/// A master and its replica, which has everything that the master has.
 async fn pair() -> (Server, Server) {
     let master = Server::start(DURABLE).await.unwrap();
     let port = master.port().to_string();
@@ -25,7 +25,7 @@ async fn pair() -> (Server, Server) {
     (master, replica)
 }
 
-/// What a server says of replication; not while a sentinel cuts its connections.
+/// What a server reports about replication; not while a sentinel cuts its connections.
 async fn says(server: &Server, what: &str) -> bool {
     let told = server
         .ask(&["INFO", "replication"])
@@ -61,7 +61,7 @@ async fn sentinels_name_the_master_and_after_a_fail_over_the_new_one() {
 #[tokio::test]
 async fn a_hung_sentinel_delays_nobody() {
     let master = Server::start(DURABLE).await.unwrap();
-    // Nothing is to happen to the master here.
+    // Nothing happens to the master here.
     let sentinels = Sentinels::watch(&master, 0, 600_000).await.unwrap();
     sentinels.pause(0);
     let store = open(&sentinels.url()).await;
@@ -115,7 +115,7 @@ async fn a_grant_on_too_few_replicas_does_not_count() {
         "{error}"
     );
     assert!(error.to_string().contains("only 0 have"), "{error}");
-    // A refusal is one all the same.
+    // A refusal is still a refusal.
     refused(store.acquire(&acquire("j", "b", Mode::Exclusive)).await);
     let error = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap_err();
     assert_eq!(
@@ -123,7 +123,7 @@ async fn a_grant_on_too_few_replicas_does_not_count() {
         (ErrorKind::Unavailable, Effect::Unknown),
         "{error}"
     );
-    // Nobody is let in by what a release loses.
+    // Losing a release admits nobody.
     let released = store.release(&release("k", "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 
@@ -154,7 +154,7 @@ async fn a_grant_is_unknown_if_replicas_may_not_be_counted() {
         assert!(error.to_string().contains("NOPERM"), "{error}");
     }
     assert_eq!(master.text(&["GET", "app:k"]).await.as_deref(), Some("a"), "it has acted");
-    // Nobody asks after a release.
+    // A release does not wait for replicas.
     let released = store.release(&release("app:k", "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
 }

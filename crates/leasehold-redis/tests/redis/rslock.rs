@@ -45,7 +45,7 @@ impl Both<QuorumStore> {
     }
 }
 
-/// It makes one try, so that a refusal is seen.
+/// It makes one try, so that a refusal shows.
 fn theirs(servers: &[Server]) -> LockManager {
     let mut manager = LockManager::new(servers.iter().map(Server::url).collect());
     manager.set_retry(1, Duration::from_millis(100));
@@ -53,7 +53,7 @@ fn theirs(servers: &[Server]) -> LockManager {
 }
 
 impl<S: Store> Both<S> {
-    /// Waits until no server has `name`, also those whose answers were not waited for.
+    /// Waits until no server has `name`, including those whose answers were not awaited.
     async fn until_free(&self, name: &str) {
         for server in &self.servers {
             until(async || server.number(&["EXISTS", name]).await == 0).await;
@@ -98,7 +98,7 @@ impl<S: Store> Both<S> {
             self.until_everywhere(name).await;
             self.they_fail(name).await;
         }
-        // A reader's id is no value that they could end.
+        // A reader's id is not a value that they could end.
         self.theirs.unlock(&self.named("s", b"one")).await;
         self.ours.release(&release("s", "one")).await.unwrap();
         self.they_fail("s").await;
@@ -152,7 +152,7 @@ impl<S: Store> Both<S> {
         assert!(matches!(released, ReleaseOutcome::NotHeld), "{released:?}");
     }
 
-    /// How often each won when both tried at once.
+    /// How many times each won when both tried at once.
     async fn contend(&self, rounds: usize) -> (usize, usize) {
         let (mut we, mut they) = (0, 0);
         for round in 0..rounds {
@@ -162,7 +162,7 @@ impl<S: Store> Both<S> {
                 Claims::one(key("k"), Mode::Exclusive),
                 Ttl::new(LONG).unwrap(),
             );
-            // Each is the first to ask every other time.
+            // They take turns to ask first.
             let (ours, theirs) = if round % 2 == 0 {
                 tokio::join!(self.ours.acquire(&request), self.theirs.lock("k", LONG))
             } else {
@@ -185,7 +185,7 @@ impl<S: Store> Both<S> {
         (we, they)
     }
 
-    /// What they would have if they had made the lock of ours whose value is this.
+    /// What they would have if they had taken our lock with this value.
     fn named(&self, name: &str, value: &[u8]) -> Lock {
         Lock {
             resource: name.as_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! The ways to a server: TLS with a private authority, and a socket of this machine.
+//! The ways to a server: TLS with a private authority, and a Unix socket.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ async fn tls_with_a_private_authority_and_a_client_certificate() {
     ] {
         let error = RedisStore::from_url(&wrong).await.unwrap_err();
         let kind = error.kind();
-        // A server that turns a client away may be gone before it has said why.
+        // A server that refuses a client may close before it has said why.
         assert!(matches!(kind, ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
         assert_eq!(error.effect(), leasehold_core::Effect::NotApplied);
     }

@@ -98,7 +98,7 @@ pub(crate) async fn renew_to_never(store: &SqliteStore, id: &str, key: &str) {
     store.renew(&request).await.unwrap();
 }
 
-/// How often the file was changed by others than `raw`.
+/// How many times others than `raw` changed the file.
 pub(crate) fn data_version(raw: &Connection) -> i64 {
     raw.pragma_query_value(None, "data_version", |row| row.get(0)).unwrap()
 }
@@ -107,7 +107,7 @@ pub(crate) fn count(raw: &Connection, table: &str) -> i64 {
     raw.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
-/// The file that this process, started by [`again`] for one test, is to work on.
+/// The file for this process, which [`again`] started for one test.
 pub(crate) fn role() -> Option<PathBuf> {
     std::env::var_os("LEASEHOLD_TEST_PATH").map(PathBuf::from)
 }

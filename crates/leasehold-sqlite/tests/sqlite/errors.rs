@@ -1,4 +1,4 @@
-//! Every mistake with a file, made for real: its kind, what it says, and that nothing was harmed.
+//! Every mistake with a file, made for real: its kind and its message, and that nothing was harmed.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -119,7 +119,7 @@ async fn a_newer_schema_names_both_versions() {
     let place = Workplace::new();
     place.open().await.close().await;
     place.change("PRAGMA user_version = 2");
-    assert_error(&open_error(&place.path).await, Incompatible, &["version 2", "version 1"]);
+    assert_error(&open_error(&place.path).await, Incompatible, &["version 2", "versions up to 1"]);
     place.change("PRAGMA user_version = 0");
     assert_error(&open_error(&place.path).await, Corrupt, &["user_version"]);
 }
@@ -172,7 +172,7 @@ async fn values_that_leasehold_cannot_have_written() {
         ("UPDATE leasehold_holders SET id = x''", "id"),
         ("UPDATE leasehold_holders SET group_name = ''", "group_name"),
         ("UPDATE leasehold_holders SET comment = char(10)", "comment"),
-        ("UPDATE leasehold_holders SET pid = -1", "cannot be what Leasehold wrote"),
+        ("UPDATE leasehold_holders SET pid = -1", "Leasehold cannot have written"),
         ("UPDATE leasehold_keys SET counter = 0", "counter"),
         ("UPDATE leasehold_keys SET counter = 1", "counter"),
         ("DELETE FROM leasehold_keys", "counter"),

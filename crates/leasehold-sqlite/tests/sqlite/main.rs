@@ -1,4 +1,4 @@
-//! What is particular to SQLite: its file, the processes that share it, and what may happen to it.
+//! What is specific to SQLite: its file, the processes that share it, and what may happen to it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 

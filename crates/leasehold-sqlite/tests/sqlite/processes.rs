@@ -1,5 +1,5 @@
-//! Several processes on one file, in namespaces and on file systems of their own. A test starts this binary
-//! again for itself alone; `unshare` needs no privilege where user namespaces are allowed.
+//! Several processes on one file, in their own namespaces and file systems. A test starts this binary again for
+//! itself alone; `unshare` needs no privilege where user namespaces are allowed.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -93,8 +93,8 @@ async fn a_process_that_comes_and_goes_leaves_anothers_log_alone() {
     let place = Workplace::new();
     let store = SqliteStore::open(&place.path).await.unwrap();
     grant(&store, "ours", "k").await;
-    // Looking at the file must not drop the POSIX locks that this process has on it. Had it done so, the
-    // other process would think that it is the last one and remove the log.
+    // Looking at the file must not drop this process's POSIX locks on it. Otherwise the other process would
+    // consider itself the last one and remove the log.
     SqliteStore::open(&place.path).await.unwrap().close().await;
     store.check().await.unwrap();
     passes_again("a_process_that_comes_and_goes_leaves_anothers_log_alone", &[], &place.path);
@@ -209,6 +209,6 @@ async fn a_user_without_permission_is_denied() {
     for path in [&place.path, &closed] {
         fs::set_permissions(path, Permissions::from_mode(0o500)).unwrap();
     }
-    // In a user namespace of its own, even root has no privilege over files of the outside.
+    // In its own user namespace, even root has no privilege over files outside it.
     passes_again("a_user_without_permission_is_denied", USER, &place.path);
 }

@@ -1,4 +1,4 @@
-//! What is peculiar to the SQLite store: its file, boots and time namespaces, and what it writes.
+//! What is specific to the SQLite store: its file, boots and time namespaces, and what it writes.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -164,7 +164,7 @@ async fn after_a_reboot_terms_have_ended_but_leases_without_end_have_not() {
     assert_eq!(count(&raw, "leasehold_boots"), 2);
     let error = acquire(&store, "late", "a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a process of the old boot: {error}");
-    assert!(error.to_string().contains("epoch 2, and ours is 1"), "{error}");
+    assert!(error.to_string().contains("epoch 2; ours is 1"), "{error}");
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ async fn another_time_namespace_is_admitted_once_no_term_is_left() {
     grant(&store, "finite", "a").await;
     grant(&store, "endless", "b").await;
     renew_to_never(&store, "endless", "b").await;
-    // The kernel gives the number of a namespace that is gone to the next one, so the offset counts too.
+    // The kernel gives the number of an ended namespace to the next one, so the offset counts too.
     for other in
         ["time_ns = time_ns + 1", "time_ns = time_ns - 1, time_offset_ns = time_offset_ns + 1"]
     {
@@ -206,7 +206,7 @@ async fn a_replaced_file_is_noticed() {
     let replaced = release_error(&store).await;
     for error in [gone, replaced] {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::NotApplied));
-        assert!(error.to_string().contains("removed, or replaced"), "{error}");
+        assert!(error.to_string().contains("removed or replaced"), "{error}");
     }
 }
 

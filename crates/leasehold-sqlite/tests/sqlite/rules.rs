@@ -1,4 +1,4 @@
-//! The store answers as the core's `Table` does, whatever is asked in whatever order.
+//! The store answers like the core's `Table`, for any requests in any order.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;

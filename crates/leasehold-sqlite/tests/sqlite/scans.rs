@@ -1,4 +1,4 @@
-//! What goes over the whole database: pages, the removal of expired records, the forgetting of counters.
+//! Operations on the whole database: pages, the removal of expired records, the forgetting of counters.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use leasehold_sqlite::SqliteStore;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Adds keys `k000000`, … each with a holder `h` that has a group. A thousand terms end in each µs.
+/// Adds keys `k000000`, … each with a holder `h` in a group. A thousand terms end in each µs.
 fn fill(place: &Workplace, records: usize, group: &str) {
     let (boot, wall) = (place.clock.now().as_micros(), 1_767_225_600_000_000_u64);
     place.change(&format!(
@@ -71,7 +71,7 @@ async fn a_page_that_finds_little_ends_early_and_the_next_continues() {
     let place = Workplace::new();
     let store = place.open().await;
     fill(&place, 25_000, "o");
-    // The last that the first page looks at, the first that the second does, and the last of all.
+    // The last record that the first page reads, the first of the second page, and the last of all.
     for rare in ["k009999", "k010000", "k024999"] {
         let holder =
             format!("UPDATE leasehold_holders SET group_name = 'rare' WHERE key = '{rare}'");

@@ -1,4 +1,4 @@
-//! Waiting for the database, for the disk and for nobody: the store's thread and its time limit.
+//! Waiting for the database and for the disk: the store's thread and its time limit.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn a_busy_database_is_awaited_and_then_reported() {
     waiting.await.unwrap();
 }
 
-/// Tells when the store's thread reads the clock, which it does first to see how long it may wait for a lock.
+/// Reports when the store's thread reads the clock, which it does first to see how long it may wait for a lock.
 #[derive(Debug)]
 struct Watched(ManualClock, Mutex<mpsc::Sender<()>>);
 

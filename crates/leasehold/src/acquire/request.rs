@@ -130,9 +130,8 @@ impl<T> LockRequest<T> {
     /// Requests shared mode with at most `max` holders, this one included. The limit applies to this request only:
     /// it is granted only while fewer than `max` others hold the key.
     pub fn permits(self, max: u32) -> Self {
-        let max = NonZeroU32::new(max).ok_or_else(|| {
-            Error::invalid_input("0 permits were asked for; a lock needs at least 1")
-        });
+        let max = NonZeroU32::new(max)
+            .ok_or_else(|| Error::invalid_input("permits is 0; it must be at least 1"));
         self.set(max, |options, max| options.mode = Some(Mode::Shared { max: Some(max) }))
     }
 
@@ -158,7 +157,7 @@ impl<T> LockRequest<T> {
     pub fn keepalive(self, keepalive: Keepalive) -> Self {
         let checked = match keepalive {
             Keepalive::Every(Duration::ZERO) => Err(Error::invalid_input(
-                "renewal every 0 s was asked for; give an interval below the TTL, or Keepalive::Off",
+                "the renewal interval is 0 s; give an interval below the TTL, or Keepalive::Off",
             )),
             other => Ok(other),
         };
@@ -172,7 +171,7 @@ impl<T> LockRequest<T> {
             Ok(min)
         } else {
             Err(Error::invalid_input(format!(
-                "a min_hold of {min:?} was asked for; at most 10 years (3650 days) are allowed"
+                "min_hold is {min:?}; it must be at most 10 years (3650 days)"
             )))
         };
         self.set(min, |options, min| options.min_hold = min)
@@ -181,7 +180,7 @@ impl<T> LockRequest<T> {
     /// Ends the hold after this long, so that a holder that hangs loses its lease.
     pub fn max_hold(self, max: Duration) -> Self {
         let max = if max.is_zero() {
-            Err(Error::invalid_input("a max_hold of 0 s was asked for; give the longest hold"))
+            Err(Error::invalid_input("max_hold is 0 s; it must be longer"))
         } else {
             Ok(max)
         };

@@ -60,7 +60,7 @@ pub(super) async fn resume(
 pub(super) fn id_in_use() -> Error {
     Error::unavailable(
         Effect::NotApplied,
-        "an earlier request or lease with the same lease id is not finished here; \
-         release it, wait, or use another id",
+        "an earlier request or lease of this Locker with the same lease id is not finished; release it, wait, or use \
+         another id",
     )
 }

@@ -44,7 +44,7 @@ impl LockSpec {
             LockTarget::Keys(keys) => (Claims::all(keys, mode)?, None),
             LockTarget::Claims(_) | LockTarget::Resume(_) if options.mode.is_some() => {
                 return Err(Error::invalid_input(
-                    "shared() or permits() was asked for, but each claim has a mode of its own",
+                    "shared() or permits() is set, but each claim has its own mode",
                 ));
             }
             LockTarget::Claims(claims) => (claims, None),
@@ -52,7 +52,7 @@ impl LockSpec {
         };
         if options.fenced && resuming.as_ref().is_some_and(|lease| lease.token.is_none()) {
             return Err(Error::invalid_input(
-                "fenced() was asked for, but the lease to go on with has no token",
+                "fenced() is set, but the lease to continue has no token",
             ));
         }
         let ttl = options.ttl.or(resuming.as_ref().map(|lease| lease.ttl));
@@ -194,8 +194,8 @@ fn interval(keepalive: Keepalive, ttl: Ttl, drift: Drift) -> Result<Option<Durat
         (Keepalive::Auto, None, _) => Ok(Some(LOOK)),
         (Keepalive::Every(every), _, Some(believed)) if every >= believed => {
             Err(Error::invalid_input(format!(
-                "renewal every {every:?} was asked for, but with a TTL of {ttl} the lease is believed for \
-                 {believed:?} only; renew more often"
+                "the renewal interval is {every:?}, but a lease with a TTL of {ttl} is trusted for only \
+                 {believed:?}; renew more often"
             )))
         }
         (Keepalive::Every(every), _, _) => Ok(Some(every)),

@@ -77,7 +77,7 @@ impl Candidate {
     /// Asks the store for the leader; see [`Election::leader`](crate::Election::leader).
     ///
     /// # Errors
-    /// `Closed` if it is not running any more; else as [`Locker::status`](crate::Locker::status).
+    /// `Closed` if it no longer runs; else as [`Locker::status`](crate::Locker::status).
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -89,7 +89,7 @@ impl Candidate {
     /// Waits until it leads, now or later.
     ///
     /// # Errors
-    /// `Closed` if it is not running any more.
+    /// `Closed` if it no longer runs.
     ///
     /// # Cancel safety
     /// May be dropped; the candidate continues.
@@ -128,7 +128,7 @@ impl Candidate {
     /// answered, or after the limit of one operation; the release then continues in the background.
     ///
     /// # Errors
-    /// `Closed` if it is not running any more.
+    /// `Closed` if it no longer runs.
     ///
     /// # Cancel safety
     /// May be dropped once it was polled; the candidate is paused all the same.
@@ -143,7 +143,7 @@ impl Candidate {
     /// Lets it campaign again, at once.
     ///
     /// # Errors
-    /// `Closed` if it is not running any more.
+    /// `Closed` if it no longer runs.
     pub fn resume(&self) -> Result<()> {
         self.0.wish(false)
     }

@@ -189,7 +189,7 @@ impl CandidateState {
 
     fn closed(&self) -> Error {
         Error::closed(format!(
-            "the candidate {} for {:?} is not running any more; spawn another",
+            "the candidate {} for {:?} no longer runs; spawn another",
             self.id, self.name
         ))
     }

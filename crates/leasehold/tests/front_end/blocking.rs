@@ -1,4 +1,4 @@
-//! F11: callers without async, alone and inside somebody's async runtime.
+//! F11: callers without async, alone and inside an async runtime.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,7 +143,7 @@ fn on_the_only_worker_a_wait_ends_when_another_thread_releases() {
                 Some(ms(1))
             };
             drop(locks.lock("k").backoff(pause).wait(LONG).take().unwrap());
-            // Released in the background although this worker does nothing but wait.
+            // Released in the background although this worker only waits.
             locks.lock("k").ttl(secs(3_600)).wait(LONG).take().unwrap().release().unwrap();
         };
         runtime.block_on(async { crate::support::spawn(worker).await.unwrap() });
@@ -162,7 +162,7 @@ fn beside_its_async_locker_it_waits_for_nothing_on_the_blocked_thread() {
     });
     in_time(move || {
         current_thread().block_on(async move {
-            // The async one has begun on this runtime, and its caller waits first.
+            // The async one has started on this runtime, and its caller waits first.
             let locks = store.locks();
             let first = locks.lock("k").wait(Wait::Forever);
             let first = crate::support::spawn(async move { first.await.unwrap().release().await });
@@ -280,7 +280,7 @@ fn with_lock_returns_the_value_and_how_the_hold_ended() {
     assert_eq!(refused.kind(), ErrorKind::Denied);
 }
 
-/// What one lock comes to, for an async and for a blocking caller.
+/// The results of one lock for an async and a blocking caller.
 fn both(
     prepare: impl Fn(&Flaky),
     lock: impl Fn(&leasehold::Locker) -> leasehold::LockRequest,
@@ -332,7 +332,8 @@ fn leases_are_renewed_while_the_callers_thread_computes() {
     let guard = locks.lock("k").ttl(secs(3)).take().unwrap();
     let token = guard.token();
     let begun = store.now();
-    // Longer than its TTL, told from what reached the store; the thread itself asks nothing of Leasehold.
+    // Longer than its TTL, measured by the requests that reached the store; the thread itself calls nothing of
+    // Leasehold.
     let mut spun = 0_u64;
     while store.renews().len() < 4 {
         spun = std::hint::black_box(spun + 1);
@@ -346,7 +347,7 @@ fn leases_are_renewed_while_the_callers_thread_computes() {
 #[test]
 fn loss_is_seen_by_the_clock_by_a_wait_and_by_events() {
     let (store, locks, others) = store();
-    // Long enough for a renewal to be tried in time on a busy machine: else it is only `Expired`.
+    // Long enough for a renewal to be tried in time on a busy machine: otherwise it is only `Expired`.
     let guard = locks.lock("k").ttl(secs(3)).take().unwrap();
     let events = guard.events();
     assert_eq!(guard.lost(ms(1)).unwrap(), None, "the limit comes first");

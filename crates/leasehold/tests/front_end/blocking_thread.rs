@@ -1,4 +1,4 @@
-//! F11: the thread that serves a blocking `Locker`: when it ends, and what it must not end with.
+//! F11: the thread that serves a blocking `Locker`: when it ends, and what must outlive it.
 
 use std::cell::RefCell;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ thread_local! {
     static END: RefCell<Option<EndOfThread>> = const { RefCell::new(None) };
 }
 
-/// Tells when the thread that it was left on ends.
+/// Reports when its thread ends.
 struct EndOfThread(mpsc::Sender<()>);
 
 impl Drop for EndOfThread {
@@ -22,7 +22,7 @@ impl Drop for EndOfThread {
     }
 }
 
-/// Leaves a signal on the thread that serves `locks`, by what it calls between two tries.
+/// Leaves a signal on the thread that serves `locks`, through what it calls between two tries.
 fn end_of_thread(locks: &Locker) -> mpsc::Receiver<()> {
     let (end, ended) = mpsc::channel();
     let held = locks.lock("signal").take().unwrap();
@@ -102,7 +102,7 @@ fn a_panic_of_the_store_or_of_a_backoff_ends_one_call_with_an_error() {
     assert!(other.verify().unwrap());
 }
 
-/// Runs the named test in a process of its own, with `ALONE` set; gives what it wrote.
+/// Runs the named test in its own process, with `ALONE` set; returns its output.
 fn alone(name: &str) -> Result<String, mpsc::RecvTimeoutError> {
     use std::io::Read;
     use std::process::{Command, Stdio};
@@ -157,7 +157,7 @@ fn a_call_in_a_forked_process_is_refused_and_does_not_hang() {
         let said =
             alone("blocking_thread::a_call_in_a_forked_process_is_refused_and_does_not_hang");
         let said = said.expect("it ends");
-        assert_eq!(said.matches("make the Locker after the fork").count(), 2, "{said}");
+        assert_eq!(said.matches("create the Locker after the fork").count(), 2, "{said}");
         assert!(said.contains("goes"), "{said}");
         return;
     }
@@ -175,7 +175,7 @@ fn a_call_in_a_forked_process_is_refused_and_does_not_hang() {
     });
     begins.iter().find(|round| *round == 9).unwrap();
     nix::unistd::daemon(true, true).unwrap();
-    // What hangs all the same must not stay behind.
+    // A process that hangs must not stay behind.
     nix::unistd::alarm::set(30);
     println!("{}", locks.lock("other").take().unwrap_err());
     println!("{}", guard.release().unwrap_err());

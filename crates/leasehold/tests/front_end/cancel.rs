@@ -1,4 +1,4 @@
-//! F6 and C3: what a caller who goes away leaves behind, and what is sent again.
+//! F6 and C3: what a caller that goes away leaves, and what is sent again.
 
 use std::future::Future;
 use std::pin::pin;
@@ -53,7 +53,7 @@ async fn dropped_at_every_await_point_it_leaves_nothing_beyond_one_term() {
     let mut dropped = 0;
     for faults in &faults {
         for ttl in [Ttl::new(secs(2)).unwrap(), Ttl::NEVER] {
-            // Time is what moves the acquire from one await point to the next.
+            // Time moves the acquire from one await point to the next.
             for after in (0..1_200).step_by(40).map(ms) {
                 let store = Flaky::new();
                 let locks = store.locks();
@@ -156,7 +156,7 @@ async fn a_release_is_completed_when_its_caller_goes_away() {
         Fault::LostLate(slow),
         Fault::Hang,
     ] {
-        // Its term is not over before the test is.
+        // Its term does not end before the test does.
         let guard = locks.lock("k").ttl(secs(24 * 3_600)).await.unwrap();
         store.on_release([fault]);
         poll_then_drop(guard.release(), 1);

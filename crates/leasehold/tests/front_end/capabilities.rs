@@ -3,7 +3,7 @@
 use crate::support::{Flaky, secs};
 use leasehold::{ErrorKind, LockRequest, Ttl};
 
-/// The lock is `Unsupported` on a store that lacks what `lack` takes away, and works on one that has it.
+/// The lock is `Unsupported` on a store without the feature that `lack` removes, and works on one that has it.
 async fn needs(
     lack: impl FnOnce(&mut leasehold::Capabilities),
     said: &str,

@@ -118,7 +118,7 @@ async fn dropping_a_leadership_releases_it_in_the_background() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_campaign_leaves_nothing_and_renews_nothing() {
-    // In its pause, with its request on the way, and with its grant on the way.
+    // In its pause, with its request in flight, and with its grant in flight.
     for fault in [Fault::Fine, Fault::SlowRequest(secs(8)), Fault::SlowReply(secs(8))] {
         let store = Flaky::new();
         let leader = (fault == Fault::Fine).then_some(taken(&store, "n", secs(3_600)));
@@ -170,11 +170,11 @@ async fn a_second_candidate_of_one_name_is_refused_before_any_request() {
     refused(locks.election("n").spawn(shutdown()).unwrap_err());
     tokio::time::sleep(ms(1)).await;
     assert_eq!(store.log().len(), sent);
-    // Another name, and another Locker, which is another process as far as this one knows.
+    // Another name, and another Locker, which counts as another process.
     drop(locks.election("m").spawn(shutdown()).unwrap());
     let rival = store.others().election("n").spawn(shutdown()).unwrap();
 
-    // Once it has resigned the seat is free, although its leadership is still in scope.
+    // Once it has resigned the name is free, although its leadership is still in scope.
     leadership.resign().await.unwrap();
     rival.elected().await.unwrap();
     let campaign = locks.election("n").campaign();
@@ -196,7 +196,7 @@ async fn after_a_loss_the_same_election_campaigns_again() {
     let new = election.campaign().await.unwrap();
     assert!(new.is_leader());
     drop(old);
-    // The old one's seat was not the new one's.
+    // The old registration was not the new one's.
     assert_eq!(election.campaign().await.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
@@ -252,7 +252,7 @@ fn without_a_runtime_nothing_is_spawned() {
 fn on_a_runtime_without_timers_nothing_is_spawned() {
     let store = Flaky::in_real_time();
     let locks = store.locks();
-    // One that has them, on which the leases of this Locker are renewed.
+    // A runtime with timers, on which the leases of this Locker are renewed.
     let other = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _guard = other.block_on(async { locks.lock("k").await.unwrap() });
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

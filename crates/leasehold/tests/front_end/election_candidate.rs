@@ -1,4 +1,4 @@
-//! A candidate that stands in the background: its shutdown, its pauses, its end.
+//! A candidate in the background: its shutdown, its pauses, its end.
 
 use std::future::Future;
 use std::io::Write;
@@ -93,7 +93,7 @@ async fn after_shutdown_it_ends_only_when_its_resignation_is_answered() {
     assert_eq!(store.now() - stopped, secs(3));
     assert!(store.is_free("n").await);
     assert!(!leadership.is_leader() && !candidate.is_leader());
-    // Its seat is free then.
+    // The name is free then.
     drop(locks.election("n").campaign().await.unwrap());
 }
 
@@ -108,7 +108,7 @@ async fn after_shutdown_on_a_hung_store_it_ends_at_the_limit_of_one_operation() 
     within(candidate.join()).await.unwrap();
     assert_eq!(store.now() - stopped, secs(10));
     store.up();
-    // The resignation goes on in the background.
+    // The resignation continues in the background.
     store.until_free("n").await;
     assert!(store.now() - stopped < secs(60));
 }
@@ -215,7 +215,7 @@ async fn a_pause_resigns_and_stops_campaigning_until_it_is_resumed() {
 async fn a_pause_while_it_campaigns_stops_its_requests() {
     let store = Flaky::new();
     let leader = taken(&store, "n", secs(600)).await;
-    // How long a campaign waits is nothing to one that stands for ever.
+    // The wait limit of a campaign does not apply to a spawned candidate.
     let (candidate, _stop) = spawned(&store.locks().election("n").wait(Wait::No));
     tokio::time::sleep(secs(30)).await;
     assert!(candidate.status().leader.is_some());
@@ -232,7 +232,7 @@ async fn a_pause_while_it_campaigns_stops_its_requests() {
     within(candidate.elected()).await.unwrap();
 }
 
-/// Stands again the moment it is woken, before any other task runs.
+/// Campaigns again the moment it is woken, before any other task runs.
 struct StandsAgain {
     locks: Locker,
     stood: Mutex<Option<leasehold::Result<Candidate>>>,
@@ -282,7 +282,7 @@ async fn when_it_resigns_others_are_elected_even_if_the_store_wakes_nobody() {
     let second = within(other.elected()).await.unwrap();
     assert!(store.now() - resigned <= secs(1), "the longest pause of a candidate");
     assert!(!one.is_leader());
-    // It stands again: nobody else does any more.
+    // It campaigns again: there is no other candidate.
     drop(_other_stop);
     within(other.join()).await.unwrap();
     let third = within(one.elected()).await.unwrap();
@@ -339,7 +339,7 @@ async fn a_candidate_that_is_not_running_says_so() {
     for error in errors {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Closed, Effect::NotApplied));
         assert!(!error.is_retryable());
-        assert!(error.to_string().contains("candidate a for \"n\" is not running"), "{error}");
+        assert!(error.to_string().contains("candidate a for \"n\" no longer runs"), "{error}");
     }
     let status = candidate.status();
     assert!(!status.leads && status.token.is_none() && status.leader.is_none());
@@ -360,10 +360,10 @@ async fn a_lasting_failure_ends_it_and_is_reported() {
     );
     assert!(transitions.next().await.is_none());
     assert_eq!(candidate.join().await.unwrap_err().kind(), ErrorKind::Denied);
-    // Why, beside that it is not running.
+    // The error says why it no longer runs.
     let error = candidate.elected().await.unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("password"));
-    // Its seat is free.
+    // The name is free.
     let (again, _stop) = spawned(&locks.election("n"));
     again.elected().await.unwrap();
     locks.close(secs(1)).await.unwrap();
@@ -406,11 +406,11 @@ fn when_its_runtime_is_gone_it_has_ended_and_the_lease_ends_with_its_term() {
         assert_eq!(error.kind(), ErrorKind::Unexpected);
         assert!(error.to_string().contains("runtime"), "{error}");
         assert!(!candidate.is_leader());
-        // Somebody else is let in, and the old leadership does not believe in itself any more then.
+        // Another is elected, and the old leadership no longer believes in itself then.
         let next = store.others().election("n").campaign().await.unwrap();
         assert!(!leadership.is_leader());
         assert!(next.token() > leadership.token());
-        // The seat is free.
+        // The name is free.
         drop(next);
         drop(locks.election("n").campaign().await.unwrap());
     });
@@ -436,7 +436,7 @@ fn when_its_runtime_ends_before_it_was_ever_polled_it_has_ended() {
     });
 }
 
-/// What was logged.
+/// The log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -456,8 +456,8 @@ async fn each_change_of_its_leadership_is_an_event_of_tracing() {
     let writer = log.clone();
     let writer = move || writer.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    // Of the whole process: a test on another thread, without a subscriber, would switch the event off for all. The
-    // name is that of no other election here.
+    // For the whole process: a test on another thread, without a subscriber, would switch the event off for all.
+    // No other election here has this name.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let store = Flaky::new();
     let leader = store.others().election("logged").candidate_name("b").campaign().await.unwrap();

@@ -1,9 +1,9 @@
-//! Five candidates, fifty leaders (two hundred with `LEASEHOLD_TEST_ALL=1`) that are ended in every way there is, and
-//! what everybody believed meanwhile: at most one leader at any instant by its own clock, tokens that grow, and a
-//! successor in time.
+//! Five candidates, fifty leaders (two hundred with `LEASEHOLD_TEST_ALL=1`) that are ended in every possible way,
+//! and what each candidate believed meanwhile: at most one leader at any instant by its own clock, tokens that
+//! grow, and a successor in time.
 //!
-//! All instants are of one kernel's boot time. A candidate tells of an instant only if it was taken before a
-//! look at its leadership that found it valid, so nobody is said to have believed more than it did.
+//! All instants are of one kernel's boot time. A candidate reports an instant only if it was taken before a look
+//! at its leadership that found it valid, so no report exceeds what the candidate believed.
 #![cfg_attr(
     not(feature = "sqlite"),
     allow(dead_code, reason = "its processes need a store between them")
@@ -23,7 +23,7 @@ use self::supervisor::{Home, chaos};
 
 const TTL: Duration = Duration::from_millis(400);
 
-/// Opens what `url` names.
+/// Opens the store of `url`.
 async fn open(url: &str) -> AnyStore {
     match url.split_once(':').unwrap().0 {
         "local" => AnyStore::new(LocalStore::shared()),
@@ -69,7 +69,7 @@ fn five_candidates_on_a_fenced_quorum_of_sqlite() {
     });
 }
 
-/// Runs the test `name` with a process for each candidate, over the store that `url` names in a folder.
+/// Runs the test `name` with a process for each candidate, on the store that `url` names in a folder.
 fn processes(name: &'static str, url: impl FnOnce(&str) -> String) {
     if candidate::is_asked_for(name) {
         return;

@@ -1,4 +1,4 @@
-//! `examples/leader.rs`, run as processes of its own.
+//! `examples/leader.rs`, run as separate processes.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -16,7 +16,7 @@ mod leader;
 const NAME: &str =
     "election_example::when_the_leader_is_killed_the_other_takes_over_and_resigns_at_ctrl_c";
 
-/// Set for the processes that run the example: its arguments, one a line.
+/// Set for the processes that run the example: its arguments, one per line.
 const ARGUMENTS: &str = "LEASEHOLD_TEST_ARGUMENTS";
 
 struct Running {

@@ -1,4 +1,4 @@
-//! Who leads: as a candidate knows it, as the store tells it, and as it changes.
+//! The leader: as a candidate knows it, as the store reports it, and as it changes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,13 +19,13 @@ async fn next(transitions: &mut LeadershipEvents) -> LeadershipEvent {
     next.expect("a transition in time").expect("more transitions")
 }
 
-/// Fails if anything is told for so many seconds.
+/// Fails if there is an event within `seconds` seconds.
 async fn quiet_for(transitions: &mut LeadershipEvents, seconds: u64) {
     let told = tokio::time::timeout(secs(seconds), transitions.next()).await;
     assert!(told.is_err(), "{told:?}");
 }
 
-/// Who leads since then, `None` for nobody.
+/// The leader since then, `None` for nobody.
 fn changed(transition: LeadershipEvent) -> Option<String> {
     match transition {
         LeadershipEvent::Changed(leader) => {
@@ -51,7 +51,7 @@ async fn a_candidates_status_names_the_leader_without_a_request() {
     assert_eq!(candidate.status().leader.unwrap().renewed, None, "not yet");
     tokio::time::sleep(secs(100)).await;
     assert_eq!(candidate.status().leader.unwrap().renewed, renewed_ago(&candidate).await);
-    // A store that nobody can ask any more.
+    // A store that no longer answers.
     store.on_look([Fault::Hang]);
     let status = candidate.status();
     assert!(status.leads);
@@ -76,7 +76,7 @@ async fn a_waiting_candidate_knows_the_leader_until_the_leaders_term_ends() {
     let leader = status.leader.unwrap();
     assert_eq!((leader.id.as_ref(), leader.token), (Some(&guard.lease().id), guard.token()));
     assert_eq!((leader.remaining(), leader.age), (Remaining::For(secs(25)), Some(secs(5))));
-    // The leader is gone, and the store with it: what was seen last is not said for ever.
+    // The leader is gone, and the store with it: the last sight does not count for ever.
     store.down(Fault::Hang);
     tokio::time::sleep(secs(26)).await;
     let status = candidate.status();
@@ -100,7 +100,7 @@ async fn leader_asks_the_store_and_ignores_an_expired_leader() {
     assert!(leader.renewed.unwrap() <= secs(3), "renewed each third: {:?}", leader.renewed);
     assert!(matches!(leader.remaining(), Remaining::For(left) if left >= secs(6)));
 
-    // It is gone without a word.
+    // It is gone without a message.
     let lease = leadership.guard().lease().clone();
     drop(leadership);
     store.until_free("n").await;
@@ -109,7 +109,7 @@ async fn leader_asks_the_store_and_ignores_an_expired_leader() {
     tokio::time::sleep(secs(5)).await;
     assert!(election.leader().await.unwrap().is_none());
 
-    // Nobody leads by sharing, or by having kept the key taken.
+    // A shared holder does not lead, nor does a kept key.
     let shared = locks.lock("n").shared().await.unwrap();
     assert!(election.leader().await.unwrap().is_none());
     shared.release().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_candidate_reports_its_transitions_and_nothing_between() {
     let candidate = forever(&store.locks().election("n").ttl(secs(9)));
     let mut transitions = candidate.observe();
     assert_eq!(changed(next(&mut transitions).await), Some(String::new()));
-    // It tries some twenty times.
+    // It tries about twenty times.
     quiet_for(&mut transitions, 200).await;
     guard.release().await.unwrap();
     let gained = next(&mut transitions).await;
@@ -144,7 +144,7 @@ async fn a_candidate_reports_its_transitions_and_nothing_between() {
         matches!(gained, LeadershipEvent::Gained { token: told } if told == token),
         "{gained:?}"
     );
-    // It renews some hundred times, and once in vain.
+    // It renews about a hundred times, once in vain.
     store.on_renew([Fault::LostRequest]);
     quiet_for(&mut transitions, 300).await;
     store.evict("n", "maintenance").await;
@@ -153,7 +153,7 @@ async fn a_candidate_reports_its_transitions_and_nothing_between() {
     let lost = next(&mut transitions).await;
     assert!(matches!(&lost, LeadershipEvent::Lost(LostReason::Evicted(Some(_)))), "{lost:?}");
     assert_eq!(changed(next(&mut transitions).await).as_deref(), Some("rival"));
-    // Who listens now learns where it stands.
+    // A new reader learns the present state.
     let mut late = candidate.observe();
     assert_eq!(changed(next(&mut late).await).as_deref(), Some("rival"));
     rival.resign().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_candidates_own_lost_or_abandoned_lease_is_not_another_leader() {
             "{notifications} {fault:?}: {told:?}"
         );
     }
-    // What it won without hearing of it.
+    // What it won without knowing.
     let store = Flaky::new();
     store.on_acquire([Fault::SlowReply(secs(12))]);
     let candidate = forever(&store.locks().election("n").candidate_name("me"));
@@ -315,7 +315,7 @@ async fn an_observer_sees_each_change_and_no_renewal() {
             let woken = if notifications { ms(0) } else { secs(1) };
             assert!(store.now() - resigned <= woken, "{:?}", store.now() - resigned);
         }
-        // A leader that ends without a word is over when its term is.
+        // A leader that ends without a message has ended when its term has.
         let _dead = taken(&store, "n", secs(5)).await;
         let died = store.now();
         assert!(changed(next(&mut observed).await).is_some());
@@ -412,7 +412,7 @@ async fn every_round_can_be_passed_to_a_callback_as_in_spindle() {
     assert!(following.len() >= 30 && following.iter().all(|told| *told == b"0"), "{following:?}");
     assert_eq!(candidate.iterations(), following.len() as u64);
 
-    // Nothing while the store cannot be asked; the round counts all the same.
+    // Nothing while the store does not answer; the round still counts.
     store.down(Fault::Refused);
     tokio::time::sleep(secs(60)).await;
     assert!(rounds().len() <= 1);

@@ -1,5 +1,5 @@
-//! What spindle, whose elections these replace, tests, documents, and does wrong: its own case, the scenarios
-//! that its documents promise, and each of its 16 defects by the number of `docs/migrating/spindle.md`.
+//! What spindle, whose elections these replace, tests, documents, and does wrong: its own case, the scenarios that
+//! its documents promise, and each of its 16 defects by the number of `docs/migrating/spindle.md`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use leasehold::{
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Each store in real time, under a new state.
+/// Each store in real time, with a new state.
 async fn each_store(mut test: impl AsyncFnMut(AnyLocks)) {
     let local = LocalStore::new();
     test(Arc::new(move || Locker::new(local.clone()))).await;
@@ -28,7 +28,7 @@ async fn each_store(mut test: impl AsyncFnMut(AnyLocks)) {
 /// Another process on the same store each time.
 type AnyLocks = Arc<dyn Fn() -> Locker + Send + Sync>;
 
-/// `TestLock`: runs, has the lock after a few looks, is cancelled, and is done.
+/// `TestLock`: runs, has the lock after a few looks, is cancelled, and ends.
 #[tokio::test]
 async fn spindle_test_lock() {
     each_store(async |locks| {
@@ -133,8 +133,7 @@ async fn spindle_when_the_leader_stops_a_successor_follows() {
     }
 }
 
-/// Package `lock`: a time-out is an error of its own, an unlock is felt at once, and locking takes no
-/// duration.
+/// Package `lock`: a time-out is an error of its own, an unlock takes effect at once, and locking takes no time.
 #[tokio::test(start_paused = true)]
 async fn spindle_lock_package() {
     let store = Flaky::new();
@@ -155,7 +154,7 @@ async fn spindle_01_a_crash_between_claim_and_update_does_not_wedge() {
     let store = Flaky::new();
     let old = taken(&store, "lock", secs(5)).await.detach();
     tokio::time::sleep(secs(5)).await;
-    // It takes the name over, and dies before it learns that: no reply, and no word from it ever again.
+    // It takes the name over, and dies before it learns that: no reply, and no further message from it.
     store.on_acquire([Fault::SlowReply(secs(3_000))]);
     store.on_release([Fault::Hang; 64]);
     let dying =
@@ -174,7 +173,7 @@ async fn spindle_01_a_crash_between_claim_and_update_does_not_wedge() {
 async fn spindle_02_a_late_claim_does_not_overwrite_a_living_leader() {
     let store = Flaky::new();
     let dead = taken(&store, "lock", secs(5)).await;
-    // Sent while the name is about to be free, and there long after, although its sender has given up.
+    // Sent while the name is about to be free, and delivered long after, although its sender has given up.
     store.on_acquire([Fault::Detached(secs(60))]);
     let late = spawn(store.locks().election("lock").campaign());
     store.until_acquires(1).await;
@@ -189,7 +188,7 @@ async fn spindle_02_a_late_claim_does_not_overwrite_a_living_leader() {
 #[tokio::test(start_paused = true)]
 async fn spindle_03_a_deposed_leader_keeps_nobody_elses_lease_alive() {
     let store = Flaky::new();
-    // All its renewals get there long after, when somebody else leads, and that one dies.
+    // All its renewals arrive long after, when another leads, and that one dies.
     store.on_renew(vec![Fault::Detached(secs(12)); 64]);
     let candidate =
         store.locks().election("lock").ttl(secs(9)).spawn(std::future::pending()).unwrap();
@@ -210,7 +209,7 @@ async fn spindle_03_a_deposed_leader_keeps_nobody_elses_lease_alive() {
 async fn spindle_04_a_campaign_that_is_cancelled_by_a_deadline_renews_nothing() {
     let store = Flaky::new();
     let locks = store.locks();
-    // While it waits, while it leads, and one that stands for ever.
+    // While it waits, while it leads, and for a spawned candidate.
     let leader = taken(&store, "lock", secs(60)).await;
     timeout(secs(5), locks.election("lock").campaign()).await.unwrap_err();
     leader.release().await.unwrap();
@@ -260,7 +259,7 @@ async fn spindle_06_names_that_begin_alike_do_not_affect_each_other() {
 #[tokio::test(start_paused = true)]
 async fn spindle_07_a_deleted_record_stops_no_running_candidate() {
     let store = Flaky::new();
-    // The first try of each fails, by a fault or by the other.
+    // The first try of each fails, because of a fault or of the other.
     store.on_acquire([Fault::Refused]);
     let spawned =
         |locks: Locker| locks.election("lock").ttl(secs(9)).spawn(std::future::pending()).unwrap();
@@ -273,7 +272,7 @@ async fn spindle_07_a_deleted_record_stops_no_running_candidate() {
         store.evict("lock", "deleted by hand").await;
         assert!(matches!(leadership.lost().await, LostReason::Evicted(_)));
     }
-    // Either can lead, if the other lets it.
+    // Either can lead if the other does not.
     for (one, other) in [(&one, &other), (&other, &one)] {
         other.pause().await.unwrap();
         timeout(secs(60), one.elected()).await.unwrap().unwrap();
@@ -327,7 +326,7 @@ async fn spindle_10_a_graceful_stop_frees_the_name_at_once_and_nothing_leads_aft
     next.await.unwrap().unwrap().resign().await.unwrap();
     assert_eq!(store.now(), stopping);
     assert!(!candidate.is_leader());
-    // Nor does a try that was under way when it was stopped.
+    // Nor does a try that was in flight when it was stopped.
     store.on_acquire([Fault::SlowReply(secs(5))]);
     let asked = store.acquires().len();
     let candidate = election.spawn(tokio::time::sleep(secs(1))).unwrap();
@@ -389,7 +388,7 @@ async fn spindle_14_is_leader_sends_no_request() {
         assert!(candidate.is_leader() && candidate.status().leads && leadership.is_leader());
     }
     assert_eq!((store.log().len(), store.now()), (sent, asked));
-    // Asking who leads asks, and ends all the same.
+    // Asking for the leader sends a request, and ends all the same.
     assert_eq!(candidate.leader().await.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(store.now() - asked, secs(10));
 }

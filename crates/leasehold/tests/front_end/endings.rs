@@ -1,4 +1,4 @@
-//! C3, C3b, F5, F7: what ends a lease ends it wholly, once, and nobody else's.
+//! C3, C3b, F5, F7: a lease ends as a whole, once, and without affecting another.
 
 use std::sync::Arc;
 
@@ -60,9 +60,9 @@ async fn one_lease_has_one_guard() {
     let guard = locks.lock("k").await.unwrap();
     let lease = guard.lease().clone();
     let error = locks.adopt(lease.clone()).await.unwrap_err();
-    assert!(error.to_string().contains("is not finished here"), "{error}");
+    assert!(error.to_string().contains("is not finished"), "{error}");
     assert!(locks.acquire_or_renew(lease.clone()).wait(Wait::No).await.is_err());
-    // While its release is under way it can be neither adopted nor gone on with.
+    // While its release is in flight it can be neither adopted nor continued.
     store.on_release([Fault::SlowRequest(secs(3))]);
     drop(guard);
     assert!(locks.adopt(lease.clone()).await.is_err());
@@ -86,7 +86,7 @@ async fn a_release_continues_for_as_long_as_the_store_may_count() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(30)).await.unwrap();
-    // Renewals act and nobody hears of it.
+    // Renewals act, but their replies are lost.
     store.down(Fault::LostReply);
     guard.lost().await;
     store.down(Fault::LostRequest);

@@ -1,4 +1,4 @@
-//! Real Redis servers, one alone or several as the nodes of a quorum.
+//! Real Redis servers: one alone, or several as the nodes of a quorum.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Servers that write what they are told to the disk, so that none is in quarantine after its start.
+/// Servers with durable writes, so that none is in quarantine after its start.
 pub(crate) struct Fleet {
     pub(crate) servers: Vec<Server>,
     is_quorum: bool,
@@ -41,7 +41,7 @@ impl Fleet {
         Self { servers, is_quorum: true, clock: None }
     }
 
-    /// As many servers on one clock, which stands still unless a test moves it; several are a quorum.
+    /// This many servers on one clock, which stands still unless a test moves it; several are a quorum.
     pub(crate) async fn on_a_clock(count: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = ServerClock::new(directory.path().join("time")).unwrap();
@@ -50,7 +50,7 @@ impl Fleet {
         Self { servers, is_quorum: count > 1, clock: Some((clock.manual(), directory)) }
     }
 
-    /// What `Locker::connect` takes. A node of a quorum is waited for as long as a busy machine may need.
+    /// The URL for `Locker::connect`. A quorum waits for a node as long as a busy machine may need.
     pub(crate) fn url(&self) -> String {
         self.url_with("node_timeout=5s")
     }
@@ -84,7 +84,7 @@ impl Fleet {
         Server::advance(&self.servers.iter().collect::<Vec<_>>(), by).unwrap();
     }
 
-    /// What each server has at `key`.
+    /// The value of `key` on each server.
     pub(crate) async fn values(&self, key: &str) -> Vec<Option<String>> {
         join_all(self.servers.iter().map(async |server| server.text(&["GET", key]).await)).await
     }
@@ -105,7 +105,7 @@ impl Fleet {
         until(async || self.values(key).await.iter().all(Option::is_none)).await;
     }
 
-    /// The milliseconds that are left of `key`, on each server.
+    /// The remaining milliseconds of `key`, on each server.
     pub(crate) async fn rests(&self, key: &str) -> Vec<i64> {
         join_all(self.servers.iter().map(async |server| server.number(&["PTTL", key]).await)).await
     }
@@ -120,7 +120,7 @@ pub(crate) fn quorum_url(nodes: impl IntoIterator<Item = String>, options: &str)
     url
 }
 
-/// A server, a proxy before it, and a `Locker` that goes through that.
+/// A server, a proxy before it, and a `Locker` that uses the proxy.
 pub(crate) async fn behind_a_proxy() -> (Server, Proxy, Locker) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
@@ -128,23 +128,23 @@ pub(crate) async fn behind_a_proxy() -> (Server, Proxy, Locker) {
     (server, proxy, locks)
 }
 
-/// Somebody else's lock on `key`, as its plain value names it.
+/// Another client's lock on `key`, with this value.
 pub(crate) async fn foreign(server: &Server, key: &str, token: &str) {
     let ms = LONG.as_millis() * 10;
     let set = server.text(&["SET", key, token, "PX", &ms.to_string(), "NX"]).await;
     assert_eq!(set.as_deref(), Some("OK"));
 }
 
-/// What names a lock by its key and its value.
+/// The lease of a lock with this key and value.
 pub(crate) fn lease(key: &str, token: &str, ttl: Duration) -> Lease {
     let claims = Claims::one(Key::new(key).unwrap(), Mode::Exclusive);
     Lease::new(LeaseId::foreign(token.as_bytes()).unwrap(), claims, Ttl::new(ttl).unwrap())
 }
 
-/// The pauses that a back-off gave.
+/// The pauses of a back-off.
 pub(crate) type Pauses = Arc<Mutex<Vec<Duration>>>;
 
-/// Writes down what `backoff` says.
+/// Records the pauses of `backoff`.
 pub(crate) fn recorded(mut backoff: impl Backoff) -> (Pauses, impl Backoff) {
     let pauses = Pauses::default();
     let log = Arc::clone(&pauses);

@@ -1,4 +1,4 @@
-//! F15: what a purge removes and leaves, and the janitor that purges now and then.
+//! F15: what a purge removes and leaves, and the janitor that purges at an interval.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use leasehold::{
     ErrorKind, Expired, Filter, Janitor, Keepalive, LocalStore, Locker, ManualClock, Purged,
 };
 
-/// Leaves `count` records behind whose term of 10 s nobody renews.
+/// Leaves `count` records with a term of 10 s that nobody renews.
 async fn leave(locks: &Locker, count: usize) {
     for number in 0..count {
         drop(locks.lock(format!("left-{number}")).ttl(secs(10)).await.unwrap().detach());
     }
 }
 
-/// All records, expired ones among them.
+/// All records, including expired ones.
 async fn records(locks: &Locker) -> usize {
     locks.list(Filter::default().with_expired(Expired::In)).await.unwrap().len()
 }
@@ -106,7 +106,7 @@ async fn a_lease_renewed_during_the_purge_stays() {
     let renewed = locks.lock("k").ttl(secs(10)).keepalive(Keepalive::Off).await.unwrap();
     leave(&locks, 1).await;
     tokio::time::sleep(secs(9)).await;
-    // Sent while it is about to expire, at the store when it would have expired.
+    // Sent just before it expires, delivered after it would have expired.
     store.on_look([Fault::SlowRequest(secs(5))]);
     let purging = {
         let locks = locks.clone();
@@ -134,7 +134,7 @@ async fn the_janitor_purges_round_by_round_and_reports() {
         assert!(report.error.is_none());
         removed = report.purged.removed;
     }
-    // Records are left again before the last are purged where the round came while they were fresh.
+    // New records appear before the last ones are purged if the round came while they were fresh.
     assert!(removed >= 120, "{removed}");
     assert!(store.evictions().iter().all(|limit| *limit == Janitor::BATCH));
     assert!(live.verify().await.unwrap());
@@ -306,7 +306,7 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
         (Locker::connect(&url).await.unwrap(), Locker::connect(&url).await.unwrap());
     let mut live = Vec::new();
     for number in 0..5 {
-        // Renewed several times while the janitor is at work, but not so short that a slow disk loses one.
+        // Renewed several times while the janitor works, but not so short that a slow disk loses one.
         live.push(others.lock(format!("live-{number}")).ttl(secs(6)).await.unwrap());
     }
     for number in 0..25 {

@@ -1,4 +1,4 @@
-//! F3: the Keeper outlives panics and runtimes, and ends with its `Locker`.
+//! F3: the Keeper survives panics and runtimes, and ends with its `Locker`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn a_store_that_panics_in_an_acquire_or_a_release_costs_no_other_lease() {
     let error = locks.lock("k").await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
     assert!(error.to_string().contains("the store panicked"), "{error}");
-    // Nobody knows whether it acted.
+    // Its effect is unknown.
     let abandoned = store.acquires().pop().unwrap();
     store.until(|log| log.contains(&Sent::Release(vec![abandoned.clone()]))).await;
     store.on_release([Fault::Panic]);
@@ -135,17 +135,17 @@ fn a_forked_process_acquires_no_lock_that_nobody_would_renew() {
         let said = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(said.contains("Unexpected (effect NotApplied)"), "{said}");
-        assert!(said.contains("make the Locker after the fork"), "{said}");
+        assert!(said.contains("create the Locker after the fork"), "{said}");
         return;
     }
     let store = Flaky::in_real_time();
     let locks = store.locks();
     let before = runtime();
     drop(before.block_on(async { locks.lock("k").await.unwrap() }));
-    // Its threads are not taken along.
+    // A fork does not copy its threads.
     std::mem::forget(before);
     nix::unistd::daemon(true, true).unwrap();
-    // What hangs all the same must not stay behind.
+    // A process that hangs must not stay behind.
     nix::unistd::alarm::set(60);
     let after = Builder::new_current_thread().enable_time().build().unwrap();
     println!("{:?}", after.block_on(async { locks.lock("k").await.map(drop) }));
@@ -179,7 +179,7 @@ async fn the_keeper_ends_with_its_locker_even_without_work() {
     assert!(weak.upgrade().is_none());
 }
 
-/// Boot time that runs on while timers stand still, as after a sleep of the machine.
+/// Boot time that continues while timers stand still, as after a sleep of the machine.
 #[derive(Debug)]
 struct Sleepy(std::sync::Mutex<Duration>);
 

@@ -1,4 +1,4 @@
-//! F6 and C3: a grant whose caller is gone, or whose time was over, is given back, whenever it comes.
+//! F6 and C3: a grant whose caller is gone, or whose time has passed, is released, whenever it comes.
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
@@ -10,10 +10,10 @@ use crate::cancel::poll_then_drop;
 use crate::support::{Fault, Flaky, Sent, secs};
 use leasehold::{Clock, ErrorKind, LeaseId, Locker, TokioClock, Ttl, Wait, WaitCause};
 
-/// So long a term that no test sees its end: what is free was released.
+/// Such a long term that no test sees its end: a free key was released.
 const LONG: Duration = Duration::from_secs(24 * 3_600);
 
-/// Ends when a release of `id` was sent, and says that it freed `key`.
+/// Ends when a release of `id` was sent, and checks that it freed `key`.
 async fn until_released(store: &Flaky, id: &LeaseId, key: &str) {
     store.until(|log| log.contains(&Sent::Release(vec![id.clone()]))).await;
     store.until_free(key).await;
@@ -27,7 +27,7 @@ async fn a_given_up_request_is_released_at_once_and_again_when_it_is_granted() {
     let started = store.now();
     locks.lock("k").ttl(LONG).wait(secs(1)).await.unwrap_err();
     let id = store.acquires().remove(0);
-    // It may have been granted, and nobody hears of it: 10 s after its caller went away it is released.
+    // It may have been granted, but the reply is lost: 10 s after its caller went away it is released.
     until_released(&store, &id, "k").await;
     assert_eq!((store.now() - started, store.released(&id)), (secs(11), 1));
     store.until(|log| log.iter().filter(|sent| is_release(sent, &id)).count() == 2).await;
@@ -44,7 +44,7 @@ async fn a_late_grant_is_released_for_as_long_as_it_may_live() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_acquire([Fault::SlowRequest(secs(40))]);
-    // The first is beside the request, the second follows its grant, after what would have been its term.
+    // The first is sent beside the request, the second after its grant, later than its term would have lasted.
     store.on_release([Fault::Fine, Fault::Refused]);
     locks.lock("k").ttl(secs(30)).wait(secs(1)).await.unwrap_err();
     tokio::time::sleep(secs(40)).await;
@@ -57,7 +57,7 @@ async fn an_unanswered_request_is_released_for_as_long_as_it_may_live() {
     let store = Flaky::new();
     let clock = Arc::new(TokioClock::new());
     let locks = Locker::builder(store.clone()).clock(clock).limit(secs(60)).build();
-    // Granted after 58 s, until 88 s; at 61 s its answer is waited for no more.
+    // Granted after 58 s, until 88 s; after 61 s its answer is no longer awaited.
     store.on_acquire([Fault::Unheard(secs(58))]);
     store.on_release([Fault::Refused]);
     let acquire = locks.lock("k").ttl(secs(30)).into_future();
@@ -153,24 +153,24 @@ async fn a_lease_broken_before_it_was_made_endless_is_not_handed_out() {
     assert_eq!(store.acquires().len(), 2);
 }
 
-/// The clock of the caller's own making, of which one sleep goes wrong.
+/// The caller's own clock, one of whose sleeps fails.
 #[derive(Debug)]
 struct Frail {
     clock: TokioClock,
-    /// After so many more that go well.
+    /// After this many that succeed.
     next: Mutex<Option<(usize, Sleep)>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sleep {
-    /// It panics as soon as somebody wants to sleep.
+    /// It panics when a sleep is requested.
     NotAtAll,
-    /// It panics when it is looked at again.
+    /// It panics when it is polled again.
     NotAgain,
 }
 
 impl Frail {
-    /// A clock, and a `Locker` of which a task runs already.
+    /// A clock, and a `Locker` whose task runs already.
     async fn locks(store: &Flaky) -> (Arc<Self>, Locker) {
         let clock = Arc::new(Self { clock: TokioClock::new(), next: Mutex::default() });
         let locks = Locker::builder(store.clone()).clock(clock.clone()).build();
@@ -222,7 +222,7 @@ async fn a_lease_left_by_a_panic_of_the_clock_is_released() {
     let store = Flaky::new();
     let (clock, locks) = Frail::locks(&store).await;
     for sleep in [Sleep::NotAtAll, Sleep::NotAgain] {
-        // Granted, and in its pause before the same request again.
+        // Granted, and in the pause before the same request again.
         store.on_acquire([Fault::LostReply]);
         store.on_release([Fault::Refused]);
         // The first is that of the try's limit.

@@ -1,5 +1,5 @@
-//! F3 and F6: what a runtime leaves undone when it ends, the next one does. Time stands still unless a test moves it, so
-//! that nothing is free because its term is over.
+//! F3 and F6: what a runtime leaves undone when it ends, the next one does. Time stands still unless a test moves
+//! it, so that no key is free because a term has ended.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,24 +25,24 @@ impl Scene {
         Self { clock, store, locks }
     }
 
-    /// Ends when the release of `id` was sent so often.
+    /// Ends when the release of `id` was sent `times` times.
     pub(crate) async fn until_released(&self, id: &LeaseId, times: usize) {
         let of_id = |sent: &&Sent| matches!(sent, Sent::Release(ids) if ids.contains(id));
         self.store.until(|log| log.iter().filter(of_id).count() >= times).await;
     }
 
-    /// Ends when somebody sleeps for so long.
+    /// Ends when a task sleeps for `time`.
     pub(crate) async fn slept(&self, time: Duration) {
         let slept = self.clock.slept_until(self.clock.now() + time);
         tokio::time::timeout(secs(1), slept).await.expect("nobody sleeps until then");
     }
 
-    /// Ends when nobody has anything to do at this instant.
+    /// Ends when no task has anything to do at this instant.
     pub(crate) async fn settled(&self) {
         tokio::time::sleep(ms(1)).await;
     }
 
-    /// Starts an acquire that is granted, of which nobody ever hears.
+    /// Starts an acquire that is granted, but whose reply is lost.
     async fn granted_unheard(&self, key: &str) -> (Pin<Box<dyn Future<Output = ()>>>, LeaseId) {
         self.store.on_acquire([Fault::Unheard(Duration::ZERO)]);
         let mut acquire = Box::pin(self.locks.lock(key).into_future().map(drop));
@@ -55,7 +55,7 @@ impl Scene {
     }
 }
 
-/// One that runs only while something waits in it, and whose timers wait for nothing.
+/// A runtime that runs only while something waits in it, and whose timers do not wait.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
@@ -108,7 +108,7 @@ fn a_guard_dropped_after_the_end_of_its_runtime_is_released_in_another() {
     });
     let ids = guards.each_ref().map(|guard| guard.lease().id.clone());
     drop(first);
-    // Outside any runtime it waits for the next.
+    // Outside any runtime it waits for the next one.
     let [outside, inside] = guards;
     drop(outside);
     second.block_on(async {
@@ -176,7 +176,7 @@ fn a_renewal_in_flight_is_sent_again_in_the_next_runtime() {
     let (first, second) = (runtime(), runtime());
     let guard = first.block_on(renewing(&scene));
     drop(first);
-    // A second at most passes between a failed renewal and the next.
+    // At most a second passes between a failed renewal and the next.
     scene.clock.advance(secs(1));
     second.block_on(async {
         let _other = scene.locks.lock("other").await.unwrap();
@@ -187,7 +187,7 @@ fn a_renewal_in_flight_is_sent_again_in_the_next_runtime() {
     });
 }
 
-/// A guard whose first renewal, 10 s after the grant, is granted 9 s later, as its runtime ends.
+/// A guard whose first renewal, 10 s after the grant, is granted 9 s later, when its runtime ends.
 async fn renewing(scene: &Scene) -> Guard {
     let every = Keepalive::Every(secs(10));
     let guard = scene.locks.lock("k").ttl(secs(30)).keepalive(every).await.unwrap();
@@ -256,7 +256,7 @@ impl Clock for Reading {
     }
 }
 
-/// With the last guard its `Locker` is gone, and with it the task that is to release it.
+/// With the last guard its `Locker` is gone, and with it the task that must release it.
 #[tokio::test(start_paused = true)]
 async fn the_last_guard_is_released_at_whatever_step_of_the_keeper_it_is_dropped() {
     for reading in 0.. {
@@ -267,7 +267,7 @@ async fn the_last_guard_is_released_at_whatever_step_of_the_keeper_it_is_dropped
         let guard = locks.lock("k").ttl(secs(24 * 3_600)).keepalive(every).await.unwrap();
         drop(locks);
         *clock.guard.lock().unwrap() = Some((reading, guard));
-        // One renewal, in which nobody but the Keeper reads the clock.
+        // One renewal, in which only the Keeper reads the clock.
         tokio::time::sleep(secs(15)).await;
         let untouched = clock.guard.lock().unwrap().take();
         let was_read_less_often = untouched.is_some();

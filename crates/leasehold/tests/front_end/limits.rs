@@ -1,4 +1,4 @@
-//! F1, F2, F10 and C12: whatever the store does, a wait ends when it should and says the truth.
+//! F1, F2, F10 and C12: whatever the store does, a wait ends in time with the right report.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn many_hints_are_one_try() {
     let waiter = crate::support::spawn(store.locks().lock("k").wait(Wait::Forever).into_future());
     store.until(|log| log.iter().filter(|s| matches!(s, Sent::Acquire(_))).count() == 2).await;
     for _ in 0..200 {
-        // Releasing what nobody holds is a hint too.
+        // Releasing a free key is a hint too.
         let lease = leasehold_core::ReleaseEntry::new(
             leasehold::LeaseId::mint().unwrap(),
             [Key::new("k").unwrap()],
@@ -171,11 +171,11 @@ async fn contradictory_options_are_refused() {
     lease.token = None;
     let sent = store.log().len();
     for (lock, said) in [
-        (locks.lock_claims(claims()).permits(3), "a mode of its own"),
-        (locks.lock_claims(claims()).shared(), "a mode of its own"),
-        (locks.acquire_or_renew(lease.clone()).shared(), "a mode of its own"),
+        (locks.lock_claims(claims()).permits(3), "its own mode"),
+        (locks.lock_claims(claims()).shared(), "its own mode"),
+        (locks.acquire_or_renew(lease.clone()).shared(), "its own mode"),
         (locks.acquire_or_renew(lease).fenced(), "has no token"),
-        (locks.lock("k").keepalive(Keepalive::Every(ms(29_900))), "believed for 29.698s only"),
+        (locks.lock("k").keepalive(Keepalive::Every(ms(29_900))), "trusted for only 29.698s"),
     ] {
         let error = lock.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -223,7 +223,7 @@ async fn a_queued_waiter_is_woken_directly_by_its_own_locker() {
     drop(waiter.await.unwrap().unwrap());
     assert!(store.now() - before < secs(1));
     drop(holder);
-    // What it learns to be gone.
+    // A lease that it finds to be gone.
     let holder = locks.lock("k").ttl(secs(3_000)).await.unwrap();
     let (tries, waiter, before) = (store.acquires().len(), wait(), store.now());
     store.until_acquires(tries + 1).await;

@@ -1,4 +1,4 @@
-//! F4, F5 and F14: when a lease is lost, who is told, and what is not believed.
+//! F4, F5 and F14: when a lease is lost, who is informed, and which replies do not count.
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs};
 use futures_util::FutureExt;
@@ -222,7 +222,7 @@ async fn events_reach_a_callback() {
 async fn a_pause_longer_than_the_term_is_noticed_as_a_loss_first() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(2)).await.unwrap();
-    // Nothing of ours runs while time passes, as when the process or the machine stops.
+    // None of our code runs while time passes, as when the process or the machine stops.
     tokio::time::advance(secs(3)).await;
     assert!(!guard.is_held());
     assert_eq!(guard.renew().await.unwrap_err().lost(), Some(&LostReason::Expired));

@@ -1,12 +1,12 @@
-//! F5 and F6: a release that fails is tried for as long as the store may count the lease, which is longer than its holder
-//! believes in it. Time stands still unless a test moves it.
+//! F5 and F6: a failed release is repeated for as long as the store may count the lease, which is longer than its
+//! holder trusts it. Time stands still unless a test moves it.
 
 use crate::left_behind::{Scene, runtime};
 use crate::support::{Fault, ms, secs};
 use futures_util::FutureExt;
 use leasehold::{Guard, Keepalive};
 
-/// Drops the guard; its release fails now and `time` later, and is answered after that.
+/// Drops the guard; its release fails now and `time` later, and succeeds after that.
 async fn released_in_vain_for(scene: &Scene, guard: Guard, time: u64) {
     let id = guard.lease().id.clone();
     scene.store.on_release([Fault::Refused; 2]);
@@ -22,7 +22,7 @@ async fn released_in_vain_for(scene: &Scene, guard: Guard, time: u64) {
     assert!(scene.store.is_free("k").await);
 }
 
-/// A guard that is renewed every 10 s for 30 s, as its first renewal has been sent.
+/// A guard that is renewed every 10 s for 30 s, just after its first renewal was sent.
 async fn renewing(scene: &Scene, fault: Fault) -> Guard {
     let every = Keepalive::Every(secs(10));
     let guard = scene.locks.lock("k").ttl(secs(30)).keepalive(every).await.unwrap();
@@ -45,7 +45,7 @@ fn as_long_as_a_grant_may_count_that_was_made_just_before_its_answer() {
         let mut acquire = lock.into_future();
         assert!((&mut acquire).now_or_never().is_none());
         scene.clock.advance(secs(9));
-        // Counted from 9 s on by the store, from 0 s on by the holder.
+        // The store counts from 9 s on, the holder from 0 s on.
         released_in_vain_for(&scene, acquire.await.unwrap(), 25).await;
     });
 }
@@ -56,7 +56,7 @@ fn as_long_as_a_renewal_may_count_that_is_not_answered() {
     runtime().block_on(async {
         let guard = renewing(&scene, Fault::Unheard(ms(0))).await;
         scene.settled().await;
-        // From 10 s to 35 s, when the grant alone would be over.
+        // From 10 s to 35 s, when the grant alone would have ended.
         released_in_vain_for(&scene, guard, 25).await;
     });
 }
@@ -71,7 +71,7 @@ fn as_long_as_a_renewal_may_count_that_was_given_up() {
         tokio::time::sleep(ms(3)).await;
         scene.clock.advance(secs(1));
         assert!(matches!(events.next().await, Some(leasehold::Event::Failed(_))));
-        // From 20 s to 45 s; it was sent at 10 s for 30 s, and was made at 19 s.
+        // From 20 s to 45 s; it was sent at 10 s for 30 s, and took effect at 19 s.
         released_in_vain_for(&scene, guard, 25).await;
     });
 }

@@ -41,7 +41,7 @@ fn eight_processes_count_to_eight_thousand_without_losing_an_increment() {
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "tokens grow in the order of grants");
 }
 
-/// Reads, adds one and writes, with nothing but the lock to keep others out.
+/// Reads, adds one and writes, protected only by the lock.
 fn work(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! A quorum behind a `Locker`: what the front end adds to it, and what it refuses before a node is asked.
+//! A quorum behind a `Locker`: what the front end adds to it, and what it refuses before it asks a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ async fn a_quorum_refuses_what_it_cannot_do_before_it_asks_any_node() {
     assert!(fenced.lock("other").fenced().await.unwrap().token().is_some());
 }
 
-/// A lease cannot outlast what the node with the smallest limit gives.
+/// A lease cannot outlast the smallest limit of a node.
 #[tokio::test(start_paused = true)]
 async fn a_term_above_the_smallest_nodes_is_refused() {
     let mut three = Three::new();
@@ -91,7 +91,7 @@ async fn a_term_above_the_smallest_nodes_is_refused() {
     drop(three.locks().lock("k").ttl(secs(20)).await.unwrap());
 }
 
-/// The defect of redlock's that cost a holder its lock: a failed try under the id that holds it deleted it.
+/// The redlock defect that cost a holder its lock: a failed try under the holding id deleted it.
 #[tokio::test(start_paused = true)]
 async fn redlock_01_a_failed_try_under_the_callers_own_id_keeps_what_is_held() {
     let three = Three::new();
@@ -111,7 +111,7 @@ async fn redlock_01_a_failed_try_under_the_callers_own_id_keeps_what_is_held() {
     assert!(guard.is_held() && guard.verify().await.is_ok());
 }
 
-/// A process that ends at once after a failed try leaves no node locked that answers in time.
+/// A process that ends right after a failed try leaves no node locked that answers in time.
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_late_nodes_and_not_for_hung_ones() {
     let three = Three::new();
@@ -135,7 +135,7 @@ async fn close_waits_for_late_nodes_and_not_for_hung_ones() {
     assert!(three.now() - since <= secs(1), "{:?}", three.now() - since);
 }
 
-/// F4: a grant that took as long as it is believed is none.
+/// F4: a grant that took as long as it may be trusted is not a grant.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_deadline_has_passed_is_released_everywhere() {
     let three = Three::new();
@@ -160,11 +160,11 @@ async fn a_holder_without_a_majority_loses_its_lease_before_it_ends_on_any_node(
     assert_eq!(three.nodes[0].records("k").await.len(), 1, "it still lives there");
 }
 
-/// A waiter is not woken by the node at which it takes its own part back, and is when the holder releases.
+/// A waiter is not woken by the node where it rolls its own part back, but is when the holder releases.
 #[tokio::test(start_paused = true)]
 async fn hints_of_a_majority_wake_a_waiter_and_one_nodes_hint_does_not() {
     let three = Three::new();
-    // It never heard of the holder.
+    // It never received the holder's lease.
     three.nodes[0].on_acquire([Fault::Refused]);
     let guard = three.locks().lock("k").ttl(secs(60)).await.unwrap();
     three.store(|config| config).settled().await;
@@ -172,7 +172,7 @@ async fn hints_of_a_majority_wake_a_waiter_and_one_nodes_hint_does_not() {
     let waiter = crate::support::spawn(waiter);
     three.nodes[1].until_acquires(3).await;
     let tries = || three.nodes[1].acquires().len();
-    // Who wakes itself again and again would let no time pass.
+    // A waiter that keeps waking itself would let no time pass.
     for _ in 0..1_000 {
         assert_eq!(tries(), 3, "the holder's, and two of the waiter's");
         tokio::task::yield_now().await;

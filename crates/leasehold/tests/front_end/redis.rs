@@ -10,7 +10,7 @@ use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::{LONG, in_time, until};
 
-/// A server, a proxy before it, and a `Locker` that goes through that.
+/// A server, a proxy before it, and a `Locker` that uses the proxy.
 async fn setup(options: &str) -> (Server, Proxy, Locker) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
@@ -80,25 +80,25 @@ async fn a_release_hands_over_to_another_process_at_once() {
 /// Longer than any test.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Whoever waits for what this one holds.
+/// Waits for the key that the test holds.
 async fn wait(locks: &Locker) -> Result<Guard> {
     locks.lock("k").ttl(HOUR).wait(Wait::Forever).await
 }
 
-/// A holder and a line of this many, the first of whom waits for a wake-up.
+/// A holder and a queue of this many, the first of which waits for a wake-up.
 async fn hold_and_wait<'a>(
     server: &Server,
     locks: &'a Locker,
     waiters: usize,
 ) -> (Guard, Vec<BoxFuture<'a, Result<Guard>>>) {
-    // So that the scripts are known to the server.
+    // Loads the scripts into the server.
     locks.lock("k").await.unwrap().release().await.unwrap();
     let before = server.calls("evalsha").await;
     let holder = locks.lock("k").ttl(HOUR).await.unwrap();
     let mut line: Vec<_> = (0..waiters).map(|_| wait(locks).boxed()).collect();
     assert!(line.iter_mut().all(|waits| waits.now_or_never().is_none()));
     let tried = async {
-        // The holder, and the first in line before and after it listens.
+        // The holder, and the first in the queue before and after it subscribes.
         until(async || server.calls("evalsha").await == before + 3).await;
         // Answers come in order.
         locks.status("k").await.unwrap();

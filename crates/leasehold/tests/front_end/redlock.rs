@@ -1,5 +1,5 @@
-//! The cases of redlock's own suite for a lock on one Redis server and for its ways to wait, by their names; those
-//! of several servers are in `redlock_quorum.rs`, those of its watch in `redlock_watch.rs`.
+//! The cases of redlock's own suite for a lock on one Redis server and for its ways to wait, by name. Those of
+//! several servers are in `redlock_quorum.rs`, those of its watch in `redlock_watch.rs`.
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ async fn redlock_lock_try_extend_fails_with_wrong_fencing() {
     assert!(fleet.rests("k").await[0] <= 30_000 && guard.verify().await.unwrap());
 }
 
-/// `TestLock_TryExtend/SucceedsWithCorrectFencing`: also with nothing but the value that another client wrote.
+/// `TestLock_TryExtend/SucceedsWithCorrectFencing`: also with only the value that another client wrote.
 #[tokio::test]
 async fn redlock_lock_try_extend_succeeds_with_correct_fencing() {
     let fleet = Fleet::one().await;
@@ -176,7 +176,7 @@ async fn redlock_lock_release_success() {
     assert_eq!(fleet.values("k").await, [None]);
 }
 
-/// `TestLock_Release/WrongFencingDoesNotDelete`: it is not even silent.
+/// `TestLock_Release/WrongFencingDoesNotDelete`: here it is not silent either.
 #[tokio::test]
 async fn redlock_lock_release_wrong_fencing_does_not_delete() {
     let fleet = Fleet::one().await;
@@ -265,7 +265,7 @@ async fn redlock_lock_concurrent_acquire() {
     }
 }
 
-/// `TestExponentialWait/Default`: but for the jitter, which there is none of (defect 8).
+/// `TestExponentialWait/Default`: without jitter, which redlock lacks (defect 8).
 #[test]
 fn redlock_exponential_wait_default() {
     let mut plain = Exponential::default().with_jitter(Jitter::None);
@@ -302,8 +302,8 @@ async fn waits_once(others: &Locker, backoff: impl Backoff + Clone) {
     assert!(pauses.lock().unwrap().len() == 1 && report.waited >= ms(1), "{report}");
 }
 
-/// `TestExponentialWait/MaxRetry`: three retries are four tries; the fifth is not made. Who counts pauses instead has
-/// one try more, the one that follows the subscription to wake-ups (F1).
+/// `TestExponentialWait/MaxRetry`: three retries are four tries; there is no fifth. Counted in pauses there is one
+/// try more, which follows the subscription to wake-ups (F1).
 #[tokio::test]
 async fn redlock_exponential_wait_max_retry() {
     let (_fleet, others) = held_by_another().await;
@@ -325,7 +325,7 @@ fn redlock_jitter_wait_next_delay() {
     assert!(pauses.iter().any(|pause| *pause < ms(20)) && pauses.iter().any(|p| *p > ms(20)));
 }
 
-/// A server whose key `k` somebody holds for longer than a test takes, and a process that wants it.
+/// A server whose key `k` another client holds for longer than a test takes, and a process that wants it.
 async fn held_by_another() -> (Fleet, Locker) {
     let fleet = Fleet::one().await;
     foreign(&fleet.servers[0], "k", "theirs").await;

@@ -1,5 +1,5 @@
-//! The 16 defects of redlock by the numbers of `docs/migrating/redlock.md`, on real Redis servers where they concern
-//! those. Those of a quorum's rules alone are in `redlock.rs` of `leasehold-quorum`.
+//! The 16 defects of redlock by the numbers of `docs/migrating/redlock.md`, on real Redis servers where they
+//! concern those. Those of a quorum's rules alone are in `redlock.rs` of `leasehold-quorum`.
 
 use std::collections::HashSet;
 use std::future::IntoFuture as _;
@@ -92,7 +92,7 @@ async fn redlock_05_one_hung_or_refusing_node_costs_no_term_on_redis() {
     let fleet = Fleet::nodes(3).await;
     let urls = || fleet.servers.iter().map(|server| format!("{}?timeout=20s", server.url()));
     for hangs in [true, false] {
-        // With the usual limit of a node, 500 ms, and with limits that show if a lock waited for it.
+        // With the usual limit of a node, 500 ms, and with limits that show whether a lock waited for it.
         let usual = Locker::connect(&fleet.url_with("")).await.unwrap();
         let patient = Locker::connect(&quorum_url(urls(), "node_timeout=20s")).await.unwrap();
         if hangs {
@@ -123,7 +123,7 @@ async fn redlock_06_servers_that_are_down_are_not_reported_as_held_on_redis() {
             let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
             assert!(failed >= 2, "{:?}", error.nodes());
         }
-        // Who waits is told too, and in the end.
+        // A waiter is told too, in the end.
         let error = locks.lock("k").wait(Wait::Attempts(3)).await.unwrap_err();
         let report = error.wait().unwrap();
         assert!(matches!(report.cause, WaitCause::Store(_)) && report.tries == 3, "{report}");
@@ -183,13 +183,13 @@ async fn redlock_10_a_release_whose_caller_gave_up_is_completed() {
         // The term is longer than the test waits.
         let guard = locks.lock("k").ttl(secs(60)).await.unwrap();
         fleet.until_everywhere("k", &guard).await;
-        // What was sent comes to nothing, so that it must be sent again.
+        // What was sent has no effect, so that it must be sent again.
         fleet.servers.iter().for_each(Server::pause);
         tokio::time::timeout(Duration::ZERO, guard.release()).await.unwrap_err();
         for server in &fleet.servers {
             server.restart().await.unwrap();
         }
-        // A node that was not back when a majority released keeps its part to the end of the term.
+        // A node that was not back when a majority released keeps its part until the term ends.
         let _next = fleet.locks().await.lock("k").wait(LONG).await.unwrap();
     }
 }
@@ -216,7 +216,7 @@ async fn redlock_11_a_term_below_a_millisecond_is_refused_before_anything_is_sen
     assert_eq!(proxy.exchanges(), before);
     assert!(guard.verify().await.unwrap());
     assert!(server.number(&["PTTL", "k"]).await > 0);
-    // Without end is a word of its own, and a quorum refuses it.
+    // A lease without end is a value of its own, and a quorum refuses it.
     let forever = locks.lock("forever").ttl(Ttl::NEVER).await.unwrap();
     assert_eq!(server.number(&["PTTL", "forever"]).await, -1);
     forever.release().await.unwrap();
@@ -247,7 +247,7 @@ async fn redlock_12_a_holder_hears_of_each_failure_and_of_the_end() {
 
 #[tokio::test]
 async fn redlock_13_tokens_grow_from_grant_to_grant_on_redis() {
-    // Of servers whose clocks stand still no token grows by itself.
+    // On servers whose clocks stand still no token grows by itself.
     let fleet = Fleet::on_a_clock(3).await;
     let alone = Locker::connect(&fleet.servers[0].url()).await.unwrap();
     let fenced = Locker::connect(&fleet.url_with("node_timeout=5s&fenced=1")).await.unwrap();
@@ -255,20 +255,20 @@ async fn redlock_13_tokens_grow_from_grant_to_grant_on_redis() {
         let mut last = None;
         for round in 0..4 {
             let server = &fleet.servers[round % nodes];
-            // Another one each time does not hear of the token.
+            // Another node each time does not receive the token.
             if nodes > 1 && round > 0 {
                 server.kill();
             }
             let guard = locks.lock(key).fenced().wait(LONG).await.unwrap();
             assert!(guard.token() > last, "{key} {round}");
             last = guard.token();
-            // Whatever becomes of the key and of the server.
+            // Whatever happens to the key and the server.
             if round == 0 {
                 until(async || fleet.copies(key, &guard).await == nodes).await;
                 server.ask(&["DEL", key]).await.unwrap();
             }
             guard.release().await.unwrap();
-            // What a node is not told before it goes down would stay, for no term ends.
+            // What a node does not receive before it goes down would stay, because no term ends.
             if round == 0 {
                 fleet.until_nowhere(key).await;
             }
@@ -280,7 +280,7 @@ async fn redlock_13_tokens_grow_from_grant_to_grant_on_redis() {
 #[tokio::test]
 async fn redlock_14_a_suspended_holder_no_longer_holds_when_it_wakes() {
     let fleet = Fleet::one().await;
-    // Moves also while the machine sleeps, like the clock that is used outside tests; the server's goes on.
+    // Continues while the machine sleeps, like the clock outside tests; the server's continues too.
     let clock = Arc::new(ManualClock::new());
     let locks = Locker::builder(fleet.servers[0].store().await).clock(clock.clone()).build();
     let guard = locks.lock("k").ttl(secs(60)).await.unwrap();
@@ -328,7 +328,7 @@ async fn redlock_16_a_release_says_whether_the_lock_was_still_held_on_redis() {
         assert!(report.released() <= 3 - emptied, "{report:?}");
         fleet.until_nowhere("k").await;
     }
-    // One that overran does not free its successor's.
+    // A lease that overran does not free its successor's key.
     let clocked = Fleet::on_a_clock(1).await;
     let overrun = clocked.locks().await.lock("k").ttl(secs(10)).await.unwrap();
     clocked.advance(secs(10));

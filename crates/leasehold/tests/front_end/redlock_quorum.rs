@@ -1,4 +1,4 @@
-//! The cases of redlock's own suite for a lock on several Redis servers, by their names.
+//! The cases of redlock's own suite for a lock on several Redis servers, by name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use leasehold_redis::RedisStore;
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::{in_time, until};
 
-/// A term that does not end while a test waits for something else to end the lock.
+/// A term that does not end while a test waits for the lock to end otherwise.
 const LONGER: Duration = Duration::from_secs(60);
 
 /// `TestDistributedLock_Acquire/Success`, `/QuorumAchieved` and `/ReleaseSuccess`.
@@ -156,7 +156,7 @@ async fn redlock_distributed_lock_max_retry_exceeded() {
     assert!(report.tries == 3 && matches!(report.cause, WaitCause::Held), "{report}");
 }
 
-/// `TestDistributedLock_Release/Success`, and `ReleaseWithCount`, of which nothing is tested there.
+/// `TestDistributedLock_Release/Success`, and `ReleaseWithCount`, which is not tested there.
 #[tokio::test]
 async fn redlock_distributed_lock_release_success() {
     let fleet = Fleet::nodes(3).await;
@@ -187,7 +187,7 @@ async fn redlock_distributed_lock_release_wrong_fencing_does_not_release() {
     fleet.until_nowhere("k").await;
 }
 
-/// `TestWithClockDriftFactor`, with a buffer as goes with it: what the holder believes is less by so much.
+/// `TestWithClockDriftFactor`, with its buffer: the holder trusts its lease for that much less.
 #[tokio::test]
 async fn redlock_with_clock_drift_factor() {
     let fleet = Fleet::nodes(3).await;
@@ -203,8 +203,8 @@ async fn redlock_with_clock_drift_factor() {
     }
 }
 
-/// `TestWithReleaseTimeout`: for so long a failed acquire is taken back. A release is waited for up to the limit of one
-/// operation, and what was not answered by then is finished in the background.
+/// `TestWithReleaseTimeout`: how long a failed acquire is rolled back. A release is awaited up to the limit of one
+/// operation, and the rest is finished in the background.
 #[tokio::test]
 async fn redlock_with_release_timeout() {
     let fleet = Fleet::nodes(3).await;
@@ -265,7 +265,7 @@ async fn redlock_with_dist_max_retry() {
 }
 
 /// `TestDistributedLock_ConcurrentAcquire`: of five clients one wins. That takes as many rounds as they split the
-/// nodes between them, so they wait without end, and the others are seen to try in vain.
+/// nodes, so they wait without a limit, and the others are seen to try in vain.
 #[tokio::test]
 async fn redlock_distributed_lock_concurrent_acquire() {
     let fleet = Fleet::nodes(3).await;
@@ -297,7 +297,7 @@ async fn redlock_distributed_lock_concurrent_acquire() {
     assert!(guard.is_held() && fleet.copies("k", &guard).await >= 2);
 }
 
-/// Servers whose key `k` somebody holds for longer than a test takes, and a process that wants it.
+/// Servers whose key `k` another client holds for longer than a test takes, and a process that wants it.
 async fn held_by_another(count: usize) -> (Fleet, Locker) {
     let fleet = Fleet::nodes(count).await;
     for server in &fleet.servers {

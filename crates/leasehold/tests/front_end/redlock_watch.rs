@@ -1,5 +1,5 @@
-//! What redlock tests of its watch and its watchdog, by their names: a guard renews itself, and its events call back.
-//! The servers read a clock that stands still unless the test moves it.
+//! redlock's tests of its watch and its watchdog, by name: a guard renews itself, and its events call back. The
+//! servers read a clock that stands still unless the test moves it.
 
 use std::future::IntoFuture as _;
 use std::sync::{Arc, Mutex};
@@ -46,11 +46,11 @@ async fn watch(fleet: &Fleet) {
     assert!(fleet.copies("k", &next).await > fleet.servers.len() / 2);
 }
 
-/// `Watch` extends at half the term: so does an interval of that; by default it is a third.
+/// `Watch` extends after half the term; so does an interval of that length. The default is a third.
 #[tokio::test]
 async fn redlock_watch_default_and_custom_interval() {
     let fleet = Fleet::on_a_clock(1).await;
-    // Of one `Locker`, the one that is due first would take the other along.
+    // In one `Locker`, the lease that is due first would take the other along.
     let (locks, others) = (fleet.locks().await, fleet.locks().await);
     let default = locks.lock("default").ttl(secs(30)).await.unwrap();
     let custom = others.lock("custom").ttl(secs(30)).keepalive(Keepalive::Every(secs(25)));
@@ -89,7 +89,7 @@ async fn redlock_watch_dog_extension_callback_fires_and_the_lock_is_still_held()
     assert!(calls.failed().is_empty());
 }
 
-/// `WatchDog`: the error callbacks are told which key was lost; and here that is the end, once (F5).
+/// `WatchDog`: the error callbacks get the lost key; here that happens once, and is the end (F5).
 #[tokio::test]
 async fn redlock_watch_dog_error_callback_gets_the_lost_lock_with_the_right_key() {
     let fleet = Fleet::on_a_clock(1).await;
@@ -130,7 +130,7 @@ async fn redlock_watch_dog_two_items_are_both_kept_past_their_term() {
     assert_eq!([fleet.rests("a").await, fleet.rests("b").await], [[30_000], [30_000]]);
 }
 
-/// The same by a count: however many are due, they travel together.
+/// The same, counted: however many are due, they are sent together.
 #[tokio::test]
 async fn redlock_watch_dog_many_items_are_extended_together() {
     let (_server, proxy, locks) = behind_a_proxy().await;
@@ -143,7 +143,7 @@ async fn redlock_watch_dog_many_items_are_extended_together() {
     assert_eq!((guards.len(), proxy.exchanges() - before), (50, 1));
 }
 
-/// `WatchDog`: who cancels it is called back a last time.
+/// `WatchDog`: a cancelled item is called back a last time.
 #[tokio::test]
 async fn redlock_watch_dog_cancel_calls_back() {
     let fleet = Fleet::on_a_clock(1).await;
@@ -166,7 +166,7 @@ async fn renewed(events: &mut Events) {
     assert!(matches!(event, Some(Event::Renewed { .. })), "{event:?}");
 }
 
-/// The callbacks of redlock's watchdog, made of a guard's events.
+/// The callbacks of redlock's watchdog, built from a guard's events.
 struct Calls {
     key: Key,
     events: Mutex<Option<Events>>,
@@ -184,7 +184,7 @@ impl Calls {
         }
     }
 
-    /// Calls back until the guard is no more.
+    /// Calls back until the guard has ended.
     async fn watch(&self) {
         let events = self.events.lock().unwrap().take().unwrap();
         let call_back = |event| match event {

@@ -1,4 +1,4 @@
-//! F3: leases renew themselves, in as few requests as can be, and stop when they should.
+//! F3: leases renew themselves, in as few requests as possible, and stop when they should.
 
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ async fn after_a_loss_the_store_keeps_the_lock_for_the_lock_delay() {
     tokio::time::sleep(secs(60)).await;
     assert!(guard.is_held(), "renewed");
 
-    // From now on neither a renewal nor the release of what was lost gets through.
+    // From now on both renewals and the release of a lost lease fail.
     store.on_renew([Fault::Refused; 100]);
     store.on_release([Fault::Refused; 100]);
     assert_eq!(guard.lost().await, LostReason::StoreUnreachable);

@@ -1,5 +1,5 @@
-//! F4: a lease that is adopted or gone on with counts from before it was asked for, and an answer that comes after its
-//! deadline is none.
+//! F4: an adopted or continued lease counts from before its request, and an answer after its deadline does not
+//! count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
 use leasehold::{Drift, Lease, Locker, LostReason, Reason, Remaining, TokioClock, Wait};
 
-/// A `Locker` that believes in half of each term, so that the store counts a lease for longer than its holder.
+/// A `Locker` that trusts half of each term, so that the store counts a lease for longer than its holder.
 fn careful(store: &Flaky) -> Locker {
     let clock = Arc::new(TokioClock::new());
     Locker::builder(store.clone()).clock(clock).drift(Drift::new(500, ms(0))).build()
@@ -57,7 +57,7 @@ async fn a_resumed_lease_answered_too_late_keeps_its_lock_delay() {
     store.on_renew([Fault::SlowReply(secs(6))]);
     let again = locks.acquire_or_renew(lease).lock_delay(secs(60)).wait(Wait::Forever);
     assert!(again.await.unwrap().is_fresh());
-    // Believed for half of what is left beside the lock delay: for 5 s.
+    // Trusted for half of what remains beside the lock delay: for 5 s.
     let waited = store.now() - since;
     assert!(waited >= secs(65) && waited < secs(66), "{waited:?}");
 }

@@ -82,7 +82,7 @@ fn futures_of_an_election(locks: Locker, candidate: leasehold::Candidate) {
     });
 }
 
-/// As are these.
+/// So are these.
 fn futures_of_a_guard(guard: Guard, locks: Locker) {
     send_static(&guard.lost());
     send_static(&async move {

@@ -35,33 +35,33 @@ pub(crate) enum Fault {
     Fine,
     /// It acts, and its reply is lost.
     LostReply,
-    /// It does not act, but nobody can tell.
+    /// It does not act, but nobody knows.
     LostRequest,
     /// It does not act, and says so.
     Refused,
-    /// It can never work.
+    /// It can never succeed.
     Denied,
-    /// It takes this long to get there.
+    /// It takes this long to arrive.
     SlowRequest(Duration),
     /// It acts at once, and its reply takes this long.
     SlowReply(Duration),
-    /// It never gets there.
+    /// It never arrives.
     Hang,
-    /// It takes this long to get there, and its reply never comes.
+    /// It takes this long to arrive, and its reply is lost.
     Unheard(Duration),
-    /// It does not act, and after this long nobody can tell.
+    /// It does not act, and after this long nobody knows.
     LostLate(Duration),
-    /// It takes this long to get there, also if nobody waits for its reply.
+    /// It takes this long to arrive, even if nobody waits for its reply.
     Detached(Duration),
     /// The call succeeds, but each of its leases failed.
     EntriesFailed,
-    /// Somebody else is at work on the key.
+    /// Another operation on the key is in progress.
     Busy,
-    /// Somebody holds the key, and the store cannot tell who.
+    /// Another client holds the key, and the store cannot say who.
     Unnamed,
-    /// The machine sleeps for so long meanwhile; on a manual clock.
+    /// The machine sleeps for this long meanwhile; on a manual clock.
     Asleep(Duration),
-    /// The store is broken.
+    /// The store panics.
     Panic,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Sent {
     Release(Vec<LeaseId>),
     Subscribe,
     Check,
-    /// At most so many.
+    /// At most this many.
     Evict(usize),
 }
 
@@ -109,12 +109,12 @@ impl Flaky {
         Self::that_can(|can| can.notifications = notifications)
     }
 
-    /// A store that can less.
+    /// A store with fewer features.
     pub(crate) fn that_can(change: impl FnOnce(&mut Capabilities)) -> Self {
         Self::on(Arc::new(TokioClock::new()), None, change)
     }
 
-    /// A store for tests with several runtimes, which have no time in common that could be paused.
+    /// A store for tests with several runtimes, which have no common time to pause.
     pub(crate) fn in_real_time() -> Self {
         Self::on(Arc::new(SystemClock::new()), None, |_| {})
     }
@@ -184,7 +184,7 @@ impl Flaky {
         self.0.subscribes.lock().unwrap().extend(faults);
     }
 
-    /// What listings and evictions meet.
+    /// What happens to listings and evictions.
     pub(crate) fn on_look(&self, faults: impl IntoIterator<Item = Fault>) {
         self.0.looks.lock().unwrap().extend(faults);
     }
@@ -194,7 +194,7 @@ impl Flaky {
         self.0.asked_at.lock().unwrap().clone()
     }
 
-    /// Every renewal that was asked for.
+    /// Every renewal that was sent.
     pub(crate) fn renewals(&self) -> Vec<RenewEntry> {
         self.0.renewals.lock().unwrap().clone()
     }
@@ -209,13 +209,13 @@ impl Flaky {
         self.0.store.release(&ReleaseRequest::new(vec![lease])).await.unwrap();
     }
 
-    /// Ends when so many acquires were sent.
+    /// Ends when `count` acquires were sent.
     pub(crate) async fn until_acquires(&self, count: usize) {
         let sent = |log: &[Sent]| log.iter().filter(|s| matches!(s, Sent::Acquire(_))).count();
         self.until(|log| sent(log) >= count).await;
     }
 
-    /// From now on every request that changes leases meets this, until `up`.
+    /// From now on this happens to every request that changes leases, until `up`.
     pub(crate) fn down(&self, fault: Fault) {
         *self.0.down.lock().unwrap() = Some(fault);
     }
@@ -276,7 +276,7 @@ impl Flaky {
         }
     }
 
-    /// The live records of `key`, seen past the seam's front.
+    /// The live records of `key`, read past the front end.
     pub(crate) async fn records(&self, key: &str) -> Vec<Record> {
         let filter = Filter::default().with_key(Key::new(key).unwrap());
         self.0.store.list(&ListRequest::new(filter)).await.unwrap().records
@@ -292,7 +292,7 @@ impl Flaky {
         let until = self.now() + HOUR;
         while !self.is_free(key).await {
             assert!(self.now() < until, "{key} was never freed");
-            // A term that ends tells nobody.
+            // No event says that a term has ended.
             tokio::select! {
                 _ = freed.next() => {}
                 () = tokio::time::sleep(ms(100)) => {}

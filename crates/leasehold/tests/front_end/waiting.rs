@@ -1,4 +1,4 @@
-//! F1 and F2: how a caller waits, and what it is told when it waited in vain.
+//! F1 and F2: how a caller waits, and what it is told after waiting in vain.
 
 use std::time::Duration;
 
@@ -208,7 +208,7 @@ async fn a_wait_survives_a_passing_store_failure_and_ends_at_a_lasting_one() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "a failure is no `None`");
 }
 
-/// It is woken by a release, and would hear of no other.
+/// A release wakes it, and it would hear of no other.
 #[tokio::test(start_paused = true)]
 async fn after_a_store_failure_the_pause_is_shorter_than_the_slow_poll() {
     let store = Flaky::new();
@@ -314,7 +314,7 @@ async fn the_first_wrong_argument_is_the_error_and_nothing_is_sent() {
     };
     wrong(locks.lock("").await.unwrap_err(), "key is empty");
     wrong(locks.lock("k").ttl(Duration::ZERO).shared().permits(0).await.unwrap_err(), "TTL is 0ns");
-    wrong(locks.lock("k").permits(0).await.unwrap_err(), "0 permits");
+    wrong(locks.lock("k").permits(0).await.unwrap_err(), "permits is 0");
     wrong(locks.lock("k").group("").await.unwrap_err(), "group name is empty");
     wrong(locks.lock("k").comment(&"c".repeat(513)).await.unwrap_err(), "513 bytes");
     wrong(locks.lock("k").min_hold(secs(2)).max_hold(secs(1)).await.unwrap_err(), "max_hold");

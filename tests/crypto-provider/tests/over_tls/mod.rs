@@ -1,4 +1,4 @@
-//! A store on a server that speaks TLS and asks for a certificate.
+//! A store on a server that uses TLS and asks for a certificate.
 
 use leasehold_core::{Mode, Store as _};
 use leasehold_redis::RedisStore;

@@ -43,7 +43,7 @@ pub(crate) enum Bug {
     RaiseLowers,
     CounterIsForgottenAtOnce,
     CounterAheadOfTheClockIsForgotten,
-    // What is told
+    // Reports
     RetryAfterIsTheSmallest,
     RetryAfterIsTheFirstKeys,
     RetryAfterIgnoresNever,

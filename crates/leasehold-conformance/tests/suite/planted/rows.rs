@@ -1,4 +1,4 @@
-//! The rules of a lock once more, written on their own, with a place for each bug.
+//! An independent implementation of the rules, with a place for each bug.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
     pub(crate) counters: BTreeMap<Key, u64>,
     pub(crate) forget_after: Duration,
-    /// For how long a row excludes others after its holder's term, in microseconds.
+    /// How long a row excludes others after its holder's term, in microseconds.
     pub(crate) margin: u64,
     pub(crate) bug: Option<Bug>,
 }
@@ -69,7 +69,7 @@ impl Rows {
         self.live(row, at) && !row.kept
     }
 
-    /// Whether it is in others' way.
+    /// Whether it excludes others.
     pub(crate) fn excludes(&self, row: &Row, at: At) -> bool {
         let within = at.boot < row.until.saturating_add(self.margin);
         row.evicted.is_none() && (within || !self.over(row, at))
@@ -79,7 +79,7 @@ impl Rows {
         if row.evicted.is_some() { self.over(row, at) } else { !self.excludes(row, at) }
     }
 
-    /// What a careless store takes for the same key.
+    /// What a careless store considers the same key.
     fn same(&self, a: &Key, b: &Key) -> bool {
         match self.bug {
             Some(Bug::KeysIgnoreCase) => a.as_str().to_lowercase() == b.as_str().to_lowercase(),

@@ -1,4 +1,4 @@
-//! What is shown and taken out: listing, evicting, purging.
+//! Listing, evicting and purging.
 
 use std::time::Duration;
 

@@ -18,17 +18,18 @@ use tokio::sync::broadcast;
 use super::bug::Bug;
 use super::rows::{At, Rows};
 
-/// What the planted store claims to be able to do.
+/// The features that the planted store claims to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Abilities {
     All,
     /// Exclusive locks of one key with a term.
     Few,
-    /// All, in a format of others, in which records end for them after they have ended for their holders.
+    /// All, in a format shared with others, in which records end for others after they have ended for their
+    /// holders.
     Margin,
 }
 
-/// A subject with one bug, or with none.
+/// A subject with one bug, or without.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Planted {
     pub(crate) bug: Option<Bug>,
@@ -41,7 +42,7 @@ pub(crate) struct State {
     clock: ManualClock,
     freed: broadcast::Sender<Key>,
     can: Capabilities,
-    /// What is refused before anything is done; a store that weakens in silence refuses less.
+    /// What is refused before anything is done; a store that weakens silently refuses less.
     admits: Capabilities,
 }
 
@@ -63,7 +64,7 @@ fn all_abilities() -> Capabilities {
     can
 }
 
-/// With narrower limits, so that refusals are seen.
+/// With narrower limits, so that there are refusals.
 fn few_abilities() -> Capabilities {
     let mut can = Capabilities::none("planted");
     can.min_term = Duration::from_millis(100);
@@ -184,7 +185,7 @@ impl PlantedStore {
         }
     }
 
-    /// Leaves out of an answer what the store does not have.
+    /// Removes from a reply what the store does not have.
     fn without_tokens(&self, mut acquired: AcquireReply) -> AcquireReply {
         if self.0.can.tokens {
             return acquired;

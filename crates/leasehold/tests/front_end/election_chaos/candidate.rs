@@ -13,13 +13,13 @@ use super::{TTL, open};
 /// Set for a process that is a candidate: its number and the URL.
 pub(crate) const ROLE: &str = "LEASEHOLD_TEST_CANDIDATE";
 
-/// Before what a candidate tells, beside what the test harness prints.
+/// Precedes a candidate's reports in the output of the test harness.
 pub(crate) const MARK: &str = "@ ";
 
-/// How often a leader looks whether it still is.
+/// How often a leader checks whether it still leads.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// If this process was started to be a candidate of the test `name`, is one until its orders end.
+/// If this process was started as a candidate of the test `name`, is one until its orders end.
 pub(crate) fn is_asked_for(name: &str) -> bool {
     let Ok(role) = std::env::var(ROLE) else { return false };
     let mut role = role.splitn(3, ' ');
@@ -30,7 +30,7 @@ pub(crate) fn is_asked_for(name: &str) -> bool {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             send.send(line).unwrap();
         }
-        // Whoever gave the orders is gone.
+        // The supervisor is gone.
         std::process::exit(0);
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn is_asked_for(name: &str) -> bool {
     true
 }
 
-/// How it stands: with a campaign each time, or as one that stands in the background for ever.
+/// How it takes part: with a campaign each time, or as a spawned candidate.
 enum Body {
     Once,
     Ever(Option<(Candidate, oneshot::Sender<()>)>),
@@ -59,7 +59,7 @@ impl Body {
         }
     }
 
-    /// Ends a leadership without asking what becomes of it: drops it, or shuts its candidate down.
+    /// Ends a leadership without waiting for the result: drops it, or shuts its candidate down.
     async fn let_go(&mut self, leadership: Arc<Leadership>) {
         match self {
             Self::Once => assert_eq!(Arc::strong_count(&leadership), 1),
@@ -73,9 +73,9 @@ impl Body {
     }
 }
 
-/// Stands, leads and tells; ends when its orders do.
+/// Campaigns, leads and reports; ends when its orders do.
 ///
-/// It tells `elected TOKEN LEASE AT ASKED…`, `held TOKEN AT`, `cut TOKEN AT` and `over TOKEN HOW BEGAN AT`.
+/// It reports `elected TOKEN LEASE AT ASKED…`, `held TOKEN AT`, `cut TOKEN AT` and `over TOKEN HOW BEGAN AT`.
 pub(crate) async fn stand(
     url: String,
     number: usize,
@@ -120,7 +120,7 @@ pub(crate) async fn stand(
                         store.cut(true);
                     }
                     Some(end @ ("resign" | "drop")) => order = Some(end.to_owned()),
-                    // For a leadership that is over.
+                    // For a leadership that has ended.
                     _ => {}
                 },
                 Err(_) => {}
@@ -129,7 +129,7 @@ pub(crate) async fn stand(
         let began = clock.now().as_nanos();
         let how = match order.as_deref() {
             Some("resign") => {
-                // It may have been lost in the meantime, or the store be away.
+                // It may have been lost meanwhile, or the store may be unreachable.
                 leadership.resign().await.map(drop).unwrap_or_default();
                 "resigned"
             }
@@ -142,13 +142,13 @@ pub(crate) async fn stand(
         tell(format!("over {token} {how} {began} {}", clock.now().as_nanos()));
         store.cut(false);
         if how != "lost" {
-            // As a candidate in the background does by itself.
+            // As a spawned candidate does by itself.
             tokio::time::sleep(TTL).await;
         }
     }
 }
 
-/// Ends when the orders do; nobody orders anything of one that does not lead.
+/// Ends when the orders do; a candidate that does not lead gets none.
 async fn ended(orders: &mut UnboundedReceiver<String>) {
     while orders.recv().await.is_some() {}
 }

@@ -10,7 +10,7 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Wakeups,
 };
 
-/// A store that its candidate can be cut off from. It knows when it was last asked for a lock.
+/// A store whose connection can be cut. It records when a lock was last requested.
 #[derive(Debug, Clone)]
 pub(crate) struct Cut {
     store: AnyStore,
@@ -32,12 +32,12 @@ impl Cut {
         self.state.cut.store(cut, Ordering::SeqCst);
     }
 
-    /// When a lock was asked for since the last call.
+    /// When locks were requested since the last call.
     pub(crate) fn take_asked(&self) -> Vec<Duration> {
         std::mem::take(&mut self.state.asked.lock().unwrap())
     }
 
-    /// A request does not get there, or its reply does not come back.
+    /// A request does not arrive, or its reply does not.
     async fn through<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         let gone = || Error::unavailable(Effect::Unknown, "the network is cut");
         if self.state.cut.load(Ordering::SeqCst) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Claims, FencingToken, Key, LeaseId, Mode};
 use leasehold_conformance::history::{Belief, History, check};
 
-/// Who believed what, and how long everybody waited for a successor.
+/// What each candidate believed, and how long successions took.
 #[derive(Default)]
 pub(crate) struct Judge {
     beliefs: BTreeMap<FencingToken, Belief>,
@@ -61,12 +61,12 @@ impl Judge {
         let beliefs: Vec<Belief> = self.beliefs.values().cloned().collect();
         let violations = check(&History::new(Vec::new(), beliefs));
         assert!(violations.is_empty(), "{} violations: {}", violations.len(), violations[0]);
-        // In the order of tokens, for they are the keys.
+        // In the order of tokens, which are the keys.
         let starts = self.beliefs.values().map(|belief| belief.from);
         assert!(starts.is_sorted_by(|one, next| one < next), "a later leader has a smaller token");
     }
 
-    /// Every way was gone, as often as it had to be, and everybody led.
+    /// Every way was used often enough, and every candidate led.
     pub(crate) fn saw(&self, ways: &[Way], kills: usize, candidates: usize) {
         let count: usize = self.take_overs.values().map(Vec::len).sum::<usize>() + self.blocked;
         assert!(count >= kills, "{count} leaders were ended, {kills} are needed");
@@ -87,7 +87,7 @@ impl Judge {
         assert!(most <= longest, "{way:?}: one only after {most:?}");
     }
 
-    /// Whoever was elected after a resignation asked once or twice for that.
+    /// The candidate elected after a resignation sent one or two requests for it.
     pub(crate) fn in_two_round_trips(&self) {
         let good = self.tries.iter().filter(|tries| **tries <= 2).count();
         assert!(!self.tries.is_empty());
@@ -126,7 +126,7 @@ fn nanos(at: Duration) -> u64 {
     u64::try_from(at.as_nanos()).unwrap()
 }
 
-/// The judge must be able to find somebody guilty.
+/// The judge must be able to find violations.
 #[test]
 #[should_panic(expected = "1 violations")]
 fn two_leaders_at_one_instant_are_seen() {

@@ -18,7 +18,7 @@ use super::{TTL, open};
 
 const CANDIDATES: usize = 5;
 
-/// How many leaders are ended, at least.
+/// How many leaders are ended at least.
 fn kills() -> usize {
     if leasehold_testkit::all() { 200 } else { 50 }
 }
@@ -26,23 +26,23 @@ fn kills() -> usize {
 /// Longer than any election takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What the machine may add to a time: two cores, and others at work.
+/// What the machine may add to a time: two cores with other load.
 const NOISE: Duration = Duration::from_millis(300);
 
-/// A stopped process may hold the store's own lock (SQLite: it was inside a transaction); it is continued
-/// after so long if nobody is elected.
+/// A stopped process may hold the store's own lock (SQLite: it was inside a transaction); it is continued after
+/// this long if nobody is elected.
 const BLOCKED: Duration = Duration::from_secs(3);
 
-/// Where the candidates live.
+/// Where the candidates run.
 #[derive(Clone, Copy)]
 pub(crate) enum Home {
     /// In this process.
     Tasks,
-    /// Each in one of its own: this binary again, with this test.
+    /// Each in its own process: this binary again, with this test.
     Processes(&'static str),
 }
 
-/// Ends leader after leader of an election over the store at `url`, and judges what the candidates tell.
+/// Ends leader after leader of an election on the store at `url`, and judges the candidates' reports.
 pub(crate) fn chaos(url: &str, home: Home) {
     let ways: &[Way] = match home {
         Home::Tasks => &[Way::Resign, Way::Drop, Way::Cut],
@@ -63,7 +63,7 @@ pub(crate) fn chaos(url: &str, home: Home) {
     judge.excludes();
     judge.saw(ways, kills, CANDIDATES);
     let wakes = supervisor.wakes;
-    // Where nobody is woken, a candidate pauses for 1 s at most.
+    // Without wake-ups, a candidate pauses for at most 1 s.
     let retry = if wakes { Duration::ZERO } else { Duration::from_secs(1) };
     let drift = TTL / 100 + Duration::from_millis(2);
     for way in [Way::Cut, Way::Kill, Way::Stop] {
@@ -107,7 +107,7 @@ enum Seat {
 struct Elected {
     leader: Leader,
     at: Duration,
-    /// When it had asked for that.
+    /// When it had requested it.
     asked: Vec<Duration>,
 }
 
@@ -117,7 +117,7 @@ struct Over {
     how: String,
     /// When its store was cut off, if it was.
     cut: Option<Duration>,
-    /// When it began to end it, and when that was done.
+    /// When it began to end, and when it had ended.
     began: Duration,
     at: Duration,
 }
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends a leader in this way and waits for the next; false if it was lost by itself before that.
+    /// Ends a leader in this way and waits for the next; false if it lost the leadership by itself before that.
     fn end_one(&mut self, way: Way) -> bool {
         let leader = self.somebody_who_leads();
         let (token, candidate) = (leader.token, leader.candidate);
@@ -278,7 +278,7 @@ impl Supervisor {
         }
     }
 
-    /// Hears one thing, within `limit`.
+    /// Receives one report, within `limit`.
     fn listen(&mut self, limit: Duration) -> Option<()> {
         let (candidate, told) = self.told.recv_timeout(limit).ok()?;
         self.note(candidate, &told);
@@ -322,7 +322,7 @@ impl Supervisor {
         kill(Pid::from_raw(process.id().try_into().unwrap()), signal).unwrap();
     }
 
-    /// Ends all candidates and hears what they still have to tell.
+    /// Ends all candidates and receives their remaining reports.
     fn finish(&mut self) {
         for seat in self.seats.drain(..) {
             if let Seat::Process(mut process) = seat {

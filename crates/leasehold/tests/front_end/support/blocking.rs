@@ -8,7 +8,7 @@ use leasehold::blocking::Locker;
 
 use super::Flaky;
 
-/// Longer than anything takes, also on a busy machine.
+/// Longer than anything takes, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A store in real time, a blocking `Locker` on it, and one of another process.
@@ -18,7 +18,7 @@ pub(crate) fn store() -> (Flaky, Locker, Locker) {
     (store, locks, others)
 }
 
-/// What `work` comes to, on a thread of its own so that a hang is a failure.
+/// The result of `work`, on its own thread so that a hang is a failure.
 pub(crate) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (end, ended) = mpsc::channel();
     thread::spawn(move || end.send(work()).unwrap_or_default());
