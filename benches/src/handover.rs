@@ -18,9 +18,10 @@ const HANDOVERS: usize = 200;
 pub(crate) async fn run() -> Result<()> {
     println!("## Hand-over latency\n");
     println!(
-        "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters in line in one process; \"a `Locker` each\": as if in processes of their own, woken by the store (local) or polling (SQLite).\n"
+        "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters queue in one process; \"a \
+         `Locker` each\": as if in separate processes, woken by the store (local) or polling (SQLite).\n"
     );
-    println!("| store | waiters | line | p50, µs | p99, µs |");
+    println!("| store | waiters | queue | p50, µs | p99, µs |");
     println!("|---|---|---|---|---|");
     let folder = tempfile::tempdir().map_err(subjects::io)?;
     for waiters in [1, 10, 100] {

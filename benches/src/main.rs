@@ -26,8 +26,8 @@ async fn main() -> Result<()> {
         ["redis", ref parts @ ..] => redis::run(parts).await,
         ["redlock"] => redlock::run().await,
         _ => Err(Error::invalid_input(
-            "known are: nothing, for the embedded stores; redis, with pairs, handover, waiting or renewal for a part; \
-             redlock",
+            "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
+             or redlock",
         )),
     }
 }

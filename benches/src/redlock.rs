@@ -26,11 +26,11 @@ pub(crate) async fn run() -> Result<()> {
         ("fred (its driver)", measure::version("fred")),
     ]);
     println!(
-        "Uncontended acquire + release, each task with a key of its own. The first is the limit: the store's own scripts \
-         by raw calls to all nodes at once, going on as soon as a majority has answered. All sides take turns; figures \
-         are medians of all rounds, multiples are of the same round. Every node writes \
-         durably (`appendfsync always`), as the quorum demands of a node without a quarantine. Where a node hangs \
-         `distributed-lock-redis` is left out: with 5 nodes it was refused what it had just released, until that expired.\n"
+        "Uncontended acquire + release; each task has its own key. The first row is the limit: the store's own \
+         scripts by raw calls to all nodes at once, until a majority has answered. All sides take turns; figures are \
+         medians of all rounds, ratios are within a round. Every node writes durably (`appendfsync always`), as the \
+         quorum requires of a node without a quarantine. `distributed-lock-redis` is left out where a node hangs: \
+         with 5 nodes it was refused what it had just released, until that expired.\n"
     );
     println!("{}", peers::LACKS);
     for count in [3, 5] {

@@ -83,5 +83,5 @@ fn raw(error: rusqlite::Error) -> Error {
 
 /// A failure to create a temporary folder.
 pub(crate) fn io(error: std::io::Error) -> Error {
-    Error::unexpected("no temporary folder could be made").with_source(error)
+    Error::unexpected("a temporary folder could not be created").with_source(error)
 }

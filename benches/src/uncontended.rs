@@ -16,7 +16,7 @@ const ROUNDS: usize = 9;
 pub(crate) async fn run() -> Result<()> {
     println!("## Uncontended acquire + release\n");
     println!(
-        "Each task has a key of its own. µs per pair are wall time / pairs x tasks, median of {ROUNDS} rounds.\n"
+        "Each task has its own key. µs per pair is wall time / pairs x tasks, the median of {ROUNDS} rounds.\n"
     );
     println!(
         "| store | tasks | on the store, µs | through `Locker`, µs | ratio | pairs/s through `Locker` |"

@@ -22,7 +22,7 @@ pub(crate) fn deny() -> Outcome {
     match capture(deny(&["fetch", "db"])) {
         Ok(_) => run(deny(&["check", "--disable-fetch", "advisories"])),
         Err(error) => {
-            println!("not checked: the advisory database cannot be had here ({error})");
+            println!("not checked: the advisory database is not available here ({error})");
             Ok(())
         }
     }
@@ -44,7 +44,8 @@ fn cargo_deny() -> Outcome<PathBuf> {
     let mut install = cargo(&["install", "cargo-deny", "--locked", "--debug"]);
     install.args(["--version", VERSION, "--root"]).arg(&tools);
     install.arg("--target-dir").arg(tools.join("build"));
-    run(install)
-        .map_err(|error| format!("licences are not checked: cargo-deny cannot be had ({error})"))?;
+    run(install).map_err(|error| {
+        format!("licences are not checked: cargo-deny is not available ({error})")
+    })?;
     Ok(built)
 }

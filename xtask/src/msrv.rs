@@ -30,7 +30,7 @@ pub(crate) fn msrv() -> Outcome {
             run(check)
         }
         Err(why) => {
-            println!("not checked: no toolchain of Rust {version} can be had here ({why})");
+            println!("not checked: no toolchain of Rust {version} is available here ({why})");
             Ok(())
         }
     }

@@ -134,7 +134,7 @@ fn conclude(tried: &[Tried<'_>], mutants: &[Mutant]) -> Outcome {
     println!("{:.1} seconds for each, {PLACES} at a time", seconds / f64::max(each, 1.0));
     let is_tried = |mutant: &Mutant| tried.iter().any(|(other, ..)| other.name == mutant.name);
     for mutant in mutants.iter().filter(|mutant| !is_tried(mutant)) {
-        println!("not planted, for the time was up: {}", mutant.name);
+        println!("not planted, because the time was up: {}", mutant.name);
     }
     let missed: Vec<_> = tried
         .iter()

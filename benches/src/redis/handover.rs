@@ -30,16 +30,17 @@ const PAUSE: Duration = CALM.hold;
 pub(crate) async fn run() -> Result<()> {
     println!("## Hand-over\n");
     println!(
-        "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters in line in one process; \"a \
-         `Locker` each\": with a connection each, as if in processes of their own, woken by the server. Each holds for \
-         as long as is told, then releases, and waits again; where that is 0, some are not waiting yet when the lock \
-         comes free. A round trip is a raw release or acquire with the same scripts, after a pause as long as the hold (5 ms at most), \
-         for a machine that was idle is slower to wake; measured before and after each row. In the slow network each message to the server and from \
-         it takes {} ms longer, in a proxy.\n",
+        "From the call of `release` to the next waiter's guard. \"one `Locker`\": waiters queue in one process; \"a \
+         `Locker` each\": a connection each, as if in separate processes, woken by the server. Each waiter holds for \
+         the given time, releases, and waits again; with 0, some are not waiting yet when the lock becomes free. A \
+         round trip is a raw release or acquire with the same scripts, after a pause as long as the hold (at most 5 \
+         ms), because an idle machine is slower to wake; measured before and after each row. In the slow network, a \
+         proxy delays each message to and from the server by {} ms.\n",
         LATENCY.as_millis()
     );
     println!(
-        "| waiters | line | network | hold, ms | round trip p50, µs | `PING` p50, µs | p50, µs | p99, µs | p50 in round trips |"
+        "| waiters | queue | network | hold, ms | round trip p50, µs | `PING` p50, µs | p50, µs | p99, µs | p50 in \
+         round trips |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for waiters in [1, 10, 100, 1_000] {

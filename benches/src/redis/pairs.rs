@@ -16,12 +16,12 @@ use leasehold_testkit::redis::Server;
 pub(crate) async fn run(server: &Server) -> Result<()> {
     println!("## Uncontended acquire + release\n");
     println!(
-        "The first is raw calls of the driver with the store's own scripts, on one connection without time limits. \
-         All sides take turns; figures are medians of all rounds, multiples are of the same round.\n"
+        "The first row is raw calls of the driver with the store's own scripts, on one connection without time \
+         limits. All sides take turns; figures are medians of all rounds, ratios are within a round.\n"
     );
     println!("{}", peers::LACKS);
     println!(
-        "First behind a network: each message to the server and from it takes {} ms longer, in a proxy.\n",
+        "First behind a network: a proxy delays each message to and from the server by {} ms.\n",
         LATENCY.as_millis()
     );
     sides::head();
@@ -29,7 +29,7 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
     let far = same_scripts(&format!("redis://{}/", network.address())).await?;
     sides::rows(&far, Amount { tasks: 1, pairs: 4, rounds: 25 }).await?;
     println!(
-        "\nThen all of a client in one thread, where no work passes from core to core; then a thread for each core.\n"
+        "\nThen with one thread, where no work moves between cores; then with a thread per core.\n"
     );
     sides::head();
     tokio::task::block_in_place(|| {

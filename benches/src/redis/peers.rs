@@ -13,13 +13,12 @@ use crate::subjects::TTL;
 use leasehold_testkit::redis::Server;
 
 /// What the peers lack, for readers of the figures.
-pub(crate) const LACKS: &str = "\
-`rslock` has no fencing tokens, no shared mode, no record of who holds and no wake-ups (it polls every 0 to 200 ms); a \
-guard that is dropped releases nothing, and a lease is extended only around a closure. `distributed-lock-redis` has no \
-fencing tokens, no record of who holds and no wake-ups (with one server its `acquire` fails at once if the lock is \
-held); it extends each lease in a task of its own, first right after the grant, so that a pair is three commands, and a \
-handle that is dropped releases nothing. Of `distributed-lock` itself no part can be had alone: it names all its \
-stores whatever features are chosen, so its Redis crate is used directly.\n";
+pub(crate) const LACKS: &str = "`rslock` has no fencing tokens, no shared mode, no record of the holder and no \
+wake-ups (it polls every 0 to 200 ms); dropping a guard releases nothing, and a lease is extended only around a \
+closure. `distributed-lock-redis` has no fencing tokens, no record of the holder and no wake-ups (with one server \
+its `acquire` fails at once if the lock is held); it extends each lease in a separate task, first right after the \
+grant, so that a pair is three commands, and dropping a handle releases nothing. `distributed-lock` always depends \
+on all its stores, whatever its features, so its Redis crate is used directly.\n";
 
 /// Pairs of `rslock`, one after the other.
 pub(crate) fn rslock(servers: &[&Server]) -> Side {

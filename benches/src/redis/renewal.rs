@@ -23,8 +23,8 @@ const ROUNDS: usize = 3;
 pub(crate) async fn run() -> Result<()> {
     println!("## Renewal of {LEASES} leases\n");
     println!(
-        "One `Locker`, leases of 30 s, which it renews by itself. An exchange is what is sent before an answer to it \
-         comes; counted by a proxy. \"others\": `PING` by another client during the round.\n"
+        "One `Locker`, leases of 30 s, which it renews by itself. An exchange is everything sent before an answer \
+         arrives; a proxy counts them. \"others\": `PING` by another client during the round.\n"
     );
     println!(
         "| round | scripts run | exchanges | from the first to the last lease, ms | others p50, µs | others worst, µs |"

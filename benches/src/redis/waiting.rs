@@ -25,8 +25,8 @@ const COMMANDS: &[&str] = &["evalsha", "eval", "set", "subscribe", "unsubscribe"
 pub(crate) async fn run() -> Result<()> {
     println!("## Commands while waiting\n");
     println!(
-        "{WAITERS} wait for a key that another holds, with a lease of 30 s that it renews. Commands of all clients, the \
-         holder's renewals among them; a script counts as one.\n"
+        "{WAITERS} waiters for a key whose holder renews a lease of 30 s. Commands of all clients, including the \
+         holder's renewals; a script counts as one.\n"
     );
     println!("| | first 10 s, commands per second and waiter | after that, over 30 s |");
     println!("|---|---|---|");

@@ -32,7 +32,7 @@ pub(crate) type Verdict = Result<Ended>;
 /// The result of a case that must step the store's wall clock, where that is impossible.
 pub(crate) fn no_wall_step() -> Ended {
     Ended::CannotHere(
-        "the wall clock of this store is the machine's, and is not stepped".to_owned(),
+        "the wall clock of this store is the machine's, which is not stepped".to_owned(),
     )
 }
 
@@ -154,11 +154,13 @@ impl Need {
                 client.released(&next).await?;
                 "margin"
             }
-            Self::ReportsGroup => return Ok(format!("{name} does not tell groups")),
-            Self::ReportsNote => return Ok(format!("{name} does not tell notes")),
-            Self::ReportsAge => return Ok(format!("{name} does not tell ages")),
-            Self::TellsHolder => return Ok(format!("{name} does not tell who refuses")),
-            Self::TellsEvicted => return Ok(format!("{name} does not tell evictions")),
+            Self::ReportsGroup => return Ok(format!("{name} does not report groups")),
+            Self::ReportsNote => return Ok(format!("{name} does not report notes")),
+            Self::ReportsAge => return Ok(format!("{name} does not report ages")),
+            Self::TellsHolder => {
+                return Ok(format!("{name} does not name the holder in a refusal"));
+            }
+            Self::TellsEvicted => return Ok(format!("{name} does not report evictions")),
             Self::Forgetting => {
                 let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;
@@ -175,7 +177,7 @@ impl Need {
         };
         let after = fixture.observe().await?;
         ensure_eq!(after.essence().0, before.essence().0, "the leases after a refusal");
-        Ok(format!("{name} has no {said} and was seen to do without"))
+        Ok(format!("{name} has no {said} and works without"))
     }
 }
 

@@ -178,7 +178,7 @@ async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -
     match case.unmet(&fixture).or(never) {
         Some(need) => need.refused(&fixture).await.map(Ended::NotApplicable),
         None => {
-            let why = "nothing was done to set after how long a counter is forgotten";
+            let why = "nothing was done to set when a counter is forgotten";
             Ok(Ended::Ignored(why.to_owned()))
         }
     }

@@ -19,13 +19,13 @@ pub(crate) async fn stand(
     let Arguments { store, name, id, ttl } = Arguments::parse(arguments)?;
     let locks = Locker::connect(&store).await?;
     let candidate = locks.election(&name).candidate_name(&id).ttl(ttl).spawn(interrupt())?;
-    println!("{id} stands for {name:?}");
+    println!("{id} campaigns for {name:?}");
     let say = |transition| match transition {
         LeadershipEvent::Gained { token: Some(token) } => {
             println!("{id} leads, with the token {token}")
         }
         LeadershipEvent::Gained { token: None } => println!("{id} leads"),
-        LeadershipEvent::Lost(reason) => println!("{id} leads no more: {reason}"),
+        LeadershipEvent::Lost(reason) => println!("{id} no longer leads: {reason}"),
         LeadershipEvent::Resigned => println!("{id} has resigned"),
         LeadershipEvent::Changed(Some(leader)) => println!("{id} follows {}", leader.who()),
         LeadershipEvent::Changed(None) => println!("nobody leads"),

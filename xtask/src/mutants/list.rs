@@ -70,7 +70,7 @@ pub(super) fn read(file: &Path, only: &str) -> Outcome<Vec<Mutant>> {
     let mut mutants = parse(&text).map_err(|error| format!("{}: {error}", file.display()))?;
     mutants.retain(|mutant| mutant.name.contains(only));
     if mutants.is_empty() {
-        return Err(format!("no fault is named like {only:?}").into());
+        return Err(format!("no fault has a name with {only:?}").into());
     }
     Ok(mutants)
 }
@@ -85,7 +85,7 @@ fn parse(text: &str) -> Outcome<Vec<Mutant>> {
     let mut names = BTreeSet::new();
     for mutant in &mutants {
         if !names.insert(&mutant.name) {
-            return Err(format!("{} is there twice", mutant.name).into());
+            return Err(format!("{} is listed twice", mutant.name).into());
         }
         if mutant.from == mutant.to {
             return Err(format!("{} changes nothing", mutant.name).into());

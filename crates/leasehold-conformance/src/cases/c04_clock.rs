@@ -113,7 +113,8 @@ async fn c04_wall_clock_forward_ends_no_lease_of_a_boot_clock<B: Backing>(
         fixture.client.grant(&fixture.exclusive("job")).await?;
         let name = fixture.can.name;
         return Ok(Ended::NotApplicable(format!(
-            "{name} counts terms on its wall clock, and was seen to end a lease for all alike when it was set forward"
+            "{name} uses its wall clock for terms, and ended a lease for all clients alike when the clock was set \
+             forward"
         )));
     }
     fixture.client.refuse(&fixture.exclusive("job")).await?;

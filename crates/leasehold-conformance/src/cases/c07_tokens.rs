@@ -124,7 +124,7 @@ async fn c07_tokens_grow_through_restart<B: Backing>(fixture: &Fixture<B>) -> Ve
                 "a store that keeps nothing was opened with {seen:?}"
             );
             return Ok(Ended::NotApplicable(format!(
-                "{} keeps nothing, and was seen to begin empty",
+                "{} keeps nothing, and began empty",
                 fixture.can.name
             )));
         }
@@ -162,7 +162,7 @@ async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(
 /// So that a store that lost its memory still continues above its earlier tokens.
 async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let Some(before) = fixture.wall_micros() else {
-        let why = "the wall clock of this store is the machine's, which goes on meanwhile";
+        let why = "the wall clock of this store is the machine's, which runs on";
         return Ok(Ended::CannotHere(why.to_owned()));
     };
     let lease = fixture.exclusive("job");

@@ -162,6 +162,6 @@ async fn c10_a_server_that_hangs_is_given_up<B: Backing>(fixture: &Fixture<B>) -
     fixture.holds("held", &[&lease]).await?;
     match behind.client.acquire(&fixture.exclusive("held")).await? {
         AcquireReply::Refused(_) => PASSED,
-        granted => Err(Failure::new(format!("somebody else's lock was granted: {granted:?}"))),
+        granted => Err(Failure::new(format!("a foreign lock was granted: {granted:?}"))),
     }
 }

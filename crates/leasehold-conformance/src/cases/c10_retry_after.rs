@@ -32,7 +32,7 @@ cases! {
 #[track_caller]
 fn comes_back<B: Backing>(fixture: &Fixture<B>, refused: &Refused, ticks: u32) -> Result {
     let after = take!(Some(after) => after, refused.retry_after, "the refusal {refused:?}");
-    fixture.about(after, fixture.ticks(ticks), "when to come back")
+    fixture.about(after, fixture.ticks(ticks), "when to retry")
 }
 
 /// Grants leases on one key with these terms.
@@ -123,11 +123,11 @@ async fn c10_a_holder_without_end_has_no_retry_after<B: Backing>(fixture: &Fixtu
     fixture.client.grant(&never).await?;
     fixture.client.held(&never, Ttl::NEVER).await?;
     let refused = fixture.client.refuse(&fixture.exclusive("job")).await?;
-    ensure_eq!(refused.retry_after, None, "when to come back for a lease without end");
+    ensure_eq!(refused.retry_after, None, "when to retry after a lease without end");
     if fixture.can.many_keys {
         fixture.client.grant(&fixture.exclusive("a")).await?;
         let refused = fixture.client.refuse(&fixture.exclusive_all(&["a", "job"])).await?;
-        ensure_eq!(refused.retry_after, None, "when to come back if one of two has no end");
+        ensure_eq!(refused.retry_after, None, "when to retry if one of two has no end");
         ensure_eq!(refused.key, key("a"), "the key that refused");
     }
     PASSED
@@ -146,7 +146,7 @@ async fn c10_a_lease_without_end_that_is_not_awaited_does_not_count<B: Backing>(
         )?;
     }
     let refused = fixture.client.refuse(&fixture.one("job", at_most(1))).await?;
-    ensure_eq!(refused.retry_after, None, "when to come back if all must end");
+    ensure_eq!(refused.retry_after, None, "when to retry if all must end");
     PASSED
 }
 

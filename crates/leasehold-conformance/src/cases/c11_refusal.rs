@@ -111,7 +111,7 @@ async fn c11_the_longest_key_is_taken<B: Backing>(fixture: &Fixture<B>) -> Verdi
 
 async fn c11_a_longer_key_is_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     if fixture.can.max_key_bytes == Key::MAX_BYTES {
-        return Ok(Ended::NotApplicable(format!("{} takes the longest keys", fixture.can.name)));
+        return Ok(Ended::NotApplicable(format!("{} accepts the longest keys", fixture.can.name)));
     }
     let before = fixture.observe().await?;
     let (client, long) = (&fixture.client, long_key(fixture.can.max_key_bytes + 1, false));
@@ -130,7 +130,10 @@ async fn c11_a_longer_key_is_refused<B: Backing>(fixture: &Fixture<B>) -> Verdic
 
 async fn c11_the_most_keys_are_taken_and_more_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     let Some(most) = fixture.can.max_claims else {
-        return Ok(Ended::NotApplicable(format!("{} takes any number of keys", fixture.can.name)));
+        return Ok(Ended::NotApplicable(format!(
+            "{} accepts any number of keys",
+            fixture.can.name
+        )));
     };
     let names: Vec<_> = (0..=most).map(|n| format!("job:{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -173,7 +176,7 @@ async fn c11_terms_beyond_the_limits_are_refused<B: Backing>(fixture: &Fixture<B
     if tried {
         return PASSED;
     }
-    Ok(Ended::NotApplicable(format!("{} takes every term there is", fixture.can.name)))
+    Ok(Ended::NotApplicable(format!("{} accepts every term", fixture.can.name)))
 }
 
 /// Only a renewal can ask for `Never`, so that an interrupted acquire leaves no lease without end.
