@@ -27,7 +27,7 @@ pub enum Ended {
 }
 
 /// How a case ended.
-pub(crate) type Verdict = Result<Ended>;
+pub(crate) type CaseResult = Result<Ended>;
 
 /// The result of a case that must step the store's wall clock, where that is impossible.
 pub(crate) fn no_wall_step() -> Ended {
@@ -36,13 +36,13 @@ pub(crate) fn no_wall_step() -> Ended {
     )
 }
 
-pub(crate) const PASSED: Verdict = Ok(Ended::Passed);
+pub(crate) const PASSED: CaseResult = Ok(Ended::Passed);
 
 /// One named claim about a store.
 pub(crate) struct Case<B: Backing> {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [Need],
-    pub(crate) run: for<'a> fn(&'a Fixture<B>) -> BoxFuture<'a, Verdict>,
+    pub(crate) run: for<'a> fn(&'a Fixture<B>) -> BoxFuture<'a, CaseResult>,
 }
 
 /// What a case needs that not every store has.
@@ -61,8 +61,8 @@ pub(crate) enum Need {
     ReportsGroup,
     ReportsNote,
     ReportsAge,
-    TellsHolder,
-    TellsEvicted,
+    ReportsHolder,
+    ReportsEvicted,
     /// A state that forgets counters after [`FORGET_AFTER`](crate::cases::FORGET_AFTER).
     Forgetting,
 }
@@ -82,8 +82,8 @@ impl Need {
             Self::ReportsGroup => reports.group,
             Self::ReportsNote => reports.note,
             Self::ReportsAge => reports.age,
-            Self::TellsHolder => reports.holder,
-            Self::TellsEvicted => reports.evicted,
+            Self::ReportsHolder => reports.holder,
+            Self::ReportsEvicted => reports.evicted,
             Self::Forgetting => true,
         }
     }
@@ -157,10 +157,10 @@ impl Need {
             Self::ReportsGroup => return Ok(format!("{name} does not report groups")),
             Self::ReportsNote => return Ok(format!("{name} does not report notes")),
             Self::ReportsAge => return Ok(format!("{name} does not report ages")),
-            Self::TellsHolder => {
+            Self::ReportsHolder => {
                 return Ok(format!("{name} does not name the holder in a refusal"));
             }
-            Self::TellsEvicted => return Ok(format!("{name} does not report evictions")),
+            Self::ReportsEvicted => return Ok(format!("{name} does not report evictions")),
             Self::Forgetting => {
                 let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;
@@ -183,7 +183,7 @@ impl Need {
 
 impl<B: Backing> Case<B> {
     /// Runs the case, or checks the refusal of what the store cannot do.
-    pub(crate) async fn run(&self, fixture: &Fixture<B>) -> Verdict {
+    pub(crate) async fn run(&self, fixture: &Fixture<B>) -> CaseResult {
         match self.unmet(fixture) {
             Some(need) => need.refused(fixture).await.map(Ended::NotApplicable),
             None => (self.run)(fixture).await,

@@ -8,7 +8,7 @@ use leasehold_core::{AcquireReply, Mode, Store, Ttl};
 use tokio::task::JoinSet;
 
 use crate::attempt::{Attempt, all_of};
-use crate::case::{PASSED, Verdict};
+use crate::case::{CaseResult, PASSED};
 use crate::client::Client;
 use crate::failure::ensure_eq;
 use crate::{Backing, Failure, Result, Subject};
@@ -17,7 +17,7 @@ const TASKS: u64 = 8;
 const ROUNDS: u64 = 25;
 
 /// Every task increments it the same number of times, and in the end none is lost.
-pub(crate) async fn run<S: Subject>(subject: &S) -> Verdict {
+pub(crate) async fn run<S: Subject>(subject: &S) -> CaseResult {
     let backing = subject.open().await?;
     let counter = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();

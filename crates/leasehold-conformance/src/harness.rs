@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::case::{Ended, Verdict};
+use crate::case::{CaseResult, Ended};
 use crate::suite::lock;
 use crate::{Subject, Suite};
 
@@ -60,7 +60,7 @@ impl Suite {
 }
 
 /// The result for the harness, which knows neither *not applicable* nor *cannot here*.
-fn completion(verdict: Verdict) -> Result<Completion, Failed> {
+fn completion(verdict: CaseResult) -> Result<Completion, Failed> {
     match verdict {
         Ok(Ended::Passed) => Ok(Completion::Completed),
         Ok(Ended::NotApplicable(why)) => {

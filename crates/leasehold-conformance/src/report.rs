@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::case::{Ended, Verdict};
+use crate::case::{CaseResult, Ended};
 use crate::{Failure, history, oracle};
 
 /// The results of everything that was run on one store.
@@ -74,7 +74,7 @@ impl Report {
     }
 
     /// Turns an ignored case into a failure if the store is required.
-    pub(crate) fn judge(&self, verdict: Verdict) -> Verdict {
+    pub(crate) fn judge(&self, verdict: CaseResult) -> CaseResult {
         match verdict {
             Ok(Ended::Ignored(why)) if self.is_required => {
                 Err(Failure::new(format!("ignored, but {} is required: {why}", self.store)))
@@ -83,7 +83,7 @@ impl Report {
         }
     }
 
-    pub(crate) fn add(&mut self, name: String, verdict: &Verdict) {
+    pub(crate) fn add(&mut self, name: String, verdict: &CaseResult) {
         let ended = match verdict {
             Ok(ended) => Ok(ended.clone()),
             Err(failure) => Err(failure.to_string()),

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::case::{Case, Ended, Need, Verdict};
+use crate::case::{Case, CaseResult, Ended, Need};
 use crate::erased::Erased;
 use crate::fixture::Fixture;
 use crate::report::Report;
@@ -24,7 +24,7 @@ pub(crate) struct Planned {
 /// One named thing to run.
 pub(crate) struct Job {
     pub(crate) name: String,
-    run: Box<dyn FnOnce() -> Verdict + Send>,
+    run: Box<dyn FnOnce() -> CaseResult + Send>,
 }
 
 impl std::fmt::Debug for Suite {
@@ -96,7 +96,7 @@ impl Planned {
         Self { report: Arc::new(Mutex::new(Report::new(store))), jobs: Vec::new() }
     }
 
-    fn add(&mut self, name: String, run: impl FnOnce() -> Verdict + Send + 'static) {
+    fn add(&mut self, name: String, run: impl FnOnce() -> CaseResult + Send + 'static) {
         self.jobs.push(Job { name, run: Box::new(run) });
     }
 
@@ -134,7 +134,7 @@ impl Planned {
 
 impl Job {
     /// Runs it and records the result.
-    pub(crate) fn run(self, report: &Mutex<Report>) -> Verdict {
+    pub(crate) fn run(self, report: &Mutex<Report>) -> CaseResult {
         let verdict = catch_unwind(AssertUnwindSafe(self.run))
             .unwrap_or_else(|panic| Err(Failure::new(format!("panicked: {}", said(&*panic)))));
         let verdict = lock(report).judge(verdict);
@@ -148,7 +148,7 @@ impl Job {
 const TRIES: usize = 3;
 
 /// Runs one case on its own state.
-async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
+async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> CaseResult {
     if case.needs.contains(&Need::Forgetting) {
         return run_forgetting_case(subject, case).await;
     }
@@ -164,7 +164,7 @@ async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
 }
 
 /// Runs one case on a state that forgets counters, if there is one.
-async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> Verdict {
+async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> CaseResult {
     let never = match subject.open_forgetting(cases::FORGET_AFTER).await? {
         Forgets::After(backing) => {
             let fixture = Fixture::new(backing, subject.reports()).await?;
@@ -185,7 +185,7 @@ async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -
 }
 
 /// Runs on its own runtime, so that nothing of one job outlives it.
-fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = Verdict>) -> Verdict {
+fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = CaseResult>) -> CaseResult {
     if let Some(reason) = subject.unavailable() {
         return Ok(Ended::Ignored(reason));
     }

@@ -22,7 +22,7 @@ struct Grant {
 }
 
 /// What a client holds, and until when by its own clock.
-pub struct Held {
+pub struct HeldLease {
     grant: Grant,
     from: u64,
     deadline: Duration,
@@ -202,17 +202,17 @@ impl<S: Store> Contender<S> {
     }
 
     /// Tries once, and keeps what it gets.
-    pub async fn take(&mut self) -> Option<Held> {
+    pub async fn take(&mut self) -> Option<HeldLease> {
         let id = LeaseId::mint().unwrap();
         let sent = self.clock.now();
         let request = AcquireRequest::new(id.clone(), self.claims(), self.term());
         let grant = self.acquire(&request, &id, self.habit.term).await?;
         let deadline = Drift::default().deadline(sent, grant.remaining).unwrap();
-        Some(Held { grant, from: self.instant(), deadline })
+        Some(HeldLease { grant, from: self.instant(), deadline })
     }
 
     /// Reads its clock, and returns whether it still holds what it took.
-    pub fn look(&mut self, held: &Held) -> bool {
+    pub fn look(&mut self, held: &HeldLease) -> bool {
         let until = self.instant();
         let believes = self.clock.now() < held.deadline;
         if believes {

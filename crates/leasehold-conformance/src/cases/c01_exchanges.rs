@@ -6,7 +6,7 @@ use leasehold_core::{
 };
 
 use crate::attempt::Attempt;
-use crate::case::{PASSED, Verdict, behind_proxies, cases};
+use crate::case::{CaseResult, PASSED, behind_proxies, cases};
 use crate::failure::ensure;
 use crate::fixture::{BehindProxies, Fixture};
 use crate::{Backing, Result};
@@ -60,7 +60,7 @@ impl<'a, B: Backing> Count<'a, B> {
     }
 }
 
-async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> Verdict {
+async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> CaseResult {
     let behind = behind_proxies!(fixture);
     let store = behind.client.store();
     // In the first round, connections are made, and the server may have to load scripts or statements.
@@ -98,19 +98,19 @@ async fn each_is_one<B: Backing>(fixture: &Fixture<B>, keys: &[&str]) -> Verdict
     PASSED
 }
 
-async fn c01_each_operation_is_one_exchange<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c01_each_operation_is_one_exchange<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     each_is_one(fixture, &["job"]).await
 }
 
 async fn c01_an_operation_on_several_keys_is_one_exchange<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     each_is_one(fixture, &["a", "b", "c"]).await
 }
 
 async fn c01_a_thousand_leases_are_renewed_and_released_together<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let behind = behind_proxies!(fixture);
     let leases: Vec<_> = (0..1_000).map(|n| fixture.exclusive(&format!("job:{n}"))).collect();
     for lease in &leases {

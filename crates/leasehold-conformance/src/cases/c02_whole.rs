@@ -5,7 +5,7 @@ use leasehold_core::{AcquireReply, FencingToken, Mode};
 
 use crate::Backing;
 use crate::attempt::{all_of, at_most, claims, key};
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 
@@ -25,7 +25,7 @@ cases! {
     c02_refusal_of_many_keys_changes_no_counter [Tokens, ManyKeys],
 }
 
-async fn c02_exclusive_excludes_exclusive<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_exclusive_excludes_exclusive<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (first, second) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&first).await?;
     fixture.another().await?.refuse(&second).await?;
@@ -37,7 +37,7 @@ async fn c02_exclusive_excludes_exclusive<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn c02_other_keys_are_free<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_other_keys_are_free<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases: Vec<_> = (0..20).map(|n| fixture.exclusive(&format!("job:{n}"))).collect();
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -51,7 +51,7 @@ async fn c02_other_keys_are_free<B: Backing>(fixture: &Fixture<B>) -> Verdict {
 }
 
 /// Names that a store might join with others into a row key must not collide.
-async fn c02_job_and_job_x_coexist<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_job_and_job_x_coexist<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let names = ["job", "job_", "job_x", "job:x", "job/x", "job.x", "x", "_x"];
     let leases: Vec<_> = names.iter().map(|name| fixture.exclusive(name)).collect();
     for lease in &leases {
@@ -66,7 +66,7 @@ async fn c02_job_and_job_x_coexist<B: Backing>(fixture: &Fixture<B>) -> Verdict 
     PASSED
 }
 
-async fn c02_all_keys_are_granted_together<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_all_keys_are_granted_together<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive_all(&["c", "a", "b"]);
     let granted = fixture.client.grant(&lease).await?;
     let seen = fixture.observe().await?;
@@ -82,7 +82,7 @@ async fn c02_all_keys_are_granted_together<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c02_one_held_key_refuses_all<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_one_held_key_refuses_all<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for held in ["a", "b", "c"] {
         let holder = fixture.exclusive(held);
         fixture.client.grant(&holder).await?;
@@ -96,7 +96,7 @@ async fn c02_one_held_key_refuses_all<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c02_each_key_has_its_own_mode<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_each_key_has_its_own_mode<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mixed = fixture.attempt(claims(&[("w", Mode::Exclusive), ("r", Mode::SHARED)]));
     fixture.client.grant(&mixed).await?;
     let reader = fixture.shared("r");
@@ -109,7 +109,7 @@ async fn c02_each_key_has_its_own_mode<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c02_overlapping_sets_exclude_each_other<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_overlapping_sets_exclude_each_other<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (left, right) = (fixture.exclusive_all(&["a", "b"]), fixture.exclusive_all(&["b", "c"]));
     let beside = fixture.exclusive_all(&["c", "d"]);
     fixture.client.grant(&left).await?;
@@ -125,7 +125,9 @@ async fn c02_overlapping_sets_exclude_each_other<B: Backing>(fixture: &Fixture<B
     PASSED
 }
 
-async fn c02_a_limit_reached_on_one_key_refuses_all<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_a_limit_reached_on_one_key_refuses_all<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let both = all_of(&["a", "b"], at_most(2));
     let first = fixture.attempt(both.clone());
     fixture.client.grant(&first).await?;
@@ -138,7 +140,7 @@ async fn c02_a_limit_reached_on_one_key_refuses_all<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-async fn c02_many_keys_are_granted_together<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_many_keys_are_granted_together<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let count = fixture.can.max_claims.unwrap_or(usize::MAX).min(64);
     let names: Vec<_> = (0..count).map(|n| format!("job:{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -151,7 +153,9 @@ async fn c02_many_keys_are_granted_together<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn c02_crossing_sets_never_wait_for_each_other<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_crossing_sets_never_wait_for_each_other<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let sets = [["a", "b"], ["b", "c"], ["c", "a"]];
     for _ in 0..10 {
         let mut clients = Vec::new();
@@ -174,7 +178,7 @@ async fn c02_crossing_sets_never_wait_for_each_other<B: Backing>(fixture: &Fixtu
     PASSED
 }
 
-async fn c02_refusal_changes_no_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_refusal_changes_no_lease<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let holder = fixture.exclusive("job").with_group("first");
     fixture.client.grant(&holder).await?;
     fixture.pass(3).await;
@@ -190,7 +194,7 @@ async fn c02_refusal_changes_no_lease<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c02_refusal_changes_no_counter<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_refusal_changes_no_counter<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let holder = fixture.exclusive("job");
     let first = fixture.client.grant(&holder).await?;
     let before = fixture.observe().await?;
@@ -206,7 +210,9 @@ async fn c02_refusal_changes_no_counter<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn c02_refusal_of_many_keys_changes_no_counter<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c02_refusal_of_many_keys_changes_no_counter<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let earlier = fixture.exclusive("a");
     fixture.client.grant(&earlier).await?;
     fixture.client.released(&earlier).await?;

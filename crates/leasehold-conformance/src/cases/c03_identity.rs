@@ -3,7 +3,7 @@
 use leasehold_core::{AcquireReply, LeaseId, Mode, Note, Remaining, Store, Ttl};
 
 use crate::attempt::{all_of, at_most};
-use crate::case::{PASSED, Verdict, cases, invalid_input};
+use crate::case::{CaseResult, PASSED, cases, invalid_input};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Failure};
@@ -29,7 +29,7 @@ cases! {
     c03_ids_of_any_bytes_are_kept,
 }
 
-async fn c03_same_id_returns_the_same_token<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_same_id_returns_the_same_token<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let first = fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -46,7 +46,7 @@ async fn c03_same_id_returns_the_same_token<B: Backing>(fixture: &Fixture<B>) ->
 
 async fn c03_same_id_of_many_keys_returns_the_same_token<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive_all(&["a", "b"]);
     let first = fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -58,7 +58,7 @@ async fn c03_same_id_of_many_keys_returns_the_same_token<B: Backing>(
 
 async fn c03_another_client_may_send_the_request_again<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     let first = fixture.client.grant(&lease).await?;
     let other = fixture.another().await?;
@@ -70,7 +70,7 @@ async fn c03_another_client_may_send_the_request_again<B: Backing>(
     PASSED
 }
 
-async fn c03_a_renewal_may_be_sent_again<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_a_renewal_may_be_sent_again<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let token = fixture.client.grant(&lease).await?.token;
     fixture.pass(4).await;
@@ -84,7 +84,7 @@ async fn c03_a_renewal_may_be_sent_again<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c03_same_id_extends_to_the_larger_term<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_same_id_extends_to_the_larger_term<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(4).await;
@@ -99,7 +99,7 @@ async fn c03_same_id_extends_to_the_larger_term<B: Backing>(fixture: &Fixture<B>
     PASSED
 }
 
-async fn c03_same_id_never_shortens<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_same_id_never_shortens<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(2).await;
@@ -111,7 +111,7 @@ async fn c03_same_id_never_shortens<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn c03_same_id_leaves_never_alone<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_same_id_leaves_never_alone<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.held(&lease, Ttl::NEVER).await?;
@@ -122,7 +122,7 @@ async fn c03_same_id_leaves_never_alone<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn c03_same_id_in_another_mode_is_invalid<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_same_id_in_another_mode_is_invalid<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, held, asked) in
         [("a", Mode::Exclusive, Mode::SHARED), ("b", Mode::SHARED, Mode::Exclusive)]
     {
@@ -139,7 +139,7 @@ async fn c03_same_id_in_another_mode_is_invalid<B: Backing>(fixture: &Fixture<B>
 
 async fn c03_same_id_in_another_mode_on_one_key_is_invalid<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.one("b", Mode::SHARED);
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -149,7 +149,7 @@ async fn c03_same_id_in_another_mode_on_one_key_is_invalid<B: Backing>(
     PASSED
 }
 
-async fn c03_a_limit_does_not_identify_a_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_a_limit_does_not_identify_a_lease<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.one("job", at_most(2));
     let first = fixture.client.grant(&lease).await?;
     fixture.client.grant(&fixture.one("job", at_most(2))).await?;
@@ -163,7 +163,7 @@ async fn c03_a_limit_does_not_identify_a_lease<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c03_group_and_note_stay_as_first_written<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_group_and_note_stay_as_first_written<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let note = Note::default().with_comment("first")?;
     let lease = fixture.exclusive("job").with_group("first").with_note(note.clone());
     fixture.client.grant(&lease).await?;
@@ -180,7 +180,9 @@ async fn c03_group_and_note_stay_as_first_written<B: Backing>(fixture: &Fixture<
 }
 
 /// No hidden re-entrancy: a group is a label and not an identity.
-async fn c03_second_id_of_the_same_group_is_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_second_id_of_the_same_group_is_refused<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job").with_group("worker");
     fixture.client.grant(&lease).await?;
     fixture.client.refuse(&fixture.exclusive("job").with_group("worker")).await?;
@@ -195,7 +197,7 @@ async fn c03_second_id_of_the_same_group_is_refused<B: Backing>(fixture: &Fixtur
 }
 
 /// `again` tells a quorum what not to roll back; a single store decides the same without it.
-async fn c03_again_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_again_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let request = lease.request().again(None);
     let first = match Store::acquire(fixture.client.store(), &request).await? {
@@ -218,7 +220,7 @@ async fn c03_again_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c03_ended_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_ended_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job").with_id(&LeaseId::foreign(b"worker-7")?);
     let first = fixture.client.grant(&lease).await?;
     fixture.client.released(&lease).await?;
@@ -233,7 +235,7 @@ async fn c03_ended_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn c03_expired_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_expired_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let first = fixture.client.grant(&lease).await?;
     fixture.pass(10).await;
@@ -249,7 +251,9 @@ async fn c03_expired_id_is_granted_afresh<B: Backing>(fixture: &Fixture<B>) -> V
 }
 
 /// A store judges by the named keys.
-async fn c03_same_id_on_another_key_is_another_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_same_id_on_another_key_is_another_lease<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let id = LeaseId::foreign(b"worker-7")?;
     let writer = fixture.exclusive("a").with_id(&id);
     let reader = fixture.shared("b").with_id(&id);
@@ -262,7 +266,7 @@ async fn c03_same_id_on_another_key_is_another_lease<B: Backing>(fixture: &Fixtu
     PASSED
 }
 
-async fn c03_ids_are_compared_verbatim<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_ids_are_compared_verbatim<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let spellings: [&[u8]; 8] = [
         b"worker",
         b"Worker",
@@ -285,7 +289,7 @@ async fn c03_ids_are_compared_verbatim<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c03_ids_of_any_bytes_are_kept<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03_ids_of_any_bytes_are_kept<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let longest = [b'x'; LeaseId::MAX_BYTES];
     let all_bytes: Vec<u8> = (0..=254).collect();
     let ids: [&[u8]; 6] =

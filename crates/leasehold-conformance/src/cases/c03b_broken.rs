@@ -3,7 +3,7 @@
 use leasehold_core::{Mode, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest};
 
 use crate::attempt::{Attempt, all_of, key};
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Result};
@@ -30,7 +30,7 @@ async fn broken<B: Backing>(fixture: &Fixture<B>) -> Result<Attempt> {
 
 async fn c03b_renewal_of_a_broken_lease_drops_the_rest<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = broken(fixture).await?;
     fixture.client.lost(&lease).await?;
     ensure_eq!(fixture.observe().await?.held(&lease.id).count(), 0, "the rows that are left");
@@ -40,7 +40,7 @@ async fn c03b_renewal_of_a_broken_lease_drops_the_rest<B: Backing>(
 
 async fn c03b_release_of_a_broken_lease_drops_the_rest<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = broken(fixture).await?;
     fixture.client.not_held(&lease).await?;
     ensure_eq!(fixture.observe().await?.held(&lease.id).count(), 0, "the rows that are left");
@@ -50,7 +50,7 @@ async fn c03b_release_of_a_broken_lease_drops_the_rest<B: Backing>(
 
 async fn c03b_acquire_of_a_broken_lease_is_a_new_grant<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = broken(fixture).await?;
     let highest = fixture.observe().await?.counter(&key("a"));
     let second = fixture.client.grant(&lease).await?;
@@ -69,7 +69,7 @@ async fn c03b_acquire_of_a_broken_lease_is_a_new_grant<B: Backing>(
 
 async fn c03b_refused_acquire_of_a_broken_lease_drops_the_rest<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = broken(fixture).await?;
     let other = fixture.exclusive("b");
     fixture.client.grant(&other).await?;
@@ -81,7 +81,7 @@ async fn c03b_refused_acquire_of_a_broken_lease_drops_the_rest<B: Backing>(
     PASSED
 }
 
-async fn c03b_the_rest_stays_until_it_is_named<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03b_the_rest_stays_until_it_is_named<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = broken(fixture).await?;
     fixture.client.refuse(&fixture.exclusive("a")).await?;
     fixture.client.refuse(&fixture.exclusive("c")).await?;
@@ -93,7 +93,7 @@ async fn c03b_the_rest_stays_until_it_is_named<B: Backing>(fixture: &Fixture<B>)
 
 async fn c03b_a_key_that_expired_alone_breaks_the_lease<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&lease).await?;
     let part = lease.clone().with_claims(all_of(&["a"], Mode::Exclusive));
@@ -111,7 +111,7 @@ async fn c03b_a_key_that_expired_alone_breaks_the_lease<B: Backing>(
     PASSED
 }
 
-async fn c03b_one_more_key_is_a_new_grant<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03b_one_more_key_is_a_new_grant<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("a");
     let first = fixture.client.grant(&lease).await?;
     let wider = lease.clone().with_claims(all_of(&["a", "b"], Mode::Exclusive));
@@ -126,7 +126,7 @@ async fn c03b_one_more_key_is_a_new_grant<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn c03b_keep_of_a_broken_lease_keeps_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c03b_keep_of_a_broken_lease_keeps_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = broken(fixture).await?;
     let ending = lease.ending().with_keep(fixture.ticks(20));
     let ended = fixture.client.release_all(ReleaseRequest::new(vec![ending])).await?;

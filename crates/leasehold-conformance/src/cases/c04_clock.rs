@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Expired, RecordTerm, Remaining};
 
-use crate::case::{Ended, PASSED, Verdict, cases, no_wall_step};
+use crate::case::{CaseResult, Ended, PASSED, cases, no_wall_step};
 use crate::failure::{ensure_eq, take};
 use crate::fixture::Fixture;
 use crate::{Backing, WallStep};
@@ -18,7 +18,7 @@ cases! {
     c04_wall_clock_forward_ends_no_lease_of_a_boot_clock,
 }
 
-async fn c04_terms_run_on_the_stores_clock<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c04_terms_run_on_the_stores_clock<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let granted = fixture.client.grant(&lease).await?;
     fixture.remains(granted.remaining, 10, "the term of a grant")?;
@@ -35,7 +35,7 @@ async fn c04_terms_run_on_the_stores_clock<B: Backing>(fixture: &Fixture<B>) -> 
 
 async fn c04_every_client_sees_the_same_remaining_term<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(4).await;
@@ -47,7 +47,7 @@ async fn c04_every_client_sees_the_same_remaining_term<B: Backing>(
 }
 
 /// The holder rounds down, so the store must not end a lease sooner than requested.
-async fn c04_terms_are_rounded_up<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c04_terms_are_rounded_up<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (n, odd) in [1, 499, 999, 1_001, 999_999].into_iter().enumerate() {
         let term = fixture.ticks(10) + Duration::from_nanos(odd);
         let lease = fixture.exclusive(&format!("job:{n}")).with_term(term);
@@ -67,7 +67,7 @@ async fn c04_terms_are_rounded_up<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c04_a_later_request_counts_from_later<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c04_a_later_request_counts_from_later<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let early = fixture.exclusive("early");
     let late = fixture.exclusive("late");
     fixture.client.grant(&early).await?;
@@ -81,7 +81,7 @@ async fn c04_a_later_request_counts_from_later<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c04_a_record_says_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c04_a_record_says_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(13).await;
@@ -102,7 +102,7 @@ async fn c04_a_record_says_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B
 /// If terms and wall time are two clocks, only the first decides.
 async fn c04_wall_clock_forward_ends_no_lease_of_a_boot_clock<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     if !fixture.step_wall(WallStep::Forward(fixture.ticks(1_000))).await? {

@@ -4,7 +4,7 @@ use leasehold_core::{EvictRequest, Filter, Mode};
 
 use crate::Backing;
 use crate::attempt::{all_of, at_most};
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
 
@@ -22,7 +22,7 @@ cases! {
     c05_an_expired_lease_takes_no_place_from_its_successor [SharedLimit],
 }
 
-async fn c05_exclusive_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_exclusive_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (first, second) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&first).await?;
     fixture.pass(10).await;
@@ -32,7 +32,7 @@ async fn c05_exclusive_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) 
     PASSED
 }
 
-async fn c05_shared_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_shared_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.exclusive("job")).await?;
     fixture.pass(10).await;
     let (first, second) = (fixture.shared("job"), fixture.shared("job"));
@@ -42,7 +42,7 @@ async fn c05_shared_over_expired_exclusive<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c05_exclusive_over_expired_shared<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_exclusive_over_expired_shared<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.shared("job")).await?;
     fixture.client.grant(&fixture.shared("job").with_term(fixture.ticks(12))).await?;
     fixture.pass(11).await;
@@ -54,7 +54,7 @@ async fn c05_exclusive_over_expired_shared<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c05_expired_shared_is_not_counted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_expired_shared_is_not_counted<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let short = fixture.one("job", at_most(2)).with_term(fixture.ticks(3));
     let long = fixture.one("job", at_most(2));
     fixture.client.grant(&short).await?;
@@ -70,7 +70,7 @@ async fn c05_expired_shared_is_not_counted<B: Backing>(fixture: &Fixture<B>) -> 
 
 async fn c05_a_live_holder_among_expired_ones_still_excludes<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     for term in [2, 9, 4] {
         fixture.client.grant(&fixture.shared("job").with_term(fixture.ticks(term))).await?;
     }
@@ -86,7 +86,7 @@ async fn c05_a_live_holder_among_expired_ones_still_excludes<B: Backing>(
     PASSED
 }
 
-async fn c05_many_keys_over_expired_ones<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_many_keys_over_expired_ones<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let old = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&old).await?;
     let live = fixture.exclusive("c");
@@ -100,7 +100,7 @@ async fn c05_many_keys_over_expired_ones<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c05_expired_keep_is_absent<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_expired_keep_is_absent<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(3)).await?;
@@ -113,7 +113,7 @@ async fn c05_expired_keep_is_absent<B: Backing>(fixture: &Fixture<B>) -> Verdict
 
 async fn c05_listing_shows_live_records_only_unless_asked<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.only(lease.filter()).await?;
@@ -124,7 +124,7 @@ async fn c05_listing_shows_live_records_only_unless_asked<B: Backing>(
 }
 
 /// Purging only saves space: the same requests have the same results with and without it.
-async fn c05_purging_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_purging_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, purge) in [("purged", true), ("left", false)] {
         let (first, second) = (fixture.exclusive(name), fixture.exclusive(name));
         fixture.client.grant(&first).await?;
@@ -144,7 +144,7 @@ async fn c05_purging_changes_no_decision<B: Backing>(fixture: &Fixture<B>) -> Ve
 
 async fn c05_an_expired_lease_takes_no_place_from_its_successor<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let permit = fixture.attempt(all_of(&["job"], at_most(1)));
     fixture.client.grant(&permit).await?;
     for _ in 0..3 {
@@ -157,7 +157,7 @@ async fn c05_an_expired_lease_takes_no_place_from_its_successor<B: Backing>(
 }
 
 /// In a shared format a record excludes others for longer than its holder was told.
-async fn c05_within_the_margin_a_key_stays_taken<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c05_within_the_margin_a_key_stays_taken<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let granted = fixture.client.grant(&lease).await?;
     fixture.remains(granted.remaining, 10, "what the holder was told")?;

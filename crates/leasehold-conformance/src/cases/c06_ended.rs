@@ -6,7 +6,7 @@ use leasehold_core::{
 
 use crate::Backing;
 use crate::attempt::{Attempt, all_of};
-use crate::case::{PASSED, Verdict, cases, invalid_input};
+use crate::case::{CaseResult, PASSED, cases, invalid_input};
 use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
 
@@ -29,7 +29,7 @@ cases! {
     c06_a_thousand_leases_are_renewed_at_once,
 }
 
-async fn c06_just_before_its_term_a_lease_is_held<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_just_before_its_term_a_lease_is_held<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass_almost(10).await;
@@ -39,7 +39,7 @@ async fn c06_just_before_its_term_a_lease_is_held<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
-async fn c06_at_exactly_its_term_a_lease_has_ended<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_at_exactly_its_term_a_lease_has_ended<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (renewed, released) = (fixture.exclusive("a"), fixture.exclusive("b"));
     let (listed, followed) = (fixture.exclusive("c"), fixture.exclusive("d"));
     for lease in [&renewed, &released, &listed, &followed] {
@@ -60,7 +60,7 @@ async fn c06_at_exactly_its_term_a_lease_has_ended<B: Backing>(fixture: &Fixture
 
 async fn c06_an_expired_lease_is_not_revived_even_if_its_key_is_free<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(12).await;
@@ -75,7 +75,7 @@ async fn c06_an_expired_lease_is_not_revived_even_if_its_key_is_free<B: Backing>
     PASSED
 }
 
-async fn c06_a_released_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_a_released_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.released(&lease).await?;
@@ -84,7 +84,7 @@ async fn c06_a_released_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c06_an_evicted_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_an_evicted_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), None).await?;
@@ -94,7 +94,7 @@ async fn c06_an_evicted_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c06_a_kept_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_a_kept_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(5)).await?;
@@ -104,7 +104,7 @@ async fn c06_a_kept_lease_is_not_revived<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c06_an_unknown_lease_is_lost<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_an_unknown_lease_is_lost<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let before = fixture.observe().await?;
     fixture.client.lost(&fixture.exclusive("job")).await?;
     fixture.unchanged(&before).await?;
@@ -112,7 +112,7 @@ async fn c06_an_unknown_lease_is_lost<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c06_renewal_extends<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_renewal_extends<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     for _ in 0..4 {
@@ -126,7 +126,7 @@ async fn c06_renewal_extends<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c06_renewal_extends_every_key<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_renewal_extends_every_key<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive_all(&["a", "b", "c"]);
     fixture.client.grant(&lease).await?;
     fixture.pass(6).await;
@@ -140,7 +140,7 @@ async fn c06_renewal_extends_every_key<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c06_renewal_never_shortens<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_renewal_never_shortens<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(2).await;
@@ -152,7 +152,7 @@ async fn c06_renewal_never_shortens<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn c06_renewal_keeps_token_and_holder<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_renewal_keeps_token_and_holder<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job").with_group("worker");
     let granted = fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -163,7 +163,7 @@ async fn c06_renewal_keeps_token_and_holder<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn c06_renewal_to_never<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_renewal_to_never<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let remaining = fixture.client.held(&lease, Ttl::NEVER).await?;
@@ -177,7 +177,7 @@ async fn c06_renewal_to_never<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c06_never_is_not_shortened<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_never_is_not_shortened<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.held(&lease, Ttl::NEVER).await?;
@@ -190,7 +190,7 @@ async fn c06_never_is_not_shortened<B: Backing>(fixture: &Fixture<B>) -> Verdict
 
 async fn c06_each_lease_of_a_renewal_has_its_own_outcome<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let short = fixture.exclusive("short").with_term(fixture.ticks(2));
     let (live, long) = (fixture.exclusive("live"), fixture.exclusive("long"));
     for lease in [&short, &live, &long] {
@@ -217,7 +217,7 @@ async fn c06_each_lease_of_a_renewal_has_its_own_outcome<B: Backing>(
     PASSED
 }
 
-async fn c06_renewal_in_another_mode_fails_alone<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_renewal_in_another_mode_fails_alone<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (lease, beside) = (fixture.exclusive("job"), fixture.exclusive("beside"));
     fixture.client.grant(&lease).await?;
     fixture.client.grant(&beside).await?;
@@ -232,7 +232,7 @@ async fn c06_renewal_in_another_mode_fails_alone<B: Backing>(fixture: &Fixture<B
     PASSED
 }
 
-async fn c06_a_thousand_leases_are_renewed_at_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c06_a_thousand_leases_are_renewed_at_once<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let count = MAX_ENTRIES;
     let held: Vec<Attempt> = (0..20)
         .map(|n| fixture.exclusive(&format!("job:{n}")).with_term(fixture.ticks(20)))

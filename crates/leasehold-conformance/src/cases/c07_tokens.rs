@@ -3,7 +3,7 @@
 use leasehold_core::{EvictRequest, FencingToken, Filter, Mode, RenewOutcome, RenewRequest};
 
 use crate::attempt::{Attempt, all_of, key};
-use crate::case::{Ended, PASSED, Verdict, cases, no_wall_step};
+use crate::case::{CaseResult, Ended, PASSED, cases, no_wall_step};
 use crate::cases::FORGET_AFTER;
 use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
@@ -47,7 +47,7 @@ async fn above<B: Backing>(
     Ok(Some(token))
 }
 
-async fn c07_tokens_grow_through_release<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_grow_through_release<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mut last = None;
     for _ in 0..10 {
         let lease = fixture.exclusive("job");
@@ -59,7 +59,7 @@ async fn c07_tokens_grow_through_release<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c07_tokens_grow_through_expiry<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_grow_through_expiry<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mut last = None;
     for _ in 0..4 {
         last = above(fixture, &fixture.exclusive("job"), last).await?;
@@ -68,7 +68,7 @@ async fn c07_tokens_grow_through_expiry<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn c07_tokens_grow_through_purge<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_grow_through_purge<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mut last = None;
     for _ in 0..3 {
         last = above(fixture, &fixture.exclusive("job"), last).await?;
@@ -82,7 +82,7 @@ async fn c07_tokens_grow_through_purge<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c07_tokens_grow_through_eviction<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_grow_through_eviction<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mut last = None;
     for _ in 0..4 {
         let lease = fixture.exclusive("job");
@@ -95,7 +95,7 @@ async fn c07_tokens_grow_through_eviction<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn c07_tokens_grow_through_keep<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_grow_through_keep<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mut last = None;
     for _ in 0..3 {
         let lease = fixture.exclusive("job");
@@ -106,7 +106,7 @@ async fn c07_tokens_grow_through_keep<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c07_tokens_grow_through_restart<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_grow_through_restart<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (lease, released) = (fixture.exclusive("held"), fixture.exclusive("free"));
     let held = above(fixture, &lease, None).await?;
     let last = above(fixture, &released, None).await?;
@@ -140,7 +140,7 @@ async fn c07_tokens_grow_through_restart<B: Backing>(fixture: &Fixture<B>) -> Ve
 
 async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let mut last = None;
     for step in [
         WallStep::Forward(fixture.ticks(3_600)),
@@ -160,7 +160,9 @@ async fn c07_tokens_grow_though_the_wall_clock_steps_back<B: Backing>(
 }
 
 /// So that a store that lost its memory still continues above its earlier tokens.
-async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let Some(before) = fixture.wall_micros() else {
         let why = "the wall clock of this store is the machine's, which runs on";
         return Ok(Ended::CannotHere(why.to_owned()));
@@ -179,7 +181,9 @@ async fn c07_tokens_are_no_less_than_the_wall_clock<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-async fn c07_shared_grants_have_tokens_of_their_own<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_shared_grants_have_tokens_of_their_own<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let readers: Vec<_> = (0..5).map(|_| fixture.shared("job")).collect();
     let mut tokens = Vec::new();
     for reader in &readers {
@@ -195,7 +199,7 @@ async fn c07_shared_grants_have_tokens_of_their_own<B: Backing>(fixture: &Fixtur
 
 async fn c07_one_token_above_every_earlier_token_of_each_key<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let mut highest = None;
     for (name, grants) in [("a", 1), ("b", 20), ("c", 3)] {
         for _ in 0..grants {
@@ -217,7 +221,7 @@ async fn c07_one_token_above_every_earlier_token_of_each_key<B: Backing>(
     PASSED
 }
 
-async fn c07_other_keys_do_not_count<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_other_keys_do_not_count<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?.counter(&key("job"));
@@ -231,7 +235,7 @@ async fn c07_other_keys_do_not_count<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-async fn c07_the_same_grant_keeps_its_token<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_the_same_grant_keeps_its_token<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let token = above(fixture, &lease, None).await?;
     for _ in 0..3 {
@@ -250,7 +254,7 @@ fn raise(lease: &Attempt, to: u64) -> Result<RenewRequest> {
     Ok(RenewRequest::new(vec![lease.renewal(lease.term).with_token_raised_to(token)]))
 }
 
-async fn c07_a_raise_raises_lease_and_counter<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_a_raise_raises_lease_and_counter<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let keys: &[_] = if fixture.can.many_keys { &["a", "b"] } else { &["a"] };
     let lease = fixture.attempt(all_of(keys, Mode::Exclusive));
     let token = take!(Some(token) => token, fixture.client.grant(&lease).await?.token, "the token");
@@ -268,7 +272,7 @@ async fn c07_a_raise_raises_lease_and_counter<B: Backing>(fixture: &Fixture<B>) 
     PASSED
 }
 
-async fn c07_a_raise_never_lowers<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_a_raise_never_lowers<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let token = fixture.client.grant(&lease).await?.token;
     let before = fixture.observe().await?;
@@ -278,7 +282,7 @@ async fn c07_a_raise_never_lowers<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c07_a_raise_of_a_lost_lease_does_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_a_raise_of_a_lost_lease_does_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let token = take!(Some(token) => token, fixture.client.grant(&lease).await?.token, "the token");
     fixture.client.released(&lease).await?;
@@ -292,7 +296,7 @@ async fn c07_a_raise_of_a_lost_lease_does_nothing<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
-async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job").with_term(fixture.ticks(1));
     let token = above(fixture, &lease, None).await?;
     fixture.client.released(&lease).await?;
@@ -316,7 +320,7 @@ async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<
 
 async fn c07_counters_of_live_leases_are_not_forgotten<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let long = fixture.exclusive("job").with_term(FORGET_AFTER * 10);
     let token = above(fixture, &long, None).await?;
     fixture.pass_for(FORGET_AFTER * 2).await;
@@ -328,7 +332,7 @@ async fn c07_counters_of_live_leases_are_not_forgotten<B: Backing>(
 
 async fn c07_counters_ahead_of_the_clock_are_not_forgotten<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job").with_term(fixture.ticks(1));
     let token = above(fixture, &lease, None).await?;
     fixture.client.released(&lease).await?;

@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::{AcquireReply, EvictRequest, Filter, ReleaseOutcome, ReleaseRequest, Store};
 
 use crate::attempt::Attempt;
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::contend::{contend, together};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
@@ -24,7 +24,9 @@ cases! {
     c08_a_purge_beside_the_same_id_removes_no_live_lease,
 }
 
-async fn c08_release_by_another_id_leaves_the_holder<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c08_release_by_another_id_leaves_the_holder<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let holder = fixture.exclusive("job").with_group("worker");
     fixture.client.grant(&holder).await?;
     let before = fixture.observe().await?;
@@ -35,7 +37,7 @@ async fn c08_release_by_another_id_leaves_the_holder<B: Backing>(fixture: &Fixtu
     PASSED
 }
 
-async fn c08_renewal_by_another_id_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c08_renewal_by_another_id_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let holder = fixture.exclusive("job");
     fixture.client.grant(&holder).await?;
     fixture.pass(3).await;
@@ -47,7 +49,9 @@ async fn c08_renewal_by_another_id_changes_nothing<B: Backing>(fixture: &Fixture
     PASSED
 }
 
-async fn c08_release_of_one_reader_leaves_the_others<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c08_release_of_one_reader_leaves_the_others<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let readers = [fixture.shared("job"), fixture.shared("job"), fixture.shared("job")];
     for reader in &readers {
         fixture.client.grant(reader).await?;
@@ -61,7 +65,7 @@ async fn c08_release_of_one_reader_leaves_the_others<B: Backing>(fixture: &Fixtu
     PASSED
 }
 
-async fn c08_late_release_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c08_late_release_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (old, new) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&old).await?;
     fixture.pass(10).await;
@@ -76,7 +80,7 @@ async fn c08_late_release_leaves_the_successor<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c08_late_renewal_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c08_late_renewal_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (old, new) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&old).await?;
     fixture.pass(10).await;
@@ -90,7 +94,7 @@ async fn c08_late_renewal_leaves_the_successor<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c08_late_keep_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c08_late_keep_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (old, new) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&old).await?;
     fixture.pass(10).await;
@@ -107,7 +111,7 @@ async fn c08_late_keep_leaves_the_successor<B: Backing>(fixture: &Fixture<B>) ->
 
 async fn c08_late_request_of_many_keys_leaves_the_successors<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let old = fixture.exclusive_all(&["a", "b", "c"]);
     fixture.client.grant(&old).await?;
     fixture.pass(10).await;
@@ -150,7 +154,7 @@ async fn one_winner<B: Backing>(fixture: &Fixture<B>, key: &str) -> Result {
 
 async fn c08_contenders_for_a_free_key_have_one_winner<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     for round in 0..10 {
         one_winner(fixture, &format!("job:{round}")).await?;
     }
@@ -159,7 +163,7 @@ async fn c08_contenders_for_a_free_key_have_one_winner<B: Backing>(
 
 async fn c08_contenders_for_an_expired_lease_have_one_winner<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let keys: Vec<_> = (0..10).map(|round| format!("job:{round}")).collect();
     for name in &keys {
         fixture.client.grant(&fixture.exclusive(name).with_term(fixture.ticks(5))).await?;
@@ -173,7 +177,7 @@ async fn c08_contenders_for_an_expired_lease_have_one_winner<B: Backing>(
 
 async fn c08_a_purge_beside_a_takeover_removes_no_live_lease<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     for round in 0..10 {
         let name = format!("job:{round}");
         fixture.client.grant(&fixture.exclusive(&name).with_term(fixture.ticks(1))).await?;
@@ -187,7 +191,7 @@ async fn c08_a_purge_beside_a_takeover_removes_no_live_lease<B: Backing>(
 
 async fn c08_a_purge_beside_the_same_id_removes_no_live_lease<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     for round in 0..10 {
         let lease = fixture.exclusive(&format!("job:{round}"));
         fixture.client.grant(&lease.clone().with_term(fixture.ticks(1))).await?;

@@ -3,7 +3,7 @@
 use leasehold_core::{AcquireReply, Mode};
 
 use crate::attempt::{all_of, at_most, key};
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::contend::contend;
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
@@ -25,7 +25,7 @@ cases! {
     c09_a_writer_and_readers_at_once_never_mix [Shared],
 }
 
-async fn c09_readers_share<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_readers_share<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let count = fixture.can.max_holders.unwrap_or(usize::MAX).min(20);
     let readers: Vec<_> = (0..count).map(|_| fixture.shared("job")).collect();
     for reader in &readers {
@@ -35,7 +35,7 @@ async fn c09_readers_share<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c09_a_writer_keeps_readers_out<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_writer_keeps_readers_out<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let writer = fixture.exclusive("job");
     fixture.client.grant(&writer).await?;
     fixture.client.refuse(&fixture.shared("job")).await?;
@@ -45,7 +45,7 @@ async fn c09_a_writer_keeps_readers_out<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn c09_readers_keep_a_writer_out<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_readers_keep_a_writer_out<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let readers = [fixture.shared("job"), fixture.shared("job")];
     for reader in &readers {
         fixture.client.grant(reader).await?;
@@ -60,7 +60,7 @@ async fn c09_readers_keep_a_writer_out<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c09_exactly_the_limit_is_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_exactly_the_limit_is_admitted<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let permits: Vec<_> = (0..3).map(|_| fixture.one("job", at_most(3))).collect();
     for permit in &permits {
         fixture.client.grant(permit).await?;
@@ -70,7 +70,7 @@ async fn c09_exactly_the_limit_is_admitted<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c09_a_limit_of_one_is_a_mutex<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_limit_of_one_is_a_mutex<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (first, second) = (fixture.one("job", at_most(1)), fixture.one("job", at_most(1)));
     fixture.client.grant(&first).await?;
     fixture.client.refuse(&second).await?;
@@ -80,7 +80,7 @@ async fn c09_a_limit_of_one_is_a_mutex<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c09_a_limit_binds_only_its_own_request<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_limit_binds_only_its_own_request<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let narrow = fixture.one("job", at_most(1));
     fixture.client.grant(&narrow).await?;
     let (wide, free) = (fixture.one("job", at_most(2)), fixture.shared("job"));
@@ -93,7 +93,7 @@ async fn c09_a_limit_binds_only_its_own_request<B: Backing>(fixture: &Fixture<B>
     PASSED
 }
 
-async fn c09_a_released_place_is_free_again<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_released_place_is_free_again<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let permits = [fixture.one("job", at_most(2)), fixture.one("job", at_most(2))];
     for permit in &permits {
         fixture.client.grant(permit).await?;
@@ -110,7 +110,7 @@ async fn c09_a_released_place_is_free_again<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn c09_a_holder_counts_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_holder_counts_once<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let permit = fixture.one("job", at_most(2));
     fixture.client.grant(&permit).await?;
     for _ in 0..3 {
@@ -124,7 +124,7 @@ async fn c09_a_holder_counts_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c09_a_kept_place_is_taken<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_kept_place_is_taken<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let permit = fixture.one("job", at_most(2));
     fixture.client.grant(&permit).await?;
     fixture.client.grant(&fixture.one("job", at_most(2))).await?;
@@ -135,7 +135,7 @@ async fn c09_a_kept_place_is_taken<B: Backing>(fixture: &Fixture<B>) -> Verdict 
     PASSED
 }
 
-async fn c09_each_key_counts_for_itself<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_each_key_counts_for_itself<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.attempt(all_of(&["a", "b"], at_most(2)))).await?;
     fixture.client.grant(&fixture.attempt(all_of(&["b", "c"], at_most(2)))).await?;
     fixture.client.refuse(&fixture.one("b", at_most(2))).await?;
@@ -157,7 +157,9 @@ async fn granted<B: Backing>(fixture: &Fixture<B>, modes: &[Mode], key: &str) ->
     Ok(granted.map(|(_, mode)| *mode).collect())
 }
 
-async fn c09_first_readers_at_once_are_all_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_first_readers_at_once_are_all_admitted<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     for round in 0..10 {
         let admitted = granted(fixture, &[Mode::SHARED; 5], &format!("job:{round}")).await?;
         ensure_eq!(admitted.len(), 5, "the readers admitted at once");
@@ -165,7 +167,7 @@ async fn c09_first_readers_at_once_are_all_admitted<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-async fn c09_contenders_never_exceed_the_limit<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_contenders_never_exceed_the_limit<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for round in 0..10 {
         let name = format!("job:{round}");
         let admitted = granted(fixture, &[at_most(3); 8], &name).await?;
@@ -176,7 +178,9 @@ async fn c09_contenders_never_exceed_the_limit<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c09_a_writer_and_readers_at_once_never_mix<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c09_a_writer_and_readers_at_once_never_mix<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let modes = [Mode::SHARED, Mode::Exclusive, Mode::SHARED, Mode::Exclusive, Mode::SHARED];
     for round in 0..10 {
         let admitted = granted(fixture, &modes, &format!("job:{round}")).await?;

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::attempt::Attempt;
-use crate::case::{PASSED, Verdict, behind_proxies, cases, rejected};
+use crate::case::{CaseResult, PASSED, behind_proxies, cases, rejected};
 use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::{BehindProxies, Fixture};
 use crate::{Backing, Failure, Fault, Result};
@@ -72,7 +72,7 @@ async fn fresh<B: Backing>(
 
 async fn c10_a_lost_reply_is_recovered_by_sending_again<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let behind = behind_proxies!(fixture);
     fresh(fixture, &behind, &fixture.exclusive("first")).await?;
     for fault in [Fault::CutAfter, Fault::SwallowAnswers] {
@@ -81,14 +81,14 @@ async fn c10_a_lost_reply_is_recovered_by_sending_again<B: Backing>(
     PASSED
 }
 
-async fn c10_a_lost_request_may_be_sent_again<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_lost_request_may_be_sent_again<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let behind = behind_proxies!(fixture);
     fresh(fixture, &behind, &fixture.exclusive("first")).await?;
     acquire_meets(fixture, &behind, Fault::CutBefore).await?;
     PASSED
 }
 
-async fn c10_a_dead_connection_is_replaced<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_dead_connection_is_replaced<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let behind = behind_proxies!(fixture);
     fresh(fixture, &behind, &fixture.exclusive("first")).await?;
     for fault in [Fault::BlackHole, Fault::HalfOpen] {
@@ -98,7 +98,7 @@ async fn c10_a_dead_connection_is_replaced<B: Backing>(fixture: &Fixture<B>) -> 
 }
 
 /// Every operation gives up and reports no holder; what was held is held when the server answers again.
-async fn c10_a_server_that_hangs_is_given_up<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_server_that_hangs_is_given_up<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let behind = behind_proxies!(fixture);
     let (lease, other) = (fixture.exclusive("held"), fixture.exclusive("other"));
     behind.client.grant(&lease).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{Mode, Note, RefusalReason, Refused, Ttl};
 
 use crate::attempt::{Attempt, all_of, at_most, claims, key};
-use crate::case::{PASSED, Verdict, cases, invalid_input};
+use crate::case::{CaseResult, PASSED, cases, invalid_input};
 use crate::failure::{ensure_eq, take};
 use crate::fixture::Fixture;
 use crate::{Backing, Result};
@@ -22,8 +22,8 @@ cases! {
     c10_a_lease_without_end_that_is_not_awaited_does_not_count [Never, SharedLimit],
     c10_a_kept_key_is_awaited [Keep],
     c10_the_first_refusing_key_is_named [ManyKeys],
-    c10_the_awaited_holder_is_named [TellsHolder, ReportsGroup, ReportsNote],
-    c10_the_awaited_reader_is_named [TellsHolder, SharedLimit],
+    c10_the_awaited_holder_is_named [ReportsHolder, ReportsGroup, ReportsNote],
+    c10_the_awaited_reader_is_named [ReportsHolder, SharedLimit],
     c10_a_retry_at_retry_after_is_admitted,
     c10_bad_input_has_no_effect [Shared],
 }
@@ -50,21 +50,23 @@ async fn grant_all<B: Backing>(
     Ok(leases)
 }
 
-async fn c10_exclusive_waits_for_the_holder<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_exclusive_waits_for_the_holder<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, Mode::Exclusive, &[13]).await?;
     fixture.pass(4).await;
     comes_back(fixture, &fixture.client.refuse(&fixture.exclusive("job")).await?, 9)?;
     PASSED
 }
 
-async fn c10_exclusive_waits_for_the_longest_reader<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_exclusive_waits_for_the_longest_reader<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     grant_all(fixture, Mode::SHARED, &[5, 23, 11]).await?;
     fixture.pass(2).await;
     comes_back(fixture, &fixture.client.refuse(&fixture.exclusive("job")).await?, 21)?;
     PASSED
 }
 
-async fn c10_shared_waits_for_the_writer<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_shared_waits_for_the_writer<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, Mode::Exclusive, &[13]).await?;
     fixture.pass(6).await;
     comes_back(fixture, &fixture.client.refuse(&fixture.shared("job")).await?, 7)?;
@@ -72,7 +74,9 @@ async fn c10_shared_waits_for_the_writer<B: Backing>(fixture: &Fixture<B>) -> Ve
 }
 
 /// With n holders and a limit, the (n - limit + 1)-th that ends makes room.
-async fn c10_limited_waits_for_enough_readers_to_end<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_limited_waits_for_enough_readers_to_end<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     grant_all(fixture, Mode::SHARED, &[30, 6, 24, 12, 18]).await?;
     for (max, rest) in [(5, 6), (4, 12), (3, 18), (2, 24), (1, 30)] {
         comes_back(
@@ -93,13 +97,13 @@ async fn c10_limited_waits_for_enough_readers_to_end<B: Backing>(fixture: &Fixtu
     PASSED
 }
 
-async fn c10_limited_waits_for_the_writer<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_limited_waits_for_the_writer<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, Mode::Exclusive, &[8]).await?;
     comes_back(fixture, &fixture.client.refuse(&fixture.one("job", at_most(3))).await?, 8)?;
     PASSED
 }
 
-async fn c10_many_keys_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_many_keys_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, ticks) in [("a", 5), ("c", 19), ("d", 12)] {
         fixture.client.grant(&fixture.exclusive(name).with_term(fixture.ticks(ticks))).await?;
     }
@@ -110,7 +114,7 @@ async fn c10_many_keys_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn c10_many_modes_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_many_modes_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, Mode::SHARED, &[30, 9, 16]).await?;
     fixture.client.grant(&fixture.exclusive("a").with_term(fixture.ticks(4))).await?;
     let mixed = claims(&[("a", Mode::SHARED), ("job", at_most(2))]);
@@ -118,7 +122,9 @@ async fn c10_many_modes_wait_for_the_largest<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c10_a_holder_without_end_has_no_retry_after<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_holder_without_end_has_no_retry_after<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let never = fixture.exclusive("job");
     fixture.client.grant(&never).await?;
     fixture.client.held(&never, Ttl::NEVER).await?;
@@ -135,7 +141,7 @@ async fn c10_a_holder_without_end_has_no_retry_after<B: Backing>(fixture: &Fixtu
 
 async fn c10_a_lease_without_end_that_is_not_awaited_does_not_count<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let leases = grant_all(fixture, Mode::SHARED, &[20, 8, 10]).await?;
     fixture.client.held(&leases[2], Ttl::NEVER).await?;
     for (max, rest) in [(3, 8), (2, 20)] {
@@ -150,7 +156,7 @@ async fn c10_a_lease_without_end_that_is_not_awaited_does_not_count<B: Backing>(
     PASSED
 }
 
-async fn c10_a_kept_key_is_awaited<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_kept_key_is_awaited<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(17)).await?;
@@ -159,7 +165,7 @@ async fn c10_a_kept_key_is_awaited<B: Backing>(fixture: &Fixture<B>) -> Verdict 
     PASSED
 }
 
-async fn c10_the_first_refusing_key_is_named<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_the_first_refusing_key_is_named<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let wide = fixture.exclusive_all(&["d", "b", "e", "a", "c"]);
     for (held, first) in [("e", "e"), ("b", "b"), ("c", "b"), ("a", "a")] {
         fixture.client.grant(&fixture.exclusive(held)).await?;
@@ -169,7 +175,7 @@ async fn c10_the_first_refusing_key_is_named<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c10_the_awaited_holder_is_named<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_the_awaited_holder_is_named<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let note = Note::default().with_host("db-3")?.with_pid(4_711).with_comment("nightly")?;
     let holder = fixture.exclusive("job").with_group("worker").with_note(note.clone());
     let granted = fixture.client.grant(&holder).await?;
@@ -185,7 +191,7 @@ async fn c10_the_awaited_holder_is_named<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c10_the_awaited_reader_is_named<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_the_awaited_reader_is_named<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = grant_all(fixture, Mode::SHARED, &[30, 6, 18]).await?;
     let asked = [(at_most(3), 1), (at_most(2), 2), (at_most(1), 0), (Mode::Exclusive, 0)];
     for (mode, awaited) in asked {
@@ -197,7 +203,7 @@ async fn c10_the_awaited_reader_is_named<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c10_a_retry_at_retry_after_is_admitted<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_a_retry_at_retry_after_is_admitted<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, Mode::Exclusive, &[7]).await?;
     let second = fixture.exclusive("job");
     let after = fixture.client.refuse(&second).await?.retry_after.unwrap_or(Duration::ZERO);
@@ -215,7 +221,7 @@ async fn c10_a_retry_at_retry_after_is_admitted<B: Backing>(fixture: &Fixture<B>
 }
 
 /// Input that no store accepts is refused as such, without an effect.
-async fn c10_bad_input_has_no_effect<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c10_bad_input_has_no_effect<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;

@@ -9,7 +9,7 @@ use leasehold_core::{
 };
 
 use crate::attempt::{Attempt, all_of, at_most, key};
-use crate::case::{Ended, PASSED, Verdict, cases, invalid_input, rejected, unsupported};
+use crate::case::{CaseResult, Ended, PASSED, cases, invalid_input, rejected, unsupported};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Failure};
@@ -36,7 +36,7 @@ cases! {
     c11_every_client_has_the_same_capabilities,
 }
 
-async fn c11_shared_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_shared_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let readers = [fixture.shared("job"), fixture.shared("job")];
     for reader in &readers {
         fixture.client.grant(reader).await?;
@@ -45,13 +45,13 @@ async fn c11_shared_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c11_a_limit_is_kept_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_a_limit_is_kept_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.one("job", at_most(1))).await?;
     fixture.client.refuse(&fixture.one("job", at_most(1))).await?;
     PASSED
 }
 
-async fn c11_many_keys_are_taken_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_many_keys_are_taken_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let both = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&both).await?;
     fixture.holds("a", &[&both]).await?;
@@ -59,7 +59,7 @@ async fn c11_many_keys_are_taken_or_refused<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn c11_never_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_never_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     ensure_eq!(fixture.client.held(&lease, Ttl::NEVER).await?, Remaining::Never, "what remains");
@@ -68,7 +68,7 @@ async fn c11_never_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c11_keep_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_keep_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let kept = fixture.client.keep(&lease, fixture.ticks(3)).await?;
@@ -77,7 +77,7 @@ async fn c11_keep_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-async fn c11_a_raise_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_a_raise_is_done_or_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let highest = FencingToken::new(FencingToken::MAX - 1)?;
@@ -93,7 +93,7 @@ fn long_key(bytes: usize, emoji: bool) -> Key {
     key(&format!("{text}{}", "k".repeat(bytes - text.len())))
 }
 
-async fn c11_the_longest_key_is_taken<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_the_longest_key_is_taken<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for emoji in [false, true] {
         let longest = long_key(fixture.can.max_key_bytes, emoji);
         let lease = fixture.exclusive(longest.as_str());
@@ -109,7 +109,7 @@ async fn c11_the_longest_key_is_taken<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c11_a_longer_key_is_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_a_longer_key_is_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     if fixture.can.max_key_bytes == Key::MAX_BYTES {
         return Ok(Ended::NotApplicable(format!("{} accepts the longest keys", fixture.can.name)));
     }
@@ -128,7 +128,9 @@ async fn c11_a_longer_key_is_refused<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-async fn c11_the_most_keys_are_taken_and_more_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_the_most_keys_are_taken_and_more_refused<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let Some(most) = fixture.can.max_claims else {
         return Ok(Ended::NotApplicable(format!(
             "{} accepts any number of keys",
@@ -145,7 +147,7 @@ async fn c11_the_most_keys_are_taken_and_more_refused<B: Backing>(fixture: &Fixt
 
 async fn c11_the_shortest_and_the_longest_term_are_taken<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     for (name, term) in [("short", fixture.can.min_term), ("long", fixture.can.max_term)] {
         let lease = Attempt::new(all_of(&[name], Mode::Exclusive), term);
         let granted = fixture.client.grant(&lease).await?;
@@ -159,7 +161,7 @@ async fn c11_the_shortest_and_the_longest_term_are_taken<B: Backing>(
     PASSED
 }
 
-async fn c11_terms_beyond_the_limits_are_refused<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_terms_beyond_the_limits_are_refused<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let nano = Duration::from_nanos(1);
     let beyond = [fixture.can.min_term - nano, fixture.can.max_term + nano];
     let before = fixture.observe().await?;
@@ -180,7 +182,7 @@ async fn c11_terms_beyond_the_limits_are_refused<B: Backing>(fixture: &Fixture<B
 }
 
 /// Only a renewal can ask for `Never`, so that an interrupted acquire leaves no lease without end.
-async fn c11_an_acquire_without_end_is_invalid<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_an_acquire_without_end_is_invalid<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let request = AcquireRequest::new(lease.id.clone(), lease.claims.clone(), Ttl::NEVER);
     invalid_input(&rejected(fixture.client.store().acquire(&request).await)?)?;
@@ -188,7 +190,9 @@ async fn c11_an_acquire_without_end_is_invalid<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c11_requests_name_one_to_a_thousand_leases<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_requests_name_one_to_a_thousand_leases<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -205,7 +209,7 @@ async fn c11_requests_name_one_to_a_thousand_leases<B: Backing>(fixture: &Fixtur
     PASSED
 }
 
-async fn c11_a_release_names_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_a_release_names_keys<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let release = ReleaseRequest::new(vec![ReleaseEntry::new(lease.id.clone(), [])]);
@@ -214,7 +218,7 @@ async fn c11_a_release_names_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c11_pages_have_one_to_a_thousand_records<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_pages_have_one_to_a_thousand_records<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let store = fixture.client.store();
@@ -232,7 +236,7 @@ async fn c11_pages_have_one_to_a_thousand_records<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
-async fn c11_a_keep_beyond_ten_years_is_invalid<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_a_keep_beyond_ten_years_is_invalid<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let ending = lease.ending().with_keep(Ttl::MAX + Duration::from_secs(1));
@@ -243,7 +247,9 @@ async fn c11_a_keep_beyond_ten_years_is_invalid<B: Backing>(fixture: &Fixture<B>
 }
 
 /// Every request is checked before any I/O, so no part of it has acted.
-async fn c11_one_bad_lease_refuses_the_whole_request<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_one_bad_lease_refuses_the_whole_request<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let release =
@@ -261,7 +267,7 @@ async fn c11_one_bad_lease_refuses_the_whole_request<B: Backing>(fixture: &Fixtu
     PASSED
 }
 
-async fn c11_a_cursor_of_another_store_is_invalid<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_a_cursor_of_another_store_is_invalid<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.exclusive("job")).await?;
     for bytes in [&b""[..], b"\xff\xfe\xfd", b"'; DROP TABLE leases; --"] {
         let list = ListRequest::new(Filter::default()).with_cursor(Cursor::new(bytes.to_vec()));
@@ -270,7 +276,9 @@ async fn c11_a_cursor_of_another_store_is_invalid<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
-async fn c11_every_client_has_the_same_capabilities<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c11_every_client_has_the_same_capabilities<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let other = fixture.another().await?;
     ensure_eq!(other.store().capabilities(), fixture.can, "the capabilities of another client");
     ensure_eq!(fixture.client.store().capabilities(), fixture.can, "the capabilities asked again");

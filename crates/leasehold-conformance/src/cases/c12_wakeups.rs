@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use leasehold_core::{Filter, Key, Store, Wakeups};
 
 use crate::attempt::key;
-use crate::case::{PASSED, Verdict, behind_proxies, cases};
+use crate::case::{CaseResult, PASSED, behind_proxies, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Failure, Proxy, Result};
@@ -36,7 +36,7 @@ async fn woken(wakeups: &mut Wakeups) -> Result<Key> {
     }
 }
 
-async fn c12_a_release_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_release_wakes<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let mut wakeups = fixture.client.store().subscribe(&[key("job")]).await?;
@@ -49,7 +49,7 @@ async fn c12_a_release_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c12_a_release_of_another_client_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_release_of_another_client_wakes<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let other = fixture.another().await?;
     let lease = fixture.exclusive("job");
     other.grant(&lease).await?;
@@ -60,7 +60,7 @@ async fn c12_a_release_of_another_client_wakes<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c12_an_eviction_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_an_eviction_wakes<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let mut wakeups = fixture.client.store().subscribe(&[key("job")]).await?;
@@ -70,7 +70,7 @@ async fn c12_an_eviction_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn c12_every_subscriber_is_woken<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_every_subscriber_is_woken<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let other = fixture.another().await?;
@@ -85,7 +85,7 @@ async fn c12_every_subscriber_is_woken<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = [fixture.exclusive("a"), fixture.exclusive("b"), fixture.exclusive("c")];
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -100,7 +100,7 @@ async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> Verd
 }
 
 /// A hint may be spurious, but it names a requested key.
-async fn c12_a_hint_names_a_requested_key<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_hint_names_a_requested_key<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let mut wakeups = fixture.client.store().subscribe(&[key("job"), key("job%")]).await?;
     for name in ["other", "job_x", "jo", "JOB", "job"] {
         let lease = fixture.exclusive(name);
@@ -112,7 +112,9 @@ async fn c12_a_hint_names_a_requested_key<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let store = fixture.client.store();
@@ -129,7 +131,7 @@ async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(fixture: &Fixtur
 /// A waiter that subscribes too late, and tries after the subscription, is served, and hears of the next release.
 async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let other = fixture.another().await?;
     let (lease, waiter) = (fixture.exclusive("job"), fixture.exclusive("job"));
     other.grant(&lease).await?;
@@ -144,7 +146,7 @@ async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
 
 /// A release during an interruption may have freed the key: waiters are woken when the connection is back, and
 /// hear of later releases again.
-async fn c12_a_cut_connection_wakes_waiters<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_cut_connection_wakes_waiters<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let behind = behind_proxies!(fixture);
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
@@ -159,7 +161,7 @@ async fn c12_a_cut_connection_wakes_waiters<B: Backing>(fixture: &Fixture<B>) ->
 }
 
 /// Without a subscription, a waiter that tries again is served as soon as the key is free, and not before.
-async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let waiter = fixture.another().await?;
@@ -172,7 +174,7 @@ async fn c12_a_waiter_that_polls_needs_no_hint<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c12_subscribing_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c12_subscribing_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;

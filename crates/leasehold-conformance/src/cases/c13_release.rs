@@ -4,7 +4,7 @@ use leasehold_core::{ReleaseOutcome, ReleaseRequest, Remaining, Ttl};
 
 use crate::Backing;
 use crate::attempt::at_most;
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 
@@ -28,7 +28,7 @@ cases! {
     c13_a_kept_reader_is_not_acquired_with_its_id [Keep, Shared],
 }
 
-async fn c13_a_held_lease_is_released_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_held_lease_is_released_once<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.released(&lease).await?;
@@ -38,7 +38,7 @@ async fn c13_a_held_lease_is_released_once<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn c13_an_unknown_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_an_unknown_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let before = fixture.observe().await?;
     fixture.client.not_held(&fixture.exclusive("job")).await?;
     fixture.unchanged(&before).await?;
@@ -46,7 +46,7 @@ async fn c13_an_unknown_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> V
 }
 
 /// A holder that overran its term must find out.
-async fn c13_an_expired_lease_is_reported<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_an_expired_lease_is_reported<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for ticks in [10, 25] {
         let lease = fixture.exclusive("job");
         fixture.client.grant(&lease).await?;
@@ -60,7 +60,7 @@ async fn c13_an_expired_lease_is_reported<B: Backing>(fixture: &Fixture<B>) -> V
 
 async fn c13_an_expired_lease_of_many_keys_is_reported<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&lease).await?;
     fixture.pass(10).await;
@@ -72,7 +72,7 @@ async fn c13_an_expired_lease_of_many_keys_is_reported<B: Backing>(
 
 async fn c13_an_overrun_lease_with_a_successor_is_not_held<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let (old, new) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&old).await?;
     fixture.pass(10).await;
@@ -82,7 +82,7 @@ async fn c13_an_overrun_lease_with_a_successor_is_not_held<B: Backing>(
     PASSED
 }
 
-async fn c13_an_evicted_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_an_evicted_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), Some("maintenance")).await?;
@@ -90,7 +90,7 @@ async fn c13_an_evicted_lease_is_not_held<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn c13_a_lease_without_end_is_released<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_lease_without_end_is_released<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     ensure_eq!(fixture.client.held(&lease, Ttl::NEVER).await?, Remaining::Never, "what remains");
@@ -101,7 +101,7 @@ async fn c13_a_lease_without_end_is_released<B: Backing>(fixture: &Fixture<B>) -
 
 async fn c13_each_lease_of_a_release_has_its_own_outcome<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let short = fixture.exclusive("short").with_term(fixture.ticks(2));
     let (first, last) = (fixture.exclusive("first"), fixture.exclusive("last"));
     for lease in [&short, &first, &last] {
@@ -127,7 +127,7 @@ async fn c13_each_lease_of_a_release_has_its_own_outcome<B: Backing>(
 
 async fn c13_a_kept_key_stays_taken_until_the_keep_ends<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let kept = fixture.client.keep(&lease, fixture.ticks(5)).await?;
@@ -143,7 +143,7 @@ async fn c13_a_kept_key_stays_taken_until_the_keep_ends<B: Backing>(
 
 async fn c13_a_keep_may_be_shorter_or_longer_than_the_term<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     for (name, ticks) in [("shorter", 3), ("longer", 20)] {
         let lease = fixture.exclusive(name);
         fixture.client.grant(&lease).await?;
@@ -157,7 +157,7 @@ async fn c13_a_keep_may_be_shorter_or_longer_than_the_term<B: Backing>(
 }
 
 /// The reply may have been lost; and a kept key is not kept for longer.
-async fn c13_a_resent_keep_has_the_same_answer<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_resent_keep_has_the_same_answer<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(8)).await?;
@@ -176,7 +176,7 @@ async fn c13_a_resent_keep_has_the_same_answer<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c13_a_release_after_a_keep_frees_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_release_after_a_keep_frees_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(5)).await?;
@@ -186,7 +186,9 @@ async fn c13_a_release_after_a_keep_frees_nothing<B: Backing>(fixture: &Fixture<
     PASSED
 }
 
-async fn c13_a_keep_of_an_expired_lease_keeps_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_keep_of_an_expired_lease_keeps_nothing<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(10).await;
@@ -197,7 +199,7 @@ async fn c13_a_keep_of_an_expired_lease_keeps_nothing<B: Backing>(fixture: &Fixt
     PASSED
 }
 
-async fn c13_many_keys_are_kept_together<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_many_keys_are_kept_together<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(4)).await?;
@@ -209,7 +211,7 @@ async fn c13_many_keys_are_kept_together<B: Backing>(fixture: &Fixture<B>) -> Ve
     PASSED
 }
 
-async fn c13_a_kept_reader_keeps_writers_out<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_kept_reader_keeps_writers_out<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (kept, other) = (fixture.shared("job"), fixture.shared("job"));
     fixture.client.grant(&kept).await?;
     fixture.client.grant(&other).await?;
@@ -227,7 +229,9 @@ async fn c13_a_kept_reader_keeps_writers_out<B: Backing>(fixture: &Fixture<B>) -
 }
 
 /// A released lease has ended, for its own id too; its key stays taken.
-async fn c13_a_kept_lease_is_not_acquired_with_its_id<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c13_a_kept_lease_is_not_acquired_with_its_id<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(5)).await?;
@@ -241,7 +245,7 @@ async fn c13_a_kept_lease_is_not_acquired_with_its_id<B: Backing>(fixture: &Fixt
 
 async fn c13_a_kept_reader_is_not_acquired_with_its_id<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.shared("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(5)).await?;

@@ -6,7 +6,7 @@ use leasehold_core::{Filter, Key, LeaseId, LostReason, Note, Reason};
 
 use crate::Backing;
 use crate::attempt::key;
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 
@@ -16,7 +16,7 @@ cases! {
     c14_hostile_keys_of_one_lease_are_data [ManyKeys],
     c14_hostile_groups_are_data [ReportsGroup],
     c14_hostile_notes_are_data [ReportsNote],
-    c14_hostile_reasons_are_data [TellsEvicted],
+    c14_hostile_reasons_are_data [ReportsEvicted],
     c14_hostile_ids_are_data,
     c14_hostile_filters_are_data,
     c14_the_longest_texts_are_kept [ReportsGroup, ReportsNote],
@@ -68,7 +68,7 @@ const ALIKE: [&str; 14] = [
     "\u{1f512}",
 ];
 
-async fn c14_keys_are_compared_byte_for_byte<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_keys_are_compared_byte_for_byte<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases: Vec<_> = ALIKE.iter().map(|name| fixture.exclusive(name)).collect();
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -86,7 +86,7 @@ async fn c14_keys_are_compared_byte_for_byte<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn c14_hostile_keys_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_keys_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases: Vec<_> = HOSTILE.iter().map(|name| fixture.exclusive(name)).collect();
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -105,7 +105,7 @@ async fn c14_hostile_keys_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict 
     PASSED
 }
 
-async fn c14_hostile_keys_of_one_lease_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_keys_of_one_lease_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let count = fixture.can.max_claims.unwrap_or(usize::MAX).min(HOSTILE.len());
     let lease = fixture.exclusive_all(&HOSTILE[..count]);
     fixture.client.grant(&lease).await?;
@@ -117,7 +117,7 @@ async fn c14_hostile_keys_of_one_lease_are_data<B: Backing>(fixture: &Fixture<B>
     PASSED
 }
 
-async fn c14_hostile_groups_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_groups_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (n, group) in HOSTILE.iter().enumerate() {
         let lease = fixture.exclusive(&format!("job:{n}")).with_group(group);
         fixture.client.grant(&lease).await?;
@@ -132,7 +132,7 @@ async fn c14_hostile_groups_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-async fn c14_hostile_notes_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_notes_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (n, text) in HOSTILE.iter().enumerate() {
         let note = Note::default()
             .with_host(text)?
@@ -150,7 +150,7 @@ async fn c14_hostile_notes_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn c14_hostile_reasons_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_reasons_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (n, text) in HOSTILE.iter().enumerate() {
         let lease = fixture.exclusive(&format!("job:{n}"));
         fixture.client.grant(&lease).await?;
@@ -161,7 +161,7 @@ async fn c14_hostile_reasons_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c14_hostile_ids_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_ids_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let holder = fixture.exclusive("job");
     fixture.client.grant(&holder).await?;
     for text in HOSTILE {
@@ -179,7 +179,7 @@ async fn c14_hostile_ids_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
 }
 
 /// A prefix is not a pattern, and a glob knows only `*` and `?`.
-async fn c14_hostile_filters_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_hostile_filters_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for name in HOSTILE {
         fixture.client.grant(&fixture.exclusive(&format!("{name}x"))).await?;
     }
@@ -203,7 +203,7 @@ async fn c14_hostile_filters_are_data<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn c14_the_longest_texts_are_kept<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c14_the_longest_texts_are_kept<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let name = format!("{}x", "\u{fc}".repeat(127));
     let comment = "\u{1f512}".repeat(Note::MAX_COMMENT_BYTES / 4);
     let note = Note::default().with_host(&name)?.with_program(&name)?.with_comment(&comment)?;

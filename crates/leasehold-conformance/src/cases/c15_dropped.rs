@@ -9,7 +9,7 @@ use leasehold_core::{
 };
 
 use crate::attempt::{Attempt, all_of, key};
-use crate::case::{PASSED, Verdict, behind_proxies, cases};
+use crate::case::{CaseResult, PASSED, behind_proxies, cases};
 use crate::dropped::dropped_after;
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
@@ -47,13 +47,13 @@ fn pair<B: Backing>(fixture: &Fixture<B>, n: usize) -> Attempt {
     fixture.attempt(all_of(names, Mode::Exclusive))
 }
 
-fn never_ended() -> Verdict {
+fn never_ended() -> CaseResult {
     Err(Failure::new(format!("an operation took more than {MANY} polls")))
 }
 
 async fn c15_a_future_that_was_never_polled_sends_nothing<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -72,7 +72,7 @@ async fn c15_a_future_that_was_never_polled_sends_nothing<B: Backing>(
     PASSED
 }
 
-async fn c15_an_acquire_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_an_acquire_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for polls in 0..MANY {
         let lease = pair(fixture, polls);
         let request = lease.request();
@@ -98,7 +98,7 @@ async fn c15_an_acquire_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) ->
     never_ended()
 }
 
-async fn c15_a_renewal_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_a_renewal_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for polls in 0..MANY {
         let lease = pair(fixture, polls);
         fixture.client.grant(&lease).await?;
@@ -124,7 +124,7 @@ async fn c15_a_renewal_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> 
     never_ended()
 }
 
-async fn c15_a_release_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_a_release_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for polls in 0..MANY {
         let lease = pair(fixture, polls);
         fixture.client.grant(&lease).await?;
@@ -148,7 +148,7 @@ async fn c15_a_release_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> 
     never_ended()
 }
 
-async fn c15_an_eviction_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_an_eviction_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for polls in 0..MANY {
         let lease = fixture.exclusive(&format!("job:{polls}"));
         fixture.client.grant(&lease).await?;
@@ -168,7 +168,7 @@ async fn c15_an_eviction_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -
     never_ended()
 }
 
-async fn c15_a_listing_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_a_listing_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -185,7 +185,7 @@ async fn c15_a_listing_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> 
     never_ended()
 }
 
-async fn c15_a_subscription_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn c15_a_subscription_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for polls in 0..MANY {
         let keys = [key("job")];
         let answer = dropped_after(polls, fixture.client.store().subscribe(&keys)).await;
@@ -202,7 +202,7 @@ async fn c15_a_subscription_dropped_at_any_poll<B: Backing>(fixture: &Fixture<B>
 
 async fn c15_many_dropped_at_once_leave_the_store_usable<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let leases: Vec<_> = (0..50).map(|n| fixture.exclusive(&format!("job:{n}"))).collect();
     let requests: Vec<_> = leases.iter().map(Attempt::request).collect();
     let store = fixture.client.store();
@@ -220,7 +220,7 @@ async fn c15_many_dropped_at_once_leave_the_store_usable<B: Backing>(
 
 async fn c15_a_caller_dropped_behind_a_slow_network_harms_no_other<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let behind = behind_proxies!(fixture);
     let store = behind.client.store();
     behind.set(Fault::Delay(Duration::from_millis(50)));

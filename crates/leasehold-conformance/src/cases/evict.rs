@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 
 use crate::attempt::{Attempt, key};
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Result};
@@ -29,8 +29,8 @@ cases! {
     evict_exactly_a_lease_without_end [Never],
     evict_exactly_a_kept_lease [Keep],
     evict_exactly_an_expired_lease [ReportsExpired],
-    evict_tells_the_holder_why [TellsEvicted],
-    evict_without_a_reason_tells_the_holder_too [TellsEvicted],
+    evict_tells_the_holder_why [ReportsEvicted],
+    evict_without_a_reason_tells_the_holder_too [ReportsEvicted],
     evict_leaves_a_mark_that_excludes_nobody,
 }
 
@@ -52,7 +52,7 @@ async fn grant_expired<B: Backing>(fixture: &Fixture<B>, names: &[&str]) -> Resu
     Ok(leases)
 }
 
-async fn evict_expired_never_touches_live_leases<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_never_touches_live_leases<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_expired(fixture, &["over"]).await?;
     let live = fixture.exclusive("live");
     fixture.client.grant(&live).await?;
@@ -70,7 +70,7 @@ async fn evict_expired_never_touches_live_leases<B: Backing>(fixture: &Fixture<B
     PASSED
 }
 
-async fn evict_expired_removes_only_what_matches<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_removes_only_what_matches<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_expired(fixture, &["job:1", "job:2", "other"]).await?;
     let purge = |filter| fixture.client.evict(EvictRequest::expired(filter));
     ensure_eq!(purge(Filter::default().with_prefix("z")).await?.removed.len(), 0, "nothing");
@@ -82,7 +82,7 @@ async fn evict_expired_removes_only_what_matches<B: Backing>(fixture: &Fixture<B
     PASSED
 }
 
-async fn evict_expired_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let names: Vec<_> = (0..10).map(|n| format!("job:{n}")).collect();
     grant_expired(fixture, &names.iter().map(String::as_str).collect::<Vec<_>>()).await?;
     for left in [6, 2] {
@@ -98,7 +98,7 @@ async fn evict_expired_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn evict_expired_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = grant_expired(fixture, &["a", "b"]).await?;
     let request = EvictRequest::expired(Filter::default());
     ensure_eq!(fixture.client.evict(request.clone()).await?.removed.len(), 2, "the first time");
@@ -113,7 +113,7 @@ async fn evict_expired_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn evict_expired_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_expired_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = &grant_expired(fixture, &["job"]).await?[0];
     let evicted = fixture.client.evict(EvictRequest::expired(Filter::default())).await?;
     ensure_eq!(evicted.removed.len(), 1, "what was removed");
@@ -122,7 +122,7 @@ async fn evict_expired_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn evict_exactly_compares_the_id<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_compares_the_id<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let stranger = fixture.exclusive("job");
@@ -138,7 +138,7 @@ async fn evict_exactly_compares_the_id<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn evict_exactly_compares_the_token<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_compares_the_token<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let first = fixture.client.grant(&lease).await?.token;
     fixture.client.released(&lease).await?;
@@ -154,7 +154,7 @@ async fn evict_exactly_compares_the_token<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn evict_exactly_frees_at_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_frees_at_once<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (lease, next) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&lease).await?;
     fixture.client.refuse(&next).await?;
@@ -166,7 +166,7 @@ async fn evict_exactly_frees_at_once<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-async fn evict_exactly_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (lease, next) = (fixture.exclusive("job"), fixture.exclusive("job"));
     fixture.client.grant(&lease).await?;
     let request = EvictRequest::exactly(lease.targets(), None);
@@ -178,7 +178,7 @@ async fn evict_exactly_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn evict_exactly_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = [fixture.exclusive("a"), fixture.exclusive("b"), fixture.exclusive("c")];
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -190,7 +190,7 @@ async fn evict_exactly_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn evict_exactly_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (held, unknown) = (fixture.exclusive("a"), fixture.exclusive("b"));
     fixture.client.grant(&held).await?;
     let targets = vec![unknown.target(&key("b")), held.target(&key("a"))];
@@ -202,7 +202,7 @@ async fn evict_exactly_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) ->
     PASSED
 }
 
-async fn evict_exactly_accepts_a_listed_record<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_accepts_a_listed_record<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = [fixture.exclusive("a"), fixture.exclusive("b")];
     for lease in &leases {
         fixture.client.grant(lease).await?;
@@ -213,7 +213,7 @@ async fn evict_exactly_accepts_a_listed_record<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn evict_exactly_one_reader_of_many<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_one_reader_of_many<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let readers = [fixture.shared("job"), fixture.shared("job"), fixture.shared("job")];
     for reader in &readers {
         fixture.client.grant(reader).await?;
@@ -225,7 +225,7 @@ async fn evict_exactly_one_reader_of_many<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn evict_exactly_a_lease_without_end<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_a_lease_without_end<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.held(&lease, Ttl::NEVER).await?;
@@ -235,7 +235,7 @@ async fn evict_exactly_a_lease_without_end<B: Backing>(fixture: &Fixture<B>) -> 
     PASSED
 }
 
-async fn evict_exactly_a_kept_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_a_kept_lease<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(8)).await?;
@@ -244,7 +244,7 @@ async fn evict_exactly_a_kept_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn evict_exactly_an_expired_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_exactly_an_expired_lease<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = &grant_expired(fixture, &["job"]).await?[0];
     fixture.client.evict_these(lease.targets(), None).await?;
     ensure_eq!(expired(fixture).await?.len(), 0, "what has expired and is still there");
@@ -252,7 +252,7 @@ async fn evict_exactly_an_expired_lease<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn evict_tells_the_holder_why<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_tells_the_holder_why<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), Some("maintenance of db-3")).await?;
@@ -265,7 +265,9 @@ async fn evict_tells_the_holder_why<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn evict_without_a_reason_tells_the_holder_too<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_without_a_reason_tells_the_holder_too<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), None).await?;
@@ -275,7 +277,7 @@ async fn evict_without_a_reason_tells_the_holder_too<B: Backing>(fixture: &Fixtu
 }
 
 /// The mark of an evicted lease is not a lease: it is not listed, not counted and not renewed.
-async fn evict_leaves_a_mark_that_excludes_nobody<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn evict_leaves_a_mark_that_excludes_nobody<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), Some("broken")).await?;

@@ -3,7 +3,7 @@
 use leasehold_core::{Level, Store};
 
 use crate::Backing;
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::contend::together;
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
@@ -16,7 +16,7 @@ cases! {
     check_identifies_the_server_alike_for_all_clients,
 }
 
-async fn prepare_again_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn prepare_again_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let before = fixture.observe().await?;
@@ -27,7 +27,7 @@ async fn prepare_again_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verd
     PASSED
 }
 
-async fn prepare_in_a_crowd<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn prepare_in_a_crowd<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     let mut crowd = Vec::new();
@@ -45,7 +45,7 @@ async fn prepare_in_a_crowd<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn check_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn check_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.exclusive("job")).await?;
     let before = fixture.observe().await?;
     let health = fixture.client.store().check().await?;
@@ -54,7 +54,7 @@ async fn check_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn check_promises_no_more_than_the_store_can<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn check_promises_no_more_than_the_store_can<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let health = fixture.client.store().check().await?;
     ensure!(
         health.level < Level::Fenced || fixture.can.tokens,
@@ -76,7 +76,7 @@ async fn check_promises_no_more_than_the_store_can<B: Backing>(fixture: &Fixture
 
 async fn check_identifies_the_server_alike_for_all_clients<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let identity = fixture.client.store().check().await?.identity;
     let other = fixture.another().await?.store().check().await?.identity;
     ensure_eq!(other, identity, "the server's identity");

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::attempt::{Attempt, all_of, at_most, key};
-use crate::case::{PASSED, Verdict, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Failure, Result};
@@ -59,7 +59,7 @@ async fn finds<B: Backing>(fixture: &Fixture<B>, filter: Filter, expected: &[&st
     Ok(())
 }
 
-async fn list_of_nothing_is_empty<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_of_nothing_is_empty<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for expired in [Expired::Out, Expired::In, Expired::Only] {
         finds(fixture, Filter::default().with_expired(expired), &[]).await?;
     }
@@ -67,7 +67,7 @@ async fn list_of_nothing_is_empty<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = grant_all(fixture, &["a", "b"]).await?;
     fixture.client.held(&leases[1], fixture.ttl(20)).await?;
     fixture.pass(10).await;
@@ -78,14 +78,14 @@ async fn list_changes_nothing<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_one_key<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_one_key<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, &["job", "job:1", "Job"]).await?;
     finds(fixture, Filter::default().with_key(key("job")), &["job"]).await?;
     finds(fixture, Filter::default().with_key(key("jo")), &[]).await?;
     PASSED
 }
 
-async fn list_by_several_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_several_keys<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, &["a", "b", "c"]).await?;
     let some = Filter::default().with_keys([key("c"), key("a"), key("z"), key("a")]);
     finds(fixture, some, &["a", "c"]).await?;
@@ -93,7 +93,7 @@ async fn list_by_several_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_prefix<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_prefix<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, &["job:1", "job:2", "job", "jobs", "a job:", "JOB:1"]).await?;
     finds(fixture, Filter::default().with_prefix("job:"), &["job:1", "job:2"]).await?;
     finds(fixture, Filter::default().with_prefix("job:1"), &["job:1"]).await?;
@@ -102,7 +102,7 @@ async fn list_by_prefix<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_glob<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_glob<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     grant_all(fixture, &["job:1", "job:22", "jab:1", "x job:1", "j\u{fc}b:1"]).await?;
     for (pattern, expected) in [
         ("*", &["job:1", "job:22", "jab:1", "x job:1", "j\u{fc}b:1"][..]),
@@ -119,7 +119,7 @@ async fn list_by_glob<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_lease<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let wide = fixture.exclusive_all(&["a", "b"]);
     fixture.client.grant(&wide).await?;
     fixture.client.grant(&fixture.exclusive("c")).await?;
@@ -129,7 +129,7 @@ async fn list_by_lease<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_group<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_group<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, group) in [("a", "one"), ("b", "two"), ("c", "one"), ("d", "One")] {
         fixture.client.grant(&fixture.exclusive(name).with_group(group)).await?;
     }
@@ -140,7 +140,7 @@ async fn list_by_group<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_mode<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_mode<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.exclusive("w")).await?;
     fixture.client.grant(&fixture.shared("r")).await?;
     finds(fixture, Filter::default().with_mode(Mode::Exclusive), &["w"]).await?;
@@ -150,7 +150,7 @@ async fn list_by_mode<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_host<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_host<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, host) in [("a", "db-1"), ("b", "db-2"), ("c", "db-1"), ("d", "DB-1")] {
         let note = Note::default().with_host(host)?;
         fixture.client.grant(&fixture.exclusive(name).with_note(note)).await?;
@@ -162,7 +162,7 @@ async fn list_by_host<B: Backing>(fixture: &Fixture<B>) -> Verdict {
 }
 
 /// Every record is in exactly one of these adjoining ranges; the last has no end.
-async fn list_by_age<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_age<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for name in ["old", "middle", "new"] {
         fixture.client.grant(&fixture.exclusive(name).with_term(fixture.ticks(40))).await?;
         fixture.pass(if name == "new" { 0 } else { 5 }).await;
@@ -176,7 +176,7 @@ async fn list_by_age<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_remaining<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_remaining<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, ticks) in [("five", 5), ("ten", 10), ("fifteen", 15)] {
         fixture.client.grant(&fixture.exclusive(name).with_term(fixture.ticks(ticks))).await?;
     }
@@ -197,7 +197,7 @@ async fn list_by_remaining<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_remaining_with_never<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_remaining_with_never<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let leases = grant_all(fixture, &["never", "ends"]).await?;
     fixture.client.held(&leases[0], Ttl::NEVER).await?;
     let zero = Remaining::For(Duration::ZERO);
@@ -210,7 +210,7 @@ async fn list_by_remaining_with_never<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn list_expired_out_in_and_only<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_expired_out_in_and_only<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     fixture.client.grant(&fixture.exclusive("over").with_term(fixture.ticks(2))).await?;
     fixture.client.grant(&fixture.exclusive("live")).await?;
     fixture.pass(2).await;
@@ -224,7 +224,7 @@ async fn list_expired_out_in_and_only<B: Backing>(fixture: &Fixture<B>) -> Verdi
     PASSED
 }
 
-async fn list_by_all_conditions_at_once<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_all_conditions_at_once<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for (name, group) in [("job:1", "one"), ("job:2", "two"), ("job:3", "one"), ("x:1", "one")] {
         fixture.client.grant(&fixture.exclusive(name).with_group(group)).await?;
     }
@@ -239,7 +239,7 @@ async fn list_by_all_conditions_at_once<B: Backing>(fixture: &Fixture<B>) -> Ver
     PASSED
 }
 
-async fn list_shows_every_holder_of_a_key<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_shows_every_holder_of_a_key<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let readers = [fixture.shared("job"), fixture.shared("job"), fixture.shared("job")];
     for reader in &readers {
         fixture.client.grant(reader).await?;
@@ -251,7 +251,7 @@ async fn list_shows_every_holder_of_a_key<B: Backing>(fixture: &Fixture<B>) -> V
     PASSED
 }
 
-async fn list_shows_what_was_written<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_shows_what_was_written<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let note = Note::default()
         .with_host("db-3")?
         .with_pid(4_711)
@@ -272,7 +272,7 @@ async fn list_shows_what_was_written<B: Backing>(fixture: &Fixture<B>) -> Verdic
     PASSED
 }
 
-async fn list_shows_age_and_renewal<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_shows_age_and_renewal<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job").with_term(fixture.ticks(20));
     fixture.client.grant(&lease).await?;
     fixture.pass(5).await;
@@ -289,7 +289,7 @@ async fn list_shows_age_and_renewal<B: Backing>(fixture: &Fixture<B>) -> Verdict
     PASSED
 }
 
-async fn list_shows_kept_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_shows_kept_keys<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.keep(&lease, fixture.ticks(4)).await?;
@@ -299,7 +299,7 @@ async fn list_shows_kept_keys<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_pages_of_one<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_pages_of_one<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let names: Vec<_> = (0..23).map(|n| format!("job:{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     grant_all(fixture, &names).await?;
@@ -315,7 +315,7 @@ async fn list_by_pages_of_one<B: Backing>(fixture: &Fixture<B>) -> Verdict {
     PASSED
 }
 
-async fn list_by_pages_of_one_holder<B: Backing>(fixture: &Fixture<B>) -> Verdict {
+async fn list_by_pages_of_one_holder<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     for name in ["a", "job", "z"] {
         for _ in 0..5 {
             fixture.client.grant(&fixture.shared(name)).await?;
@@ -333,7 +333,7 @@ async fn list_by_pages_of_one_holder<B: Backing>(fixture: &Fixture<B>) -> Verdic
 /// There is no snapshot and no order, but a record that is present throughout comes at least once.
 async fn list_pages_miss_no_lasting_record_while_others_change<B: Backing>(
     fixture: &Fixture<B>,
-) -> Verdict {
+) -> CaseResult {
     let names: Vec<_> = (0..20).map(|n| format!("job:{n:02}:lasting")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     grant_all(fixture, &names).await?;

@@ -28,7 +28,7 @@ const KEYS: [&str; 3] = ["one", "two", "three"];
 pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let seed = crate::oracle::seed()?;
     let backing = Arc::new(subject.open().await?);
-    let book = Arc::new(Book::new(backing.time()));
+    let records = Arc::new(Records::new(backing.time()));
     let mut tasks = JoinSet::new();
     for client in 0..CLIENTS {
         let store = Arc::new(backing.client().await?);
@@ -38,15 +38,17 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
         for task in 0..TASKS {
             let number = u64::try_from(client * TASKS + task).expect("a handful");
             let random = Random::new(seed.wrapping_mul(1_000).wrapping_add(number));
-            let (store, book, backing) =
-                (Arc::clone(&store), Arc::clone(&book), Arc::clone(&backing));
-            tasks.spawn(async move { Contender { store, book, backing, random }.contend().await });
+            let (store, records, backing) =
+                (Arc::clone(&store), Arc::clone(&records), Arc::clone(&backing));
+            tasks.spawn(
+                async move { Contender { store, records, backing, random }.contend().await },
+            );
         }
     }
     while let Some(task) = tasks.join_next().await {
         task.map_err(|panic| Failure::new(format!("a client: {panic}")))??;
     }
-    let mut history = book.history();
+    let mut history = records.history();
     history.split_votes = !subject.reports().winner;
     let figures = Figures::of(&history, CLIENTS * TASKS);
     let violations = check(&history);
@@ -66,7 +68,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
 }
 
 /// The records of all clients, and the clock they read.
-struct Book {
+struct Records {
     next: AtomicU64,
     history: Mutex<History>,
     time: Time,
@@ -74,7 +76,7 @@ struct Book {
     tick: Duration,
 }
 
-impl Book {
+impl Records {
     fn new(time: Time) -> Self {
         let tick = match &time {
             Time::Manual(_) => Duration::from_secs(1),
@@ -121,7 +123,7 @@ impl Book {
 /// One task of one client.
 struct Contender<B: Backing> {
     store: Arc<B::Store>,
-    book: Arc<Book>,
+    records: Arc<Records>,
     backing: Arc<B>,
     random: Random,
 }
@@ -165,7 +167,7 @@ impl<B: Backing> Contender<B> {
         if can.many_keys && self.random.one_in(4) {
             keys.push(KEYS[(first + 1) % KEYS.len()]);
         }
-        let tick = self.book.tick.max(can.min_term);
+        let tick = self.records.tick.max(can.min_term);
         Attempt::new(all_of(&keys, mode), tick * 10)
     }
 
@@ -173,11 +175,11 @@ impl<B: Backing> Contender<B> {
     async fn hold(&mut self, attempt: &Attempt, mut deadline: Option<Duration>) -> Result {
         let overruns = self.random.one_in(8);
         let steps = if overruns { usize::MAX } else { 1 + self.random.below(5) };
-        let from = self.book.instant();
+        let from = self.records.instant();
         let mut until = None;
         for _ in 0..steps {
-            let instant = self.book.instant();
-            if !self.book.is_before(deadline) {
+            let instant = self.records.instant();
+            if !self.records.is_before(deadline) {
                 break;
             }
             until = Some(instant);
@@ -185,7 +187,9 @@ impl<B: Backing> Contender<B> {
             match self.random.within(0..6) {
                 0 | 1 if !overruns => match self.renew(attempt).await? {
                     // A reply after the deadline does not count.
-                    Some(later) if self.book.is_before(deadline) => deadline = deadline.max(later),
+                    Some(later) if self.records.is_before(deadline) => {
+                        deadline = deadline.max(later)
+                    }
                     _ => break,
                 },
                 2 if !overruns => self.confirm(attempt, deadline).await?,
@@ -194,12 +198,12 @@ impl<B: Backing> Contender<B> {
         }
         if let Some(until) = until {
             let belief = Belief::new(attempt.id.clone(), attempt.claims.clone(), from, until);
-            self.book.write(|history| history.beliefs.push(belief));
+            self.records.write(|history| history.beliefs.push(belief));
         }
         if overruns {
             // Long enough for the store to agree.
-            let over = deadline.map(|deadline| deadline + self.book.tick);
-            while self.book.is_before(over) {
+            let over = deadline.map(|deadline| deadline + self.records.tick);
+            while self.records.is_before(over) {
                 self.pass().await;
             }
             self.renew(attempt).await?;
@@ -213,14 +217,16 @@ impl<B: Backing> Contender<B> {
 
     /// Sends the acquire again while the lease is believed in.
     async fn confirm(&mut self, attempt: &Attempt, deadline: Option<Duration>) -> Result {
-        let invoked = self.book.instant();
+        let invoked = self.records.instant();
         let Some(acquired) = answered(self.store.acquire(&attempt.request()).await)? else {
             self.write(attempt, invoked, Answer::AcquireUnknown);
             return Ok(());
         };
         let answer = match acquired {
             // It may have ended on the way, and be another lease under the same id; nobody believes in that one.
-            AcquireReply::Granted(granted) if granted.fresh && !self.book.is_before(deadline) => {
+            AcquireReply::Granted(granted)
+                if granted.fresh && !self.records.is_before(deadline) =>
+            {
                 Answer::AcquireUnknown
             }
             AcquireReply::Granted(granted) => {
@@ -234,8 +240,9 @@ impl<B: Backing> Contender<B> {
 
     /// Lets the others run, and a little time pass.
     async fn pass(&mut self) {
-        let little = self.book.tick / 20 * u32::try_from(self.random.below(5)).expect("below five");
-        match &self.book.time {
+        let little =
+            self.records.tick / 20 * u32::try_from(self.random.below(5)).expect("below five");
+        match &self.records.time {
             Time::Manual(_) => {
                 self.backing.advance(little).await;
                 tokio::task::yield_now().await;
@@ -251,7 +258,7 @@ impl<B: Backing> Contender<B> {
         request: &AcquireRequest,
         polls: usize,
     ) -> Result<Option<(Answer, Option<Duration>)>> {
-        let (sent, invoked) = (self.book.now(), self.book.instant());
+        let (sent, invoked) = (self.records.now(), self.records.instant());
         let acquired = dropped_after(polls, self.store.acquire(request)).await;
         let reply = acquired.map(answered).transpose()?.flatten();
         let mut deadline = None;
@@ -259,7 +266,7 @@ impl<B: Backing> Contender<B> {
             None if polls == 0 => return Ok(None),
             None => Answer::AcquireUnknown,
             Some(AcquireReply::Granted(granted)) => {
-                deadline = self.book.deadline(sent, granted.remaining);
+                deadline = self.records.deadline(sent, granted.remaining);
                 Answer::Granted { token: granted.token, fresh: granted.fresh }
             }
             Some(AcquireReply::Refused(refused)) => Answer::refused(&refused.why),
@@ -270,11 +277,11 @@ impl<B: Backing> Contender<B> {
 
     /// The new deadline if the lease is held.
     async fn renew(&mut self, attempt: &Attempt) -> Result<Option<Option<Duration>>> {
-        let (sent, invoked) = (self.book.now(), self.book.instant());
+        let (sent, invoked) = (self.records.now(), self.records.instant());
         let renewed = self.store.renew(&attempt.renew(attempt.term)).await?;
         let (answer, deadline) = match renewed.leases.first() {
             Some(RenewOutcome::Held(remaining)) => {
-                (Answer::Held, Some(self.book.deadline(sent, *remaining)))
+                (Answer::Held, Some(self.records.deadline(sent, *remaining)))
             }
             Some(RenewOutcome::Lost(_)) => (Answer::Lost, None),
             other => return Err(Failure::new(format!("a renewal was answered by {other:?}"))),
@@ -284,7 +291,7 @@ impl<B: Backing> Contender<B> {
     }
 
     async fn release(&mut self, attempt: &Attempt) -> Result {
-        let invoked = self.book.instant();
+        let invoked = self.records.instant();
         let released = self.store.release(&ReleaseRequest::new(vec![attempt.ending()])).await?;
         let answer = match released.leases.first() {
             Some(ReleaseOutcome::Released) => Answer::Released,
@@ -297,8 +304,8 @@ impl<B: Backing> Contender<B> {
 
     fn write(&self, attempt: &Attempt, invoked: u64, answer: Answer) {
         let (id, claims) = (attempt.id.clone(), attempt.claims.clone());
-        let call = Call::new(id, claims, invoked, self.book.instant(), answer);
-        self.book.write(|history| history.calls.push(call));
+        let call = Call::new(id, claims, invoked, self.records.instant(), answer);
+        self.records.write(|history| history.calls.push(call));
     }
 }
 

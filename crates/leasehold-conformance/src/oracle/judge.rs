@@ -32,10 +32,10 @@ pub(super) struct Judge<'a> {
     pub(super) told: Told,
 }
 
-type Verdict = Result<(), String>;
+type Comparison = Result<(), String>;
 
 /// Differs unless both are equal.
-fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Verdict {
+fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Comparison {
     if found == expected {
         return Ok(());
     }
@@ -56,7 +56,7 @@ impl Judge<'_> {
         &mut self,
         request: &AcquireRequest,
         reply: &leasehold_core::Result<AcquireReply>,
-    ) -> Verdict {
+    ) -> Comparison {
         let mut now = self.now;
         if let (Ok(AcquireReply::Granted(granted)), true) = (reply, !self.slack.is_zero()) {
             // The server's wall clock is not ours: its token stands for it, and must only be above all earlier
@@ -118,13 +118,13 @@ impl Judge<'_> {
         }
     }
 
-    fn granted(&self, found: &Granted, expected: &Granted) -> Verdict {
+    fn granted(&self, found: &Granted, expected: &Granted) -> Comparison {
         same("fresh", found.fresh, expected.fresh)?;
         same("the token", found.token, expected.token.filter(|_| self.can.tokens))?;
         self.remaining(found.remaining, expected.remaining)
     }
 
-    fn refused(&self, found: &Refused, expected: &Refused, holder: &Record) -> Verdict {
+    fn refused(&self, found: &Refused, expected: &Refused, holder: &Record) -> Comparison {
         same("the key", &found.key, &expected.key)?;
         match (found.retry_after, expected.retry_after) {
             (Some(found), Some(expected)) => self.duration("retry_after", found, expected)?,
@@ -153,7 +153,7 @@ impl Judge<'_> {
         &mut self,
         request: &RenewRequest,
         reply: &leasehold_core::Result<RenewReply>,
-    ) -> Verdict {
+    ) -> Comparison {
         let found = &answered(reply)?.leases;
         let expected = self.table.renew(request, self.now).leases;
         same("the number of answers", found.len(), expected.len())?;
@@ -187,7 +187,7 @@ impl Judge<'_> {
         lease: &RenewEntry,
         found: Option<&LostReason>,
         expected: Option<&LostReason>,
-    ) -> Verdict {
+    ) -> Comparison {
         let marked = |key: &Key| self.marks.get(&(key.clone(), lease.id().clone()));
         // A mark that the table itself may drop at any time need not exist.
         let is_marked = |key: &Key| {
@@ -226,7 +226,7 @@ impl Judge<'_> {
         &mut self,
         request: &ReleaseRequest,
         reply: &leasehold_core::Result<ReleaseReply>,
-    ) -> Verdict {
+    ) -> Comparison {
         let found = &answered(reply)?.leases;
         let expected = self.table.release(request, self.now).leases;
         same("the number of answers", found.len(), expected.len())?;
@@ -257,7 +257,7 @@ impl Judge<'_> {
         &mut self,
         request: &EvictRequest,
         reply: &leasehold_core::Result<EvictReply>,
-    ) -> Verdict {
+    ) -> Comparison {
         let found = answered(reply)?;
         let expected = self.table.evict(request, self.now);
         if let EvictScope::Exactly { reason, .. } = request.what() {
@@ -277,7 +277,7 @@ impl Judge<'_> {
         &mut self,
         filter: &Filter,
         reply: &leasehold_core::Result<(Vec<EvictTarget>, usize)>,
-    ) -> Verdict {
+    ) -> Comparison {
         let (removed, forgotten) = answered(reply)?;
         let all = EvictRequest::expired(filter.clone()).with_limit(usize::MAX);
         let expected = self.table.evict(&all, self.now);
@@ -294,7 +294,7 @@ impl Judge<'_> {
     }
 
     /// Both name the same records; a store that does not remember expired ones may name fewer.
-    fn targets(&self, found: &[EvictTarget], expected: &[EvictTarget]) -> Verdict {
+    fn targets(&self, found: &[EvictTarget], expected: &[EvictTarget]) -> Comparison {
         let names = |targets: &[EvictTarget]| -> BTreeSet<(Key, Option<LeaseId>)> {
             targets.iter().map(|target| (target.key.clone(), target.id.clone())).collect()
         };
@@ -310,7 +310,7 @@ impl Judge<'_> {
         filter: &Filter,
         pages: usize,
         reply: &leasehold_core::Result<Vec<Record>>,
-    ) -> Verdict {
+    ) -> Comparison {
         let found = answered(reply)?;
         self.told.0.push(if pages > 1 { "listed in pages" } else { "listed" });
         let all = ListRequest::new(filter.clone()).with_limit(usize::MAX);
@@ -335,7 +335,7 @@ impl Judge<'_> {
         })
     }
 
-    fn record(&self, found: &Record, expected: &Record) -> Verdict {
+    fn record(&self, found: &Record, expected: &Record) -> Comparison {
         same("the key", &found.key, &expected.key)?;
         same("the mode", found.mode.is_shared(), expected.mode.is_shared())?;
         same("the token", found.token, expected.token.filter(|_| self.can.tokens))?;
@@ -366,7 +366,10 @@ impl Judge<'_> {
         }
     }
 
-    pub(super) fn observation(&mut self, reply: &leasehold_core::Result<Observation>) -> Verdict {
+    pub(super) fn observation(
+        &mut self,
+        reply: &leasehold_core::Result<Observation>,
+    ) -> Comparison {
         let seen = answered(reply)?;
         self.told.0.push("observed");
         let rows = |seen: &Observation| {
@@ -390,7 +393,7 @@ impl Judge<'_> {
         }
     }
 
-    fn remaining(&self, found: Remaining, expected: Remaining) -> Verdict {
+    fn remaining(&self, found: Remaining, expected: Remaining) -> Comparison {
         match (found, expected) {
             (Remaining::For(found), Remaining::For(expected)) => {
                 self.duration("remaining", found, expected)
@@ -399,7 +402,7 @@ impl Judge<'_> {
         }
     }
 
-    fn duration(&self, what: &str, found: Duration, expected: Duration) -> Verdict {
+    fn duration(&self, what: &str, found: Duration, expected: Duration) -> Comparison {
         if found.abs_diff(expected) <= self.slack {
             return Ok(());
         }
@@ -408,7 +411,7 @@ impl Judge<'_> {
 }
 
 /// Both say the same, and that nothing was done.
-fn error(found: &Error, expected: &Error) -> Verdict {
+fn error(found: &Error, expected: &Error) -> Comparison {
     same("the kind of error", found.kind(), expected.kind())?;
     same("the effect of the error", found.effect(), Effect::NotApplied)
 }

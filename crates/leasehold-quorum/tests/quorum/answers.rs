@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::faulty::{
-    Cluster, LIMIT, Node, TERM, Way, ask, claims, grant, id, key, ms, refused, released, renewed,
+    Cluster, Fault, LIMIT, Node, TERM, ask, claims, grant, id, key, ms, refused, released, renewed,
     ttl,
 };
 use leasehold_core::{
@@ -15,7 +15,7 @@ use leasehold_quorum::QuorumStore;
 #[tokio::test(start_paused = true)]
 async fn one_hung_node_costs_at_most_its_time_limit() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[1].set(Way::Hung);
+    cluster.nodes[1].set(Fault::Hung);
     let own = id("own");
     let began = || cluster.clock.now();
     let at_once = |since: std::time::Duration| assert_eq!(cluster.clock.now() - since, ms(0));
@@ -38,7 +38,7 @@ async fn one_hung_node_costs_at_most_its_time_limit() {
     let since = began();
     cluster.store.subscribe(&[key()]).await.unwrap();
     within(since);
-    cluster.nodes[2].set(Way::Hung);
+    cluster.nodes[2].set(Fault::Hung);
     let since = began();
     cluster.store.acquire(&ask(&id("second"))).await.unwrap_err();
     within(since);
@@ -49,7 +49,7 @@ async fn one_hung_node_costs_at_most_its_time_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_grant_can_be_renewed_at_once() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[2].set(Fault::Down);
     for round in 0..5_000 {
         let own = id(&format!("round {round}"));
         grant(&cluster.store, &own).await;
@@ -61,8 +61,8 @@ async fn a_grant_can_be_renewed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_short_term_gives_a_node_a_twentieth_of_it() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[0].set(Way::Hung);
-    cluster.nodes[1].set(Way::Hung);
+    cluster.nodes[0].set(Fault::Hung);
+    cluster.nodes[1].set(Fault::Hung);
     for (term, limit) in [(2_000, 100), (100, 10), (30_000, 500)] {
         let since = cluster.clock.now();
         let request = AcquireRequest::new(id("own"), claims(), ttl(ms(term)));
@@ -75,11 +75,11 @@ async fn a_short_term_gives_a_node_a_twentieth_of_it() {
 #[tokio::test(start_paused = true)]
 async fn a_quarantine_is_not_a_refusal() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[1].set(Way::Quarantined(ms(40_000)));
+    cluster.nodes[1].set(Fault::Quarantined(ms(40_000)));
     grant(&cluster.store, &id("one node may be")).await;
     released(&cluster.store, &id("one node may be")).await;
     cluster.store.settled().await;
-    cluster.nodes[2].set(Way::Quarantined(ms(50_000)));
+    cluster.nodes[2].set(Fault::Quarantined(ms(50_000)));
     let error = cluster.store.acquire(&ask(&id("two may not"))).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     // Until the second of three is free: n0 now, n1 after 40 s.
@@ -97,7 +97,7 @@ async fn a_refusal_says_when_a_majority_is_free_and_names_the_holder() {
         node.store().acquire(&request).await.unwrap();
     }
     // n0 would be free after 30 s, later than a majority; n1 and n2 after 20 s.
-    cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
+    cluster.nodes[0].next(&[Fault::SlowReply(ms(100))]);
     match cluster.store.acquire(&ask(&id("own"))).await {
         Ok(AcquireReply::Refused(refused)) => {
             let holder = match refused.why {
@@ -119,7 +119,7 @@ async fn a_listing_needs_a_majority() {
     grant(&cluster.store, &id("own")).await;
     cluster.store.settled().await;
     for filter in [Filter::default(), Filter::default().with_key(key())] {
-        cluster.nodes[1].set(Way::Down);
+        cluster.nodes[1].set(Fault::Down);
         let mut request = ListRequest::new(filter.clone());
         let mut records = 0;
         let mut errors = 0;
@@ -137,7 +137,7 @@ async fn a_listing_needs_a_majority() {
             request = request.with_cursor(next);
         }
         assert_eq!((records, errors), (2, 1));
-        cluster.nodes[0].set(Way::Down);
+        cluster.nodes[0].set(Fault::Down);
         let mut request = ListRequest::new(filter);
         let error = loop {
             match cluster.store.list(&request).await {

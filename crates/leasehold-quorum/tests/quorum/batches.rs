@@ -5,7 +5,7 @@ use leasehold_core::{
     ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store,
 };
 
-use crate::faulty::{Asked, Cluster, LIMIT, Node, TERM, Way, id, ms, ttl};
+use crate::faulty::{Asked, Cluster, Fault, LIMIT, Node, TERM, id, ms, ttl};
 
 /// Leases on all nodes, each on its own key, by the names of both.
 async fn held(names: &[&str]) -> Cluster {
@@ -39,10 +39,10 @@ fn ids(names: &[&str]) -> Vec<LeaseId> {
 
 /// Leaves a renewal of the lease `a` in flight to n1, and takes n2 down.
 async fn with_one_hung(cluster: &Cluster) {
-    cluster.nodes[1].next(&[Way::SlowRequest(ms(20_000))]);
+    cluster.nodes[1].next(&[Fault::SlowRequest(ms(20_000))]);
     let renewed = cluster.store.renew(&renew(&["a"])).await.unwrap();
     assert!(matches!(renewed.leases[..], [RenewOutcome::Held(_)]));
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[2].set(Fault::Down);
     cluster.nodes.iter().for_each(Node::forget_asked);
 }
 

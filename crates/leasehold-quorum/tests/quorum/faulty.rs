@@ -28,7 +28,7 @@ pub(crate) fn ms(n: u64) -> Duration {
 
 /// What happens to a request to the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Fault {
     /// Nothing.
     Up,
     /// It fails at once and does not act.
@@ -66,9 +66,9 @@ struct Inner {
     /// Replaced by a restart that forgets.
     store: Mutex<LocalStore>,
     clock: Arc<Skewed>,
-    way: watch::Sender<Way>,
-    /// What happens to the next requests, before `way`.
-    next: Mutex<Vec<Way>>,
+    fault: watch::Sender<Fault>,
+    /// What happens to the next requests, before `fault`.
+    next: Mutex<Vec<Fault>>,
     /// Draws a fault for each request without one.
     draw: Mutex<Option<Draw>>,
     asked: Mutex<Vec<Asked>>,
@@ -82,7 +82,7 @@ struct Inner {
 
 pub(crate) type Mislead = Arc<dyn Fn(ListReply, &ListRequest) -> Result<ListReply> + Send + Sync>;
 
-pub(crate) type Draw = Box<dyn FnMut() -> Way + Send>;
+pub(crate) type Draw = Box<dyn FnMut() -> Fault + Send>;
 
 /// A clock whose wall time is ahead.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Node {
         Self(Arc::new(Inner {
             store: Mutex::new(store),
             clock,
-            way: watch::Sender::new(Way::Up),
+            fault: watch::Sender::new(Fault::Up),
             next: Mutex::default(),
             draw: Mutex::default(),
             asked: Mutex::default(),
@@ -123,14 +123,14 @@ impl Node {
         }))
     }
 
-    pub(crate) fn set(&self, way: Way) {
-        self.0.way.send_replace(way);
+    pub(crate) fn set(&self, fault: Fault) {
+        self.0.fault.send_replace(fault);
     }
 
     /// Sets what happens to the next requests, in order.
-    pub(crate) fn next(&self, ways: &[Way]) {
-        assert!(!ways.contains(&Way::Hung), "a node that is up lets it through at once");
-        self.0.next.lock().unwrap().extend(ways);
+    pub(crate) fn next(&self, faults: &[Fault]) {
+        assert!(!faults.contains(&Fault::Hung), "a node that is up lets it through at once");
+        self.0.next.lock().unwrap().extend(faults);
     }
 
     /// Every request without a [`next`](Self::next) one draws its fault.
@@ -204,24 +204,24 @@ impl Node {
             if next.is_empty() { None } else { Some(next.remove(0)) }
         };
         let drawn = || self.0.draw.lock().unwrap().as_mut().map(|draw| draw());
-        let way = next.or_else(drawn).unwrap_or_else(|| *self.0.way.borrow());
-        match way {
-            Way::Up | Way::SlowReply(_) => {}
-            Way::Down => return Err(Error::unavailable(Effect::NotApplied, "the node is down")),
-            Way::Hung => {
-                let mut way = self.0.way.subscribe();
-                way.wait_for(|way| *way == Way::Up).await.unwrap();
+        let fault = next.or_else(drawn).unwrap_or_else(|| *self.0.fault.borrow());
+        match fault {
+            Fault::Up | Fault::SlowReply(_) => {}
+            Fault::Down => return Err(Error::unavailable(Effect::NotApplied, "the node is down")),
+            Fault::Hung => {
+                let mut fault = self.0.fault.subscribe();
+                fault.wait_for(|fault| *fault == Fault::Up).await.unwrap();
             }
-            Way::SlowRequest(time) => tokio::time::sleep(time).await,
-            Way::Quarantined(rest) if is_acquire => return Err(quarantined(rest)),
-            Way::Quarantined(_) => {}
+            Fault::SlowRequest(time) => tokio::time::sleep(time).await,
+            Fault::Quarantined(rest) if is_acquire => return Err(quarantined(rest)),
+            Fault::Quarantined(_) => {}
         }
         let rest = self.0.quarantine.lock().unwrap().saturating_sub(self.0.clock.now());
         if is_acquire && !rest.is_zero() {
             return Err(quarantined(rest));
         }
         let reply = act(self.store()).await;
-        if let Way::SlowReply(time) = way {
+        if let Fault::SlowReply(time) = fault {
             tokio::time::sleep(time).await;
         }
         reply
@@ -319,7 +319,7 @@ impl Cluster {
 
     /// Delivers every hung request, and waits for every straggler.
     pub(crate) async fn mend(&self) {
-        self.nodes.iter().for_each(|node| node.set(Way::Up));
+        self.nodes.iter().for_each(|node| node.set(Fault::Up));
         self.store.settled().await;
         assert_eq!(self.store.remembered(), 0, "what is answered is forgotten");
     }

@@ -1,7 +1,7 @@
 //! Tokens of a quorum whose nodes mint from clocks that are seconds apart.
 
 use crate::faulty::{
-    Asked, Cluster, LIMIT, Way, ask, grant, id, ms, released, renew, renewal, renewed,
+    Asked, Cluster, Fault, LIMIT, ask, grant, id, ms, released, renew, renewal, renewed,
 };
 use leasehold_core::{
     AcquireReply, Clock, Effect, ErrorKind, FencingToken, LeaseId, Mode, RenewOutcome,
@@ -33,7 +33,7 @@ async fn tokens_grow_whichever_majority_grants() {
         // Another node is down each time, now and then none.
         let away = round % 4;
         if let Some(node) = cluster.nodes.get(away) {
-            node.set(Way::Down);
+            node.set(Fault::Down);
         }
         let own = id(&format!("own {round}"));
         let token = grant(&cluster.store, &own).await;
@@ -53,7 +53,7 @@ async fn a_majority_has_the_token_before_the_grant_is_returned() {
     for away in 0..4 {
         let cluster = Cluster::new(3, true);
         if let Some(node) = cluster.nodes.get(away) {
-            node.set(Way::Down);
+            node.set(Fault::Down);
         }
         let token = grant(&cluster.store, &id("own")).await.unwrap();
         let mut have = 0;
@@ -71,12 +71,12 @@ async fn a_majority_has_the_token_before_the_grant_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_token_no_majority_took_is_rolled_back() {
-    for (fault, took) in [(Way::Down, ms(0)), (Way::SlowRequest(ms(2_000)), LIMIT)] {
+    for (fault, took) in [(Fault::Down, ms(0)), (Fault::SlowRequest(ms(2_000)), LIMIT)] {
         let cluster = Cluster::new(3, true);
         let own = id("own");
-        cluster.nodes[2].set(Way::Down);
+        cluster.nodes[2].set(Fault::Down);
         // It grants, and is down when the token is written back.
-        cluster.nodes[0].next(&[Way::Up, fault]);
+        cluster.nodes[0].next(&[Fault::Up, fault]);
         let since = cluster.clock.now();
         let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
@@ -96,17 +96,17 @@ async fn a_confirmation_returns_the_token_of_the_grant() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
     // The node with the largest clock grants after the grant was returned.
-    cluster.nodes[2].next(&[Way::SlowRequest(ms(100))]);
+    cluster.nodes[2].next(&[Fault::SlowRequest(ms(100))]);
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     assert!(token_on(&cluster, 2).await > token, "n2 minted its own");
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
     // n2 first: the others are awaited.
-    cluster.nodes[0].next(&[Way::SlowReply(ms(100))]);
+    cluster.nodes[0].next(&[Fault::SlowReply(ms(100))]);
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
     cluster.store.settled().await;
     // With n0 down no majority agrees on a token; a caller who names the token keeps it.
-    cluster.nodes[0].set(Way::Down);
+    cluster.nodes[0].set(Fault::Down);
     match cluster.store.acquire(&ask(&own).again(Some(token))).await {
         Ok(AcquireReply::Granted(granted)) => {
             assert_eq!((granted.token, granted.fresh), (Some(token), false));
@@ -119,7 +119,7 @@ async fn a_confirmation_returns_the_token_of_the_grant() {
     cluster.mend().await;
     released(&cluster.store, &own).await;
     cluster.mend().await;
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[2].set(Fault::Down);
     assert!(grant(&cluster.store, &id("next")).await > larger);
     cluster.mend().await;
 }
@@ -143,18 +143,18 @@ async fn a_lease_that_a_majority_lost_gets_a_new_token() {
 async fn a_new_grant_has_a_larger_token_than_a_node_that_kept_the_lease() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
-    cluster.nodes[0].next(&[Way::Down]);
+    cluster.nodes[0].next(&[Fault::Down]);
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     assert_eq!(token_on(&cluster, 2).await, token);
     // n0, whose clock is behind, never received it; n1 does not answer.
-    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[1].set(Fault::Down);
     let larger = granted_anew(&cluster, &own, token).await;
     cluster.mend().await;
     assert_eq!(confirmed(&cluster, &own).await, Some(larger));
     released(&cluster.store, &own).await;
     cluster.mend().await;
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[2].set(Fault::Down);
     assert!(grant(&cluster.store, &id("next")).await > Some(larger));
     cluster.mend().await;
 }

@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use crate::faulty::{Cluster, Node, Way, id, key, ms};
+use crate::faulty::{Cluster, Fault, Node, id, key, ms};
 use futures_util::FutureExt;
 use leasehold_core::{Clock, Effect, ErrorKind, Key, ReleaseEntry, ReleaseRequest, Store, Wakeups};
 use leasehold_driver::TokioClock;
@@ -70,7 +70,7 @@ async fn a_node_that_cannot_be_heard_counts_as_free() {
         let cluster = Cluster::new(count, false);
         let (silenced, telling) = cluster.nodes.split_at(silent);
         for node in silenced {
-            node.next(&[Way::Down]);
+            node.next(&[Fault::Down]);
         }
         let mut wakeups = cluster.store.subscribe(&[key()]).await.unwrap();
         for (at, node) in telling.iter().take(needed).enumerate() {
@@ -84,7 +84,7 @@ async fn a_node_that_cannot_be_heard_counts_as_free() {
 #[tokio::test(start_paused = true)]
 async fn subscribing_to_no_reachable_node_is_an_error() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes.iter().for_each(|node| node.set(Way::Down));
+    cluster.nodes.iter().for_each(|node| node.set(Fault::Down));
     let since = cluster.clock.now();
     let error = cluster.store.subscribe(&[key()]).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use crate::faulty::{Cluster, Way, claims, key, ms};
+use crate::faulty::{Cluster, Fault, claims, key, ms};
 use leasehold_conformance::history::{Answer, History, Violation, check};
 use leasehold_core::{EvictRequest, Filter, Store as _};
 use leasehold_testkit::contender::{Contender, Habit};
@@ -19,16 +19,16 @@ const CLIENTS: u64 = 4;
 const ATTEMPTS: u64 = 25;
 
 /// Most requests succeed; the others fail, act late, or answer late, up to far beyond the term.
-fn draw(random: &mut fastrand::Rng, faults: u64) -> Way {
+fn draw(random: &mut fastrand::Rng, faults: u64) -> Fault {
     if random.u64(..100) >= faults {
-        return Way::SlowReply(ms(random.u64(..4)));
+        return Fault::SlowReply(ms(random.u64(..4)));
     }
     match random.u64(..6) {
-        0 | 1 => Way::Down,
-        2 => Way::SlowRequest(ms(random.u64(..150))),
-        3 => Way::SlowRequest(ms(random.u64(..6_000))),
-        4 => Way::SlowReply(ms(random.u64(..150))),
-        _ => Way::SlowReply(ms(random.u64(..6_000))),
+        0 | 1 => Fault::Down,
+        2 => Fault::SlowRequest(ms(random.u64(..150))),
+        3 => Fault::SlowRequest(ms(random.u64(..6_000))),
+        4 => Fault::SlowReply(ms(random.u64(..150))),
+        _ => Fault::SlowReply(ms(random.u64(..6_000))),
     }
 }
 

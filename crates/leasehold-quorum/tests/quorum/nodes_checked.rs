@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::faulty::{Cluster, Way, ask, claims, id, key, ms, renewal, ttl};
+use crate::faulty::{Cluster, Fault, ask, claims, id, key, ms, renewal, ttl};
 use leasehold_core::{
     AcquireRequest, Claims, Effect, Error, ErrorKind, Health, Level, Mode, ReleaseEntry,
     ReleaseRequest, RenewRequest, Result, Store, Ttl,
@@ -111,7 +111,7 @@ async fn one_server_under_two_names_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_works_while_a_minority_is_down_and_names_it() {
-    for way in [Way::Down, Way::Hung] {
+    for way in [Fault::Down, Fault::Hung] {
         let cluster = Cluster::new(3, false);
         assert_eq!(cluster.store.check().await.unwrap().hazards, [""; 0]);
         cluster.nodes[1].set(way);
@@ -145,7 +145,7 @@ async fn the_level_is_the_lowest_and_l2_only_if_fenced() {
 async fn every_node_is_prepared_or_named_as_not_prepared() {
     let cluster = Cluster::new(3, false);
     cluster.store.prepare().await.unwrap();
-    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[1].set(Fault::Down);
     let error = cluster.store.prepare().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = error.to_string();
@@ -157,8 +157,8 @@ async fn every_node_is_prepared_or_named_as_not_prepared() {
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_majority_of_nodes_name_them_and_their_failures() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[0].set(Way::Hung);
-    cluster.nodes[1].set(Way::Down);
+    cluster.nodes[0].set(Fault::Hung);
+    cluster.nodes[1].set(Fault::Down);
     let text = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err().to_string();
     for says in ["of 3 nodes no majority agreed", "n1: the node is down", "n2: granted"] {
         assert!(text.contains(says), "{says:?} is not in {text}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::faulty::{Asked, Node, Way, ask, grant, id, released, renewed};
+use crate::faulty::{Asked, Fault, Node, ask, grant, id, released, renewed};
 use leasehold_core::{
     AcquireReply, AnyStore, BoxFuture, Clock, Effect, Error, ErrorKind, Filter, ListRequest,
     ReleaseOutcome, RenewOutcome, Result, Store,
@@ -246,9 +246,9 @@ async fn a_node_that_opens_late_and_is_unfit_grants_nothing() {
             });
         }
         // The state of the others is known.
-        opened.nodes[2].set(Way::Down);
+        opened.nodes[2].set(Fault::Down);
         store.check().await.expect("a majority");
-        opened.nodes[2].set(Way::Up);
+        opened.nodes[2].set(Fault::Up);
         let own = id("own");
         let answer = store.acquire(&ask(&own)).await.expect("a majority");
         let AcquireReply::Granted(_) = answer else { panic!("{answer:?}") };

@@ -1,7 +1,7 @@
 //! A renewal puts a lease back on a node that lacks it, as long as that helps its holder.
 
 use crate::faulty::{
-    Asked, Cluster, Node, TERM, Way, ask, grant, held, id, ms, released, renew, renewal, renewed,
+    Asked, Cluster, Fault, Node, TERM, ask, grant, held, id, ms, released, renew, renewal, renewed,
     ttl,
 };
 use leasehold_core::{
@@ -55,7 +55,7 @@ async fn a_lease_that_ended_before_its_turn_is_not_put_back() {
         let (cluster, leases, all) = forgotten(AT_ONCE + 4).await;
         let (node, last) = (&cluster.nodes[2], leases.last().unwrap());
         // For the renewal, and for the leases that are put back first.
-        node.next(&[vec![Way::Up], vec![Way::SlowRequest(ms(100)); AT_ONCE]].concat());
+        node.next(&[vec![Fault::Up], vec![Fault::SlowRequest(ms(100)); AT_ONCE]].concat());
         assert!(all_held(&cluster.store.renew(&all).await.unwrap()));
         tokio::time::sleep(ms(1)).await;
         assert_eq!(acquires(node), AT_ONCE);
@@ -68,7 +68,7 @@ async fn a_lease_that_ended_before_its_turn_is_not_put_back() {
                 .await
                 .unwrap();
         } else {
-            cluster.nodes[..2].iter().for_each(|node| node.set(Way::Down));
+            cluster.nodes[..2].iter().for_each(|node| node.set(Fault::Down));
             let mut request = last.clone();
             if meanwhile == Meanwhile::AskedAgain {
                 request = request.again(None);
@@ -91,7 +91,7 @@ async fn a_nodes_answer_after_the_term_puts_nothing_back() {
         let (cluster, own) = held().await;
         cluster.nodes[2].forget();
         cluster.nodes[2].forget_asked();
-        cluster.nodes[2].next(&[Way::SlowReply(late)]);
+        cluster.nodes[2].next(&[Fault::SlowReply(late)]);
         assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
         cluster.mend().await;
         assert_eq!(acquires(&cluster.nodes[2]), put_back, "after {late:?}");
@@ -105,7 +105,7 @@ async fn a_renewal_whose_caller_went_away_puts_nothing_back() {
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
     for node in &cluster.nodes[..2] {
-        node.next(&[Way::SlowReply(ms(100))]);
+        node.next(&[Fault::SlowReply(ms(100))]);
     }
     let dropped = tokio::time::timeout(ms(50), cluster.store.renew(&renew(&own))).await;
     assert!(dropped.is_err());
@@ -119,8 +119,8 @@ async fn a_renewal_does_not_count_what_another_put_back_meanwhile() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     // The other's, then this one's.
-    cluster.nodes[1].next(&[Way::Up, Way::Down]);
-    cluster.nodes[2].next(&[Way::Up, Way::SlowRequest(ms(10))]);
+    cluster.nodes[1].next(&[Fault::Up, Fault::Down]);
+    cluster.nodes[2].next(&[Fault::Up, Fault::SlowRequest(ms(10))]);
     let other = renewed(&cluster.store, &own).await;
     assert!(matches!(other, RenewOutcome::Held(_)), "{other:?}");
     tokio::time::sleep(ms(1)).await;
@@ -190,12 +190,12 @@ async fn a_node_that_refused_or_has_no_tokens_gets_none() {
 async fn a_node_whose_token_is_not_given_yet_does_not_count_for_a_later_try() {
     let (cluster, own, token) = fenced().await;
     // For the renewal, the acquire that puts it back, and the token.
-    cluster.nodes[0].next(&[Way::Up, Way::Up, Way::SlowRequest(ms(20_000))]);
+    cluster.nodes[0].next(&[Fault::Up, Fault::Up, Fault::SlowRequest(ms(20_000))]);
     let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
     tokio::time::sleep(ms(1)).await;
     released(&cluster.store, &own).await;
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[2].set(Fault::Down);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.nodes()[0].error.is_some(), "a token may yet arrive at n0: {error}");
     cluster.mend().await;

@@ -1,7 +1,7 @@
 //! Defects of a Redlock client that a quorum must not have, by number.
 
 use crate::faulty::{
-    Cluster, TERM, Way, ask, claims, grant, held, id, ms, refused, release, released, renew,
+    Cluster, Fault, TERM, ask, claims, grant, held, id, ms, refused, release, released, renew,
     renewed, ttl,
 };
 use leasehold_core::{
@@ -14,8 +14,8 @@ use leasehold_quorum::QuorumConfig;
 #[tokio::test(start_paused = true)]
 async fn redlock_01_a_failed_re_acquire_keeps_what_was_held() {
     let (cluster, own) = held().await;
-    cluster.nodes[1].set(Way::Down);
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[2].set(Fault::Down);
     cluster.store.acquire(&ask(&own).again(None)).await.unwrap_err();
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 3);
@@ -67,7 +67,7 @@ async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block() {
 /// redlock: one hung or refusing node spent the term of every lock.
 #[tokio::test(start_paused = true)]
 async fn redlock_05_a_hung_or_failing_minority_does_not_cost_a_short_term() {
-    for way in [Way::Hung, Way::Down, Way::SlowReply(ms(2_000))] {
+    for way in [Fault::Hung, Fault::Down, Fault::SlowReply(ms(2_000))] {
         let cluster = Cluster::new(3, false);
         cluster.nodes[0].set(way);
         let request = AcquireRequest::new(id("own"), claims(), ttl(ms(100)));
@@ -87,7 +87,7 @@ async fn redlock_05_a_hung_or_failing_minority_does_not_cost_a_short_term() {
 #[tokio::test(start_paused = true)]
 async fn redlock_06_node_failures_are_shown_and_are_not_held() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes.iter().for_each(|node| node.set(Way::Down));
+    cluster.nodes.iter().for_each(|node| node.set(Fault::Down));
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("acquire")));
@@ -96,7 +96,7 @@ async fn redlock_06_node_failures_are_shown_and_are_not_held() {
     assert!(error.to_string().contains("n1: the node is down"), "{error}");
     // One of three holds, two fail: neither held nor free.
     grant(&cluster.nodes[0].store(), &id("other")).await;
-    cluster.nodes[0].set(Way::Up);
+    cluster.nodes[0].set(Fault::Up);
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let of_n0 = &error.nodes()[0];
@@ -116,7 +116,7 @@ async fn redlock_06_node_failures_are_shown_and_are_not_held() {
 #[tokio::test(start_paused = true)]
 async fn redlock_09_a_lost_reply_leaves_no_orphan() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes.iter().for_each(|node| node.next(&[Way::SlowReply(ms(3_000))]));
+    cluster.nodes.iter().for_each(|node| node.next(&[Fault::SlowReply(ms(3_000))]));
     cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     cluster.mend().await;
     assert_eq!(cluster.copies(&id("own")).await, 0);
@@ -133,7 +133,7 @@ async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
         let health = cluster.store.check().await.unwrap();
         assert_eq!(health.hazards.len(), hazards, "{count} nodes: {:?}", health.hazards);
         // Two nodes need both.
-        cluster.nodes[0].set(Way::Down);
+        cluster.nodes[0].set(Fault::Down);
         let survives = count >= 3;
         let answer = cluster.store.acquire(&ask(&id("own"))).await;
         assert_eq!(matches!(answer, Ok(AcquireReply::Granted(_))), survives, "{count}: {answer:?}");
@@ -146,8 +146,8 @@ async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
 async fn redlock_16_a_release_reports_each_nodes_outcome() {
     let (cluster, own) = held().await;
     cluster.nodes[0].forget();
-    cluster.nodes[1].next(&[Way::SlowReply(ms(10))]);
-    cluster.nodes[2].next(&[Way::SlowReply(ms(20))]);
+    cluster.nodes[1].next(&[Fault::SlowReply(ms(10))]);
+    cluster.nodes[2].next(&[Fault::SlowReply(ms(20))]);
     let answer = cluster.store.release(&release(&own)).await.unwrap();
     assert!(matches!(answer.leases[..], [ReleaseOutcome::Released]));
     let said: Vec<_> = answer.nodes().iter().map(|node| format!("{:?}", node.leases)).collect();
@@ -158,8 +158,8 @@ async fn redlock_16_a_release_reports_each_nodes_outcome() {
     cluster.store.settled().await;
     tokio::time::sleep(TERM).await;
     assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::Expired));
-    cluster.nodes[1].set(Way::Down);
-    cluster.nodes[2].set(Way::Down);
+    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[2].set(Fault::Down);
     let error = cluster.store.release(&release(&own)).await.unwrap_err();
     let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
     assert_eq!(failed, 2);

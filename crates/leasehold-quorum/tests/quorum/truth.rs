@@ -3,7 +3,7 @@
 //! After each case the nodes are mended, hung requests arrive late, and stragglers end. Then nothing of a failed
 //! acquire may be left, and what others hold must be unchanged.
 
-use crate::faulty::{Cluster, LIMIT, TERM, Way, ask, grant, id, ms, released, renewed};
+use crate::faulty::{Cluster, Fault, LIMIT, TERM, ask, grant, id, ms, released, renewed};
 use leasehold_core::{
     AcquireReply, Clock, Effect, ErrorKind, LeaseId, Record, ReleaseOutcome, RenewOutcome, Store,
 };
@@ -89,11 +89,11 @@ async fn arrange(
             _ => None,
         });
         node.set(match state {
-            Good | Held | Restarted => Way::Up,
-            Down => Way::Down,
-            Hung => Way::Hung,
-            SlowRequest => Way::SlowRequest(ms(2_000)),
-            SlowReply => Way::SlowReply(ms(2_000)),
+            Good | Held | Restarted => Fault::Up,
+            Down => Fault::Down,
+            Hung => Fault::Hung,
+            SlowRequest => Fault::SlowRequest(ms(2_000)),
+            SlowReply => Fault::SlowReply(ms(2_000)),
         });
         node.forget_asked();
     }

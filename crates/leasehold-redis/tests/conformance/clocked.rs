@@ -9,7 +9,7 @@ use leasehold_conformance::{
 use leasehold_core::ManualClock;
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::Server;
-use leasehold_testkit::redis::cluster::{Cluster, Plan};
+use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions};
 use leasehold_testkit::redis::sentinel::Sentinels;
 use tempfile::TempDir;
 
@@ -88,7 +88,9 @@ impl Sets {
                 }
                 servers
             }
-            Layout::Cluster => Cluster::start(Plan::stopped(&clock, self.settings)).await?.nodes,
+            Layout::Cluster => {
+                Cluster::start(ClusterOptions::stopped(&clock, self.settings)).await?.nodes
+            }
             Layout::Watched => {
                 let server = one().await?;
                 sentinels = Some(Sentinels::watch(&server, 0, 600_000).await?);

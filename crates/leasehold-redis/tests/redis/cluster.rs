@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::Server;
-use leasehold_testkit::redis::cluster::{Cluster, MASTERS, Plan};
+use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions, MASTERS};
 use leasehold_testkit::requests::{
     acquire, granted, id, key, only, refused, release, renew, until_refused,
 };
@@ -23,7 +23,7 @@ fn names(count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn leases_are_where_their_slots_are() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     for name in names(60) {
         granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
@@ -57,7 +57,7 @@ async fn leases_are_where_their_slots_are() {
 
 #[tokio::test]
 async fn keys_of_one_lease_share_a_slot_or_are_refused() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let claims =
         |names: &[&str]| Claims::all(names.iter().map(|name| key(name)), Mode::Exclusive).unwrap();
@@ -86,7 +86,7 @@ async fn keys_of_one_lease_share_a_slot_or_are_refused() {
 
 #[tokio::test]
 async fn a_release_wakes_waiters_at_every_master() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let other = RedisStore::from_url(&cluster.url()).await.unwrap();
     let all: Vec<_> = names(12).iter().map(|name| key(name)).collect();
@@ -102,7 +102,7 @@ async fn a_release_wakes_waiters_at_every_master() {
 
 #[tokio::test]
 async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let first = granted(store.acquire(&acquire("job", "a", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key("job")]).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
 
 #[tokio::test]
 async fn each_operation_is_one_exchange_with_one_node() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[1].address());
     let store = RedisStore::from_url(&url).await.unwrap();
@@ -187,7 +187,7 @@ async fn each_operation_is_one_exchange_with_one_node() {
 
 #[tokio::test]
 async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
     let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(3));
@@ -221,7 +221,7 @@ async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
 
 #[tokio::test]
 async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
-    let plan = Plan { replicas: 1, ..Plan::default() };
+    let plan = ClusterOptions { replicas: 1, ..ClusterOptions::default() };
     let cluster = Cluster::start(plan).await.unwrap();
     let config = RedisConfig::from_url(&cluster.url()).unwrap();
     let store = config.timeout(Duration::from_secs(3)).open().await.unwrap();
@@ -251,7 +251,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
 
 #[tokio::test]
 async fn nodes_that_redirect_to_each_other_are_an_error() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
     let (a, b) = (&cluster.nodes[0], &cluster.nodes[1]);
@@ -273,7 +273,7 @@ async fn nodes_that_redirect_to_each_other_are_an_error() {
 
 #[tokio::test]
 async fn the_wrong_kind_of_server_is_named() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let url = format!("redis://127.0.0.1:{}/", cluster.nodes[0].port());
     let error = RedisStore::from_url(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
@@ -288,7 +288,7 @@ async fn the_wrong_kind_of_server_is_named() {
 
 #[tokio::test]
 async fn the_least_privileges_of_the_page_are_enough_in_a_cluster() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     for node in &cluster.nodes {
         node.add_locker("+cluster|info +cluster|slots +asking").await;
     }

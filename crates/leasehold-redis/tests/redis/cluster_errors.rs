@@ -11,7 +11,7 @@ use leasehold_core::{
 };
 use leasehold_redis::RedisStore;
 use leasehold_testkit::redis::Server;
-use leasehold_testkit::redis::cluster::{Cluster, MASTERS, Plan};
+use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions, MASTERS};
 use leasehold_testkit::requests::{acquire, granted, id, key};
 use leasehold_testkit::{LONG, in_time, until};
 
@@ -40,7 +40,7 @@ fn everything() -> ListRequest {
 
 #[tokio::test]
 async fn a_failure_that_may_have_acted_represents_all_parts() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     for node in &cluster.nodes {
         let rule = "ACL SETUSER locker on >PASSWORD ~* &* +@all";
@@ -84,7 +84,7 @@ async fn a_failure_that_may_have_acted_represents_all_parts() {
 
 #[tokio::test]
 async fn one_failed_topology_request_fails_all_that_wait_for_it() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
     let store = RedisStore::from_url(&url).await.unwrap();
@@ -112,7 +112,7 @@ async fn one_failed_topology_request_fails_all_that_wait_for_it() {
 
 #[tokio::test]
 async fn a_waiter_that_subscribes_at_the_old_node_hears_from_the_new_one() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let (name, slot) = name_at(&cluster, 0).await;
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     cluster.move_slot(slot, 0, 1, &[], async |_| {}).await;
@@ -122,7 +122,7 @@ async fn a_waiter_that_subscribes_at_the_old_node_hears_from_the_new_one() {
 
 #[tokio::test]
 async fn waiters_are_moved_repeatedly_until_the_new_node_is_reachable() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let (name, slot) = name_at(&cluster, 0).await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
@@ -139,7 +139,7 @@ async fn waiters_are_moved_repeatedly_until_the_new_node_is_reachable() {
 
 #[tokio::test]
 async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let (name, slot) = name_at(&cluster, 0).await;
     let slot = slot.to_string();
@@ -185,7 +185,7 @@ async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
 
 #[tokio::test]
 async fn a_listing_fails_while_a_lock_is_being_moved() {
-    let cluster = Cluster::start(Plan::default()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let store = RedisStore::from_url(&cluster.url()).await.unwrap();
     let ((name, slot), (other, _)) = (name_at(&cluster, 0).await, name_at(&cluster, 2).await);
     for name in [&name, &other] {

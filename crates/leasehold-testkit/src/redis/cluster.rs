@@ -13,7 +13,7 @@ pub struct Cluster {
 }
 
 /// How a cluster is started.
-pub struct Plan {
+pub struct ClusterOptions {
     /// What its servers read instead of the machine's clock.
     pub clock: Option<ServerClock>,
     pub replicas: usize,
@@ -23,14 +23,14 @@ pub struct Plan {
 pub const MASTERS: usize = 3;
 pub const SLOTS: u16 = 16_384;
 
-impl Default for Plan {
+impl Default for ClusterOptions {
     fn default() -> Self {
         let settings = ["--cluster-node-timeout", "2000"].map(str::to_owned).to_vec();
         Self { clock: None, replicas: 0, settings }
     }
 }
 
-impl Plan {
+impl ClusterOptions {
     /// With a clock that stands still unless it is moved, over longer times than a node may otherwise be silent.
     pub fn stopped(clock: &ServerClock, settings: &[&str]) -> Self {
         let mut settings: Vec<_> = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -40,15 +40,15 @@ impl Plan {
 }
 
 impl Cluster {
-    pub async fn start(plan: Plan) -> Result<Self> {
-        let count = MASTERS * (1 + plan.replicas);
+    pub async fn start(options: ClusterOptions) -> Result<Self> {
+        let count = MASTERS * (1 + options.replicas);
         let mut nodes = Vec::new();
         for _ in 0..count {
             // By default it is the port plus 10,000, which may be too high a number.
             let bus = free_port()?.to_string();
             let mut settings = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
-            settings.extend(plan.settings.iter().map(String::as_str));
-            nodes.push(Server::start_on(plan.clock.clone(), &settings).await?);
+            settings.extend(options.settings.iter().map(String::as_str));
+            nodes.push(Server::start_on(options.clock.clone(), &settings).await?);
         }
         let this = Self { nodes };
         for (at, node) in this.nodes[..MASTERS].iter().enumerate() {
@@ -62,7 +62,7 @@ impl Cluster {
             this.nodes[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &port, bus]).await?;
         }
         let servers = this.servers();
-        let has_clock = plan.clock.is_some();
+        let has_clock = options.clock.is_some();
         until(&servers, has_clock, &["CLUSTER", "NODES"], |told| {
             told.lines().filter(|line| !line.contains("handshake")).count() == count
         })

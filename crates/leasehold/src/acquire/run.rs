@@ -51,7 +51,8 @@ struct Waiting<'a> {
     /// What it knows outside a queue.
     known: QueueState,
     own_backoff: Option<Pauses>,
-    usual_backoff: Exponential,
+    /// Made at the first pause.
+    usual_backoff: Option<Exponential>,
     random: Random,
     tries: u32,
     pauses: u32,
@@ -111,7 +112,7 @@ impl<'a> Waiting<'a> {
             place: None,
             known: QueueState::default(),
             own_backoff,
-            usual_backoff: usual_backoff(),
+            usual_backoff: None,
             random: Random::seeded(),
             tries: 0,
             pauses: 0,
@@ -366,7 +367,7 @@ impl<'a> Waiting<'a> {
         self.pauses = self.pauses.saturating_add(1);
         match &mut self.own_backoff {
             Some(own) => own.next(retry),
-            None => self.usual_backoff.next(retry),
+            None => self.usual_backoff.get_or_insert_with(usual_backoff).next(retry),
         }
     }
 

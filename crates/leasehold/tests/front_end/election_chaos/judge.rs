@@ -10,7 +10,7 @@ use leasehold_conformance::history::{Belief, History, check};
 pub(crate) struct Judge {
     beliefs: BTreeMap<FencingToken, Belief>,
     leaders: BTreeMap<usize, usize>,
-    take_overs: BTreeMap<Way, Vec<Duration>>,
+    take_overs: BTreeMap<EndedBy, Vec<Duration>>,
     /// Tries of the winner after a resignation began.
     tries: Vec<usize>,
     pub(crate) spontaneous: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Judge {
 
 /// How a leader is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum EndedBy {
     Resign,
     Drop,
     Cut,
@@ -48,7 +48,7 @@ impl Judge {
         belief.until = belief.until.max(nanos(at));
     }
 
-    pub(crate) fn taken_over(&mut self, way: Way, after: Duration) {
+    pub(crate) fn taken_over(&mut self, way: EndedBy, after: Duration) {
         self.take_overs.entry(way).or_default().push(after);
     }
 
@@ -67,7 +67,7 @@ impl Judge {
     }
 
     /// Every way was used often enough, and every candidate led.
-    pub(crate) fn saw(&self, ways: &[Way], kills: usize, candidates: usize) {
+    pub(crate) fn saw(&self, ways: &[EndedBy], kills: usize, candidates: usize) {
         let count: usize = self.take_overs.values().map(Vec::len).sum::<usize>() + self.blocked;
         assert!(count >= kills, "{count} leaders were ended, {kills} are needed");
         for way in ways {
@@ -80,7 +80,7 @@ impl Judge {
     }
 
     /// 95 of 100 successors were elected within `bound`, and all within `longest`.
-    pub(crate) fn in_time(&self, way: Way, bound: Duration, longest: Duration) {
+    pub(crate) fn in_time(&self, way: EndedBy, bound: Duration, longest: Duration) {
         let Some(times) = self.take_overs.get(&way) else { return };
         let (high, most) = (percentile(times, 95), percentile(times, 100));
         assert!(high <= bound, "{way:?}: 95 % within {high:?}, not {bound:?}");

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::candidate::{MARK, ROLE, stand};
-use super::judge::{Judge, Way};
+use super::judge::{EndedBy, Judge};
 use super::{TTL, open};
 
 const CANDIDATES: usize = 5;
@@ -44,9 +44,11 @@ pub(crate) enum Home {
 
 /// Ends leader after leader of an election on the store at `url`, and judges the candidates' reports.
 pub(crate) fn chaos(url: &str, home: Home) {
-    let ways: &[Way] = match home {
-        Home::Tasks => &[Way::Resign, Way::Drop, Way::Cut],
-        Home::Processes(_) => &[Way::Resign, Way::Drop, Way::Cut, Way::Kill, Way::Stop],
+    let ways: &[EndedBy] = match home {
+        Home::Tasks => &[EndedBy::Resign, EndedBy::Drop, EndedBy::Cut],
+        Home::Processes(_) => {
+            &[EndedBy::Resign, EndedBy::Drop, EndedBy::Cut, EndedBy::Kill, EndedBy::Stop]
+        }
     };
     let started = now();
     let mut supervisor = Supervisor::new(url, home);
@@ -66,10 +68,10 @@ pub(crate) fn chaos(url: &str, home: Home) {
     // Without wake-ups, a candidate pauses for at most 1 s.
     let retry = if wakes { Duration::ZERO } else { Duration::from_secs(1) };
     let drift = TTL / 100 + Duration::from_millis(2);
-    for way in [Way::Cut, Way::Kill, Way::Stop] {
+    for way in [EndedBy::Cut, EndedBy::Kill, EndedBy::Stop] {
         judge.in_time(way, TTL + drift + retry + NOISE, LONG);
     }
-    for way in [Way::Resign, Way::Drop] {
+    for way in [EndedBy::Resign, EndedBy::Drop] {
         judge.in_time(way, retry + NOISE, LONG);
     }
     if wakes {
@@ -179,23 +181,23 @@ impl Supervisor {
     }
 
     /// Ends a leader in this way and waits for the next; false if it lost the leadership by itself before that.
-    fn end_one(&mut self, way: Way) -> bool {
+    fn end_one(&mut self, way: EndedBy) -> bool {
         let leader = self.somebody_who_leads();
         let (token, candidate) = (leader.token, leader.candidate);
         let (from, next) = match way {
-            Way::Resign | Way::Drop => {
-                self.order(leader, if way == Way::Resign { "resign" } else { "drop" });
+            EndedBy::Resign | EndedBy::Drop => {
+                self.order(leader, if way == EndedBy::Resign { "resign" } else { "drop" });
                 let over = self.until_over(token);
                 let next = self.next_leader(token, LONG);
                 if over.how == "lost" {
                     return false;
                 }
-                if let (Way::Resign, true, Some(next)) = (way, self.wakes, &next) {
+                if let (EndedBy::Resign, true, Some(next)) = (way, self.wakes, &next) {
                     self.judge.tried(next.asked.iter().filter(|at| **at >= over.began).count());
                 }
                 (over.at, next)
             }
-            Way::Cut => {
+            EndedBy::Cut => {
                 self.order(leader, "cut");
                 let over = self.until_over(token);
                 let next = self.next_leader(token, LONG);
@@ -204,7 +206,7 @@ impl Supervisor {
                     None => return false,
                 }
             }
-            Way::Kill => {
+            EndedBy::Kill => {
                 let from = now();
                 let Seat::Process(process) = &mut self.seats[candidate] else { panic!("a task") };
                 process.kill().unwrap();
@@ -213,7 +215,7 @@ impl Supervisor {
                 self.seats[candidate] = self.seat(candidate);
                 (from, next)
             }
-            Way::Stop => {
+            EndedBy::Stop => {
                 let from = now();
                 self.signal(candidate, Signal::SIGSTOP);
                 let next = self.next_leader(token, BLOCKED);
@@ -228,7 +230,7 @@ impl Supervisor {
         };
         let next = next.unwrap_or_else(|| panic!("{way:?}: nobody is elected within {LONG:?}"));
         // It was lost before its end was sent.
-        if matches!(way, Way::Kill | Way::Stop) && next.at < from {
+        if matches!(way, EndedBy::Kill | EndedBy::Stop) && next.at < from {
             return false;
         }
         self.judge.taken_over(way, next.at.saturating_sub(from));
