@@ -122,7 +122,7 @@ mod tests {
         let error = |list: &str| parse(list).unwrap_err().to_string();
         assert_eq!(
             error(&(entry("late", "a", "b") + &entry("late", "c", "d"))),
-            "late is there twice"
+            "late is listed twice"
         );
         assert_eq!(error(&entry("late", "a", "a")), "late changes nothing");
         assert_eq!(error(&entry("late", "a", "b").replace("'a::'", "")), "late names no tests");
