@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
-use leasehold_core::{Claims, Key, Wakeups};
+use leasehold_core::{BoxFuture, Claims, Key, Result, Wakeups};
 use tokio::sync::{Notify, OwnedMutexGuard};
+
+use crate::telemetry;
 
 /// Queues the callers of one `Locker` with equal claims: only the first of each queue asks the store (F1).
 #[derive(Default)]
@@ -16,6 +18,8 @@ pub(crate) struct Queues {
 
 struct Queue {
     claims: Claims,
+    /// For one caller only, who waits in its own way and yet hears what this `Locker` frees.
+    alone: bool,
     /// Fair: in the order of arrival.
     turn: Arc<tokio::sync::Mutex<QueueState>>,
     /// A key of the queue may be free, as this `Locker` knows.
@@ -23,10 +27,10 @@ struct Queue {
 }
 
 /// What the first of a queue knows, and leaves to the next.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct QueueState {
     /// The store's hints for the keys of the queue.
-    pub(crate) wakeups: Option<Wakeups>,
+    pub(crate) hints: Hints,
     /// Someone in the queue was granted the keys in a mode that excludes the next.
     pub(crate) taken: Option<Taken>,
 }
@@ -38,12 +42,32 @@ impl Queue {
     }
 }
 
-impl QueueState {
-    /// Ends when the store hints that a key may be free; never, if it does not notify.
-    pub(crate) async fn hint(&mut self) {
-        match &mut self.wakeups {
-            Some(wakeups) => drop(wakeups.next().await),
-            None => std::future::pending().await,
+/// The store's hints, once there is a subscription.
+#[derive(Default)]
+pub(crate) enum Hints {
+    #[default]
+    None,
+    Subscribing(BoxFuture<'static, Result<Wakeups>>),
+    Subscribed(Wakeups),
+}
+
+impl Hints {
+    /// Ends when the store hints that a key may be free, or the subscription has begun or failed; never, if there is
+    /// none.
+    ///
+    /// # Cancel safety
+    /// May be dropped; a subscription in progress continues at the next call.
+    pub(crate) async fn next(&mut self) {
+        match self {
+            Self::None => std::future::pending().await,
+            Self::Subscribed(wakeups) => drop(wakeups.next().await),
+            Self::Subscribing(subscription) => match subscription.await {
+                Ok(wakeups) => *self = Self::Subscribed(wakeups),
+                Err(error) => {
+                    telemetry::no_wakeups(&error);
+                    *self = Self::None;
+                }
+            },
         }
     }
 }
@@ -64,16 +88,16 @@ pub(crate) struct Place {
 }
 
 impl Queues {
-    /// Joins the queue for `claims` at its end.
-    pub(crate) fn join(self: &Arc<Self>, claims: &Claims) -> Place {
+    /// Joins the queue for `claims` at its end, or a new one for this caller alone.
+    pub(crate) fn join(self: &Arc<Self>, claims: &Claims, alone: bool) -> Place {
         let mut by_key = self.by_key();
-        let known = by_key
-            .get(&claims.first().key)
-            .and_then(|queues| queues.iter().find(|queue| queue.claims == *claims))
-            .map(Arc::clone);
+        let is_same = |queue: &&Arc<Queue>| !alone && !queue.alone && queue.claims == *claims;
+        let queues = by_key.get(&claims.first().key);
+        let known = queues.and_then(|queues| queues.iter().find(is_same)).map(Arc::clone);
         let queue = known.unwrap_or_else(|| {
             let queue = Arc::new(Queue {
                 claims: claims.clone(),
+                alone,
                 turn: Arc::default(),
                 freed: Notify::new(),
             });
@@ -121,7 +145,7 @@ impl Place {
     /// first in the queue, the store hints so.
     pub(crate) async fn woken(&mut self) {
         let queue = Arc::clone(self.queue());
-        let hint = OptionFuture::from(self.known().map(QueueState::hint));
+        let hint = OptionFuture::from(self.known().map(|known| known.hints.next()));
         tokio::select! {
             biased;
             () = queue.freed.notified() => {}
@@ -182,7 +206,7 @@ mod tests {
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
         for _ in 0..5_000 {
             let queues = Arc::new(Queues::default());
-            let places = [queues.join(&claims), queues.join(&claims)];
+            let places = [queues.join(&claims, false), queues.join(&claims, false)];
             std::thread::scope(|scope| {
                 for place in places {
                     scope.spawn(move || drop(place));

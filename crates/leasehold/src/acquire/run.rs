@@ -9,7 +9,7 @@ use leasehold_core::{
 
 use super::attempt::{AttemptOutcome, attempt};
 use super::options::{LockOptions, Pauses};
-use super::poll::{pushed_poll, usual_backoff};
+use super::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
 use super::resume::{id_in_use, resume};
 use super::spec::LockSpec;
 use crate::guard::Guard;
@@ -17,7 +17,7 @@ use crate::lease::cleanup::Cleanup;
 use crate::lease::ids::{IdReservation, Ownership};
 use crate::lease::state::{HoldStatus, LeaseState};
 use crate::locker::Inner;
-use crate::queue::{Place, QueueState, Taken};
+use crate::queue::{Hints, Place, QueueState, Taken};
 use crate::telemetry;
 
 /// Asks for a lock until it is granted or the wait ends.
@@ -122,7 +122,8 @@ impl<'a> Waiting<'a> {
 
     async fn acquire(&mut self) -> Result<Guard> {
         let queues = &self.inner.keeper.queues;
-        self.place = self.spec.stands_in_line().then(|| queues.join(&self.spec.claims));
+        let alone = self.spec.lease_id.is_some() || self.own_backoff.is_some();
+        self.place = self.spec.may_queue().then(|| queues.join(&self.spec.claims, alone));
         let mut last = self.time_out.is_over();
         if let Some(place) = &mut self.place {
             tokio::select! {
@@ -132,9 +133,7 @@ impl<'a> Waiting<'a> {
             }
         }
         loop {
-            // The caller's back-off counts from a first try.
-            let must_try = last || self.own_backoff.is_some();
-            let tried = match self.taken().filter(|_| !must_try) {
+            let tried = match self.taken().filter(|_| !last) {
                 Some(taken) => Err(taken),
                 None => self.try_once(last).await?,
             };
@@ -309,31 +308,31 @@ impl<'a> Waiting<'a> {
         Blocked { key, cause, retry_after: None, nodes: NodeReports::default() }
     }
 
-    /// After a first refusal: subscribes, if the store can notify; true if a try must follow at once (C12).
+    /// After a first refusal: subscribes, if the store can notify; true if a try must follow at once (C12). The
+    /// subscription goes on for as long as it takes, but what frees a key meanwhile is not missed.
     async fn subscribe(&mut self, blocked: &Blocked) -> bool {
         let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.notifications
-            && self.known().wakeups.is_none()
+            && matches!(self.known().hints, Hints::None)
             && matches!(blocked.cause, WaitCause::Held)
             && !matches!(self.spec.wait, Wait::Attempts(_));
         if !wanted {
             return false;
         }
         let keys: Vec<Key> = self.spec.claims.keys().cloned().collect();
-        let subscribed = tokio::select! {
-            biased;
-            subscribed = keeper.limited("subscribe", keeper.store.subscribe(&keys)) => subscribed,
-            () = self.time_out.over() => return false,
+        let clock = Arc::clone(&keeper.clock);
+        let subscription = async move {
+            let subscribed = keeper.limited("subscribe", keeper.store.subscribe(&keys));
+            subscribed.await
         };
-        match subscribed {
-            Ok(wakeups) => {
-                self.known().wakeups = Some(wakeups);
-                true
-            }
-            Err(error) => {
-                telemetry::no_wakeups(&error);
-                false
-            }
+        self.known().hints = Hints::Subscribing(subscription.boxed());
+        let patience = blocked.retry_after.map_or(LONGEST_PAUSE, |at| at.min(LONGEST_PAUSE));
+        let time_out = self.time_out.clone();
+        tokio::select! {
+            biased;
+            () = self.woken() => !matches!(self.known().hints, Hints::None),
+            () = clock.sleep_until(clock.now().saturating_add(patience)) => true,
+            () = time_out.over() => false,
         }
     }
 
@@ -360,7 +359,8 @@ impl<'a> Waiting<'a> {
     /// The longest wait before the next try without a hint.
     fn next_poll(&mut self, blocked: &Blocked) -> Option<Duration> {
         let held = matches!(blocked.cause, WaitCause::Held);
-        if held && self.own_backoff.is_none() && self.known().wakeups.is_some() {
+        let subscribed = matches!(self.known().hints, Hints::Subscribed(_));
+        if held && self.own_backoff.is_none() && subscribed {
             return Some(pushed_poll(&mut self.random));
         }
         let retry = self.pauses;
@@ -375,7 +375,7 @@ impl<'a> Waiting<'a> {
     async fn woken(&mut self) {
         match &mut self.place {
             Some(place) => place.woken().await,
-            None => self.known.hint().await,
+            None => self.known.hints.next().await,
         }
     }
 

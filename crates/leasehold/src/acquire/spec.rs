@@ -123,9 +123,9 @@ impl LockSpec {
         Ok(())
     }
 
-    /// Callers that queue: their wait is limited by time or not at all, and each try has a new id (F1).
-    pub(crate) fn stands_in_line(&self) -> bool {
-        self.lease_id.is_none() && matches!(self.wait, Wait::UpTo(_) | Wait::Forever)
+    /// Whether its caller may queue: its wait is limited by time or not at all (F1).
+    pub(crate) fn may_queue(&self) -> bool {
+        matches!(self.wait, Wait::UpTo(_) | Wait::Forever)
     }
 
     /// The request of one try.

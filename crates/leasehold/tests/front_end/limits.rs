@@ -67,8 +67,28 @@ async fn a_subscription_that_hangs_or_fails_stops_nobody() {
         other.release().await.unwrap();
         let before = store.now();
         drop(waiter.await.unwrap().unwrap());
-        assert!(store.now() - before <= secs(12), "{fault:?}");
+        assert!(store.now() - before <= secs(1), "{fault:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_hangs_hides_no_release_and_no_end_of_a_term() {
+    let store = Flaky::new();
+    store.on_subscribe(std::iter::repeat_n(Fault::Hang, 100));
+    let locks = store.locks();
+    let holder = locks.lock("k").ttl(secs(3_000)).await.unwrap();
+    let waiter = crate::support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
+    store.until(|log| log.contains(&Sent::Subscribe)).await;
+    let before = store.now();
+    holder.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+    assert_eq!(store.now(), before, "a release by the same Locker");
+    guard.release().await.unwrap();
+
+    let _dead = taken(&store, "k", ms(700)).await;
+    let before = store.now();
+    drop(locks.lock("k").wait(Wait::Forever).await.unwrap());
+    assert!(store.now() - before < ms(750), "the end of a term: {:?}", store.now() - before);
 }
 
 #[tokio::test]

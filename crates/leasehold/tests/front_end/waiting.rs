@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{Error, ErrorKind, LostReason, Wait, WaitCause};
+use leasehold::{Error, ErrorKind, Fixed, LostReason, Wait, WaitCause};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_key_is_taken_by_the_first_try_without_subscribing() {
@@ -167,21 +167,20 @@ async fn a_back_off_that_stops_ends_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_back_off_that_stops_allows_as_many_tries_in_the_queue() {
+async fn a_waiter_with_its_own_back_off_holds_up_no_queue() {
     let store = Flaky::with_push(false);
-    let other = taken(&store, "k", secs(60)).await;
+    let other = taken(&store, "k", secs(3_000)).await;
     let locks = store.locks();
-    let first = crate::support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
+    let slow = locks.lock("k").wait(Wait::Forever).backoff(Fixed::new(secs(300)));
+    let slow = crate::support::spawn(slow.into_future());
     store.until(|log| !log.is_empty()).await;
-    let twice = |retry: u32| (retry < 2).then_some(ms(5));
-    let second = locks.lock("k").wait(Wait::Forever).backoff(twice).into_future();
-    let second = crate::support::spawn(second);
-    tokio::task::yield_now().await;
+    let usual = crate::support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
+    store.until_acquires(2).await;
     other.release().await.unwrap();
-    let _guard = first.await.unwrap().unwrap();
-    let report = second.await.unwrap().unwrap_err().wait().unwrap().clone();
-    assert_eq!(report.tries, 3);
-    assert!(matches!(report.cause, WaitCause::Exhausted));
+    let before = store.now();
+    drop(usual.await.unwrap().unwrap());
+    assert!(store.now() - before <= secs(1), "after {:?}", store.now() - before);
+    drop(slow.await.unwrap().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
