@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Backoff, Error, GroupName, Key, LeaseId, Record, Result, Ttl, Wait};
+use leasehold_core::{Backoff, Error, GroupName, Key, LeaseId, Level, Record, Result, Ttl, Wait};
 use tokio::runtime::Handle;
 
 pub use self::candidate::Candidate;
@@ -137,7 +137,12 @@ impl Election {
         self.with(|campaign| campaign.label(label))
     }
 
-    /// Demands a token: `Unsupported` on a store that has none.
+    /// Requires that the store reaches `level`; see [`LockRequest::require`].
+    pub fn require(self, level: Level) -> Self {
+        self.with(|lock| lock.require(level))
+    }
+
+    /// Requires a token: `Unsupported` on a store that has none.
     pub fn fenced(self) -> Self {
         self.with(LockRequest::fenced)
     }

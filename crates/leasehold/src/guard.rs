@@ -54,8 +54,8 @@ impl Guard {
         self.held.fresh
     }
 
-    /// True until the lease is lost, by this process's clock and without I/O (F4, F5). Once false, for ever
-    /// false.
+    /// True until the lease is lost or released, by this process's clock and without I/O (F4, F5). Once false, for
+    /// ever false. False in a forked child: the lease belongs to the parent.
     pub fn is_held(&self) -> bool {
         matches!(self.status(), HoldStatus::Held(_))
     }
@@ -63,12 +63,12 @@ impl Guard {
     /// Fails unless the lease is held: for use right before each side effect.
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// `Lost`, with the reason; `Closed` if its [`Group`](crate::Group) released the lease, and in a forked child.
     pub fn check(&self) -> Result<()> {
         match self.status() {
             HoldStatus::Held(_) => Ok(()),
             HoldStatus::Lost { reason, .. } => Err(Error::lease_lost(reason)),
-            HoldStatus::Released => Err(Error::lease_lost(LostReason::Gone)),
+            HoldStatus::Released => Err(released()),
         }
     }
 
@@ -102,10 +102,11 @@ impl Guard {
     }
 
     /// Runs `work` for as long as the lease is held; on loss `work` is dropped at its next await. The clock
-    /// is checked each time before `work` continues, so that it does not run after the machine slept past the term.
+    /// is checked each time before `work` continues, so that it does not run after the machine slept past the term, and
+    /// once more when `work` has completed.
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// As [`check`](Guard::check): if the lease ended before `work` completed, whatever `work` returned.
     ///
     /// # Cancel safety
     /// As `work`; the guard is untouched.
@@ -114,12 +115,12 @@ impl Guard {
         let mut work = pin!(work);
         poll_fn(|context| {
             if let Poll::Ready(reason) = ended.as_mut().poll(context) {
-                return Poll::Ready(Err(Error::lease_lost(reason.unwrap_or(LostReason::Gone))));
+                return Poll::Ready(Err(reason.map_or_else(released, Error::lease_lost)));
             }
             if let Err(error) = self.check() {
                 return Poll::Ready(Err(error));
             }
-            work.as_mut().poll(context).map(Ok)
+            work.as_mut().poll(context).map(|output| self.check().map(|()| output))
         })
         .await
     }
@@ -170,7 +171,7 @@ impl Guard {
             Some((HoldStatus::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
             Some((HoldStatus::Held(_), RenewOutcome::Failed(error))) => Err(error),
             Some((HoldStatus::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
-            Some((HoldStatus::Released, _)) | None => Err(Error::lease_lost(LostReason::Gone)),
+            Some((HoldStatus::Released, _)) | None => Err(released()),
         }
     }
 
@@ -232,7 +233,13 @@ impl Guard {
     }
 
     pub(crate) fn status(&self) -> HoldStatus {
-        self.keeper().status(&self.held)
+        let keeper = self.keeper();
+        // What a fork copied may have been locked: it is not touched.
+        if keeper.runs_in_another_process() {
+            HoldStatus::Released
+        } else {
+            keeper.status(&self.held)
+        }
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
@@ -264,6 +271,13 @@ impl fmt::Debug for Guard {
             .field("held", &self.held.is_held(self.keeper.clock.now()))
             .finish_non_exhaustive()
     }
+}
+
+/// The error for a guard whose lease was released without it.
+fn released() -> Error {
+    Error::closed(
+        "the lease was released by its group, or belongs to the parent of this process; lock again",
+    )
 }
 
 /// Ends with the reason of a loss; never, if the lease is released or handed over first.

@@ -183,6 +183,23 @@ impl Locker {
         self.0.health.get().map_or(Level::BestEffort, |health| health.level)
     }
 
+    /// Fails unless the store reached `level` when it was last checked, as [`connect`](Locker::connect) does:
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Level, Locker};
+    ///
+    /// let locks = Locker::connect("local:").await?;
+    /// locks.require(Level::Lease)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unsupported`, with what lowers the level; for one lock, see [`LockRequest::require`](crate::LockRequest::require).
+    pub fn require(&self, level: Level) -> Result<()> {
+        self.0.require(level)
+    }
+
     /// Creates what the store needs, such as tables; run it with an administrator's role.
     ///
     /// # Errors
@@ -256,6 +273,21 @@ impl Inner {
         }
         // Boxed, because it is large and needed only once.
         Box::pin(self.checked(limit)).await
+    }
+
+    /// Fails unless the store reached `level` at its last check.
+    pub(crate) fn require(&self, level: Level) -> Result<()> {
+        let (found, hazards) = match self.health.get() {
+            Some(health) => (health.level, health.hazards.join("; ")),
+            None => (Level::BestEffort, "it was not checked yet".to_owned()),
+        };
+        if found >= level {
+            return Ok(());
+        }
+        let name = self.keeper.can.name;
+        let message =
+            format!("the store {name} reaches {found}, and {level} is required: {hazards}");
+        Err(Error::unsupported(message))
     }
 
     /// Checks the store by `limit`, unless it was checked before.

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Backoff, Claims, GroupName, Key, Lease, LeaseId, Mode, Ttl, Wait};
+use leasehold_core::{Backoff, Claims, GroupName, Key, Lease, LeaseId, Level, Mode, Ttl, Wait};
 
 use super::attempt::AttemptOutcome;
 use crate::lease::ids::Ownership;
@@ -45,6 +45,7 @@ pub(crate) struct LockOptions {
     pub(crate) label: Option<Arc<str>>,
     pub(crate) lease_id: Option<LeaseId>,
     pub(crate) fenced: bool,
+    pub(crate) level: Level,
     pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
 }
 
@@ -90,6 +91,7 @@ impl LockOptions {
             label: None,
             lease_id: None,
             fenced: false,
+            level: Level::BestEffort,
             observer: None,
         }
     }

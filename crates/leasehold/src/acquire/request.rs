@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    Backoff, BoxFuture, Claims, Error, ErrorKind, GroupName, Key, Lease, LeaseId, Mode, Result,
-    Ttl, Wait, WaitCause,
+    Backoff, BoxFuture, Claims, Error, ErrorKind, GroupName, Key, Lease, LeaseId, Level, Mode,
+    Result, Ttl, Wait, WaitCause,
 };
 
 use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget, Pauses};
@@ -90,11 +90,14 @@ impl Locker {
         self.acquiring(Ok::<_, Error>(LockTarget::Resume(Box::new(lease))))
     }
 
-    /// Adopts a lease that another guard [handed over](Guard::detach), here or in another process: renews it once
-    /// and counts its term from that.
+    /// Adopts a lease that another guard [handed over](Guard::detach), here or in another process: renews it once and
+    /// counts its term from that. Waits, up to the limit of one operation, for requests of the last guard that are
+    /// still in flight.
+    ///
+    /// A lease is a bearer's: if two processes adopt the same one, both hold it.
     ///
     /// # Errors
-    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` holds it or its release is
+    /// `Lost` if the store no longer has it; `Unavailable` if a guard of this `Locker` still holds it or its release is
     /// not finished; else as any operation, and the lease is unchanged.
     ///
     /// # Cancel safety
@@ -217,7 +220,13 @@ impl<T> LockRequest<T> {
         self.set(id.try_into(), |options, id| options.lease_id = Some(id))
     }
 
-    /// Requires a fencing token: fails as `Unsupported` on a store that has none.
+    /// Requires that the store reaches `level` under its present settings: fails as `Unsupported` if it does not.
+    pub fn require(self, level: Level) -> Self {
+        self.set(Ok::<_, Error>(level), |options, level| options.level = level)
+    }
+
+    /// Requires a fencing token: fails as `Unsupported` on a store that has none. Whether a crash of the store may set
+    /// tokens back is a matter of its level: [`require`](LockRequest::require) L2 too.
     pub fn fenced(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
     }

@@ -16,7 +16,12 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     let keeper = &inner.keeper;
     let limit = keeper.clock.now().saturating_add(keeper.limit);
     inner.ready(limit).await?;
-    let reservation = keeper.ids.try_reserve(&lease.id).ok_or_else(id_in_use)?;
+    // A renewal that its last guard had sent may not be answered yet.
+    let reservation = tokio::select! {
+        biased;
+        reservation = keeper.ids.reserve(&lease.id) => reservation,
+        () = keeper.clock.sleep_until(limit) => return Err(id_in_use()),
+    };
     resume(inner, lease, &spec, reservation, limit).await?.map_err(Error::lease_lost)
 }
 

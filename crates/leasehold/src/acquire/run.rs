@@ -199,7 +199,8 @@ impl<'a> Waiting<'a> {
             Some(at) if !last => operation_end.min(at),
             _ => operation_end,
         };
-        let tried = match self.inner.ready(limit).await {
+        let ready = self.inner.ready(limit).await;
+        let tried = match ready.and_then(|()| self.inner.require(self.spec.level)) {
             Ok(()) => self.resume_or_ask(last, limit).await,
             Err(error) => Err(error),
         };
@@ -384,12 +385,15 @@ impl<'a> Waiting<'a> {
         let report = |cause| {
             WaitReport::new(blocked.key, waited, self.tries, cause).with_holder(self.holder.take())
         };
-        match (self.spec.wait, blocked.cause) {
-            (Wait::No, WaitCause::Store(error)) => error,
-            (Wait::No, WaitCause::Held) => {
-                Error::held(report(WaitCause::Held)).with_nodes(blocked.nodes)
-            }
-            (_, cause) => Error::timed_out(report(cause)).with_nodes(blocked.nodes),
+        let error = match (self.spec.wait, blocked.cause) {
+            (Wait::No, WaitCause::Store(error)) => return error,
+            (Wait::No, WaitCause::Held) => Error::held(report(WaitCause::Held)),
+            (_, cause) => Error::timed_out(report(cause)),
+        };
+        let error = error.with_nodes(blocked.nodes);
+        match blocked.retry_after {
+            Some(after) => error.with_retry_after(after),
+            None => error,
         }
     }
 }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    AcquireRequest, Capabilities, Claims, Error, Feature, Granted, GroupName, Lease, LeaseId, Mode,
-    Remaining, Result, Ttl, Wait,
+    AcquireRequest, Capabilities, Claims, Error, Feature, Granted, GroupName, Lease, LeaseId,
+    Level, Mode, Remaining, Result, Ttl, Wait,
 };
 
 use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget};
@@ -22,6 +22,8 @@ const LOOK: Duration = Duration::from_secs(10);
 pub(crate) struct LockSpec {
     pub(crate) claims: Claims,
     pub(crate) wait: Wait,
+    /// The lowest level that the store may have.
+    pub(crate) level: Level,
     pub(crate) lease_id: Option<LeaseId>,
     /// The lease to continue, until it is known to have ended.
     pub(crate) resuming: Option<Lease>,
@@ -76,6 +78,7 @@ impl LockSpec {
         let spec = Self {
             claims,
             wait: options.wait,
+            level: options.level,
             lease_id: options.lease_id,
             policy: HoldPolicy {
                 interval: interval(options.keepalive, ttl, keeper.drift)?,

@@ -54,7 +54,7 @@ impl Guard {
     /// side effect.
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// As [`crate::Guard::check`].
     pub fn check(&self) -> Result<()> {
         self.guard.check()
     }

@@ -207,6 +207,14 @@ impl Locker {
         self.0.level()
     }
 
+    /// Fails unless the store reached `level` when it was last checked, as [`crate::Locker::require`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn require(&self, level: Level) -> Result<()> {
+        self.0.require(level)
+    }
+
     /// Creates what the store needs, such as tables; run it with an administrator's role.
     ///
     /// # Errors

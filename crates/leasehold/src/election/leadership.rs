@@ -56,7 +56,7 @@ impl Leadership {
     /// Runs `work` for as long as this leads; see [`Guard::run`].
     ///
     /// # Errors
-    /// `Lost`, with the reason.
+    /// As [`Guard::run`].
     ///
     /// # Cancel safety
     /// As `work`; the leadership is untouched.

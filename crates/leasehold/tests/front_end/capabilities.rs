@@ -1,7 +1,7 @@
 //! C11 and F8: what a store cannot do is refused before anything is sent.
 
 use crate::support::{Flaky, secs};
-use leasehold::{ErrorKind, LockRequest, Ttl};
+use leasehold::{ErrorKind, Level, LockRequest, Ttl};
 
 /// The lock is `Unsupported` on a store without the feature that `lack` removes, and works on one that has it.
 async fn needs(
@@ -41,4 +41,29 @@ async fn a_ttl_below_the_stores_minimum_is_raised_and_shown() {
     let guard = store.locks().lock("k").ttl(secs(1)).await.unwrap();
     assert_eq!(guard.lease().ttl, Ttl::new(secs(2)).unwrap());
     assert!(store.records("k").await[0].remaining() > leasehold::Remaining::For(secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_refused_below_the_level_that_it_requires() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    assert_eq!(
+        locks.require(Level::Lease).unwrap_err().kind(),
+        ErrorKind::Unsupported,
+        "unchecked"
+    );
+    drop(locks.lock("k").require(Level::Fenced).await.expect("the local store reaches L2"));
+    locks.require(Level::Fenced).unwrap();
+    let sent = store.log().len();
+    let election = locks.election("n").require(Level::FencedWrite);
+    for error in [
+        locks.lock("k").require(Level::FencedWrite).await.unwrap_err(),
+        locks.require(Level::FencedWrite).unwrap_err(),
+        election.campaign().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let said = "reaches L2 fenced, and L3 fenced write is required";
+        assert!(error.to_string().contains(said), "{error}");
+    }
+    assert_eq!(store.log().len(), sent, "nothing is sent");
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::{Fault, Flaky, ms, secs};
+use crate::support::{Fault, Flaky, Sent, ms, secs};
 use leasehold::{ErrorKind, Keepalive, LostReason, ReleaseOutcome, Ttl, Wait};
 
 #[tokio::test(start_paused = true)]
@@ -18,11 +18,11 @@ async fn nothing_runs_under_a_lease_that_its_group_released() {
     tokio::time::sleep(secs(1)).await;
     group.release().await;
     let worked = work.await.unwrap();
-    assert_eq!(worked.unwrap_err().lost(), Some(&LostReason::Gone));
+    assert_eq!(worked.unwrap_err().kind(), ErrorKind::Closed, "given back, and not lost");
     assert!(store.now() - started < secs(2), "at once");
     assert!(guard.run(async {}).await.is_err() && guard.check().is_err());
     let asked = store.renews().len();
-    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(store.renews().len(), asked, "nothing is asked for a lease given back");
 }
 
@@ -68,6 +68,19 @@ async fn one_lease_has_one_guard() {
     assert!(locks.adopt(lease.clone()).await.is_err());
     let guard = locks.acquire_or_renew(lease.clone()).await.unwrap();
     assert!(guard.is_fresh() && guard.lease().id != lease.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_adoption_waits_for_a_renewal_in_flight() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let guard = locks.lock("k").ttl(secs(30)).await.unwrap();
+    store.on_renew([Fault::SlowReply(secs(5))]);
+    store.until(|log| log.iter().any(|sent| matches!(sent, Sent::Renew(_)))).await;
+    let (lease, before) = (guard.detach(), store.now());
+    let guard = locks.adopt(lease).await.unwrap();
+    assert!(guard.is_held());
+    assert_eq!(store.now() - before, secs(5));
 }
 
 #[tokio::test(start_paused = true)]

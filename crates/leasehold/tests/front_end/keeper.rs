@@ -136,12 +136,14 @@ fn a_forked_process_acquires_no_lock_that_nobody_would_renew() {
         let said = String::from_utf8(said.stdout).unwrap();
         assert!(said.contains("Unexpected (effect NotApplied)"), "{said}");
         assert!(said.contains("create the Locker after the fork"), "{said}");
+        assert!(said.contains("the parent's guard is held here: false, Some(Closed)"), "{said}");
         return;
     }
     let store = Flaky::in_real_time();
     let locks = store.locks();
     let before = runtime();
-    drop(before.block_on(async { locks.lock("k").await.unwrap() }));
+    let guard = before.block_on(async { locks.lock("g").await.unwrap() });
+    assert!(guard.is_held());
     // A fork does not copy its threads.
     std::mem::forget(before);
     nix::unistd::daemon(true, true).unwrap();
@@ -149,6 +151,8 @@ fn a_forked_process_acquires_no_lock_that_nobody_would_renew() {
     nix::unistd::alarm::set(60);
     let after = Builder::new_current_thread().enable_time().build().unwrap();
     println!("{:?}", after.block_on(async { locks.lock("k").await.map(drop) }));
+    let kind = guard.check().err().map(|error| error.kind());
+    println!("the parent's guard is held here: {}, {kind:?}", guard.is_held());
     std::process::exit(0);
 }
 

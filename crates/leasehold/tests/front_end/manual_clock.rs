@@ -26,6 +26,14 @@ async fn a_lease_is_lost_when_the_clock_says_so() {
 }
 
 #[tokio::test]
+async fn run_fails_if_the_lease_ended_while_its_work_completed() {
+    let clock = ManualClock::new();
+    let guard = locks(&clock).lock("k").ttl(30 * SECOND).await.unwrap();
+    let error = guard.run(async { clock.advance(30 * SECOND) }).await.unwrap_err();
+    assert_eq!(error.lost(), Some(&LostReason::Expired));
+}
+
+#[tokio::test]
 async fn a_lease_is_renewed_by_the_clock() {
     let clock = ManualClock::new();
     let locks = locks(&clock);

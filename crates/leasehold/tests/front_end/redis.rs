@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use leasehold::{Guard, Locker, LostReason, Result, Wait};
+use leasehold::{ErrorKind, Guard, Level, Locker, LostReason, Result, Wait};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::{LONG, in_time, until};
@@ -177,4 +177,17 @@ async fn semaphores_and_many_keys() {
     let both = locks.lock_all(["a", "b"]).await.unwrap();
     assert!(locks.lock("b").wait(Wait::No).await.is_err());
     both.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_that_requires_more_than_a_forgetful_server_reaches_is_refused() {
+    let server = Server::start(&[]).await.unwrap();
+    let url = format!("redis://127.0.0.1:{}/", server.port());
+    let locks = Locker::connect(&url).await.unwrap();
+    drop(locks.lock("a").fenced().await.expect("it has tokens"));
+    let error = locks.lock("b").fenced().require(Level::Fenced).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("reaches L0 best effort"), "{error}");
+    assert!(error.to_string().contains("appendfsync always"), "{error}");
+    assert_eq!(server.number(&["EXISTS", "b"]).await, 0);
 }

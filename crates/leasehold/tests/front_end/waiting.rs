@@ -23,6 +23,7 @@ async fn no_wait_is_one_try_and_says_who_holds() {
     assert_eq!((report.tries, report.key.as_str()), (1, "k"));
     assert_eq!(report.holder.as_ref().unwrap().id.as_ref(), Some(&other.lease().id));
     assert!(error.to_string().contains("(nightly)"), "{error}");
+    assert_eq!(error.retry_after(), Some(secs(30)), "the holder's term");
     assert_eq!(store.acquires().len(), 1);
     assert!(store.locks().try_lock("k").await.unwrap().is_none());
     other.release().await.unwrap();
@@ -153,6 +154,7 @@ async fn the_report_says_key_time_tries_and_cause() {
     assert_eq!(report.tries, 3, "at once, after subscribing, at the end");
     assert!(matches!(report.cause, WaitCause::Held));
     assert!(error.to_string().contains("3 tries in 3.000 s"), "{error}");
+    assert_eq!(error.retry_after(), Some(secs(57)), "the rest of the holder's term");
 }
 
 #[tokio::test(start_paused = true)]
