@@ -8,7 +8,8 @@ use std::time::Duration;
 pub enum Wait {
     /// One try.
     No,
-    /// Until this long after the call. If the time ends during a pause or in line, one last try is made.
+    /// Until this long after the call. A request in flight ends with it. If the time ends during a pause or in the queue,
+    /// one last try is made, which takes at most the limit of one operation (10 s unless the store answers).
     UpTo(Duration),
     /// Exactly this many tries (0 counts as 1), with a pause between two.
     Attempts(u32),

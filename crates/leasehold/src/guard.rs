@@ -63,12 +63,13 @@ impl Guard {
     /// Fails unless the lease is held: for use right before each side effect.
     ///
     /// # Errors
-    /// `Lost`, with the reason; `Closed` if its [`Group`](crate::Group) released the lease, and in a forked child.
+    /// `Lost`, with the reason; `Closed` if this process has released the lease without the guard (its
+    /// [`Group`](crate::Group) did, or the leader resigned, was paused or shut down), and in a forked child.
     pub fn check(&self) -> Result<()> {
         match self.status() {
             HoldStatus::Held(_) => Ok(()),
             HoldStatus::Lost { reason, .. } => Err(Error::lease_lost(reason)),
-            HoldStatus::Released => Err(released()),
+            HoldStatus::Released => Err(self.released()),
         }
     }
 
@@ -115,7 +116,7 @@ impl Guard {
         let mut work = pin!(work);
         poll_fn(|context| {
             if let Poll::Ready(reason) = ended.as_mut().poll(context) {
-                return Poll::Ready(Err(reason.map_or_else(released, Error::lease_lost)));
+                return Poll::Ready(Err(reason.map_or_else(|| self.released(), Error::lease_lost)));
             }
             if let Err(error) = self.check() {
                 return Poll::Ready(Err(error));
@@ -171,12 +172,13 @@ impl Guard {
             Some((HoldStatus::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
             Some((HoldStatus::Held(_), RenewOutcome::Failed(error))) => Err(error),
             Some((HoldStatus::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
-            Some((HoldStatus::Released, _)) | None => Err(released()),
+            Some((HoldStatus::Released, _)) | None => Err(self.released()),
         }
     }
 
     /// Ends the lease and returns the store's answer (C13).
     ///
+    /// `Ok` does not say that the work was protected to its end; the [`outcome`](ReleaseReport::outcome) does:
     /// `Released` if it was held until now; `Kept` if its keys stay taken for the rest of `min_hold`; `Expired` if
     /// its term had passed, by our clock or the store's, so that the critical section overran; `NotHeld` if the
     /// store did not have it. If the lease was already lost, the answer comes at once, without a request.
@@ -221,6 +223,15 @@ impl Guard {
         self.keeper().finish(&self.held);
         self.is_over = true;
         lease
+    }
+
+    /// The error for a guard whose lease was released without it.
+    fn released(&self) -> Error {
+        Error::closed(if self.keeper().runs_in_another_process() {
+            "the guard belongs to the process that forked this one; lock in this process"
+        } else {
+            "the lease was given back in this process, by its group, a resignation, a pause or a shutdown; lock again"
+        })
     }
 
     /// Ends when the hold does, with the reason if it was lost.
@@ -271,13 +282,6 @@ impl fmt::Debug for Guard {
             .field("held", &self.held.is_held(self.keeper.clock.now()))
             .finish_non_exhaustive()
     }
-}
-
-/// The error for a guard whose lease was released without it.
-fn released() -> Error {
-    Error::closed(
-        "the lease was released by its group, or belongs to the parent of this process; lock again",
-    )
 }
 
 /// Ends with the reason of a loss; never, if the lease is released or handed over first.

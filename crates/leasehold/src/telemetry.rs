@@ -131,6 +131,11 @@ pub(crate) fn leadership(election: &Key, candidate: &GroupName, what: &str) {
     info!(target: "leasehold", %election, %candidate, "leadership {what}");
 }
 
+pub(crate) fn campaign_failed(election: &Key, candidate: &GroupName, error: &Error) {
+    #[cfg(feature = "tracing")]
+    warn!(target: "leasehold", %election, %candidate, %error, "a campaign failed and is repeated");
+}
+
 pub(crate) fn resignation_continues(error: &Error) {
     #[cfg(feature = "tracing")]
     debug!(target: "leasehold", %error, "a resignation continues in the background");

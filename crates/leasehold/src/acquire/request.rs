@@ -225,7 +225,8 @@ impl<T> LockRequest<T> {
         self.set(Ok::<_, Error>(level), |options, level| options.level = level)
     }
 
-    /// Requires a fencing token: fails as `Unsupported` on a store that has none. Whether a crash of the store may set
+    /// Requires a fencing token: fails as `Unsupported` on a store that has none, so [`Guard::token`] is then always
+    /// `Some`. Whether a crash of the store may set
     /// tokens back is a matter of its level: [`require`](LockRequest::require) L2 too.
     pub fn fenced(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)

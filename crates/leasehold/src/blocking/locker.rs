@@ -93,7 +93,8 @@ impl Locker {
         self.0.acquire_or_renew(lease).giving()
     }
 
-    /// Locks `key` as `lock(key).take()` does, runs `work`, then releases the lock. Returns the result of `work`
+    /// Locks `key` with the default options, runs `work`, then releases the lock. For other options, `take` a
+    /// [`lock`](Locker::lock). Returns the result of `work`
     /// and the store's answer to the release: `Expired` or `NotHeld` if `work` overran its lease, so that another
     /// holder may have been inside meanwhile; `Failed` if the store did not answer, and the release continues in
     /// the background.

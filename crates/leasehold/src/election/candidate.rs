@@ -152,7 +152,8 @@ impl Candidate {
     /// ended it before.
     ///
     /// # Errors
-    /// What no further try can mend: see [`LockRequest`](crate::LockRequest); `Unexpected` if its runtime ended.
+    /// What ended it: a store that cannot be used (`Incompatible`, `Corrupt`, `Unsupported`), `TimedOut` if its back-off
+    /// stopped, `Closed` with its `Locker`, `Unexpected` if its runtime ended.
     ///
     /// # Cancel safety
     /// May be dropped.

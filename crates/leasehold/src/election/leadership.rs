@@ -45,7 +45,8 @@ impl Leadership {
         self.guard.is_held()
     }
 
-    /// Ends, with the reason, as soon as the leadership is lost; see [`Guard::lost`].
+    /// Ends, with the reason, as soon as the leadership is lost; see [`Guard::lost`]. Never ends if it is given up: by
+    /// [`resign`](Leadership::resign), a pause or a shutdown. [`run`](Leadership::run) notices those too.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -53,7 +54,8 @@ impl Leadership {
         self.guard.lost()
     }
 
-    /// Runs `work` for as long as this leads; see [`Guard::run`].
+    /// Runs `work` for as long as this leads; see [`Guard::run`]. It fails as `Closed` if the leadership was given up:
+    /// by [`resign`](Leadership::resign), a pause or a shutdown.
     ///
     /// # Errors
     /// As [`Guard::run`].

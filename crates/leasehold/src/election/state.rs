@@ -316,6 +316,11 @@ impl CandidateState {
         yields
     }
 
+    /// Logs a failure after which it campaigns again.
+    pub(super) fn campaign_failed(&self, error: &Error) {
+        telemetry::campaign_failed(&self.name, &self.id, error);
+    }
+
     /// Sends the event to readers and to the log.
     fn announce(&self, view: &mut View, event: LeadershipEvent) {
         let what = match &event {

@@ -3,7 +3,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, Result};
+use leasehold_core::{Backoff as _, Error, ErrorKind, Exponential, Result};
 
 use super::leadership::Leadership;
 use super::state::CandidateState;
@@ -16,6 +16,18 @@ use crate::telemetry;
 /// The longest pause in which a candidate that resigned, or led for as long as it may, lets others try: twice the
 /// pause of a candidate that the store does not wake.
 const STAND_BACK: Duration = Duration::from_secs(2);
+
+/// True for a failure of the store that a later campaign may not meet: a rotated password, or a panic.
+fn may_pass(error: &Error) -> bool {
+    error.is_retryable() || matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unexpected)
+}
+
+/// The pause after so many failed campaigns: growing to half a minute, with jitter.
+fn failure_pause(failures: u32) -> Duration {
+    let mut pauses = Exponential::new(Duration::from_secs(1), Duration::from_secs(30))
+        .expect("the first pause is the shorter");
+    pauses.next(failures).unwrap_or_default()
+}
 
 /// Campaigns until `shutdown` ends, or a failure that no further try can resolve.
 pub(super) async fn stand(
@@ -42,8 +54,9 @@ impl CandidateState {
         campaign: &LockRequest<Guard>,
         mut shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
     ) -> Result<()> {
+        let mut failures = 0;
         loop {
-            match self.once(campaign, shutdown.as_mut()).await? {
+            match self.once(campaign, shutdown.as_mut(), &mut failures).await? {
                 None => continue,
                 Some(Stop::Shutdown) => return Ok(()),
                 Some(Stop::Pause) => self.rests(true),
@@ -60,11 +73,13 @@ impl CandidateState {
         }
     }
 
-    /// Campaigns once and leads; `None` if it must campaign again.
+    /// Campaigns once and leads; `None` if it must campaign again. `failures` counts the campaigns in a row that
+    /// failed.
     async fn once(
         &self,
         campaign: &LockRequest<Guard>,
         mut shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
+        failures: &mut u32,
     ) -> Result<Option<Stop>> {
         let guard = tokio::select! {
             biased;
@@ -72,8 +87,19 @@ impl CandidateState {
                 self.settled(self.limit()).await;
                 return Ok(Some(stop));
             }
-            guard = campaign.clone().into_future() => guard?,
+            guard = campaign.clone().into_future() => guard,
         };
+        let guard = match guard {
+            Ok(guard) => guard,
+            Err(error) if may_pass(&error) => {
+                self.campaign_failed(&error);
+                let pause = failure_pause(*failures);
+                *failures = failures.saturating_add(1);
+                return Ok(self.rest(shutdown, pause).await);
+            }
+            Err(error) => return Err(error),
+        };
+        *failures = 0;
         let leadership = Arc::new(Leadership::spawned(guard));
         self.gained(&leadership);
         let stop = tokio::select! {
@@ -92,14 +118,23 @@ impl CandidateState {
         }
         let yields = self.over(&leadership);
         let rest = self.ttl.duration().unwrap_or(STAND_BACK).min(STAND_BACK);
-        let until = if yields { self.now().saturating_add(rest) } else { Duration::ZERO };
+        Ok(self.rest(shutdown, if yields { rest } else { Duration::ZERO }).await)
+    }
+
+    /// Lets others try for this long; `None` if it must campaign again.
+    async fn rest(
+        &self,
+        shutdown: Pin<&mut (impl Future<Output = ()> + Send)>,
+        time: Duration,
+    ) -> Option<Stop> {
+        let until = self.now().saturating_add(time);
         tokio::select! {
             biased;
             stop = self.stopped(shutdown) => {
                 self.settled(self.limit()).await;
-                Ok(Some(stop))
+                Some(stop)
             }
-            () = self.locks.0.keeper.clock.sleep_until(until) => Ok(None),
+            () = self.locks.0.keeper.clock.sleep_until(until) => None,
         }
     }
 

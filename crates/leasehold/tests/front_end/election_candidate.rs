@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use leasehold::{
-    Candidate, Effect, Election, ErrorKind, LeadershipEvent, LeadershipEvents, Locker, LostReason,
-    ReleaseOutcome, Wait,
+    Candidate, Effect, Election, Error, ErrorKind, LeadershipEvent, LeadershipEvents, Locker,
+    LostReason, ReleaseOutcome, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -350,19 +350,19 @@ async fn a_candidate_that_is_not_running_says_so() {
 async fn a_lasting_failure_ends_it_and_is_reported() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.on_acquire([Fault::LostRequest, Fault::Denied]);
+    store.fail_acquire(Error::incompatible("an older version"));
     let (candidate, _stop) = spawned(&locks.election("n"));
     let mut transitions = candidate.observe();
     let failed = next(&mut transitions).await;
     assert!(
-        matches!(&failed, LeadershipEvent::Failed(e) if e.kind() == ErrorKind::Denied),
+        matches!(&failed, LeadershipEvent::Failed(e) if e.kind() == ErrorKind::Incompatible),
         "{failed:?}"
     );
     assert!(transitions.next().await.is_none());
-    assert_eq!(candidate.join().await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(candidate.join().await.unwrap_err().kind(), ErrorKind::Incompatible);
     // The error says why it no longer runs.
     let error = candidate.elected().await.unwrap_err();
-    assert!(std::error::Error::source(&error).unwrap().to_string().contains("password"));
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("an older version"));
     // The name is free.
     let (again, _stop) = spawned(&locks.election("n"));
     again.elected().await.unwrap();
@@ -373,13 +373,27 @@ async fn a_lasting_failure_ends_it_and_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_store_in_a_try_ends_it_and_is_reported_as_one() {
-    let store = Flaky::new();
-    store.on_acquire([Fault::Panic]);
-    let (candidate, _stop) = spawned(&store.locks().election("n"));
-    let error = within(candidate.join()).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::Unknown));
-    assert!(error.to_string().contains("the store panicked"), "{error}");
+async fn a_panic_of_the_store_and_a_refused_login_do_not_end_it() {
+    for fault in [Fault::Panic, Fault::Denied] {
+        let store = Flaky::new();
+        store.on_acquire([fault; 6]);
+        let (candidate, stop) = spawned(&store.locks().election("n"));
+        let before = store.now();
+        let leadership = within(candidate.elected()).await.unwrap();
+        assert!(leadership.is_leader());
+        assert_eq!(store.acquires().len(), 7, "{fault:?}");
+        assert!(store.now() - before <= secs(1 + 2 + 4 + 8 + 16 + 30), "{fault:?}");
+        drop(stop);
+        within(candidate.join()).await.unwrap();
+
+        store.on_acquire(vec![fault; 100]);
+        let (candidate, stop) = spawned(&store.locks().election("n"));
+        tokio::time::sleep(secs(100)).await;
+        drop(stop);
+        let before = store.now();
+        within(candidate.join()).await.unwrap();
+        assert_eq!(store.now(), before, "its pause does not delay its end");
+    }
 }
 
 #[test]
