@@ -12,32 +12,33 @@ use crate::lease::state::{Answer, HoldStatus, LeaseState, left};
 use crate::telemetry;
 
 impl Keeper {
-    /// The renewals to send now. Leases with less than a third of their TTL left are sent apart from the others,
-    /// so that the nearest deadline, which limits a request, does not limit all (F3).
+    /// The renewals to send now. A request ends at the nearest limit of its leases, so it carries only leases whose
+    /// limits are within a factor of two: short leases must not cost a long one its answer (F3).
     pub(super) fn renewals(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
         let now = self.clock.now();
-        let (mut urgent, mut usual) = (Vec::new(), Vec::new());
+        let mut due = Vec::new();
         for held in self.schedule.due(now) {
-            if !matches!(self.status(&held), HoldStatus::Held(_)) {
-                continue;
-            }
-            if held.start_renewal(now) {
+            if matches!(self.status(&held), HoldStatus::Held(_)) && held.start_renewal(now) {
                 self.schedule.reschedule(&held);
-                if held.is_urgent(now) { urgent.push(held) } else { usual.push(held) }
+                due.push((renewal_limit(&held, now), held));
             }
         }
-        let batches = urgent.chunks(MAX_ENTRIES).chain(usual.chunks(MAX_ENTRIES));
-        batches
-            .map(|batch| Renewing { keeper: Arc::clone(self), leases: batch.to_vec() })
-            .map(|batch| Arc::clone(self).renew(batch).boxed())
-            .collect()
+        due.sort_by_key(|(limit, _)| *limit);
+        let mut renewals = Vec::new();
+        while let Some((nearest, _)) = due.first() {
+            let alike = due.partition_point(|(limit, _)| *limit <= *nearest * 2).min(MAX_ENTRIES);
+            let until = now.saturating_add(*nearest);
+            let leases = due.drain(..alike).map(|(_, held)| held).collect();
+            let batch = Renewing { keeper: Arc::clone(self), leases };
+            renewals.push(Arc::clone(self).renew(batch, until).boxed());
+        }
+        renewals
     }
 
-    /// Renews a batch and applies each lease's answer.
-    async fn renew(self: Arc<Self>, mut batch: Renewing) {
+    /// Renews a batch until `until` and applies each lease's answer.
+    async fn renew(self: Arc<Self>, mut batch: Renewing, until: Duration) {
         let sent = self.clock.now();
-        let limit = renewal_limit(&batch.leases, sent);
-        let outcomes = self.ask_renew(&batch.leases, sent, sent.saturating_add(limit)).await;
+        let outcomes = self.ask_renew(&batch.leases, sent, until).await;
         for (held, answer) in std::mem::take(&mut batch.leases).iter().zip(outcomes) {
             self.apply_renewal(held, sent, answer);
         }
@@ -123,18 +124,14 @@ impl Keeper {
     }
 }
 
-/// The nearest deadline, but at most a third of the shortest TTL, so that there is time to send an unanswered
-/// renewal again.
-fn renewal_limit(batch: &[Arc<LeaseState>], now: Duration) -> Duration {
-    let of_one = |held: &Arc<LeaseState>| {
-        let left = left(held.deadline(), now);
-        let third = held.lease.ttl.duration().map_or(Duration::from_secs(10), |ttl| ttl / 3);
-        match left {
-            Remaining::For(left) => left.min(third),
-            Remaining::Never => third,
-        }
-    };
-    batch.iter().map(of_one).min().unwrap_or_default()
+/// How long the renewal of a lease is awaited: until its deadline, but at most for a third of its TTL, so that there is
+/// time to send an unanswered renewal again.
+fn renewal_limit(held: &LeaseState, now: Duration) -> Duration {
+    let third = held.lease.ttl.duration().map_or(Duration::from_secs(10), |ttl| ttl / 3);
+    match left(held.deadline(), now) {
+        Remaining::For(left) => left.min(third),
+        Remaining::Never => third,
+    }
 }
 
 /// Leases whose renewal is not answered. If the task ends with its runtime, they are due again.

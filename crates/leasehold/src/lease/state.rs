@@ -320,12 +320,6 @@ impl LeaseState {
         most / 2 + Random::seeded().up_to(most / 2)
     }
 
-    /// Less than a third of its TTL is left.
-    pub(crate) fn is_urgent(&self, now: Duration) -> bool {
-        let third = self.lease.ttl.duration().unwrap_or_default() / 3;
-        self.state().deadline.is_some_and(|deadline| deadline.saturating_sub(now) < third)
-    }
-
     /// True if the clock says that it is held. Does not act on a loss.
     pub(crate) fn is_held(&self, now: Duration) -> bool {
         let state = self.state();

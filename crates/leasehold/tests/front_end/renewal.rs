@@ -80,6 +80,28 @@ async fn leases_near_their_end_do_not_shorten_the_time_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn short_leases_that_come_and_go_do_not_cost_a_long_one_its_renewals() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let long = locks.lock("long").ttl(secs(30)).await.unwrap();
+    store.down(Fault::SlowReply(ms(150)));
+    let churn = (0..20).map(|n| {
+        let locks = locks.clone();
+        crate::support::spawn(async move {
+            loop {
+                let short = locks.lock(format!("short-{n}")).ttl(ms(600)).await.unwrap();
+                tokio::time::sleep(ms(290 + 3 * n)).await;
+                drop(short);
+            }
+        })
+    });
+    let churn: Vec<_> = churn.collect();
+    tokio::time::sleep(secs(90)).await;
+    assert!(long.is_held(), "{:?}", long.check());
+    churn.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
 async fn max_hold_ends_a_hold_that_renews() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(30)).max_hold(secs(100)).await.unwrap();
