@@ -63,7 +63,9 @@ pub(crate) async fn run(
         signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
         locker = store.open() => locker?,
     };
-    let job = Job { program: &program, plan: &plan, terminal_stops, reporter };
+    let url = store.shared_url()?;
+    let store = url.as_deref();
+    let job = Job { program: &program, plan: &plan, store, terminal_stops, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals).await;
     // What an interrupted wait was granted is released in the background.
     let limit = if signals.hurried { Duration::ZERO } else { CLOSE_LIMIT };

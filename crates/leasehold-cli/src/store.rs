@@ -4,12 +4,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use leasehold::Locker;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::args::StoreArgs;
 use crate::failure::Failure;
 
 /// The environment variable for the URL of the store.
 const VARIABLE: &str = "LEASEHOLD_STORE";
+
+/// The environment variable of a command that runs under a lock: its lease file.
+pub(crate) const LEASE_FILE_VARIABLE: &str = "LEASEHOLD_LEASE_FILE";
+
+/// The name of the file beside the lease file with the URL of the store.
+pub(crate) const STORE_FILE: &str = "store";
 
 /// True for an environment variable that the command under a lock must not see: it may contain a password.
 pub(crate) fn is_setting(name: &OsStr) -> bool {
@@ -22,28 +29,38 @@ pub(crate) enum Choice {
     Url(String),
     /// A file that contains the URL.
     UrlIn(PathBuf),
+    /// The file with the URL of the `leasehold` that runs this one.
+    Outer(PathBuf),
     /// A SQLite file in the user's state directory.
     Default,
 }
 
 impl Choice {
-    /// Takes the command line's value, else the environment's, else the default.
+    /// Takes the command line's value, else the environment's, else that of the `leasehold` that runs this one, else the
+    /// default.
     pub(crate) fn new(args: StoreArgs) -> Result<Self, Failure> {
-        Self::from_parts(args, std::env::var_os(VARIABLE))
+        Self::from_parts(args, std::env::var_os(VARIABLE), std::env::var_os(LEASE_FILE_VARIABLE))
     }
 
-    fn from_parts(args: StoreArgs, variable: Option<OsString>) -> Result<Self, Failure> {
+    fn from_parts(
+        args: StoreArgs,
+        variable: Option<OsString>,
+        lease_file: Option<OsString>,
+    ) -> Result<Self, Failure> {
+        let is_set = |value: &OsString| !value.is_empty();
         match (args.store, args.store_file) {
             (Some(_), Some(_)) => {
                 Err(Failure::usage("--store and --store-file are both given; give one of them"))
             }
             (Some(url), None) => Ok(Self::Url(url)),
             (None, Some(file)) => Ok(Self::UrlIn(file)),
-            (None, None) => match variable {
-                None => Ok(Self::Default),
-                Some(empty) if empty.is_empty() => Ok(Self::Default),
+            (None, None) => match (variable.filter(is_set), lease_file.filter(is_set)) {
+                (None, None) => Ok(Self::Default),
+                (None, Some(lease)) => {
+                    Ok(Self::Outer(Path::new(&lease).with_file_name(STORE_FILE)))
+                }
                 // Its content is not shown: it may be a password.
-                Some(url) => url.into_string().map(Self::Url).map_err(|_| {
+                (Some(url), _) => url.into_string().map(Self::Url).map_err(|_| {
                     Failure::usage(format!("the environment variable {VARIABLE} is not UTF-8"))
                 }),
             },
@@ -55,9 +72,64 @@ impl Choice {
         match self {
             Self::Url(url) => Ok(Locker::connect(url).await?),
             Self::UrlIn(file) => Ok(Locker::connect(&url_in(file)?).await?),
+            Self::Outer(file) => Ok(Locker::connect(&outer_url(file)?).await?),
             Self::Default => open_default().await,
         }
     }
+
+    /// The URL by which a command under the lock finds the same store, from any directory; `None` if only this process
+    /// can use the store.
+    pub(crate) fn shared_url(&self) -> Result<Option<String>, Failure> {
+        let url = match self {
+            Self::Url(url) => url.clone(),
+            Self::UrlIn(file) => url_in(file)?,
+            Self::Outer(file) => outer_url(file)?,
+            Self::Default => format!("sqlite:{}", encoded(&default_path()?)),
+        };
+        let here = std::env::current_dir().map_err(|error| {
+            Failure::unexpected(format!("there is no current directory: {error}"))
+        })?;
+        Ok(shared(&url, &here))
+    }
+}
+
+/// What stays as it is in the path of a URL, and in a value of its options.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
+fn encoded(path: &Path) -> String {
+    percent_encode(path.as_os_str().as_encoded_bytes(), PLAIN).to_string()
+}
+
+/// The URL with absolute paths; `None` for a store inside one process.
+fn shared(url: &str, here: &Path) -> Option<String> {
+    let (scheme, rest) = url.split_once(':')?;
+    match scheme.to_ascii_lowercase().as_str() {
+        "local" => None,
+        "sqlite" if rest.starts_with(':') => None,
+        "sqlite" if !rest.starts_with('/') => Some(format!("sqlite:{}/{rest}", encoded(here))),
+        "quorum" => {
+            let options = rest.strip_prefix('?')?.split('&').map(|option| {
+                let Some(node) = option.strip_prefix("node=") else {
+                    return Some(option.to_owned());
+                };
+                let node = shared(&percent_decode_str(node).decode_utf8().ok()?, here)?;
+                Some(format!("node={}", percent_encode(node.as_bytes(), PLAIN)))
+            });
+            let options: Option<Vec<String>> = options.collect();
+            Some(format!("quorum:?{}", options?.join("&")))
+        }
+        _ => Some(url.to_owned()),
+    }
+}
+
+fn outer_url(file: &Path) -> Result<String, Failure> {
+    url_in(file).map_err(|_| {
+        Failure::usage(format!(
+            "this process was started by a `leasehold` whose store it cannot find: {} cannot be read; give --store, \
+             --store-file or {VARIABLE}",
+            file.display()
+        ))
+    })
 }
 
 fn url_in(file: &Path) -> Result<String, Failure> {
@@ -75,25 +147,34 @@ fn url_in(file: &Path) -> Result<String, Failure> {
 }
 
 #[cfg(feature = "sqlite")]
-async fn open_default() -> Result<Locker, Failure> {
+fn default_path() -> Result<PathBuf, Failure> {
     use etcetera::BaseStrategy as _;
 
-    let state = etcetera::choose_base_strategy().ok().and_then(|base| base.state_dir());
-    let Some(state) = state else {
-        return Err(Failure::usage(format!(
+    let base = etcetera::choose_base_strategy().ok().filter(|base| base.home_dir().is_dir());
+    match base.and_then(|base| base.state_dir()) {
+        Some(state) => Ok(state.join("leasehold").join("locks.db")),
+        None => Err(Failure::usage(format!(
             "there is no home directory to keep the default store in; give --store or set {VARIABLE}"
-        )));
-    };
-    let path = state.join("leasehold").join("locks.db");
-    let store = leasehold_sqlite::SqliteConfig::file(path).create_parent(true).open().await?;
-    let locker = Locker::new(store);
+        ))),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_default() -> Result<Locker, Failure> {
+    let config = leasehold_sqlite::SqliteConfig::file(default_path()?).create_parent(true);
+    let locker = Locker::new(config.open().await?);
     locker.check().await?;
     Ok(locker)
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn open_default() -> Result<Locker, Failure> {
+fn default_path() -> Result<PathBuf, Failure> {
     Err(Failure::usage(format!("this build has no default store; give --store or set {VARIABLE}")))
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_default() -> Result<Locker, Failure> {
+    Err(default_path().map(|_| ()).expect_err("there is none"))
 }
 
 #[cfg(test)]
@@ -107,7 +188,7 @@ mod tests {
     ) -> Result<Choice, Failure> {
         let args =
             StoreArgs { store: store.map(str::to_owned), store_file: file.map(PathBuf::from) };
-        Choice::from_parts(args, variable.map(OsString::from))
+        Choice::from_parts(args, variable.map(OsString::from), None)
     }
 
     #[test]
@@ -119,6 +200,39 @@ mod tests {
         assert_eq!(choose(None, None, Some("")).unwrap(), Choice::Default);
         assert_eq!(choose(None, None, None).unwrap(), Choice::Default);
         assert!(choose(Some("a:"), Some("f"), None).is_err());
+    }
+
+    #[test]
+    fn a_nested_command_takes_the_store_of_the_outer_one() {
+        let args = || StoreArgs { store: None, store_file: None };
+        let nested = |variable: Option<&str>| {
+            let lease = OsString::from("/run/x/lease.json");
+            Choice::from_parts(args(), variable.map(OsString::from), Some(lease)).unwrap()
+        };
+        assert_eq!(nested(None), Choice::Outer("/run/x/store".into()));
+        assert_eq!(nested(Some("")), Choice::Outer("/run/x/store".into()));
+        assert_eq!(nested(Some("b:")), Choice::Url("b:".to_owned()));
+        let error = outer_url(Path::new("/absent/store")).unwrap_err().to_string();
+        assert!(error.contains("/absent/store") && error.contains("--store"), "{error}");
+    }
+
+    #[test]
+    fn a_shared_url_has_absolute_paths() {
+        let here = Path::new("/a b");
+        for (url, expected) in [
+            ("sqlite:locks.db?timeout=1s", Some("sqlite:/a%20b/locks.db?timeout=1s")),
+            ("SQLITE:/x.db", Some("SQLITE:/x.db")),
+            ("sqlite::memory:", None),
+            ("local:", None),
+            ("redis://u:p@h/", Some("redis://u:p@h/")),
+            (
+                "quorum:?node=sqlite:a.db&fenced=1&node=redis%3A%2F%2Fh%2F",
+                Some("quorum:?node=sqlite%3A/a%2520b/a.db&fenced=1&node=redis%3A//h/"),
+            ),
+            ("quorum:?node=sqlite:a.db&node=local:", None),
+        ] {
+            assert_eq!(shared(url, here).as_deref(), expected, "{url}");
+        }
     }
 
     #[test]

@@ -62,19 +62,24 @@ pub(crate) struct LeaseFile {
 }
 
 impl LeaseFile {
-    /// Writes it into its own directory, created with mode 0700.
-    pub(crate) fn write(lease: &Lease) -> Result<Self, Failure> {
+    /// Writes it into its own directory, created with mode 0700, and beside it the URL of the store, for a `leasehold`
+    /// under the lock.
+    pub(crate) fn write(lease: &Lease, store: Option<&str>) -> Result<Self, Failure> {
         let write = || {
             let directory = tempfile::Builder::new()
                 .prefix("leasehold-")
                 .permissions(Permissions::from_mode(0o700))
                 .tempdir()?;
             let path = directory.path().join(LEASE_FILE);
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-            let mut json = serde_json::to_vec(lease)?;
-            json.push(b'\n');
-            file.write_all(&json)?;
+            let write = |path: &Path, mut text: Vec<u8>| {
+                text.push(b'\n');
+                let mut file = OpenOptions::new();
+                file.write(true).create_new(true).mode(0o600).open(path)?.write_all(&text)
+            };
+            write(&path, serde_json::to_vec(lease)?)?;
+            if let Some(url) = store {
+                write(&directory.path().join(store::STORE_FILE), url.into())?;
+            }
             Ok(Self { path, token: lease.token, directory })
         };
         write().map_err(|error: io::Error| {
@@ -94,7 +99,7 @@ impl LeaseFile {
         }
         let names: Vec<_> = keys.iter().map(Key::as_str).collect();
         command.env("LEASEHOLD_KEY", names.join("\n"));
-        command.env("LEASEHOLD_LEASE_FILE", &self.path);
+        command.env(store::LEASE_FILE_VARIABLE, &self.path);
         match self.token {
             Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
             // A token of an outer `leasehold run` is not ours.

@@ -23,6 +23,8 @@ use crate::shim::{Assignment, Order, adopt_orphans};
 pub(super) struct Job<'a> {
     pub(super) program: &'a Program,
     pub(super) plan: &'a Plan,
+    /// The store, for a `leasehold` that the program starts.
+    pub(super) store: Option<&'a str>,
     pub(super) terminal_stops: Option<&'a TerminalStopsBlocked>,
     pub(super) reporter: &'a Reporter,
 }
@@ -68,7 +70,7 @@ impl Job<'_> {
 
     /// Runs the program to its end.
     async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ended, Failure> {
-        let lease_file = LeaseFile::write(guard.lease())?;
+        let lease_file = LeaseFile::write(guard.lease(), self.store)?;
         // Everything that can fail comes before the command starts: it is never unsupervised.
         signals.listen_for_command().map_err(unexpected)?;
         adopt_orphans().map_err(unexpected)?;

@@ -8,6 +8,7 @@ use clap::ValueEnum as _;
 
 use crate::args::OnLost;
 use crate::run::LEASE_FILE;
+use crate::store::STORE_FILE;
 
 /// The arguments of a shim. They contain nothing that the arguments of `leasehold` do not show.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +57,9 @@ impl Assignment {
     /// Removes the directory and what is still in it: `leasehold` may have died. If it lives, it has removed them
     /// already.
     pub(super) fn tidy(&self) {
-        let _ = std::fs::remove_file(self.directory.join(LEASE_FILE));
+        for name in [LEASE_FILE, STORE_FILE] {
+            let _ = std::fs::remove_file(self.directory.join(name));
+        }
         let _ = std::fs::remove_dir(&self.directory);
     }
 }

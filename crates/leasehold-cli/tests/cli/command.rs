@@ -92,7 +92,7 @@ fn it_inherits_the_callers_open_files_and_none_of_ours() {
     let output = store.script("k", open_files).output().unwrap();
     assert_eq!(text(&output.stdout), text(&alone.stdout));
     let output = store.script("k", "ls -A \"$TMPDIR\"/leasehold-*").output().unwrap();
-    assert_eq!(text(&output.stdout), "lease.json\n", "the pipes have no names");
+    assert_eq!(text(&output.stdout), "lease.json\nstore\n", "the pipes have no names");
     let run = format!(
         "exec {} run k -- sh -c 'echo passed >&7' 7> given",
         env!("CARGO_BIN_EXE_leasehold")

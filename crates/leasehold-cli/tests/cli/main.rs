@@ -8,6 +8,7 @@ mod exclusion;
 mod exit_codes;
 mod listing;
 mod loss;
+mod nested;
 mod quorum;
 mod redis;
 mod shim;
