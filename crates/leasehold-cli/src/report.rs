@@ -31,6 +31,10 @@ pub(crate) enum Level {
 /// An event to report.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
+    /// The store cannot be reached at the start, and the wait goes on.
+    StoreAwaited {
+        failure: &'a Failure,
+    },
     Waiting {
         keys: &'a [Key],
     },
@@ -103,7 +107,8 @@ impl Event<'_> {
             | Self::Continued
             | Self::Exited { .. }
             | Self::Released { .. } => Level::Steps,
-            Self::RenewalFailed { .. }
+            Self::StoreAwaited { .. }
+            | Self::RenewalFailed { .. }
             | Self::Stopped { .. }
             | Self::Ending { .. }
             | Self::Lost { .. }
@@ -118,6 +123,7 @@ impl Event<'_> {
 
     fn name(&self) -> &'static str {
         match self {
+            Self::StoreAwaited { .. } => "store_awaited",
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
             Self::Interrupted { .. } => "interrupted",
@@ -144,6 +150,7 @@ impl Event<'_> {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::StoreAwaited { failure } => write!(f, "waiting for the store: {failure}"),
             Self::Waiting { keys } => write!(f, "waiting for {}", Names(keys)),
             Self::Acquired { keys, lease, token, nodes } => {
                 write!(f, "acquired {} as lease {lease}", Names(keys))?;
@@ -202,6 +209,10 @@ impl Serialize for Event<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("event", self.name())?;
         match self {
+            Self::StoreAwaited { failure } => {
+                map.serialize_entry("kind", failure.kind())?;
+                Nodes(failure.nodes()).entry(&mut map)?;
+            }
             Self::Waiting { keys } => map.serialize_entry("keys", &names(keys))?,
             Self::Acquired { keys, lease, token, nodes } => {
                 map.serialize_entry("keys", &names(keys))?;

@@ -17,7 +17,7 @@ mod supervisor;
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Locker};
+use leasehold::{Backoff as _, Clock as _, ErrorKind, Exponential, Locker, SystemClock, Wait};
 use nix::sys::signal::Signal;
 
 pub(crate) use command::LEASE_FILE;
@@ -41,6 +41,9 @@ const SOON: Duration = Duration::from_millis(50);
 /// How long a candidate that has lost lets others try, unless its term is shorter.
 const LONGEST_ASIDE: Duration = Duration::from_secs(2);
 
+/// The longest pause between two tries to reach the store at the start.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// How long the end waits for background releases.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -61,7 +64,7 @@ pub(crate) async fn run(
     let locker = tokio::select! {
         biased;
         signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
-        locker = store.open() => locker?,
+        locker = open(store, &mut plan.hold.wait, reporter) => locker?,
     };
     let url = store.shared_url()?;
     let store = url.as_deref();
@@ -77,6 +80,41 @@ pub(crate) async fn run(
         signal = signals.next_ending() => reporter.say(&Event::Interrupted { signal }),
     }
     exit
+}
+
+/// Opens the store. One that cannot be reached is awaited, as it is once the wait for the lock has begun; that shortens
+/// the wait.
+async fn open(store: &Choice, wait: &mut Wait, reporter: &Reporter) -> Result<Locker, Failure> {
+    let clock = SystemClock::new();
+    let started = clock.now();
+    let mut pauses = Exponential::default();
+    let mut tries = 0;
+    loop {
+        let opened = store.open().await;
+        let elapsed = clock.now().saturating_sub(started);
+        let left = match *wait {
+            Wait::UpTo(limit) => limit.saturating_sub(elapsed),
+            Wait::No | Wait::Attempts(_) => Duration::ZERO,
+            Wait::Forever => Duration::MAX,
+        };
+        match opened {
+            Err(failure) if failure.exit() == Exit::UNAVAILABLE && !left.is_zero() => {
+                if tries == 0 {
+                    reporter.say(&Event::StoreAwaited { failure: &failure });
+                }
+                let pause = pauses.next(tries).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+                tries += 1;
+                tokio::time::sleep(pause.min(left)).await;
+            }
+            Err(failure) => return Err(failure),
+            Ok(locker) => {
+                if let Wait::UpTo(limit) = wait {
+                    *limit = left;
+                }
+                return Ok(locker);
+            }
+        }
+    }
 }
 
 async fn seek_and_run(

@@ -83,7 +83,7 @@ pub(crate) struct Hold {
     pub(crate) schedule: Schedule,
     pub(crate) on_lost: OnLost,
     pub(crate) conflict: Exit,
-    pub(super) wait: Wait,
+    pub(crate) wait: Wait,
     pub(super) ttl: Ttl,
     pub(super) max_hold: Option<Duration>,
     pub(super) lock_delay: Option<Duration>,

@@ -112,6 +112,24 @@ fn an_unreachable_server_ends_the_command_before_the_term_with_69() {
 }
 
 #[test]
+fn a_server_that_is_down_at_the_start_is_awaited() {
+    let redis = Redis::one();
+    redis.servers[0].kill();
+    assert_eq!(redis.code("run -n k -- true"), 69, "at once");
+    assert_eq!(redis.code("run -w 500ms k -- true"), 69, "at the end of the wait");
+    for options in ["", "-w 60s"] {
+        let waits = Running::start(redis.command(&format!("run --json -v {options} k -- true")));
+        let awaited = waits.event("store_awaited");
+        assert_eq!(awaited["kind"], "unavailable");
+        assert!(awaited["message"].as_str().unwrap().starts_with("waiting for the store: redis"));
+        redis.runtime.block_on(redis.servers[0].restart()).unwrap();
+        waits.event("acquired");
+        assert_eq!(waits.code(), 0);
+        redis.servers[0].kill();
+    }
+}
+
+#[test]
 fn killing_leasehold_frees_the_key_after_the_term() {
     let redis = Redis::one();
     let first = redis.hold("--ttl 6s");
