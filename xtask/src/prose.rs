@@ -54,11 +54,12 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     prose.flat_map(|prose| prose.split("](").skip(1)).filter_map(|rest| rest.split(')').next())
 }
 
-/// Code in a document that can only be the name of a test: a sentence joined by underscores.
+/// Code in a document that can only be the name of a test: a sentence joined by underscores, and not a metric.
 fn test_names(text: &str) -> impl Iterator<Item = &str> {
     let code = text.split("```").step_by(2).flat_map(|block| block.split('`').skip(1).step_by(2));
     code.filter(|code| {
         code.matches('_').count() >= 3
+            && !code.ends_with("_total")
             && code.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
     })
 }

@@ -48,6 +48,8 @@ pub(crate) struct Keeper {
     running_in: AtomicU32,
     /// The `Locker` and its guards are gone: the task ends when its work is done.
     orphaned: AtomicBool,
+    /// The last renewal that was answered had failed.
+    failing: AtomicBool,
 }
 
 impl Keeper {
@@ -70,6 +72,7 @@ impl Keeper {
             wake: Notify::new(),
             running_in: AtomicU32::new(0),
             orphaned: AtomicBool::new(false),
+            failing: AtomicBool::new(false),
         }
     }
 
@@ -163,7 +166,7 @@ impl Keeper {
         if let HoldStatus::Lost { reason, news: true } = status {
             self.schedule.remove(held);
             let held_for = self.clock.now().saturating_sub(held.started);
-            telemetry::lost(self.can.name, held.label(), &held.lease.id, reason, held_for);
+            telemetry::lost(self.can.name, held.label(), &held.lease, reason, held_for);
             self.release([Cleanup::of_lost(held)]);
             // Waiters of this process may try.
             self.queues.released(held.lease.claims.keys());

@@ -12,6 +12,7 @@ use tokio::sync::{OnceCell, SetOnce};
 
 use crate::keeper::{Keeper, KeeperHandle, caught};
 use crate::registry::Registry;
+use crate::telemetry;
 use crate::thread::Thread;
 
 /// Handle for locking on one store: cheap to clone, and the same type for every store.
@@ -77,6 +78,7 @@ impl LockerBuilder {
 
     /// Creates the `Locker`. Nothing is sent; the store is checked at first use.
     pub fn build(self) -> Locker {
+        telemetry::describe();
         let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
         Locker(Arc::new(Inner {
             keeper: KeeperHandle::new(keeper),

@@ -2,15 +2,7 @@
 //! `tracing` facade (F12). Functions of plain values, so that the rest knows neither; without the crate features `metrics`
 //! and `tracing` they do nothing.
 //!
-//! | name | kind | labels | counts |
-//! |---|---|---|---|
-//! | `leasehold_attempts_total` | counter | store, label, outcome | tries: granted, refused, failed |
-//! | `leasehold_wait_seconds` | histogram | store, label, outcome | calls that wanted a lock, from call to return |
-//! | `leasehold_hold_seconds` | histogram | store, label | from grant to release or loss |
-//! | `leasehold_renewals_total` | counter | store, label, outcome | held, lost, failed |
-//! | `leasehold_losses_total` | counter | store, label, reason | leases lost while a guard lived |
-//! | `leasehold_purged_total` | counter | store, what | purged: records, counters |
-//! | `leasehold_janitor_rounds_total` | counter | store, outcome | rounds of janitors: done, failed |
+//! The guide lists the metrics with their units and labels.
 
 #![cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
@@ -22,15 +14,41 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, GroupName, Key, LeaseId, LostReason, RenewOutcome};
+use leasehold_core::{Error, GroupName, Key, Lease, LostReason, RenewOutcome};
 #[cfg(feature = "metrics")]
-use metrics::{SharedString, counter, histogram};
+use metrics::{SharedString, Unit, counter, describe_counter, describe_histogram, histogram};
 #[cfg(feature = "tracing")]
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 #[cfg(feature = "metrics")]
 fn label(label: Option<&Arc<str>>) -> SharedString {
     label.map_or(SharedString::const_str(""), |label| SharedString::from_shared(Arc::clone(label)))
+}
+
+/// Tells the recorder what each metric means; it may be told again.
+pub(crate) fn describe() {
+    #[cfg(feature = "metrics")]
+    {
+        describe_counter!("leasehold_attempts_total", Unit::Count, "Tries to acquire a lock");
+        describe_histogram!(
+            "leasehold_wait_seconds",
+            Unit::Seconds,
+            "Calls for a lock, from call to return"
+        );
+        describe_histogram!(
+            "leasehold_hold_seconds",
+            Unit::Seconds,
+            "Holds, from grant to release or loss"
+        );
+        describe_counter!("leasehold_renewals_total", Unit::Count, "Renewals of leases");
+        describe_counter!("leasehold_losses_total", Unit::Count, "Leases lost while a guard lived");
+        describe_counter!(
+            "leasehold_purged_total",
+            Unit::Count,
+            "Expired records and counters removed"
+        );
+        describe_counter!("leasehold_janitor_rounds_total", Unit::Count, "Rounds of janitors");
+    }
 }
 
 pub(crate) fn tried(store: &'static str, of: Option<&Arc<str>>, outcome: &'static str) {
@@ -55,16 +73,7 @@ pub(crate) fn hold_ended(store: &'static str, of: Option<&Arc<str>>, held_for: D
     histogram!("leasehold_hold_seconds", "store" => store, "label" => label(of)).record(held_for);
 }
 
-pub(crate) fn renewed(
-    store: &'static str,
-    of: Option<&Arc<str>>,
-    lease: &LeaseId,
-    outcome: &RenewOutcome,
-) {
-    #[cfg(feature = "tracing")]
-    if let RenewOutcome::Failed(error) = outcome {
-        warn!(target: "leasehold", %lease, %error, "a renewal failed");
-    }
+pub(crate) fn renewed(store: &'static str, of: Option<&Arc<str>>, outcome: &RenewOutcome) {
     let outcome = match outcome {
         RenewOutcome::Held(_) => "held",
         RenewOutcome::Lost(_) => "lost",
@@ -75,15 +84,37 @@ pub(crate) fn renewed(
         .increment(1);
 }
 
+/// A renewal failed; `first` after one that succeeded. Only the first is a warning: a store that is away fails all leases
+/// again and again.
+pub(crate) fn renewal_failed(store: &'static str, lease: &Lease, error: &Error, first: bool) {
+    #[cfg(feature = "tracing")]
+    {
+        let (key, id) = (&lease.claims.first().key, &lease.id);
+        if first {
+            warn!(target: "leasehold", store, %key, lease = %id, %error, "renewals fail");
+        } else {
+            debug!(target: "leasehold", store, %key, lease = %id, %error, "a renewal failed");
+        }
+    }
+}
+
+pub(crate) fn renewals_succeed_again(store: &'static str) {
+    #[cfg(feature = "tracing")]
+    info!(target: "leasehold", store, "renewals succeed again");
+}
+
 pub(crate) fn lost(
     store: &'static str,
     of: Option<&Arc<str>>,
-    lease: &LeaseId,
+    lease: &Lease,
     reason: &LostReason,
     held_for: Duration,
 ) {
     #[cfg(feature = "tracing")]
-    warn!(target: "leasehold", %lease, %reason, "a lease is lost");
+    {
+        let (key, id) = (&lease.claims.first().key, &lease.id);
+        warn!(target: "leasehold", store, %key, lease = %id, %reason, "a lease is lost");
+    }
     #[cfg(feature = "metrics")]
     counter!("leasehold_losses_total", "store" => store, "label" => label(of), "reason" => reason.name())
         .increment(1);

@@ -95,7 +95,7 @@ fn stores() {
         ("sqlite:.", 64, "directory"),
         ("sqlite:/dev/null", 64, "/dev/null"),
     ] {
-        for line in ["run --store URL k -- echo ran", "status k --store URL"] {
+        for line in ["run -n --store URL k -- echo ran", "status k --store URL"] {
             let output = store.output(&line.replace("URL", url));
             assert!(!text(&output.stderr).contains("hunter2"), "{url}");
             refused(&store, &output, expected, said);

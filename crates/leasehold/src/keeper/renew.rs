@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -66,11 +67,27 @@ impl Keeper {
         sent: Duration,
         answer: Answer,
     ) -> HoldStatus {
-        telemetry::renewed(self.can.name, held.label(), &held.lease.id, &answer.0);
+        self.tell(held, &answer.0);
         let status = held.apply(sent, answer, self.clock.now());
         self.settle(held, &status);
         self.reschedule(held);
         status
+    }
+
+    /// Counts an outcome, and logs it if it changes whether renewals succeed.
+    fn tell(&self, held: &LeaseState, outcome: &RenewOutcome) {
+        let store = self.can.name;
+        telemetry::renewed(store, held.label(), outcome);
+        match outcome {
+            RenewOutcome::Failed(error) => {
+                let first = !self.failing.swap(true, Ordering::Relaxed);
+                telemetry::renewal_failed(store, &held.lease, error, first);
+            }
+            RenewOutcome::Held(_) if self.failing.swap(false, Ordering::Relaxed) => {
+                telemetry::renewals_succeed_again(store);
+            }
+            RenewOutcome::Held(_) | RenewOutcome::Lost(_) => {}
+        }
     }
 
     /// Asks for the renewal of held leases; one outcome for each.

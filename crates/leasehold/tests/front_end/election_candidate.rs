@@ -1,12 +1,12 @@
 //! A candidate in the background: its shutdown, its pauses, its end.
 
 use std::future::Future;
-use std::io::Write;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::support::log::logged;
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use leasehold::{
     Candidate, Effect, Election, Error, ErrorKind, LeadershipEvent, LeadershipEvents, Locker,
@@ -450,29 +450,10 @@ fn when_its_runtime_ends_before_it_was_ever_polled_it_has_ended() {
     });
 }
 
-/// The log.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(text)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn each_change_of_its_leadership_is_an_event_of_tracing() {
-    let log = Log::default();
-    let writer = log.clone();
-    let writer = move || writer.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    // For the whole process: a test on another thread, without a subscriber, would switch the event off for all.
     // No other election here has this name.
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let log = logged("election=logged candidate=a");
     let store = Flaky::new();
     let leader = store.others().election("logged").candidate_name("b").campaign().await.unwrap();
     let (candidate, stop) = spawned(&store.locks().election("logged").candidate_name("a"));
@@ -482,8 +463,9 @@ async fn each_change_of_its_leadership_is_an_event_of_tracing() {
     within(candidate.elected()).await.unwrap();
     drop(stop);
     within(candidate.join()).await.unwrap();
-    let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let said = log();
     for what in ["changed", "gained", "resigned"] {
-        assert!(said.contains(&format!("leadership {what} election=logged candidate=a")), "{said}");
+        let event = format!("leadership {what} ");
+        assert!(said.iter().any(|line| line.contains(&event)), "{said:?}");
     }
 }

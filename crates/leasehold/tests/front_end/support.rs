@@ -1,6 +1,7 @@
 //! A real local store whose replies can be lost, delayed or withheld, on tokio's paused time.
 
 pub(crate) mod blocking;
+pub(crate) mod log;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
-//! F12: what is counted, under which labels.
+//! F12: what is counted, under which labels, and what is logged.
 
+use crate::support::log::logged;
 use crate::support::{Fault, Flaky, secs};
 use leasehold::{Keepalive, Wait};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -28,6 +29,9 @@ fn attempts_waits_holds_renewals_and_losses_are_counted_by_store_and_label() {
         });
     });
     let snapshot = snapshotter.snapshot().into_vec();
+    for (key, unit, description, _) in &snapshot {
+        assert!(unit.is_some() && description.is_some(), "{key:?} is not described");
+    }
     let lines: Vec<(String, DebugValue)> = snapshot
         .into_iter()
         .map(|(key, _, _, value)| {
@@ -52,4 +56,30 @@ fn attempts_waits_holds_renewals_and_losses_are_counted_by_store_and_label() {
     assert_eq!(count("leasehold_renewals_total store=local,label=reports,outcome=held"), 1);
     assert_eq!(count("leasehold_losses_total store=local,label=,reason=expired"), 1);
     assert!(!format!("{lines:?}").contains("secret-key"), "a key is never a label");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_begin_to_fail_are_one_warning_with_the_key() {
+    let log = logged("logged-key");
+    let store = Flaky::new();
+    let locks = store.locks();
+    let names: Vec<_> = (0..10).map(|n| format!("logged-key-{n}")).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(locks.lock(name.as_str()).ttl(secs(30)).await.unwrap());
+    }
+    store.down(Fault::Refused);
+    tokio::time::sleep(secs(15)).await;
+    let warnings = |what: &str| {
+        let is_one = |line: &&String| line.contains("WARN") && line.contains(what);
+        log().iter().filter(is_one).count()
+    };
+    assert_eq!(warnings("renewals fail"), 1, "{:?}", log());
+    store.up();
+    tokio::time::sleep(secs(15)).await;
+    assert!(guards.iter().all(leasehold::Guard::is_held));
+    store.down(Fault::Refused);
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(warnings("renewals fail"), 2, "{:?}", log());
+    assert_eq!(warnings("a lease is lost"), 10, "each with its key: {:?}", log());
 }
