@@ -177,6 +177,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A subscription in progress belongs to the runtime of the caller who began it.
+        if let Some(known) =
+            self.known().filter(|known| matches!(known.hints, Hints::Subscribing(_)))
+        {
+            known.hints = Hints::None;
+        }
         self.turn = None;
         let mut by_key = self.queues.by_key();
         let Some(queue) = self.queue.take() else { return };

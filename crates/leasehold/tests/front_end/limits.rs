@@ -91,6 +91,28 @@ async fn a_subscription_that_hangs_hides_no_release_and_no_end_of_a_term() {
     assert!(store.now() - before < ms(750), "the end of a term: {:?}", store.now() - before);
 }
 
+#[test]
+fn a_subscription_of_a_runtime_that_ended_is_not_inherited() {
+    let store = Flaky::in_real_time();
+    store.on_subscribe(std::iter::repeat_n(Fault::Hang, 100));
+    let locks = store.locks();
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_time().build().unwrap()
+    };
+    let [holding, first, second] = [runtime(), runtime(), runtime()];
+    let holder = holding.block_on(async { locks.lock("k").ttl(secs(3_000)).await.unwrap() });
+    let wait = || locks.lock("k").wait(Wait::Forever).into_future();
+    let gone = first.spawn(wait());
+    second.block_on(store.until(|log| log.contains(&Sent::Subscribe)));
+    let waiter = second.spawn(wait());
+    drop((gone, first));
+    holding.block_on(holder.release()).unwrap();
+    let granted = async { tokio::time::timeout(secs(30), waiter).await };
+    let guard = second.block_on(granted).expect("in time").expect("without a panic").unwrap();
+    drop(guard);
+}
+
 #[tokio::test]
 async fn zero_pauses_let_other_tasks_run() {
     let store = Flaky::in_real_time();
