@@ -60,6 +60,7 @@ pub(crate) async fn run(
         ));
     }
     let program = Program::find(std::mem::take(&mut plan.hold.command))?;
+    let store = &store.resolved()?;
     let mut signals = Signals::listen().map_err(unexpected)?;
     let locker = tokio::select! {
         biased;

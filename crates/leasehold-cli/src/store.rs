@@ -67,6 +67,16 @@ impl Choice {
         }
     }
 
+    /// The same store without a file to read: a pipe can be read only once.
+    pub(crate) fn resolved(&self) -> Result<Self, Failure> {
+        Ok(match self {
+            Self::Url(url) => Self::Url(url.clone()),
+            Self::UrlIn(file) => Self::Url(url_in(file)?),
+            Self::Outer(file) => Self::Url(outer_url(file)?),
+            Self::Default => Self::Default,
+        })
+    }
+
     /// Opens the store.
     pub(crate) async fn open(&self) -> Result<Locker, Failure> {
         match self {
@@ -80,11 +90,9 @@ impl Choice {
     /// The URL by which a command under the lock finds the same store, from any directory; `None` if only this process
     /// can use the store.
     pub(crate) fn shared_url(&self) -> Result<Option<String>, Failure> {
-        let url = match self {
-            Self::Url(url) => url.clone(),
-            Self::UrlIn(file) => url_in(file)?,
-            Self::Outer(file) => outer_url(file)?,
-            Self::Default => format!("sqlite:{}", encoded(&default_path()?)),
+        let url = match self.resolved()? {
+            Self::Url(url) => url,
+            _ => format!("sqlite:{}", encoded(&default_path()?)),
         };
         let here = std::env::current_dir().map_err(|error| {
             Failure::unexpected(format!("there is no current directory: {error}"))

@@ -40,3 +40,16 @@ fn without_the_outer_store_it_is_refused_and_names_the_options() {
     assert_eq!(text(&output.stdout), "64\n0\n", "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("give --store, --store-file or LEASEHOLD_STORE"));
 }
+
+#[test]
+fn a_store_file_that_is_a_pipe_is_read_once() {
+    let store = Store::new();
+    let fifo = store.fifo("url");
+    let url = store.url();
+    let writer = std::thread::spawn(move || std::fs::write(fifo, url + "\n").unwrap());
+    let mut command = store.script("--store-file url k", "$LEASEHOLD run -n k -- true; echo $?");
+    command.env_remove("LEASEHOLD_STORE").env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+    let output = command.output().unwrap();
+    writer.join().unwrap();
+    assert_eq!(text(&output.stdout), "1\n", "{}", text(&output.stderr));
+}
