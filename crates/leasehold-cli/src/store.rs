@@ -158,8 +158,13 @@ fn url_in(file: &Path) -> Result<String, Failure> {
 fn default_path() -> Result<PathBuf, Failure> {
     use etcetera::BaseStrategy as _;
 
-    let base = etcetera::choose_base_strategy().ok().filter(|base| base.home_dir().is_dir());
-    match base.and_then(|base| base.state_dir()) {
+    let base = etcetera::choose_base_strategy().ok();
+    let state = base.and_then(|base| {
+        let (home, state) = (base.home_dir().to_owned(), base.state_dir()?);
+        // A home that does not exist is not created.
+        (home.is_dir() || !state.starts_with(&home)).then_some(state)
+    });
+    match state {
         Some(state) => Ok(state.join("leasehold").join("locks.db")),
         None => Err(Failure::usage(format!(
             "there is no home directory to keep the default store in; give --store or set {VARIABLE}"

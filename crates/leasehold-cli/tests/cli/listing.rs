@@ -179,4 +179,18 @@ fn the_default_store_is_in_the_state_directory() {
         assert_eq!(mode(home.join(path)), 0o700);
         assert_eq!(mode(home.join(path).join("locks.db")), 0o600);
     }
+    let no_home = store.file("no-home");
+    let run = |state: Option<&std::path::Path>| {
+        let mut command = leasehold("run -n k -- true");
+        command.env_remove("XDG_STATE_HOME").env("LEASEHOLD_STORE", "").env("HOME", &no_home);
+        command.envs(state.map(|state| ("XDG_STATE_HOME", state)));
+        code(&command.output().unwrap())
+    };
+    assert_eq!(run(None), 64);
+    assert!(!no_home.exists(), "it is not created");
+    assert_eq!(
+        run(Some(&store.file("XDG_STATE_HOME"))),
+        0,
+        "another state directory needs no home"
+    );
 }
