@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
 use leasehold::{
     Claims, Effect, Error, ErrorKind, Fixed, Keepalive, Key, Mode, Ttl, Wait, WaitCause,
@@ -105,12 +107,16 @@ fn a_subscription_of_a_runtime_that_ended_is_not_inherited() {
     let wait = || locks.lock("k").wait(Wait::Forever).into_future();
     let gone = first.spawn(wait());
     second.block_on(store.until(|log| log.contains(&Sent::Subscribe)));
-    let waiter = second.spawn(wait());
+    // Polled once, it is next in the queue.
+    let mut waiter = Box::pin(wait());
+    assert!(second.block_on(async { (&mut waiter).now_or_never() }).is_none());
     drop((gone, first));
+    // It is refused, and waits by itself.
+    let refused = async { tokio::time::timeout(ms(200), &mut waiter).await };
+    assert!(second.block_on(refused).is_err());
     holding.block_on(holder.release()).unwrap();
     let granted = async { tokio::time::timeout(secs(30), waiter).await };
-    let guard = second.block_on(granted).expect("in time").expect("without a panic").unwrap();
-    drop(guard);
+    drop(second.block_on(granted).expect("in time").unwrap());
 }
 
 #[tokio::test]
