@@ -48,6 +48,9 @@ pub struct Refused {
     /// The time until the request could be granted if no lease is renewed, released or granted meanwhile; absent
     /// if a lease without end blocks it.
     pub retry_after: Option<Duration>,
+    /// Whether the store wakes waiters when the request could be granted, if it wakes them at all. False if contenders
+    /// split the nodes of a quorum: they release their parts without a wake-up.
+    pub wakes: bool,
     /// What each node of a quorum said.
     pub nodes: NodeReports,
 }
@@ -55,7 +58,7 @@ pub struct Refused {
 impl Refused {
     /// A refusal.
     pub fn new(key: Key, why: RefusalReason, retry_after: Option<Duration>) -> Self {
-        Self { key, why, retry_after, nodes: NodeReports::default() }
+        Self { key, why, retry_after, wakes: true, nodes: NodeReports::default() }
     }
 }
 

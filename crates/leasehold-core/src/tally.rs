@@ -12,7 +12,7 @@ mod lease;
 mod tests;
 mod votes;
 
-pub use acquire::{acquire, needs_write_back, rolls_back};
+pub use acquire::{acquire, may_have_granted, needs_write_back, rolls_back};
 pub use capabilities::{capabilities, level};
 pub use lease::{is_absent, release, renew};
 pub use votes::{

@@ -144,7 +144,7 @@ impl Store for LocalStore {
             table.release(request, now)
         };
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
-            if !matches!(outcome, ReleaseOutcome::Kept(_)) {
+            if lease.wakes() && !matches!(outcome, ReleaseOutcome::Kept(_)) {
                 self.wake(lease.keys().iter().cloned());
             }
         }

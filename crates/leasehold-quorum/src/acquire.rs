@@ -65,7 +65,7 @@ impl Inner {
                 Ok(AcquireReply::Granted(granted))
             }
             Some(Decision::Made(AcquireReply::Refused(mut refused))) => {
-                attempt.roll_back(request.is_again().is_some());
+                attempt.roll_back(&round, request.is_again().is_some());
                 self.hide_token(&mut refused.why);
                 refused.nodes = nodes;
                 Ok(AcquireReply::Refused(refused))
@@ -74,7 +74,7 @@ impl Inner {
                 // Rolled back: the id must not be used again, so the request must not be sent again (C10).
                 let error = round.failure(Effect::NotApplied, nodes);
                 let is_elsewhere = error.kind() == ErrorKind::InvalidInput;
-                attempt.roll_back(is_elsewhere || request.is_again().is_some());
+                attempt.roll_back(&round, is_elsewhere || request.is_again().is_some());
                 Err(match tally::retry_after(&round.answers) {
                     Some(after) => error.with_retry_after(after),
                     None => error,
@@ -169,7 +169,7 @@ impl Attempt {
         if verdict == Some(Verdict::Yes) {
             return Ok(());
         }
-        self.roll_back(self.request.is_again().is_some());
+        self.roll_back(granted, self.request.is_again().is_some());
         let message = "a majority granted, but no majority accepted the grant's token, so the grant was rolled back";
         Err(Error::unavailable(Effect::NotApplied, message)
             .with_nodes(round.reports(|leases| leases.iter().map(renewed).collect()))
@@ -179,10 +179,14 @@ impl Attempt {
     /// Rolls back, in the background, what was or may have been granted: also on nodes that did not answer.
     ///
     /// If the caller may already hold the lease, or holds it in another mode, only what is certainly fresh is
-    /// rolled back.
-    fn roll_back(&self, only_fresh: bool) {
+    /// rolled back. Waiters are woken only if a majority may have granted: those whom a minority refused do not wait
+    /// for a wake-up.
+    fn roll_back(&self, round: &Round<AcquireReply>, only_fresh: bool) {
         let keys = self.request.claims().keys().cloned();
-        let ending = ReleaseEntry::new(self.request.id().clone(), keys);
+        let mut ending = ReleaseEntry::new(self.request.id().clone(), keys);
+        if !tally::may_have_granted(&round.answers) {
+            ending = ending.without_wakeup();
+        }
         let release = Arc::new(ReleaseRequest::new(vec![ending]));
         let places = self.quorum.join(false, &self.request);
         for (at, (acted, place)) in self.acted.iter().zip(places).enumerate() {

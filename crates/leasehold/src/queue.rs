@@ -142,10 +142,11 @@ impl Place {
     }
 
     /// Ends when a key of the queue may have become free since the last call: this `Locker` freed it, or, for the
-    /// first in the queue, the store hints so.
-    pub(crate) async fn woken(&mut self) {
+    /// first in the queue if it `listens`, the store hints so.
+    pub(crate) async fn woken(&mut self, listens: bool) {
         let queue = Arc::clone(self.queue());
-        let hint = OptionFuture::from(self.known().map(|known| known.hints.next()));
+        let known = self.known().filter(|_| listens);
+        let hint = OptionFuture::from(known.map(|known| known.hints.next()));
         tokio::select! {
             biased;
             () = queue.freed.notified() => {}
@@ -164,7 +165,7 @@ impl Place {
         if self.queue().places() == 1 {
             return;
         }
-        while self.woken().now_or_never().is_some() {}
+        while self.woken(true).now_or_never().is_some() {}
         if let Some(known) = self.known() {
             known.taken = Some(taken);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::{Filter, Key, Store, Wakeups};
+use leasehold_core::{Filter, Key, ReleaseRequest, Store, Wakeups};
 
 use crate::attempt::key;
 use crate::case::{CaseResult, PASSED, behind_proxies, cases};
@@ -17,6 +17,7 @@ cases! {
     c12_an_eviction_wakes [Notifications],
     c12_every_subscriber_is_woken [Notifications],
     c12_one_of_several_keys_wakes [Notifications],
+    c12_a_release_without_wakeup_wakes_nobody [Notifications],
     c12_a_hint_names_a_requested_key [Notifications],
     c12_a_dropped_subscription_disturbs_nobody [Notifications],
     c12_a_hint_missed_before_the_subscription_does_no_harm [Notifications],
@@ -96,6 +97,26 @@ async fn c12_one_of_several_keys_wakes<B: Backing>(fixture: &Fixture<B>) -> Case
         fixture.client.released(lease).await?;
         woken(&mut wakeups).await?;
     }
+    PASSED
+}
+
+/// A quorum takes back the parts of a lease that was never granted: waiters who try then would only split again.
+async fn c12_a_release_without_wakeup_wakes_nobody<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+    let (job, other) = (fixture.exclusive("job"), fixture.exclusive("other"));
+    let mut wakeups = fixture.client.store().subscribe(&[key("job"), key("other")]).await?;
+    for lease in [&job, &other] {
+        fixture.client.grant(lease).await?;
+        fixture.client.released(lease).await?;
+        while woken(&mut wakeups).await? != lease.claims.first().key {}
+        fixture.client.grant(lease).await?;
+    }
+    // A spurious hint follows the subscription, if any does.
+    while wakeups.next().now_or_never().is_some() {}
+    let quiet = ReleaseRequest::new(vec![job.ending().without_wakeup()]);
+    fixture.client.release_all(quiet).await?;
+    fixture.client.released(&other).await?;
+    ensure_eq!(woken(&mut wakeups).await?, key("other"), "the first hint");
+    fixture.client.grant(&fixture.exclusive("job")).await?;
     PASSED
 }
 

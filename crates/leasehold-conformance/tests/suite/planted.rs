@@ -189,6 +189,8 @@ planted! {
         => "evict_tells_the_holder_why", "oracle";
     eviction_does_not_wake: EvictionDoesNotWake
         => "c12_an_eviction_wakes";
+    every_release_wakes: EveryReleaseWakes
+        => "c12_a_release_without_wakeup_wakes_nobody";
     keep_frees_the_key: KeepFreesTheKey
         => "c13_a_kept_key_stays_taken_until_the_keep_ends", "oracle";
     keep_is_granted_to_the_expired: KeepIsGrantedToTheExpired

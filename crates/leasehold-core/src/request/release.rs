@@ -28,6 +28,7 @@ pub struct ReleaseEntry {
     id: LeaseId,
     keys: Arc<[Key]>,
     keep: Option<Duration>,
+    wakes: bool,
 }
 
 impl ReleaseEntry {
@@ -36,13 +37,20 @@ impl ReleaseEntry {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        Self { id, keys: keys.into(), keep: None }
+        Self { id, keys: keys.into(), keep: None, wakes: true }
     }
 
     /// Keeps the keys taken for `keep` after the lease has ended.
     #[must_use]
     pub fn with_keep(mut self, keep: Duration) -> Self {
         self.keep = (!keep.is_zero()).then_some(keep);
+        self
+    }
+
+    /// Wakes no waiter: for the parts of a lease that was never granted as a whole.
+    #[must_use]
+    pub fn without_wakeup(mut self) -> Self {
+        self.wakes = false;
         self
     }
 
@@ -59,6 +67,11 @@ impl ReleaseEntry {
     /// How long the keys stay taken.
     pub fn keep(&self) -> Option<Duration> {
         self.keep
+    }
+
+    /// Whether it wakes waiters.
+    pub fn wakes(&self) -> bool {
+        self.wakes
     }
 }
 

@@ -1,12 +1,13 @@
 use super::votes::{Answer, Decision, Tally, Verdict, held_by_majority, majority, retry_after};
-use crate::{AcquireReply, Effect, FencingToken, Granted, RefusalReason, Refused, Result};
+use crate::{AcquireReply, Effect, FencingToken, Granted, LeaseId, RefusalReason, Refused, Result};
 
 /// The quorum's reply to an acquire.
 ///
 /// - Granted by a majority. The remaining term is the q-th largest that the nodes report, q being the majority,
 ///   with nothing subtracted. It is `fresh` unless a majority held the lease already.
 /// - Refused only if so many nodes refused that no majority can grant. The reply is that of the node whose term
-///   must end before a majority is free. A node that is `Busy` has not decided and counts as failed.
+///   must end before a majority is free. It promises a wake-up if a majority names the same lease: then that lease
+///   was granted, and its release wakes. A node that is `Busy` has not decided and counts as failed.
 ///
 /// With `tokens`, the token of a fresh grant is the largest that the granting nodes minted from their own clocks,
 /// and [`needs_write_back`] says whether it must still be written to a majority. If some nodes held the lease
@@ -47,6 +48,15 @@ pub fn rolls_back(answer: &Result<AcquireReply>, again: bool) -> bool {
         Ok(AcquireReply::Refused(_)) => false,
         Err(error) => error.effect() == Effect::Unknown && !again,
     }
+}
+
+/// True if a majority of the nodes granted or may have granted.
+pub fn may_have_granted(answers: &[Answer<AcquireReply>]) -> bool {
+    let may = |answer: &&Answer<AcquireReply>| match answer {
+        Some(answer) => rolls_back(answer, false),
+        None => true,
+    };
+    answers.iter().filter(may).count() >= majority(answers.len())
 }
 
 fn vote(acquired: &AcquireReply) -> Option<bool> {
@@ -122,5 +132,17 @@ fn refusal(answers: &[Answer<AcquireReply>]) -> Option<Refused> {
     let free = grants(answers).count();
     let at = (majority(answers.len()) - 1).checked_sub(free)?.min(refusals.len().checked_sub(1)?);
     let awaited = refusals[at];
-    Some(Refused::new(awaited.key.clone(), awaited.why.clone(), retry_after(answers)))
+    let mut refused = Refused::new(awaited.key.clone(), awaited.why.clone(), retry_after(answers));
+    let named = || refusals.iter().filter(|refused| refused.wakes).filter_map(|r| holder(r));
+    refused.wakes =
+        named().any(|one| named().filter(|other| *other == one).count() >= majority(answers.len()));
+    Some(refused)
+}
+
+/// The lease that a refusal names.
+fn holder(refused: &Refused) -> Option<&LeaseId> {
+    match &refused.why {
+        RefusalReason::Held(Some(holder)) => holder.id.as_ref(),
+        _ => None,
+    }
 }

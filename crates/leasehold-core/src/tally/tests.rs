@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    AcquireReply, Effect, Error, ErrorKind, FencingToken, Granted, Key, Level, LostReason,
-    RefusalReason, Refused, ReleaseOutcome, Remaining, RenewOutcome,
+    AcquireReply, Effect, Error, ErrorKind, FencingToken, Granted, Key, LeaseId, Level, LostReason,
+    Mode, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, Remaining, RenewOutcome,
 };
 
 const S: Duration = Duration::from_secs(1);
@@ -236,6 +236,69 @@ fn the_refusal_names_the_holder_that_a_majority_waits_for() {
     assert_eq!(named(&[by("minority", 1), by("most", 7), by("most", 7)]), "most");
     assert_eq!(named(&[by("most", 7), by("minority", 30), by("most", 7)]), "most");
     assert_eq!(named(&[granted(9, 1, true), by("later", 7), by("sooner", 5)]), "sooner");
+}
+
+#[test]
+fn a_wake_up_follows_only_if_a_majority_names_the_same_lease() {
+    let by = |name: Option<&[u8]>| {
+        let key = Key::new("job").unwrap();
+        let mut record = Record::new(key, Mode::Exclusive, RecordTerm::Live(Remaining::For(9 * S)));
+        record.id = name.map(|name| LeaseId::foreign(name).unwrap());
+        refused_because(RefusalReason::Held(Some(Box::new(record))), Some(9))
+    };
+    let kinds = [
+        granted(9, 1, true),
+        failed(Effect::Unknown),
+        refused(Some(9)),
+        by(None),
+        by(Some(b"a")),
+        by(Some(b"b")),
+    ];
+    for nodes in 1..=5 {
+        every(nodes, &kinds, |answers| {
+            let Decision::Made(AcquireReply::Refused(refused)) = acquire(answers, None, false)
+            else {
+                return;
+            };
+            let count = |name: &[u8]| {
+                let is_by = |answer: &&Answer<AcquireReply>| match answer {
+                    Some(Ok(AcquireReply::Refused(refused))) => match &refused.why {
+                        RefusalReason::Held(Some(by)) => {
+                            by.id.as_ref().is_some_and(|id| *id == LeaseId::foreign(name).unwrap())
+                        }
+                        _ => false,
+                    },
+                    _ => false,
+                };
+                answers.iter().filter(is_by).count()
+            };
+            let agreed = most(count(b"a"), nodes) || most(count(b"b"), nodes);
+            assert_eq!(refused.wakes, agreed, "{answers:?}");
+        });
+    }
+}
+
+#[test]
+fn a_majority_may_have_granted_unless_enough_nodes_have_certainly_not() {
+    let kinds = [
+        None,
+        granted(9, 1, true),
+        granted(9, 1, false),
+        refused(Some(9)),
+        failed(Effect::Unknown),
+        failed(Effect::NotApplied),
+    ];
+    for nodes in 1..=5 {
+        every(nodes, &kinds, |answers| {
+            let certainly_not = answers.iter().filter(|answer| match answer {
+                Some(Ok(AcquireReply::Refused(_))) => true,
+                Some(Err(error)) => error.effect() == Effect::NotApplied,
+                _ => false,
+            });
+            let may = most(nodes - certainly_not.count(), nodes);
+            assert_eq!(may_have_granted(answers), may, "{answers:?}");
+        });
+    }
 }
 
 #[test]

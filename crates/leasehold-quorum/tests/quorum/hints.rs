@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use crate::faulty::{Cluster, Fault, Node, id, key, ms};
+use crate::faulty::{Cluster, Fault, LIMIT, Node, ask, grant, id, key, ms, refused};
 use futures_util::FutureExt;
 use leasehold_core::{Clock, Effect, ErrorKind, Key, ReleaseEntry, ReleaseRequest, Store, Wakeups};
 use leasehold_driver::TokioClock;
@@ -89,6 +89,33 @@ async fn subscribing_to_no_reachable_node_is_an_error() {
     let error = cluster.store.subscribe(&[key()]).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert_eq!((error.nodes().len(), cluster.clock.now() - since), (3, ms(0)));
+}
+
+/// Those whom the contender refused do not wait for a wake-up: each would try, split the nodes again, and wake all.
+#[tokio::test(start_paused = true)]
+async fn a_contender_whom_a_minority_granted_wakes_nobody() {
+    let cluster = Cluster::new(3, false);
+    for node in &cluster.nodes[1..] {
+        grant(node, &id("holder")).await;
+    }
+    let mut wakeups = cluster.nodes[0].subscribe(&[key()]).await.unwrap();
+    refused(&cluster.store, &id("contender")).await;
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&id("contender")).await, 0);
+    assert_eq!(heard(&mut wakeups), None);
+}
+
+/// Others may have been refused by the majority that it had.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_a_majority_may_have_granted_wakes_when_it_is_taken_back() {
+    let cluster = Cluster::new(3, false);
+    cluster.nodes[0].set(Fault::Down);
+    cluster.nodes[1].next(&[Fault::SlowReply(LIMIT * 2)]);
+    let mut wakeups = cluster.nodes[2].subscribe(&[key()]).await.unwrap();
+    let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    cluster.mend().await;
+    assert_eq!(heard(&mut wakeups), Some(key()));
 }
 
 /// Its capabilities say that it never notifies.

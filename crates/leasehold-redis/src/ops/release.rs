@@ -17,7 +17,7 @@ impl Inner {
 
     async fn release_some(&self, leases: &[&ReleaseEntry]) -> Result<Vec<ReleaseOutcome>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
-        let mut arguments = Vec::with_capacity(1 + 3 * leases.len());
+        let mut arguments = Vec::with_capacity(1 + 4 * leases.len());
         arguments.push(self.forget_after());
         for lease in leases {
             let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
@@ -25,6 +25,7 @@ impl Inner {
                 lease.id().into(),
                 lease.keep().map_or(0, micros_up).into(),
                 keys.into(),
+                u64::from(lease.wakes()).into(),
             ]);
         }
         let replies =

@@ -1,8 +1,8 @@
 -- KEYS: plain key and book of each key of each lease. ARGV: forget_after in ms or '', then of each lease its id, for how
--- many µs to keep its keys taken (0 is not at all), and how many keys it has.
+-- many µs to keep its keys taken (0 is not at all), how many keys it has, and whether it wakes waiters (1 or 0).
 local forget_after = ARGV[1]
 
-local function release(id, keep, count, first)
+local function release(id, keep, count, wakes, first)
   local found, all_held, any_expired, all_kept, kept_until = {}, true, false, true, math.huge
   for i = 1, count do
     local at = 2 * (first + i - 1)
@@ -31,17 +31,17 @@ local function release(id, keep, count, first)
     if one.mine and one.mine.state == 'h' then
       remove(one.lock, one.mine)
       settle(one.lock, forget_after)
-      wake(one.lock)
+      if wakes then wake(one.lock) end
     end
   end
   return {all_held and 'released' or any_expired and 'expired' or 'not held'}
 end
 
 local replies, first = {}, 1
-for at = 2, #ARGV, 3 do
+for at = 2, #ARGV, 4 do
   local count, from = tonumber(ARGV[at + 2]), first
   table.insert(replies, alone(function()
-    return release(ARGV[at], tonumber(ARGV[at + 1]), count, from)
+    return release(ARGV[at], tonumber(ARGV[at + 1]), count, ARGV[at + 3] == '1', from)
   end))
   first = first + count
 end

@@ -84,6 +84,8 @@ struct Blocked {
     key: Key,
     cause: WaitCause,
     retry_after: Option<Duration>,
+    /// Whether the store wakes waiters when the keys are free.
+    wakes: bool,
     /// What each node of a quorum said.
     nodes: NodeReports,
 }
@@ -258,8 +260,8 @@ impl<'a> Waiting<'a> {
                 if let RefusalReason::Held(holder) = refused.why {
                     self.holder = holder;
                 }
-                let Refused { key, retry_after, nodes, .. } = refused;
-                Ok(Err(Blocked { key, cause: WaitCause::Held, retry_after, nodes }))
+                let Refused { key, retry_after, wakes, nodes, .. } = refused;
+                Ok(Err(Blocked { key, cause: WaitCause::Held, retry_after, wakes, nodes }))
             }
             AttemptOutcome::Failed(error) => Err(error),
         }
@@ -306,7 +308,8 @@ impl<'a> Waiting<'a> {
 
     fn blocked(&self, cause: WaitCause) -> Blocked {
         let key = self.spec.claims.first().key.clone();
-        Blocked { key, cause, retry_after: None, nodes: NodeReports::default() }
+        let wakes = matches!(cause, WaitCause::Held);
+        Blocked { key, cause, retry_after: None, wakes, nodes: NodeReports::default() }
     }
 
     /// After a first refusal: subscribes, if the store can notify; true if a try must follow at once (C12). The
@@ -315,7 +318,7 @@ impl<'a> Waiting<'a> {
         let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.notifications
             && matches!(self.known().hints, Hints::None)
-            && matches!(blocked.cause, WaitCause::Held)
+            && blocked.wakes
             && !matches!(self.spec.wait, Wait::Attempts(_));
         if !wanted {
             return false;
@@ -331,7 +334,7 @@ impl<'a> Waiting<'a> {
         let time_out = self.time_out.clone();
         tokio::select! {
             biased;
-            () = self.woken() => !matches!(self.known().hints, Hints::None),
+            () = self.woken(true) => !matches!(self.known().hints, Hints::None),
             () = clock.sleep_until(clock.now().saturating_add(patience)) => true,
             () = time_out.over() => false,
         }
@@ -346,12 +349,12 @@ impl<'a> Waiting<'a> {
         let next = clock.now().saturating_add(blocked.retry_after.map_or(poll, |at| at.min(poll)));
         let pause = tokio::select! {
             biased;
-            () = self.woken() => Pause::Over,
+            () = self.woken(blocked.wakes) => Pause::Over,
             () = clock.sleep_until(next) => Pause::Over,
             () = time_out.over() => Pause::TimeOut,
         };
         // One try answers every hint that has arrived.
-        while self.woken().now_or_never().is_some() {}
+        while self.woken(true).now_or_never().is_some() {}
         // A pause of zero must let other tasks run.
         tokio::task::yield_now().await;
         if time_out.is_over() { Pause::TimeOut } else { pause }
@@ -359,9 +362,8 @@ impl<'a> Waiting<'a> {
 
     /// The longest wait before the next try without a hint.
     fn next_poll(&mut self, blocked: &Blocked) -> Option<Duration> {
-        let held = matches!(blocked.cause, WaitCause::Held);
         let subscribed = matches!(self.known().hints, Hints::Subscribed(_));
-        if held && self.own_backoff.is_none() && subscribed {
+        if blocked.wakes && self.own_backoff.is_none() && subscribed {
             return Some(pushed_poll(&mut self.random));
         }
         let retry = self.pauses;
@@ -372,11 +374,12 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Ends when a key may be free, as the store or this `Locker` knows.
-    async fn woken(&mut self) {
+    /// Ends when a key may be free, as this `Locker` knows, or the store too if it is listened to.
+    async fn woken(&mut self, listens: bool) {
         match &mut self.place {
-            Some(place) => place.woken().await,
-            None => self.known.hints.next().await,
+            Some(place) => place.woken(listens).await,
+            None if listens => self.known.hints.next().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Fault, Flaky, Sent, ms, secs};
+use crate::support::{Fault, Flaky, Sent, ms, secs, spawn};
 use leasehold::{
     Effect, ErrorKind, Locker, LostReason, NodeOutcome, QuorumConfig, QuorumStore, ReleaseOutcome,
     TokioClock, Ttl, Wait, WaitCause,
@@ -220,4 +220,64 @@ async fn the_holder_subtracts_the_drift_of_the_url() {
     };
     assert!(believed("").await > secs(30));
     assert!(believed("&drift=0.5").await <= secs(25));
+}
+
+/// How 60 waiters took their turns.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Tries per grant and node.
+    tries: usize,
+    time: Duration,
+}
+
+/// 60 processes wait for one key on five nodes, `down` of which are down; each holds it for 50 ms. Three times.
+async fn turns_of_sixty(down: usize, notifications: bool) -> Turns {
+    const WAITERS: usize = 60;
+    const TIMES: usize = 3;
+    let mut turns = Turns::default();
+    for _ in 0..TIMES {
+        let nodes = [(); 5].map(|()| Flaky::with_push(notifications));
+        let (silent, up) = nodes.split_at(down);
+        silent.iter().for_each(|node| node.down(Fault::Refused));
+        up.iter().for_each(|node| node.down(Fault::Jitter(ms(2))));
+        let clock = Arc::new(TokioClock::new());
+        let locks = || {
+            let mut config = QuorumConfig::new().clock(Arc::clone(&clock) as _);
+            for (at, node) in nodes.iter().enumerate() {
+                config = config.node(format!("n{at}"), node.clone());
+            }
+            Locker::builder(config.open().unwrap()).clock(Arc::clone(&clock) as _).build()
+        };
+        let first = locks();
+        let held = first.lock("k").await.unwrap();
+        let waiters = [(); WAITERS].map(|()| {
+            let locks = locks();
+            spawn(async move {
+                let guard = locks.lock("k").wait(Wait::Forever).await.unwrap();
+                tokio::time::sleep(ms(50)).await;
+                guard.release().await.unwrap();
+            })
+        });
+        tokio::time::sleep(secs(5)).await;
+        let tries = || up.iter().map(|node| node.acquires().len()).sum::<usize>();
+        let (tries_before, since) = (tries(), leasehold::Clock::now(&*clock));
+        held.release().await.unwrap();
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        turns.tries += (tries() - tries_before) / (up.len() * WAITERS * TIMES);
+        turns.time += leasehold::Clock::now(&*clock) - since;
+    }
+    turns
+}
+
+/// Contenders who split the nodes all release their parts: a wake-up for each of these made all of them try again.
+#[tokio::test(start_paused = true)]
+async fn waiters_that_are_woken_start_no_storm_and_wait_no_longer_than_by_polling() {
+    for down in [0, 2] {
+        let polling = turns_of_sixty(down, false).await;
+        let woken = turns_of_sixty(down, true).await;
+        assert!(woken.tries <= 50, "{down} down: {woken:?}");
+        assert!(woken.time <= polling.time.mul_f64(1.2), "{down} down: {woken:?}, {polling:?}");
+    }
 }

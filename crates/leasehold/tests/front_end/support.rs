@@ -13,7 +13,7 @@ use leasehold::{
     Store, SystemClock, TokioClock,
 };
 use leasehold_core::{
-    AcquireReply, AcquireRequest, RefusalReason, Refused, ReleaseEntry, ReleaseReply,
+    AcquireReply, AcquireRequest, Random, RefusalReason, Refused, ReleaseEntry, ReleaseReply,
     ReleaseRequest, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Wakeups,
 };
 use tokio::sync::Notify;
@@ -44,6 +44,8 @@ pub(crate) enum Fault {
     Denied,
     /// It takes this long to arrive.
     SlowRequest(Duration),
+    /// It takes up to this long to arrive.
+    Jitter(Duration),
     /// It acts at once, and its reply takes this long.
     SlowReply(Duration),
     /// It never arrives.
@@ -345,6 +347,10 @@ impl Flaky {
                 tokio::time::sleep(pause).await;
                 request.await
             }
+            Fault::Jitter(most) => {
+                tokio::time::sleep(Random::seeded().up_to(most)).await;
+                request.await
+            }
             Fault::SlowReply(pause) => {
                 let reply = request.await;
                 tokio::time::sleep(pause).await;
@@ -444,7 +450,7 @@ impl Store for Flaky {
         if !self.0.can.notifications {
             return Ok(Wakeups::none());
         }
-        let fault = self.0.subscribes.lock().unwrap().pop_front().unwrap_or(Fault::Fine);
+        let fault = self.fault(&self.0.subscribes);
         let (store, keys) = (self.0.store.clone(), keys.to_vec());
         Self::through(fault, async move { store.subscribe(&keys).await }).await
     }

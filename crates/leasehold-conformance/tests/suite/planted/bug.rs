@@ -52,6 +52,7 @@ pub(crate) enum Bug {
     ExpiredReleaseSaysReleased,
     EvictionIsNotTold,
     EvictionDoesNotWake,
+    EveryReleaseWakes,
     // Keep
     KeepFreesTheKey,
     KeepIsGrantedToTheExpired,

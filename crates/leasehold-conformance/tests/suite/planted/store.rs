@@ -277,7 +277,9 @@ impl Store for PlantedStore {
         self.0.admits.admit(request)?;
         let leases = request.leases().iter().map(|lease| {
             let released = self.rows().release(lease, self.at());
-            self.wake(lease.keys().iter());
+            if lease.wakes() || self.has(Bug::EveryReleaseWakes) {
+                self.wake(lease.keys().iter());
+            }
             match released {
                 ReleaseOutcome::Expired if !self.0.can.reports_expired => ReleaseOutcome::NotHeld,
                 released => released,
