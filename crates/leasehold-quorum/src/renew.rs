@@ -38,7 +38,7 @@ impl Inner {
             started: self.clock.now(),
         });
         let shortest = request.leases().iter().filter_map(|lease| lease.to().duration()).min();
-        let (mut round, reporters) = Round::new(self, "renew", self.limits.of_term(shortest));
+        let (mut round, reporters) = Round::new(self, "renew", self.limits.of_renewal(shortest));
         let until = round.until();
         let (seen, held) = watch::channel(None);
         for (node, (places, reporter)) in places.into_iter().zip(reporters).enumerate() {

@@ -1,5 +1,7 @@
 //! Requests about several leases: what happens to one lease on a node does not happen to the others.
 
+use std::time::Duration;
+
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Clock, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
     ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store,
@@ -11,12 +13,16 @@ use crate::faulty::{Asked, Cluster, Fault, LIMIT, Node, TERM, id, ms, ttl};
 async fn held(names: &[&str]) -> Cluster {
     let cluster = Cluster::new(3, false);
     for name in names {
-        let request = AcquireRequest::new(id(name), claims(name), ttl(TERM));
-        assert!(matches!(cluster.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
+        grant_of(&cluster, name, TERM).await;
     }
-    cluster.store.settled().await;
     cluster.nodes.iter().for_each(Node::forget_asked);
     cluster
+}
+
+async fn grant_of(cluster: &Cluster, name: &str, term: Duration) {
+    let request = AcquireRequest::new(id(name), claims(name), ttl(term));
+    assert!(matches!(cluster.store.acquire(&request).await, Ok(AcquireReply::Granted(_))));
+    cluster.store.settled().await;
 }
 
 fn claims(name: &str) -> Claims {
@@ -77,6 +83,33 @@ async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_released() {
     cluster.mend().await;
     // Again when the renewal has arrived.
     assert_eq!(cluster.nodes[1].asked()[2..], [Asked::Release(ids(&["a"]))]);
+}
+
+/// The lease `a` is lost on one node and awaits the hung one; `b` needs only the two that answer.
+#[tokio::test(start_paused = true)]
+async fn a_batch_with_short_leases_waits_for_a_hung_node_for_a_part_of_the_shortest_term() {
+    let short = ms(600);
+    for (node_timeout, waits) in [(None, short / 20), (Some(ms(500)), short / 4)] {
+        let cluster = Cluster::with(3, |config| match node_timeout {
+            Some(limit) => config.node_timeout(limit),
+            None => config,
+        });
+        for (name, term) in [("a", TERM), ("b", short)] {
+            grant_of(&cluster, name, term).await;
+        }
+        cluster.nodes[1].store().release(&release(&["a"])).await.unwrap();
+        cluster.nodes[2].set(Fault::Hung);
+        let entry = |(name, term)| RenewEntry::extend(id(name), claims(name), ttl(term));
+        let batch = RenewRequest::new([("a", TERM), ("b", short)].map(entry).into());
+        let began = cluster.clock.now();
+        let renewed = cluster.store.renew(&batch).await.unwrap();
+        assert_eq!(cluster.clock.now() - began, waits, "{node_timeout:?}");
+        assert!(
+            matches!(renewed.leases[..], [RenewOutcome::Failed(_), RenewOutcome::Held(_)]),
+            "{renewed:?}"
+        );
+        cluster.mend().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
