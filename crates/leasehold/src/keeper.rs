@@ -21,10 +21,10 @@ use futures_util::FutureExt;
 use leasehold_core::term::Drift;
 use leasehold_core::{AnyStore, Capabilities, Clock, Effect, Error, Result, Store};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 
 use self::mailbox::Mailbox;
 use self::schedule::Schedule;
+use self::task::Tasks;
 use crate::lease::cleanup::Cleanup;
 use crate::lease::ids::Ids;
 use crate::lease::state::{HoldStatus, LeaseState};
@@ -43,7 +43,7 @@ pub(crate) struct Keeper {
     pub(crate) ids: Arc<Ids>,
     schedule: Schedule,
     mailbox: Mailbox,
-    wake: Notify,
+    tasks: Tasks,
     /// The id of the process in which the task runs, 0 if it does not.
     running_in: AtomicU32,
     /// The `Locker` and its guards are gone: the task ends when its work is done.
@@ -69,15 +69,15 @@ impl Keeper {
             ids: Arc::default(),
             schedule: Schedule::default(),
             mailbox: Mailbox::default(),
-            wake: Notify::new(),
+            tasks: Tasks::default(),
             running_in: AtomicU32::new(0),
             orphaned: AtomicBool::new(false),
             failing: AtomicBool::new(false),
         }
     }
 
-    /// Starts the task on the caller's runtime, unless it runs. A runtime that ends takes its task with it; the
-    /// next acquire starts another (F3).
+    /// Starts the task on the caller's runtime, unless it runs on one that is driven. A runtime that ends takes its
+    /// task with it; the next acquire starts another (F3).
     pub(crate) fn ensure_running(self: &Arc<Self>) -> Result<()> {
         if self.runs_in_another_process() {
             return Err(Error::unexpected(
@@ -85,24 +85,14 @@ impl Keeper {
                  the parent; create the Locker after the fork",
             ));
         }
-        if self.running_in.load(Ordering::Acquire) != 0 {
-            return Ok(());
+        match Handle::try_current() {
+            Ok(runtime) => self.run_on(&runtime),
+            Err(_) if self.running_in.load(Ordering::Acquire) != 0 => Ok(()),
+            Err(error) => {
+                let message = "a lock needs a tokio runtime to renew it; call this inside one";
+                Err(Error::unexpected(message).with_source(error))
+            }
         }
-        let runtime = Handle::try_current().map_err(|e| {
-            Error::unexpected("a lock needs a tokio runtime to renew it; call this inside one")
-                .with_source(e)
-        })?;
-        self.check_timers()?;
-        let begins = self.running_in.compare_exchange(
-            0,
-            std::process::id(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if begins.is_ok() {
-            runtime.spawn(task::run(Arc::clone(self)));
-        }
-        Ok(())
     }
 
     /// True in a process that was forked after the task began. What the task's threads had locked at the fork
@@ -126,9 +116,10 @@ impl Keeper {
 
     /// Adds a held lease.
     pub(crate) fn keep(self: &Arc<Self>, held: &Arc<LeaseState>) {
-        let sooner = self.schedule.insert(held);
-        if sooner || self.running_in.load(Ordering::Acquire) == 0 {
+        if self.schedule.insert(held) {
             self.attend();
+        } else {
+            self.ensure_running_or_log();
         }
     }
 
@@ -176,23 +167,29 @@ impl Keeper {
     /// Notes that the next wake of a lease may have changed.
     fn reschedule(&self, held: &Arc<LeaseState>) {
         if self.schedule.reschedule(held) {
-            self.wake.notify_one();
+            self.tasks.wake();
         }
     }
 
     /// Wakes the task, and starts it if there is a runtime.
     pub(crate) fn attend(self: &Arc<Self>) {
+        self.ensure_running_or_log();
+        if !self.runs_in_another_process() {
+            self.tasks.wake();
+        }
+    }
+
+    fn ensure_running_or_log(self: &Arc<Self>) {
         if let Err(error) = self.ensure_running() {
             // The term ends what is left; the Keeper of the next acquire continues the work.
             telemetry::no_runtime(&error);
         }
-        self.wake.notify_one();
     }
 
     /// Lets the task end when its work is done.
     fn orphan(&self) {
         self.orphaned.store(true, Ordering::Release);
-        self.wake.notify_one();
+        self.tasks.wake();
     }
 
     /// Returns true when nothing is left to release or finish, or false at `until`. Leases without end that are

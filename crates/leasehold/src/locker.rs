@@ -18,8 +18,9 @@ use crate::thread::Thread;
 /// Handle for locking on one store: cheap to clone, and the same type for every store.
 ///
 /// Callers of one `Locker` that want the same keys queue, and only the first of them asks the store. One background
-/// task per `Locker`, which the first acquire starts on its tokio runtime, renews the leases. A forked child has no
-/// such task: make its `Locker` after the fork. A guard inherited by a child belongs to the parent, and dropping it
+/// task per `Locker`, which the first acquire starts on its tokio runtime, renews the leases. If that runtime ends, or
+/// nobody drives it, another runtime that uses the `Locker` continues the work. A forked child has no such task: make its
+/// `Locker` after the fork. A guard inherited by a child belongs to the parent, and dropping it
 /// in the child releases nothing.
 ///
 /// Clones share everything. Two `Locker`s on one store share only the store.

@@ -129,7 +129,7 @@ impl Keeper {
     fn finish_request(self: &Arc<Self>, request: BoxFuture<'static, ()>, duty: Arc<OnOrphan>) {
         let unfinished = vec![self.mailbox.unfinished()];
         let through = Arc::clone(self).see_through(request, duty, unfinished);
-        self.mailbox.push_request(Box::pin(through));
+        self.mailbox.push_request(Box::pin(through), self.clock.now());
         self.attend();
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Mailbox {
 #[derive(Default)]
 struct Letters {
     requests: Vec<BoxFuture<'static, ()>>,
+    /// When the oldest request came.
+    requested_at: Option<Duration>,
     cleanups: Vec<Due>,
     /// When the failed ones are sent again.
     retry_at: Option<Duration>,
@@ -53,8 +55,10 @@ impl Mailbox {
         Unfinishing(Arc::clone(&self.unfinished))
     }
 
-    pub(super) fn push_request(&self, request: BoxFuture<'static, ()>) {
-        self.letters().requests.push(request);
+    pub(super) fn push_request(&self, request: BoxFuture<'static, ()>, now: Duration) {
+        let mut letters = self.letters();
+        letters.requests.push(request);
+        letters.requested_at.get_or_insert(now);
     }
 
     /// Adds a lease to be sent at `at`, or when the shared timer fires if it failed before.
@@ -81,7 +85,9 @@ impl Mailbox {
     }
 
     pub(super) fn take_requests(&self) -> Vec<BoxFuture<'static, ()>> {
-        std::mem::take(&mut self.letters().requests)
+        let mut letters = self.letters();
+        letters.requested_at = None;
+        std::mem::take(&mut letters.requests)
     }
 
     /// The leases that are due. A failed one is dropped once its term is over.
@@ -97,9 +103,10 @@ impl Mailbox {
             .collect()
     }
 
-    /// When the next lease is due.
+    /// When the next work is due.
     pub(super) fn next_due(&self) -> Option<Duration> {
-        self.letters().cleanups.iter().map(|due| due.at).min()
+        let letters = self.letters();
+        letters.cleanups.iter().map(|due| due.at).chain(letters.requested_at).min()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -8,6 +8,7 @@ use leasehold_core::{
     Store,
 };
 
+use super::task::Task;
 use super::{Keeper, caught};
 use crate::lease::state::{Answer, HoldStatus, LeaseState, left};
 use crate::telemetry;
@@ -15,7 +16,7 @@ use crate::telemetry;
 impl Keeper {
     /// The renewals to send now. A request ends at the nearest limit of its leases, so it carries only leases whose
     /// limits are within a factor of two: short leases must not cost a long one its answer (F3).
-    pub(super) fn renewals(self: &Arc<Self>) -> Vec<BoxFuture<'static, ()>> {
+    pub(super) fn renewals(self: &Arc<Self>, task: &Arc<Task>) -> Vec<BoxFuture<'static, ()>> {
         let now = self.clock.now();
         let mut due = Vec::new();
         for held in self.schedule.due(now) {
@@ -30,16 +31,16 @@ impl Keeper {
             let alike = due.partition_point(|(limit, _)| *limit <= *nearest * 2).min(MAX_ENTRIES);
             let until = now.saturating_add(*nearest);
             let leases = due.drain(..alike).map(|(_, held)| held).collect();
-            let batch = Renewing { keeper: Arc::clone(self), leases };
-            renewals.push(Arc::clone(self).renew(batch, until).boxed());
+            let batch = Renewing::new(self, task, leases, until);
+            renewals.push(Arc::clone(self).renew(batch).boxed());
         }
         renewals
     }
 
-    /// Renews a batch until `until` and applies each lease's answer.
-    async fn renew(self: Arc<Self>, mut batch: Renewing, until: Duration) {
+    /// Renews a batch and applies each lease's answer.
+    async fn renew(self: Arc<Self>, mut batch: Renewing) {
         let sent = self.clock.now();
-        let outcomes = self.ask_renew(&batch.leases, sent, until).await;
+        let outcomes = self.ask_renew(&batch.leases, sent, batch.until).await;
         for (held, answer) in std::mem::take(&mut batch.leases).iter().zip(outcomes) {
             self.apply_renewal(held, sent, answer);
         }
@@ -154,11 +155,27 @@ fn renewal_limit(held: &LeaseState, now: Duration) -> Duration {
 /// Leases whose renewal is not answered. If the task ends with its runtime, they are due again.
 struct Renewing {
     keeper: Arc<Keeper>,
+    task: Arc<Task>,
     leases: Vec<Arc<LeaseState>>,
+    /// How long the answer is awaited.
+    until: Duration,
+}
+
+impl Renewing {
+    fn new(
+        keeper: &Arc<Keeper>,
+        task: &Arc<Task>,
+        leases: Vec<Arc<LeaseState>>,
+        until: Duration,
+    ) -> Self {
+        task.begins_renewal(until);
+        Self { keeper: Arc::clone(keeper), task: Arc::clone(task), leases, until }
+    }
 }
 
 impl Drop for Renewing {
     fn drop(&mut self) {
+        self.task.ends_renewal(self.until);
         for held in &self.leases {
             held.rearm(self.keeper.clock.now());
             self.keeper.reschedule(held);

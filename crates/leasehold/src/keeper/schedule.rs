@@ -69,6 +69,11 @@ impl Schedule {
         entries.planned
     }
 
+    /// When the Keeper wakes next, or should have.
+    pub(super) fn planned(&self) -> Option<Duration> {
+        self.entries().planned
+    }
+
     pub(super) fn all(&self) -> Vec<Arc<LeaseState>> {
         self.entries().leases.values().map(|(held, _)| Arc::clone(held)).collect()
     }

@@ -279,3 +279,81 @@ async fn the_last_guard_is_released_at_whatever_step_of_the_keeper_it_is_dropped
         }
     }
 }
+
+/// Moves the clock while the runtime runs, in steps that are short beside the renewal interval.
+async fn pass(scene: &Scene, time: Duration) {
+    for _ in 0..time.as_millis() / 100 {
+        scene.clock.advance(ms(100));
+        scene.settled().await;
+    }
+}
+
+/// The Keeper began on a runtime that still exists, but in which nothing waits any more.
+#[test]
+fn leases_are_renewed_though_nobody_drives_the_runtime_of_the_keeper() {
+    let scene = Scene::new();
+    let (idle, driven) = (runtime(), runtime());
+    let lock = |key| scene.locks.lock(key).ttl(secs(3)).into_future();
+    let first = idle.block_on(lock("first")).unwrap();
+    driven.block_on(async {
+        let second = lock("second").await.unwrap();
+        pass(&scene, secs(10)).await;
+        assert!(first.is_held() && second.is_held());
+    });
+    // What the idle one left in flight is answered now.
+    idle.block_on(pass(&scene, secs(1)));
+    driven.block_on(async {
+        pass(&scene, secs(10)).await;
+        assert!(first.is_held());
+    });
+}
+
+#[test]
+fn the_next_acquire_on_another_runtime_takes_over_from_one_that_nobody_drives() {
+    let scene = Scene::new();
+    let (idle, driven) = (runtime(), runtime());
+    let lock = |key| scene.locks.lock(key).ttl(secs(3)).into_future();
+    let first = idle.block_on(async {
+        let first = lock("first").await.unwrap();
+        scene.store.on_renew([Fault::Hang]);
+        pass(&scene, ms(1_200)).await;
+        assert_eq!(scene.store.renews().len(), 1, "it is in flight");
+        first
+    });
+    scene.clock.advance(secs(1));
+    driven.block_on(async {
+        let _second = lock("second").await.unwrap();
+        pass(&scene, secs(10)).await;
+        assert!(first.is_held());
+    });
+}
+
+#[test]
+fn a_guard_is_released_though_nobody_drives_the_runtime_of_the_keeper() {
+    let scene = Scene::new();
+    let (idle, driven) = (runtime(), runtime());
+    idle.block_on(async { drop(scene.locks.lock("other").await.unwrap()) });
+    driven.block_on(async {
+        drop(scene.locks.lock("k").await.unwrap());
+        pass(&scene, ms(500)).await;
+        assert!(scene.store.is_free("k").await && scene.store.is_free("other").await);
+    });
+}
+
+#[test]
+fn a_request_is_finished_though_nobody_drives_the_runtime_of_the_keeper() {
+    let scene = Scene::new();
+    let (idle, driven) = (runtime(), runtime());
+    idle.block_on(async { scene.locks.lock("other").await.unwrap().release().await.unwrap() });
+    driven.block_on(async {
+        scene.store.on_acquire([Fault::SlowReply(secs(1))]);
+        let mut acquire = Box::pin(scene.locks.lock("k").into_future());
+        while scene.store.is_free("k").await {
+            assert!((&mut acquire).now_or_never().is_none());
+            scene.settled().await;
+        }
+        drop(acquire);
+        pass(&scene, ms(500)).await;
+        scene.store.until_free("k").await;
+    });
+}
