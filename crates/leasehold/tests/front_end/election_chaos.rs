@@ -29,6 +29,8 @@ async fn open(url: &str) -> AnyStore {
         "local" => AnyStore::new(LocalStore::shared()),
         #[cfg(feature = "sqlite")]
         "sqlite" => AnyStore::new(leasehold_sqlite::SqliteStore::from_url(url).await.unwrap()),
+        #[cfg(feature = "redis")]
+        "redis" => AnyStore::new(leasehold_redis::RedisStore::from_url(url).await.unwrap()),
         #[cfg(all(feature = "quorum", feature = "sqlite"))]
         "quorum" => {
             let quorum = leasehold_quorum::QuorumUrl::parse(url).unwrap();
@@ -58,6 +60,20 @@ fn five_candidates_on_the_local_store() {
 #[test]
 fn five_candidates_on_sqlite() {
     processes("five_candidates_on_sqlite", |folder| format!("sqlite:{folder}/locks.db"));
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn five_candidates_on_redis() {
+    use leasehold_testkit::redis::{DURABLE, Server};
+    let name = "five_candidates_on_redis";
+    if candidate::is_asked_for(name) {
+        return;
+    }
+    let _alone = alone();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(Server::start(DURABLE)).unwrap();
+    chaos(&server.url(), Home::Processes(name));
 }
 
 #[cfg(all(feature = "quorum", feature = "sqlite"))]
