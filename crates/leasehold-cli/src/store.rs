@@ -77,6 +77,21 @@ impl Choice {
         })
     }
 
+    /// Opens the store, without creating one: a mistyped path is an error, not an empty store.
+    pub(crate) async fn open_existing(&self) -> Result<Locker, Failure> {
+        let resolved = self.resolved()?;
+        #[cfg(feature = "sqlite")]
+        if let Self::Url(url) = &resolved {
+            if let Some(absent) = absent_file(url) {
+                return Err(Failure::usage(format!(
+                    "there is no store at {}; `leasehold run` and `leasehold init` create one",
+                    absent.display()
+                )));
+            }
+        }
+        resolved.open().await
+    }
+
     /// Opens the store.
     pub(crate) async fn open(&self) -> Result<Locker, Failure> {
         match self {
@@ -128,6 +143,25 @@ fn shared(url: &str, here: &Path) -> Option<String> {
         }
         _ => Some(url.to_owned()),
     }
+}
+
+/// The first SQLite file of the URL that does not exist. A mistake in the URL is found later.
+#[cfg(feature = "sqlite")]
+fn absent_file(url: &str) -> Option<PathBuf> {
+    let (scheme, rest) = url.split_once(':')?;
+    if scheme.eq_ignore_ascii_case("quorum") {
+        return nodes(rest.strip_prefix('?')?).flatten().find_map(|node| absent_file(&node));
+    }
+    let config = leasehold_sqlite::SqliteConfig::from_url(url).ok()?;
+    // What cannot be examined is reported by the store.
+    config.path().filter(|path| path.try_exists().is_ok_and(|exists| !exists)).map(Path::to_owned)
+}
+
+/// The URLs of a quorum's nodes; `None` for one that is not UTF-8.
+#[cfg(feature = "sqlite")]
+fn nodes(options: &str) -> impl Iterator<Item = Option<String>> {
+    let values = options.split('&').filter_map(|option| option.strip_prefix("node="));
+    values.map(|node| Some(percent_decode_str(node).decode_utf8().ok()?.into_owned()))
 }
 
 fn outer_url(file: &Path) -> Result<String, Failure> {

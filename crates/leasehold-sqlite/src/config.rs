@@ -1,5 +1,5 @@
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +27,24 @@ pub struct SqliteConfig {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) forget_after: Option<Duration>,
     pub(crate) create_parent: bool,
+    pub(crate) mode: FileMode,
+}
+
+/// Who may use the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum FileMode {
+    #[default]
+    Owner,
+    Group,
+}
+
+impl FileMode {
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Self::Owner => 0o600,
+            Self::Group => 0o660,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -65,8 +83,8 @@ impl SqliteConfig {
         Self::new(Location::Memory)
     }
 
-    /// Parses a URL: `sqlite:PATH` or `sqlite::memory:`, with the options `timeout` (a duration such as `5s`) and
-    /// `prefix`.
+    /// Parses a URL: `sqlite:PATH` or `sqlite::memory:`, with the options `timeout` (a duration such as `5s`),
+    /// `prefix`, and `mode` (`0600` or `0660`).
     ///
     /// Percent-encode characters of the path that have a meaning in a URL: `?` is `%3F`, `%` is `%25`.
     ///
@@ -74,7 +92,7 @@ impl SqliteConfig {
     /// use leasehold_sqlite::SqliteConfig;
     ///
     /// let config = SqliteConfig::from_url("sqlite:/var/lib/app/locks.db?timeout=2s&prefix=app_")?;
-    /// assert!(SqliteConfig::from_url("sqlite:locks.db?mode=ro").is_err());
+    /// assert!(SqliteConfig::from_url("sqlite:locks.db?cache=shared").is_err());
     /// # Ok::<(), leasehold_core::Error>(())
     /// ```
     ///
@@ -111,8 +129,17 @@ impl SqliteConfig {
         if let Some(prefix) = url.take("prefix") {
             config.prefix = prefix;
         }
+        match url.take("mode").as_deref() {
+            None | Some("0600") => {}
+            Some("0660") => config.mode = FileMode::Group,
+            Some(other) => {
+                return Err(Error::invalid_input(format!(
+                    "the option mode is {other:?}; write 0600 (the owner) or 0660 (the owner and the file's group)"
+                )));
+            }
+        }
         config.check()?;
-        url.finish(&["timeout", "prefix"])?;
+        url.finish(&["timeout", "prefix", "mode"])?;
         Ok(config)
     }
 
@@ -155,6 +182,23 @@ impl SqliteConfig {
         self
     }
 
+    /// Lets the file's group use the database: a new file has mode 0660, and [`check`](leasehold_core::Store::check)
+    /// reports no hazard for access by the group. By default a new file has mode 0600. An existing file keeps its
+    /// mode.
+    #[must_use]
+    pub fn shared_with_group(mut self) -> Self {
+        self.mode = FileMode::Group;
+        self
+    }
+
+    /// The path of the file; `None` for a database in memory.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.location {
+            Location::File(path) => Some(path),
+            Location::Memory => None,
+        }
+    }
+
     fn new(location: Location) -> Self {
         Self {
             location,
@@ -163,6 +207,7 @@ impl SqliteConfig {
             clock: Arc::new(SystemClock::new()),
             forget_after: Some(table::FORGET_AFTER),
             create_parent: false,
+            mode: FileMode::Owner,
         }
     }
 
@@ -228,7 +273,8 @@ mod tests {
             ("sqlite:", "no path"),
             ("sqlite://locks.db", "two slashes"),
             ("redis://x", "begins with redis:"),
-            ("sqlite:x?mode=ro", "\"mode\""),
+            ("sqlite:x?cache=shared", "\"cache\""),
+            ("sqlite:x?mode=0666", "0600 (the owner) or 0660"),
             ("sqlite:x?prefix=a-b", "\"a-b\""),
             ("sqlite:x?timeout=0s", "timeout"),
             ("sqlite:x?timeout=1us", "at least 1ms"),

@@ -44,7 +44,7 @@ impl Database {
         let (connection, file) = match &config.location {
             Location::Memory => (open_memory(), None),
             Location::File(path) => {
-                let file = DatabaseFile::locate(path, config.create_parent)?;
+                let file = DatabaseFile::locate(path, config.create_parent, config.mode)?;
                 (open_file(&file), Some(file))
             }
         };

@@ -6,11 +6,12 @@
 //! is created by [`create`] before SQLite can have it open.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,7 @@ use leasehold_core::{Error, Result};
 use nix::sys::statfs::statfs;
 use nix::unistd::{AccessFlags, eaccess};
 
+use crate::config::FileMode;
 use crate::error;
 
 const STICKY: u32 = 0o1000;
@@ -51,6 +53,8 @@ pub(crate) struct DatabaseFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// Who may use it.
+    mode: FileMode,
 }
 
 /// What lowers the level or may surprise about the file's location.
@@ -62,12 +66,12 @@ pub(crate) struct Findings {
 }
 
 impl DatabaseFile {
-    /// Finds the file, and creates an empty one of mode 0600 if there is none.
+    /// Finds the file, and creates an empty one of this mode if there is none.
     ///
     /// # Errors
     /// `InvalidInput` if the path cannot name a database, `Incompatible` if the file must not be there, `Denied`
     /// if this user may not write it.
-    pub(crate) fn locate(path: &Path, create_parent: bool) -> Result<Self> {
+    pub(crate) fn locate(path: &Path, create_parent: bool, mode: FileMode) -> Result<Self> {
         let (parent, name) = split(path)?;
         if create_parent {
             DirBuilder::new()
@@ -82,10 +86,10 @@ impl DatabaseFile {
             fs::canonicalize(parent).map_err(|e| error::os("find the directory", parent, e))?;
         check_directory(&parent)?;
         let path = parent.join(name);
-        create(&path)?;
+        create(&path, mode)?;
         let found = look(&path).map_err(|e| error::os("look at", &path, e))?;
         check_file(&path, &found)?;
-        Ok(Self { path, device: found.dev(), inode: found.ino() })
+        Ok(Self { path, device: found.dev(), inode: found.ino(), mode })
     }
 
     /// Absolute, and without symbolic links.
@@ -124,10 +128,11 @@ impl DatabaseFile {
         for suffix in ["", "-wal", "-shm"] {
             let path = self.with_suffix(suffix);
             match look(&path) {
-                Ok(found) if found.mode() & 0o077 != 0 => findings.hazards.push(format!(
-                    "{} has mode {:04o}, so other users can read or change leases; chmod 600 it",
+                Ok(found) if found.mode() & 0o077 & !self.mode.bits() != 0 => findings.hazards.push(format!(
+                    "{} has mode {:04o}, so other users can read or change leases; chmod {:o} it",
                     path.display(),
                     found.mode() & 0o7777,
+                    self.mode.bits(),
                 )),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -136,11 +141,12 @@ impl DatabaseFile {
         }
         let parent = self.path.parent().unwrap_or(Path::new("/"));
         let found = look(parent).map_err(|e| error::os("look at", parent, e))?;
-        if found.mode() & 0o022 != 0 && found.mode() & STICKY == 0 {
+        if found.mode() & 0o022 & !self.mode.bits() != 0 && found.mode() & STICKY == 0 {
             findings.hazards.push(format!(
-                "the directory {} has mode {:04o}, so others can remove the database; chmod 700 it",
+                "the directory {} has mode {:04o}, so others can remove the database; chmod {} it",
                 parent.display(),
                 found.mode() & 0o7777,
+                if self.mode == FileMode::Group { "2770" } else { "700" },
             ));
         }
         match magic(&self.path)? {
@@ -214,16 +220,18 @@ fn check_directory(parent: &Path) -> Result<()> {
         .map_err(|e| error::os("write into the directory", parent, e.into()))
 }
 
-/// Creates the file unless it exists. The mode is set here because SQLite would make it 0644, and gives -wal and
-/// -shm the mode of the file.
-fn create(path: &Path) -> Result<()> {
+/// Creates the file unless it exists. The mode is set here, whatever the umask, because SQLite would make it 0644, and
+/// gives -wal and -shm the mode of the file.
+fn create(path: &Path, mode: FileMode) -> Result<()> {
     // Held until the new file is closed, so that no other thread opens it in SQLite before that. Only locks on a
     // file that this call created could be lost: an existing one is not opened.
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     // O_CREAT with O_EXCL follows no symbolic link.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => Ok(()),
+        Ok(file) => file
+            .set_permissions(Permissions::from_mode(mode.bits()))
+            .map_err(|e| error::os("set the mode of", path, e)),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(e) => Err(error::os("create", path, e)),
     }

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use leasehold_core::{Error, Result};
 
+use crate::config::FileMode;
+
 /// A database file; none exists here.
 #[derive(Debug)]
 pub(crate) enum DatabaseFile {}
@@ -15,7 +17,7 @@ pub(crate) struct Findings {
 }
 
 impl DatabaseFile {
-    pub(crate) fn locate(path: &Path, _create_parent: bool) -> Result<Self> {
+    pub(crate) fn locate(path: &Path, _create_parent: bool, _mode: FileMode) -> Result<Self> {
         Err(Error::unsupported(format!(
             "the database {} is a file, which this store supports on Linux only; use \
              sqlite::memory: in one process, or another store",

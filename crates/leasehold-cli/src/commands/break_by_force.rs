@@ -33,7 +33,7 @@ pub(crate) async fn end_by_force(
     if let Some(lease) = lease {
         filter = filter.with_lease(lease);
     }
-    let locker = store.open().await?;
+    let locker = store.open_existing().await?;
     let records = leases(locker.list(filter).await?);
     let mut removed: Vec<&Record> = Vec::new();
     for batch in records.chunks(BATCH) {

@@ -20,7 +20,9 @@ struct Led<'a> {
 pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let LeaderArgs { name, watch } = args;
     let name = name.as_str();
-    let election = store.open().await?.election(name);
+    // An observer may come before the first candidate.
+    let locks = if watch { store.open().await? } else { store.open_existing().await? };
+    let election = locks.election(name);
     if !watch {
         show(name, election.leader().await?.as_ref(), json)?;
         return Ok(Exit::SUCCESS);

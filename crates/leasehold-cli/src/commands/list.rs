@@ -10,7 +10,7 @@ use crate::store::Choice;
 /// Lists leases by key.
 pub(crate) async fn list(args: ListArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let filter = args.filter.filter()?;
-    let mut records = store.open().await?.list(filter).await?;
+    let mut records = store.open_existing().await?.list(filter).await?;
     records.sort_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
     if json {
         for record in &records {

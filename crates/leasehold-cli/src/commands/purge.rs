@@ -18,7 +18,7 @@ struct Purged {
 /// Removes expired records in batches, so that nobody waits long for the store.
 pub(crate) async fn purge(args: PurgeArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let filter = args.keys.filter()?;
-    let locker = store.open().await?;
+    let locker = store.open_existing().await?;
     let leasehold::Purged { removed, forgotten, batches, .. } =
         locker.purge(filter, args.batch).await?;
     if json {

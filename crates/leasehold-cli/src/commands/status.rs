@@ -19,7 +19,7 @@ struct Status<'a> {
 /// Shows the holders of one key.
 pub(crate) async fn status(args: StatusArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let key = args.key;
-    let records = store.open().await?.status(&key).await?;
+    let records = store.open_existing().await?.status(&key).await?;
     if json {
         output::json(&Status {
             key: key.as_str(),

@@ -224,6 +224,7 @@ fn mistakes_are_refused_and_nothing_is_held() {
 #[test]
 fn leader_shows_the_leader() {
     let store = Store::new();
+    assert_eq!(store.code("init"), 0);
     assert_eq!(text(&store.output("leader e").stdout), "nobody leads \"e\"\n");
     assert_eq!(store.json("leader e --json"), serde_json::json!({"name": "e", "leader": null}));
     let (running, token) = leader(&store, "--candidate-name node-3");

@@ -67,6 +67,7 @@ fn every_filter_narrows() {
 #[test]
 fn tables_are_for_people() {
     let store = Store::new();
+    assert_eq!(store.code("init"), 0);
     assert_eq!(text(&store.output("list").stdout), "");
     assert_eq!(text(&store.output("status k").stdout), "\"k\" is free\n");
     let holder = hold(&store, "k");
@@ -161,6 +162,22 @@ fn init_prepares_and_may_be_repeated() {
         assert!(prepared["level"].as_str().unwrap().starts_with('L'));
     }
     assert!(text(&store.output("init").stdout).starts_with("the store sqlite is ready: L"));
+}
+
+#[test]
+fn what_only_looks_at_a_store_creates_none() {
+    let store = Store::new();
+    let absent = store.file("mistyped.db");
+    let quorum = format!("quorum:?node=sqlite:{}&node=sqlite:/absent/b.db", absent.display());
+    for url in [format!("sqlite:{}", absent.display()), quorum] {
+        for line in ["list", "status k", "leader k", "break k", "purge"] {
+            let output = leasehold(line).args(["--store", &url]).output().unwrap();
+            assert_eq!(code(&output), 64, "{line}: {}", text(&output.stderr));
+            let says = format!("there is no store at {}", absent.display());
+            assert!(text(&output.stderr).contains(&says), "{}", text(&output.stderr));
+            assert!(!absent.exists(), "{line}");
+        }
+    }
 }
 
 #[test]

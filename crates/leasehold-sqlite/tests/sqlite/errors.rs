@@ -212,8 +212,8 @@ async fn wrong_options() {
         assert_error(&config.open().await.unwrap_err(), InvalidInput, &[says]);
     }
     assert!(!place.path.exists());
-    let error = SqliteStore::from_url("sqlite:x.db?mode=ro").await.unwrap_err();
-    assert_error(&error, InvalidInput, &["\"mode\"", "timeout, prefix"]);
+    let error = SqliteStore::from_url("sqlite:x.db?cache=shared").await.unwrap_err();
+    assert_error(&error, InvalidInput, &["\"cache\"", "timeout, prefix, mode"]);
     assert_eq!(error.store(), Some("sqlite"));
 }
 

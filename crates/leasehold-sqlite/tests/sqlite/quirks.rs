@@ -38,6 +38,25 @@ async fn open_modes_are_a_hazard() {
     assert!(hazards.contains("mode 0644") && hazards.contains("mode 0770"), "{hazards}");
 }
 
+/// Whatever the umask, and its log and shared memory too: the group's users are then let in.
+#[tokio::test]
+async fn a_file_shared_with_its_group_is_no_hazard() {
+    let place = Workplace::new();
+    std::fs::set_permissions(place.directory.path(), Permissions::from_mode(0o2770)).unwrap();
+    let url = format!("sqlite:{}?mode=0660", place.path.display());
+    let store = SqliteConfig::from_url(&url).unwrap().open().await.unwrap();
+    grant(&store, "own", "k").await;
+    for suffix in ["", "-wal", "-shm"] {
+        let path = format!("{}{suffix}", place.path.display());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o660, "{path}");
+    }
+    assert_eq!(store.check().await.unwrap().hazards, Vec::<String>::new());
+    std::fs::set_permissions(&place.path, Permissions::from_mode(0o664)).unwrap();
+    let hazards = store.check().await.unwrap().hazards;
+    assert!(matches!(&hazards[..], [one] if one.contains("chmod 660")), "{hazards:?}");
+}
+
 #[tokio::test]
 async fn the_file_has_the_application_id_and_durable_settings() {
     let place = Workplace::new();
