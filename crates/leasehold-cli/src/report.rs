@@ -1,6 +1,7 @@
 //! The messages of the command: one line per event on stderr, for people or as JSON.
 
 use std::fmt;
+use std::io;
 use std::io::Write as _;
 use std::sync::mpsc;
 use std::thread;
@@ -37,6 +38,10 @@ pub(crate) enum Event<'a> {
     },
     Waiting {
         keys: &'a [Key],
+    },
+    /// There is no place for the lease file.
+    NoLeaseFile {
+        error: &'a io::Error,
     },
     Acquired {
         keys: &'a [Key],
@@ -108,6 +113,7 @@ impl Event<'_> {
             | Self::Exited { .. }
             | Self::Released { .. } => Level::Steps,
             Self::StoreAwaited { .. }
+            | Self::NoLeaseFile { .. }
             | Self::RenewalFailed { .. }
             | Self::Stopped { .. }
             | Self::Ending { .. }
@@ -124,6 +130,7 @@ impl Event<'_> {
     fn name(&self) -> &'static str {
         match self {
             Self::StoreAwaited { .. } => "store_awaited",
+            Self::NoLeaseFile { .. } => "no_lease_file",
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
             Self::Interrupted { .. } => "interrupted",
@@ -151,6 +158,11 @@ impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StoreAwaited { failure } => write!(f, "waiting for the store: {failure}"),
+            Self::NoLeaseFile { error } => write!(
+                f,
+                "no lease file, which the command and a leasehold inside it would read: {error}; set TMPDIR to a \
+                 directory that can be written"
+            ),
             Self::Waiting { keys } => write!(f, "waiting for {}", Names(keys)),
             Self::Acquired { keys, lease, token, nodes } => {
                 write!(f, "acquired {} as lease {lease}", Names(keys))?;
@@ -247,8 +259,12 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("exit_code", &failure.exit().code())?;
                 Nodes(failure.nodes()).entry(&mut map)?;
             }
-            Self::Continued | Self::Overrun | Self::Killed | Self::ShimFailed | Self::Leftovers => {
-            }
+            Self::NoLeaseFile { .. }
+            | Self::Continued
+            | Self::Overrun
+            | Self::Killed
+            | Self::ShimFailed
+            | Self::Leftovers => {}
         }
         map.serialize_entry("message", &self.to_string())?;
         map.end()

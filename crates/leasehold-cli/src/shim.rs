@@ -33,7 +33,7 @@ use nix::sys::prctl;
 pub(crate) use assignment::Assignment;
 pub(crate) use family::{Descendants, adopt_orphans, reap_all_but};
 pub(crate) use group::{Group, is_of_a_key};
-pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, make_pipe, notices_in, orders_in};
+pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, Pipes, make_pipe};
 pub(crate) use process::{is_orphaned, proc_is_mounted};
 pub(crate) use terminal::reclaim;
 

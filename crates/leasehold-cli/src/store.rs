@@ -15,6 +15,9 @@ const VARIABLE: &str = "LEASEHOLD_STORE";
 /// The environment variable of a command that runs under a lock: its lease file.
 pub(crate) const LEASE_FILE_VARIABLE: &str = "LEASEHOLD_LEASE_FILE";
 
+/// The environment variable of a command that runs under a lock: its keys.
+pub(crate) const KEY_VARIABLE: &str = "LEASEHOLD_KEY";
+
 /// The name of the file beside the lease file with the URL of the store.
 pub(crate) const STORE_FILE: &str = "store";
 
@@ -35,17 +38,28 @@ pub(crate) enum Choice {
     Default,
 }
 
+/// The `leasehold` that runs this one, as the environment shows it.
+#[derive(Default)]
+struct Outer {
+    lease_file: Option<OsString>,
+    is_present: bool,
+}
+
 impl Choice {
     /// Takes the command line's value, else the environment's, else that of the `leasehold` that runs this one, else the
     /// default.
     pub(crate) fn new(args: StoreArgs) -> Result<Self, Failure> {
-        Self::from_parts(args, std::env::var_os(VARIABLE), std::env::var_os(LEASE_FILE_VARIABLE))
+        let outer = Outer {
+            lease_file: std::env::var_os(LEASE_FILE_VARIABLE),
+            is_present: std::env::var_os(KEY_VARIABLE).is_some(),
+        };
+        Self::from_parts(args, std::env::var_os(VARIABLE), outer)
     }
 
     fn from_parts(
         args: StoreArgs,
         variable: Option<OsString>,
-        lease_file: Option<OsString>,
+        outer: Outer,
     ) -> Result<Self, Failure> {
         let is_set = |value: &OsString| !value.is_empty();
         match (args.store, args.store_file) {
@@ -54,7 +68,11 @@ impl Choice {
             }
             (Some(url), None) => Ok(Self::Url(url)),
             (None, Some(file)) => Ok(Self::UrlIn(file)),
-            (None, None) => match (variable.filter(is_set), lease_file.filter(is_set)) {
+            (None, None) => match (variable.filter(is_set), outer.lease_file.filter(is_set)) {
+                (None, None) if outer.is_present => Err(Failure::usage(format!(
+                    "this process was started by a `leasehold` that had no place for its lease file, so its store is \
+                     not known here; give --store, --store-file or {VARIABLE}"
+                ))),
                 (None, None) => Ok(Self::Default),
                 (None, Some(lease)) => {
                     Ok(Self::Outer(Path::new(&lease).with_file_name(STORE_FILE)))
@@ -81,13 +99,13 @@ impl Choice {
     pub(crate) async fn open_existing(&self) -> Result<Locker, Failure> {
         let resolved = self.resolved()?;
         #[cfg(feature = "sqlite")]
-        if let Self::Url(url) = &resolved {
-            if let Some(absent) = absent_file(url) {
-                return Err(Failure::usage(format!(
-                    "there is no store at {}; `leasehold run` and `leasehold init` create one",
-                    absent.display()
-                )));
-            }
+        if let Self::Url(url) = &resolved
+            && let Some(absent) = absent_file(url)
+        {
+            return Err(Failure::usage(format!(
+                "there is no store at {}; `leasehold run` and `leasehold init` create one",
+                absent.display()
+            )));
         }
         resolved.open().await
     }
@@ -235,7 +253,7 @@ mod tests {
     ) -> Result<Choice, Failure> {
         let args =
             StoreArgs { store: store.map(str::to_owned), store_file: file.map(PathBuf::from) };
-        Choice::from_parts(args, variable.map(OsString::from), None)
+        Choice::from_parts(args, variable.map(OsString::from), Outer::default())
     }
 
     #[test]
@@ -253,14 +271,18 @@ mod tests {
     fn a_nested_command_takes_the_store_of_the_outer_one() {
         let args = || StoreArgs { store: None, store_file: None };
         let nested = |variable: Option<&str>| {
-            let lease = OsString::from("/run/x/lease.json");
-            Choice::from_parts(args(), variable.map(OsString::from), Some(lease)).unwrap()
+            let lease_file = Some(OsString::from("/run/x/lease.json"));
+            let outer = Outer { lease_file, is_present: true };
+            Choice::from_parts(args(), variable.map(OsString::from), outer).unwrap()
         };
         assert_eq!(nested(None), Choice::Outer("/run/x/store".into()));
         assert_eq!(nested(Some("")), Choice::Outer("/run/x/store".into()));
         assert_eq!(nested(Some("b:")), Choice::Url("b:".to_owned()));
         let error = outer_url(Path::new("/absent/store")).unwrap_err().to_string();
         assert!(error.contains("/absent/store") && error.contains("--store"), "{error}");
+        let outer = Outer { lease_file: None, is_present: true };
+        let error = Choice::from_parts(args(), None, outer).unwrap_err().to_string();
+        assert!(error.contains("no place for its lease file"), "{error}");
     }
 
     #[test]

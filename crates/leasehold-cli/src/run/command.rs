@@ -57,55 +57,60 @@ impl Program {
 #[derive(Debug)]
 pub(crate) struct LeaseFile {
     path: PathBuf,
-    token: Option<leasehold::FencingToken>,
     directory: TempDir,
 }
 
 impl LeaseFile {
     /// Writes it into its own directory, created with mode 0700, and beside it the URL of the store, for a `leasehold`
-    /// under the lock.
-    pub(crate) fn write(lease: &Lease, store: Option<&str>) -> Result<Self, Failure> {
-        let write = || {
-            let directory = tempfile::Builder::new()
-                .prefix("leasehold-")
-                .permissions(Permissions::from_mode(0o700))
-                .tempdir()?;
-            let path = directory.path().join(LEASE_FILE);
-            let write = |path: &Path, mut text: Vec<u8>| {
-                text.push(b'\n');
-                let mut file = OpenOptions::new();
-                file.write(true).create_new(true).mode(0o600).open(path)?.write_all(&text)
-            };
-            write(&path, serde_json::to_vec(lease)?)?;
-            if let Some(url) = store {
-                write(&directory.path().join(store::STORE_FILE), url.into())?;
+    /// under the lock. The directory is in `TMPDIR`, or in `XDG_RUNTIME_DIR` if that cannot be written.
+    pub(crate) fn write(lease: &Lease, store: Option<&str>) -> io::Result<Self> {
+        let first = Self::write_in(&std::env::temp_dir(), lease, store);
+        match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(other) if first.is_err() => {
+                Self::write_in(Path::new(&other), lease, store).or(first)
             }
-            Ok(Self { path, token: lease.token, directory })
+            _ => first,
+        }
+    }
+
+    fn write_in(place: &Path, lease: &Lease, store: Option<&str>) -> io::Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("leasehold-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(place)?;
+        let path = directory.path().join(LEASE_FILE);
+        let write = |path: &Path, mut text: Vec<u8>| {
+            text.push(b'\n');
+            let mut file = OpenOptions::new();
+            file.write(true).create_new(true).mode(0o600).open(path)?.write_all(&text)
         };
-        write().map_err(|error: io::Error| {
-            Failure::unexpected(format!("the lease file cannot be written: {error}"))
-        })
+        write(&path, serde_json::to_vec(lease)?)?;
+        if let Some(url) = store {
+            write(&directory.path().join(store::STORE_FILE), url.into())?;
+        }
+        Ok(Self { path, directory })
     }
 
     /// The directory, which may hold other files of this run too.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
+}
 
-    /// Sets the environment of the command: it includes the lease but not the store.
-    pub(crate) fn show(&self, keys: &[Key], command: &mut Command) {
-        for (name, _) in std::env::vars_os().filter(|(name, _)| store::is_setting(name)) {
-            command.env_remove(name);
-        }
-        let names: Vec<_> = keys.iter().map(Key::as_str).collect();
-        command.env("LEASEHOLD_KEY", names.join("\n"));
-        command.env(store::LEASE_FILE_VARIABLE, &self.path);
-        match self.token {
-            Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
-            // A token of an outer `leasehold run` is not ours.
-            None => command.env_remove("LEASEHOLD_TOKEN"),
-        };
+/// Sets the environment of the command: it includes the lease but not the store.
+pub(crate) fn show(lease: &Lease, file: Option<&LeaseFile>, keys: &[Key], command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| store::is_setting(name)) {
+        command.env_remove(name);
     }
+    let names: Vec<_> = keys.iter().map(Key::as_str).collect();
+    command.env(store::KEY_VARIABLE, names.join("\n"));
+    // Those of an outer `leasehold run` are not ours.
+    let mut set = |name: &str, value: Option<OsString>| match value {
+        Some(value) => drop(command.env(name, value)),
+        None => drop(command.env_remove(name)),
+    };
+    set(store::LEASE_FILE_VARIABLE, file.map(|file| file.path.clone().into()));
+    set("LEASEHOLD_TOKEN", lease.token.map(|token| token.to_string().into()));
 }
 
 fn has_slash(name: &OsStr) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Clock as _, Guard, NodeReports, ReleaseOutcome, SystemClock};
 use nix::errno::Errno;
 
-use super::command::{LeaseFile, Program};
+use super::command::{LeaseFile, Program, show};
 use super::held::Held;
 use super::schedule::Schedule;
 use super::shim_process::ShimProcess;
@@ -70,23 +70,26 @@ impl Job<'_> {
 
     /// Runs the program to its end.
     async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ended, Failure> {
-        let lease_file = LeaseFile::write(guard.lease(), self.store)?;
+        let lease_file = LeaseFile::write(guard.lease(), self.store)
+            .inspect_err(|error| self.reporter.say(&Event::NoLeaseFile { error }))
+            .ok();
         // Everything that can fail comes before the command starts: it is never unsupervised.
         signals.listen_for_command().map_err(unexpected)?;
         adopt_orphans().map_err(unexpected)?;
-        let assignment = Assignment {
-            directory: lease_file.directory().to_owned(),
+        let assignment = |pipes| Assignment {
+            pipes,
+            directory: lease_file.as_ref().map(|file| file.directory().to_owned()),
             kill_after: self.plan.hold.schedule.kill_after(),
             on_lost: self.plan.hold.on_lost,
             words: self.program.words().to_owned(),
         };
         let deadline = deadline(guard, self.plan.hold.schedule);
         let shim = ShimProcess::start(
-            &assignment,
+            assignment,
             Order::Deadline(deadline),
             self.terminal_stops,
             |shim| {
-                lease_file.show(&self.plan.keys, shim);
+                show(guard.lease(), lease_file.as_ref(), &self.plan.keys, shim);
             },
         )
         .map_err(|error| match Errno::E2BIG as i32 {

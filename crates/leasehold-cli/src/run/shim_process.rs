@@ -1,20 +1,20 @@
 //! The shim as `leasehold` sees it.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::future::pending;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, Command};
 
-use nix::fcntl::OFlag;
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
 use super::signals::TerminalStopsBlocked;
-use crate::shim::{self, Assignment, Descendants, MESSAGE_SIZE, Message as _, Notice, Order};
+use crate::shim::{
+    self, Assignment, Descendants, MESSAGE_SIZE, Message as _, Notice, Order, Pipes,
+};
 
 /// The most bytes of notices to read at a time: a multiple of the size of one.
 const MOST: usize = 64 * MESSAGE_SIZE;
@@ -35,17 +35,15 @@ pub(super) struct ShimProcess {
 impl ShimProcess {
     /// Starts it, with its first `order`, in the environment that `prepare` sets for the command.
     pub(super) fn start(
-        assignment: &Assignment,
+        assign: impl FnOnce(Pipes) -> Assignment,
         order: Order,
         terminal_stops: Option<&TerminalStopsBlocked>,
         prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
-        let directory = &assignment.directory;
-        let (orders, notices) = (shim::orders_in(directory), shim::notices_in(directory));
-        shim::make_pipe(&orders)?;
-        shim::make_pipe(&notices)?;
-        let mut orders = open(&orders)?;
-        let notices = pipe::Receiver::from_file(open(&notices)?)?;
+        let (mut orders, notices) = (shim::make_pipe()?, shim::make_pipe()?);
+        let (owner, notices) = (Pid::this(), pipe::Receiver::from_file(notices)?);
+        let assignment =
+            assign(Pipes { owner, orders: orders.as_raw_fd(), notices: notices.as_raw_fd() });
         orders.write_all(&order.encode())?;
         let descendants = Descendants::from_now_on();
         // This binary, even if another has been installed in its place.
@@ -128,10 +126,4 @@ impl ShimProcess {
         // Fails only if it has ended.
         let _ = self.process.kill();
     }
-}
-
-/// Opens a pipe both ways, so that opening does not wait for the shim, and the pipe does not end before the shim
-/// opens it.
-fn open(pipe: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(pipe)
 }

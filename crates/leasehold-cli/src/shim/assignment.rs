@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
+use nix::unistd::Pid;
+
+use super::link::Pipes;
 use crate::args::OnLost;
 use crate::run::LEASE_FILE;
 use crate::store::STORE_FILE;
@@ -13,8 +16,10 @@ use crate::store::STORE_FILE;
 /// The arguments of a shim. They contain nothing that the arguments of `leasehold` do not show.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
-    /// The directory of this run: it holds the lease file and, at first, the pipes.
-    pub(crate) directory: PathBuf,
+    /// The pipes to and from `leasehold`.
+    pub(crate) pipes: Pipes,
+    /// The directory of this run, with the lease file; `None` if there is no place for it.
+    pub(crate) directory: Option<PathBuf>,
     /// The time between asking the command to end and killing it.
     pub(crate) kill_after: Duration,
     pub(crate) on_lost: OnLost,
@@ -26,8 +31,12 @@ impl Assignment {
     /// The arguments as text.
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let on_lost = self.on_lost.to_possible_value().expect("no action is hidden");
+        let Pipes { owner, orders, notices } = self.pipes;
         let mut args = vec![
-            self.directory.clone().into_os_string(),
+            owner.to_string().into(),
+            orders.to_string().into(),
+            notices.to_string().into(),
+            self.directory.clone().unwrap_or_default().into_os_string(),
             self.kill_after.as_nanos().to_string().into(),
             on_lost.get_name().to_owned().into(),
         ];
@@ -41,10 +50,14 @@ impl Assignment {
     }
 
     fn from_args(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
-        let directory = PathBuf::from(args.next()?);
+        let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
+        let pipes =
+            Pipes { owner: Pid::from_raw(number()?), orders: number()?, notices: number()? };
+        let directory = Some(PathBuf::from(args.next()?));
+        let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
         let kill_after = Duration::from_nanos(args.next()?.to_str()?.parse().ok()?);
         let on_lost = OnLost::from_str(args.next()?.to_str()?, false).ok()?;
-        Some(Self { directory, kill_after, on_lost, words: args.collect() })
+        Some(Self { pipes, directory, kill_after, on_lost, words: args.collect() })
     }
 
     /// The name of the program, and its arguments.
@@ -57,10 +70,11 @@ impl Assignment {
     /// Removes the directory and what is still in it: `leasehold` may have died. If it lives, it has removed them
     /// already.
     pub(super) fn tidy(&self) {
+        let Some(directory) = &self.directory else { return };
         for name in [LEASE_FILE, STORE_FILE] {
-            let _ = std::fs::remove_file(self.directory.join(name));
+            let _ = std::fs::remove_file(directory.join(name));
         }
-        let _ = std::fs::remove_dir(&self.directory);
+        let _ = std::fs::remove_dir(directory);
     }
 }
 
@@ -74,9 +88,14 @@ mod tests {
 
     #[test]
     fn arguments_carry_it() {
-        for on_lost in [OnLost::Kill, OnLost::Signal, OnLost::Ignore] {
+        for (on_lost, directory) in [
+            (OnLost::Kill, Some("some dir".into())),
+            (OnLost::Signal, None),
+            (OnLost::Ignore, None),
+        ] {
             let assignment = Assignment {
-                directory: "some dir".into(),
+                pipes: Pipes { owner: Pid::from_raw(77), orders: 9, notices: 11 },
+                directory,
                 kill_after: Duration::from_micros(1_500),
                 on_lost,
                 words: vec!["sh".into(), "-c".into(), "--".into(), "".into()],
@@ -87,7 +106,14 @@ mod tests {
 
     #[test]
     fn an_invalid_assignment_is_refused() {
-        for bad in [&[][..], &["/d"], &["/d", "x", "kill"], &["/d", "1"], &["/d", "1", "hope"]] {
+        for bad in [
+            &[][..],
+            &["1", "2", "3"],
+            &["1", "x", "3", "/d", "1", "kill"],
+            &["1", "2", "3", "/d", "x", "kill"],
+            &["1", "2", "3", "/d", "1"],
+            &["1", "2", "3", "/d", "1", "hope"],
+        ] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
     }

@@ -1,21 +1,20 @@
 //! The messages between `leasehold` and the shim, and their pipes.
 //!
-//! Each direction has a named pipe in a directory of mode 0700. Both sides open it by its name, and then the name
-//! is removed: unlike an open file that is handed down, nobody else can inherit it.
+//! Each direction has a pipe, which `leasehold` holds open both ways and the shim opens through `/proc`: unlike an open
+//! file that is handed down, nobody else can inherit it, and it needs no directory that can be written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
-use nix::unistd::{Pid, mkfifo};
+use nix::unistd::{Pid, pipe2};
 
 /// A message from `leasehold` to the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,19 +137,23 @@ fn signal(value: i64) -> Option<Signal> {
     Signal::try_from(i32::try_from(value).ok()?).ok()
 }
 
-/// Where the pipe of the orders is.
-pub(crate) fn orders_in(directory: &Path) -> PathBuf {
-    directory.join("orders")
+/// The pipes, as open files of the process that made them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pipes {
+    pub(crate) owner: Pid,
+    pub(crate) orders: RawFd,
+    pub(crate) notices: RawFd,
 }
 
-/// Where the pipe of the notices is.
-pub(crate) fn notices_in(directory: &Path) -> PathBuf {
-    directory.join("notices")
+/// Makes a pipe, open both ways, so that it does not end before the other side opens it.
+pub(crate) fn make_pipe() -> io::Result<File> {
+    let (end, _other) = pipe2(OFlag::O_CLOEXEC)?;
+    let path = path_of(Pid::this(), end.as_raw_fd());
+    OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Creates a named pipe that only this user can open.
-pub(crate) fn make_pipe(path: &Path) -> nix::Result<()> {
-    mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
+fn path_of(owner: Pid, file: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/{owner}/fd/{file}"))
 }
 
 /// The shim's ends of the pipes.
@@ -161,18 +164,19 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Opens both, which `leasehold` already holds open, and removes their names.
-    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+    /// Opens both, which `parent` holds open. Fails if it is not their owner: that one is dead, and its number may be
+    /// another's.
+    pub(super) fn open(pipes: Pipes, parent: impl Fn() -> Pid) -> io::Result<Self> {
         // Otherwise either would wait for the other side, which may be dead.
         let at_once = OFlag::O_NONBLOCK.bits();
-        let (orders, notices) = (orders_in(directory), notices_in(directory));
+        let (orders, notices) =
+            (path_of(pipes.owner, pipes.orders), path_of(pipes.owner, pipes.notices));
         let link = Self {
-            orders: OpenOptions::new().read(true).custom_flags(at_once).open(&orders)?,
-            notices: OpenOptions::new().write(true).custom_flags(at_once).open(&notices)?,
+            orders: OpenOptions::new().read(true).custom_flags(at_once).open(orders)?,
+            notices: OpenOptions::new().write(true).custom_flags(at_once).open(notices)?,
         };
-        std::fs::remove_file(orders)?;
-        std::fs::remove_file(notices)?;
-        Ok(link)
+        // While it is the parent, its number is nobody else's.
+        if parent() == pipes.owner { Ok(link) } else { Err(ErrorKind::BrokenPipe.into()) }
     }
 
     /// Only the first order; `None` if it has not arrived, or is not an order.
@@ -262,16 +266,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_ends_with_the_other_side_and_leaves_no_name() {
-        let directory = tempfile::tempdir().unwrap();
-        let (orders, notices) = (orders_in(directory.path()), notices_in(directory.path()));
-        make_pipe(&orders).unwrap();
-        make_pipe(&notices).unwrap();
-        let both = |path| OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let (mut ours, mut read) = (both(&orders), both(&notices));
+    fn a_link_ends_with_the_other_side() {
+        let (mut ours, mut read) = (make_pipe().unwrap(), make_pipe().unwrap());
         ours.write_all(&Order::Deadline(Duration::ZERO).encode()).unwrap();
-        let mut link = Link::open(directory.path()).unwrap();
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let pipes =
+            Pipes { owner: Pid::this(), orders: ours.as_raw_fd(), notices: read.as_raw_fd() };
+        Link::open(pipes, || Pid::from_raw(1)).unwrap_err();
+        let mut link = Link::open(pipes, Pid::this).unwrap();
         ours.write_all(&Order::Signal(Signal::SIGHUP).encode()).unwrap();
         assert_eq!(link.first_order().unwrap(), Order::Deadline(Duration::ZERO));
         assert_eq!(link.orders().unwrap(), [Order::Signal(Signal::SIGHUP)]);

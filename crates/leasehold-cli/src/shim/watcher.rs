@@ -62,7 +62,7 @@ impl Watcher {
         let wakeups = Wakeups::new()?;
         adopt_orphans()?;
         let descendants = Descendants::from_now_on();
-        let mut link = Link::open(&assignment.directory)?;
+        let mut link = Link::open(assignment.pipes, getppid)?;
         // It was written before this process started. Without it `leasehold` is dead, and `home` may belong to
         // anyone.
         let Some(Order::Deadline(deadline)) = link.first_order() else {

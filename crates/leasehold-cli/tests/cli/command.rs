@@ -85,14 +85,45 @@ fn it_and_the_shim_run_in_groups_of_their_own_in_the_same_session() {
 }
 
 #[test]
+fn the_lease_file_is_where_something_can_be_written() {
+    let store = Store::new();
+    let mut command =
+        store.script("k", "ls -A \"${LEASEHOLD_LEASE_FILE%/*}\"; echo $LEASEHOLD_LEASE_FILE");
+    command.env("TMPDIR", "/nonexistent").env("XDG_RUNTIME_DIR", store.file(""));
+    let output = command.output().unwrap();
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let [lease, url, path] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert_eq!((lease, url), ("lease.json", "store"));
+    assert!(path.starts_with(store.file("").to_str().unwrap()), "{path}");
+}
+
+/// As in a container whose disk cannot be written.
+#[test]
+fn without_a_place_for_the_lease_file_it_runs_and_says_so() {
+    let store = Store::new();
+    let mut command = store.script(
+        "k",
+        "echo \"$LEASEHOLD_KEY ${LEASEHOLD_LEASE_FILE-none}\"; exec \"$LEASEHOLD\" list",
+    );
+    command.env("TMPDIR", "/nonexistent").env("XDG_RUNTIME_DIR", "/nonexistent");
+    command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_LEASE_FILE", "/outer");
+    let output = command.output().unwrap();
+    assert_eq!(text(&output.stdout), "k none\n");
+    let said = text(&output.stderr);
+    assert!(said.contains("no lease file") && said.contains("set TMPDIR"), "{said}");
+    assert_eq!(code(&output), 64, "another store would exclude nobody");
+    assert!(said.contains("its store is not known here"), "{said}");
+    assert!(!store.is_held("k"));
+}
+
+#[test]
 fn it_inherits_the_callers_open_files_and_none_of_ours() {
     let store = Store::new();
     let open_files = "ls /proc/self/fd";
     let alone = Command::new("sh").args(["-c", open_files]).output().unwrap();
     let output = store.script("k", open_files).output().unwrap();
     assert_eq!(text(&output.stdout), text(&alone.stdout));
-    let output = store.script("k", "ls -A \"$TMPDIR\"/leasehold-*").output().unwrap();
-    assert_eq!(text(&output.stdout), "lease.json\nstore\n", "the pipes have no names");
     let run = format!(
         "exec {} run k -- sh -c 'echo passed >&7' 7> given",
         env!("CARGO_BIN_EXE_leasehold")

@@ -137,15 +137,6 @@ fn access_is_denied() {
 }
 
 #[test]
-fn something_unexpected_and_nothing_stays_held() {
-    let store = Store::new();
-    let mut command = store.command("run k -- true");
-    let output = command.env("TMPDIR", "/nonexistent").output().unwrap();
-    assert_eq!(code(&output), 70, "{}", text(&output.stderr));
-    assert!(!store.is_held("k"));
-}
-
-#[test]
 fn the_command_cannot_be_started_and_nothing_stays_held() {
     let store = Store::new();
     std::fs::write(store.file("data"), "no program").unwrap();

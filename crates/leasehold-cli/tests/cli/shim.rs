@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Running, Store, group, now, pause, runs, shim_of, signal_group, text, until};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, pipe};
 
 /// Five processes that ignore TERM and append to a file all the time: the command, a child, a grandchild, a child
 /// under timeout(1) in its own group, and a grandchild in its own session. Prints their process ids.
@@ -309,17 +310,18 @@ fn processes_that_fork_faster_than_one_can_look_are_killed_too() {
 #[test]
 fn no_command_starts_after_the_term() {
     let store = Store::new();
-    let (orders, notices) = (store.fifo("orders"), store.fifo("notices"));
-    let both = |path| File::options().read(true).write(true).open(path).unwrap();
-    let (mut orders, mut notices) = (both(orders), both(notices));
+    let ((orders, to_shim), (from_shim, notices)) = (pipe().unwrap(), pipe().unwrap());
+    let (mut to_shim, mut from_shim) = (File::from(to_shim), File::from(from_shim));
     // A deadline, which is the instant 1.
     let order = [&1_u32.to_ne_bytes()[..], &1_i64.to_ne_bytes()].concat();
-    orders.write_all(&order).unwrap();
+    to_shim.write_all(&order).unwrap();
     let mut shim = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    shim.arg0("lh-shim").arg(store.file("")).args(["0", "kill", "touch"]).arg(store.file("ran"));
+    shim.arg0("lh-shim").arg(std::process::id().to_string());
+    shim.args([orders.as_raw_fd().to_string(), notices.as_raw_fd().to_string()]);
+    shim.arg(store.file("")).args(["0", "kill", "touch"]).arg(store.file("ran"));
     assert!(shim.status().unwrap().success());
     let mut notice = [0; 12];
-    notices.read_exact(&mut notice).unwrap();
+    from_shim.read_exact(&mut notice).unwrap();
     assert_eq!(notice[..4], 8_u32.to_ne_bytes(), "too late");
     assert!(!store.file("ran").exists());
 }
