@@ -146,19 +146,26 @@ impl Error {
         error
     }
 
-    /// The lease is no longer held.
-    pub fn lease_lost(reason: LostReason) -> Self {
-        let mut error = Self::new(
-            ErrorKind::Lost,
-            Effect::NotApplied,
-            Cow::Owned(format!("the lease is lost: {reason}")),
-        );
+    /// The lease is no longer held. `renewal` is how its last renewal failed, if that is why.
+    pub fn lease_lost(reason: LostReason, renewal: Option<Self>) -> Self {
+        let mut message = format!("the lease is lost: {reason}");
+        if let Some(renewal) = &renewal {
+            message += &format!("; the last: {renewal}");
+        }
+        let mut error = Self::new(ErrorKind::Lost, Effect::NotApplied, Cow::Owned(message));
         error.0.lost = Some(reason);
+        error.0.source = renewal.map(|renewal| Arc::new(renewal) as _);
         error
     }
 
-    /// Sets whether the request may have acted.
+    /// Says that the leases of the store are lost with it: it was replaced while it was open.
     #[must_use]
+    pub fn with_lost(mut self, reason: LostReason) -> Self {
+        self.0.lost = Some(reason);
+        self
+    }
+
+    /// Sets whether the request may have acted.
     pub fn with_effect(mut self, effect: Effect) -> Self {
         self.0.effect = effect;
         self
@@ -224,7 +231,7 @@ impl Error {
         self.0.retry_after
     }
 
-    /// Why the lease was lost, for kind `Lost`.
+    /// Why the lease was lost, for kind `Lost`; for other kinds, why the leases of the store are.
     pub fn lost(&self) -> Option<&LostReason> {
         self.0.lost.as_ref()
     }

@@ -14,18 +14,23 @@ pub enum LostReason {
     Evicted(Option<Reason>),
     /// Its term ended while renewals failed or were not answered.
     StoreUnreachable,
+    /// The store proved that it no longer has what it had: its file was removed or replaced, or another boot has taken
+    /// it over.
+    StoreReplaced,
     /// It was held for as long as the caller allowed (`max_hold`).
     MaxHold,
 }
 
 impl LostReason {
-    /// Its name, for metrics and logs: `expired`, `gone`, `evicted`, `store_unreachable` or `max_hold`.
+    /// Its name, for metrics and logs: `expired`, `gone`, `evicted`, `store_unreachable`,
+    /// `store_replaced` or `max_hold`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Expired => "expired",
             Self::Gone => "gone",
             Self::Evicted(_) => "evicted",
             Self::StoreUnreachable => "store_unreachable",
+            Self::StoreReplaced => "store_replaced",
             Self::MaxHold => "max_hold",
         }
     }
@@ -39,8 +44,9 @@ impl fmt::Display for LostReason {
             Self::Evicted(None) => f.write_str("it was ended by force"),
             Self::Evicted(Some(reason)) => write!(f, "it was ended by force: {reason}"),
             Self::StoreUnreachable => {
-                f.write_str("its term ended while the store could not be reached")
+                f.write_str("its term ended while renewals failed or were not answered")
             }
+            Self::StoreReplaced => f.write_str("its store was replaced while it was open"),
             Self::MaxHold => f.write_str("it was held for its longest allowed time"),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Clock, Error, Now, Result};
+use leasehold_core::{Clock, Error, LostReason, Now, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
@@ -170,7 +170,8 @@ impl Database {
                 self.name,
                 current.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()),
                 self.epoch,
-            )));
+            ))
+            .with_lost(LostReason::StoreReplaced));
         }
         if let Some(file) = &self.file {
             file.verify()?;

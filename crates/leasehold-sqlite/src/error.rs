@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error};
+use leasehold_core::{Effect, Error, LostReason};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
@@ -162,6 +162,7 @@ pub(crate) fn replaced(name: &str) -> Error {
         "{name} was removed or replaced while it was open; others may lock in the new file, so this store no longer \
          uses the old one: open it again"
     ))
+    .with_lost(LostReason::StoreReplaced)
 }
 
 /// The limit passed before the operation had its turn: nothing was done.

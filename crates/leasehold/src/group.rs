@@ -84,7 +84,7 @@ impl Group {
             for (held, (status, answer)) in batch.iter().zip(answers) {
                 let outcome = match (status, answer) {
                     (HoldStatus::Released, _) => continue,
-                    (HoldStatus::Lost { reason, .. }, _) => Err(Error::lease_lost(reason)),
+                    (HoldStatus::Lost { reason, .. }, _) => Err(held.lost_error(reason)),
                     (HoldStatus::Held(_), RenewOutcome::Failed(error)) => Err(error),
                     (HoldStatus::Held(deadline), _) => Ok(left(deadline, keeper.clock.now())),
                 };

@@ -63,12 +63,12 @@ impl Guard {
     /// Fails unless the lease is held: for use right before each side effect.
     ///
     /// # Errors
-    /// `Lost`, with the reason; `Closed` if this process has released the lease without the guard (its
+    /// `Lost`, with the reason, and the last failed renewal if that is why; `Closed` if this process has released the lease without the guard (its
     /// [`Group`](crate::Group) did, or the leader resigned, was paused or shut down), and in a forked child.
     pub fn check(&self) -> Result<()> {
         match self.status() {
             HoldStatus::Held(_) => Ok(()),
-            HoldStatus::Lost { reason, .. } => Err(Error::lease_lost(reason)),
+            HoldStatus::Lost { reason, .. } => Err(self.held.lost_error(reason)),
             HoldStatus::Released => Err(self.released()),
         }
     }
@@ -116,7 +116,8 @@ impl Guard {
         let mut work = pin!(work);
         poll_fn(|context| {
             if let Poll::Ready(reason) = ended.as_mut().poll(context) {
-                return Poll::Ready(Err(reason.map_or_else(|| self.released(), Error::lease_lost)));
+                let error = reason.map(|reason| self.held.lost_error(reason));
+                return Poll::Ready(Err(error.unwrap_or_else(|| self.released())));
             }
             if let Err(error) = self.check() {
                 return Poll::Ready(Err(error));
@@ -169,7 +170,7 @@ impl Guard {
         self.check()?;
         let leases = [Arc::clone(&self.held)];
         match self.keeper().renew_for(&leases, until).await.pop() {
-            Some((HoldStatus::Lost { reason, .. }, _)) => Err(Error::lease_lost(reason)),
+            Some((HoldStatus::Lost { reason, .. }, _)) => Err(self.held.lost_error(reason)),
             Some((HoldStatus::Held(_), RenewOutcome::Failed(error))) => Err(error),
             Some((HoldStatus::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
             Some((HoldStatus::Released, _)) | None => Err(self.released()),

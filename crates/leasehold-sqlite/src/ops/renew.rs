@@ -1,15 +1,20 @@
-use leasehold_core::{RenewReply, RenewRequest, Result};
+use leasehold_core::{RenewOutcome, RenewReply, RenewRequest, Result};
 
 use crate::decide::decide;
 use crate::inner::Inner;
 
 impl Inner {
     pub(crate) async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        let request = request.clone();
-        self.run("renew", move |database, limit| {
+        let (leases, request) = (request.leases().len(), request.clone());
+        let renewed = self.run("renew", move |database, limit| {
             let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
             decide(database, limit, keys, |table, now| Ok(table.renew(&request, now)))
+        });
+        renewed.await.or_else(|error| match error.lost() {
+            Some(reason) => {
+                Ok(RenewReply::new(vec![RenewOutcome::Lost(Some(reason.clone())); leases]))
+            }
+            None => Err(error),
         })
-        .await
     }
 }

@@ -10,7 +10,8 @@ use crate::common::{
 };
 use leasehold_core::{
     AcquireRequest, Claims, Clock, Effect, Error, ErrorKind, Filter, GroupName, LeaseId, Level,
-    ListRequest, Mode, Note, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store, Ttl,
+    ListRequest, LostReason, Mode, Note, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry,
+    RenewOutcome, RenewRequest, Store, Ttl,
 };
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
@@ -184,6 +185,7 @@ async fn after_a_reboot_terms_have_ended_but_leases_without_end_have_not() {
     let error = acquire(&store, "late", "a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "a process of the old boot: {error}");
     assert!(error.to_string().contains("epoch 2; ours is 1"), "{error}");
+    assert_eq!(lost(&store).await, LostReason::StoreReplaced);
 }
 
 #[tokio::test]
@@ -220,12 +222,24 @@ async fn a_replaced_file_is_noticed() {
         std::fs::remove_file(place.beside(suffix)).unwrap();
     }
     let gone = acquire(&store, "b", "k2").await.unwrap_err();
+    assert_eq!(lost(&store).await, LostReason::StoreReplaced);
     let other = place.open().await;
     grant(&other, "c", "k").await;
+    assert_eq!(lost(&store).await, LostReason::StoreReplaced);
     let replaced = release_error(&store).await;
     for error in [gone, replaced] {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::NotApplied));
         assert!(error.to_string().contains("removed or replaced"), "{error}");
+    }
+}
+
+/// Why the lease of `a_replaced_file_is_noticed` is lost.
+async fn lost(store: &SqliteStore) -> LostReason {
+    let claims = Claims::one(key("k"), Mode::Exclusive);
+    let entry = RenewEntry::extend(id("a"), claims, Ttl::new(30 * SECOND).unwrap());
+    match store.renew(&RenewRequest::new(vec![entry])).await.unwrap().leases.remove(0) {
+        RenewOutcome::Lost(Some(reason)) => reason,
+        other => panic!("{other:?}"),
     }
 }
 

@@ -22,7 +22,9 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
         reservation = keeper.ids.reserve(&lease.id) => reservation,
         () = keeper.clock.sleep_until(limit) => return Err(id_in_use()),
     };
-    resume(inner, lease, &spec, reservation, limit).await?.map_err(Error::lease_lost)
+    resume(inner, lease, &spec, reservation, limit)
+        .await?
+        .map_err(|reason| Error::lease_lost(reason, None))
 }
 
 /// Renews once, by `limit`, a lease that this `Locker` does not hold, and counts its term from that; says why if

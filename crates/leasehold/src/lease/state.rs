@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
-    Lease, LostReason, NodeReports, Note, Random, Remaining, RenewEntry, RenewOutcome, Ttl,
+    Error, Lease, LostReason, NodeReports, Note, Random, Remaining, RenewEntry, RenewOutcome, Ttl,
 };
 use tokio::sync::{Notify, broadcast};
 
@@ -69,6 +69,8 @@ struct State {
     next_renewal: Option<Duration>,
     /// A renewal is not answered, or the last one failed.
     unconfirmed: bool,
+    /// How the last one failed.
+    failure: Option<Error>,
     /// What each node of a quorum said last.
     nodes: NodeReports,
     /// Until its release takes it over.
@@ -151,6 +153,7 @@ impl LeaseState {
             store_until: remaining.duration().map(|left| now.saturating_add(left)),
             next_renewal: policy.renewal_after(sent),
             unconfirmed: false,
+            failure: None,
             nodes,
             ownership: Some(ownership),
             end: None,
@@ -287,6 +290,7 @@ impl LeaseState {
             RenewOutcome::Failed(error) => {
                 state.may_act_by(now, self.policy.term_at(now));
                 state.unconfirmed = true;
+                state.failure = Some(error.clone());
                 if self.policy.interval.is_some() {
                     state.next_renewal = Some(now.saturating_add(self.retry_pause()));
                 }
@@ -303,6 +307,7 @@ impl LeaseState {
                 state.deadline = self.policy.deadline(sent, remaining);
                 state.next_renewal = self.policy.renewal_after(sent);
                 state.unconfirmed = false;
+                state.failure = None;
                 let after = self.evaluate(&mut state, now);
                 if let HoldStatus::Held(deadline) = after {
                     self.tell(Event::Renewed { remaining: left(deadline, now) });
@@ -324,6 +329,12 @@ impl LeaseState {
     pub(crate) fn is_held(&self, now: Duration) -> bool {
         let state = self.state();
         state.end.is_none() && state.deadline.is_none_or(|deadline| now < deadline)
+    }
+
+    /// The error for its loss, with the failure that caused it.
+    pub(crate) fn lost_error(&self, reason: LostReason) -> Error {
+        let is_cause = reason == LostReason::StoreUnreachable;
+        Error::lease_lost(reason, self.state().failure.clone().filter(|_| is_cause))
     }
 
     /// The user's metrics label.

@@ -8,7 +8,12 @@ use leasehold::{
 
 #[tokio::test(start_paused = true)]
 async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
-    for fault in [Fault::Hang, Fault::LostRequest, Fault::Refused] {
+    for (fault, cause) in [
+        (Fault::Hang, "did not answer"),
+        (Fault::LostRequest, "the network failed"),
+        (Fault::Refused, "the network failed"),
+        (Fault::Denied, "the password is wrong"),
+    ] {
         let store = Flaky::new();
         let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
         let granted = store.now();
@@ -17,6 +22,9 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
         assert_eq!(store.now() - granted, secs(30) - drift(secs(30)), "{fault:?}");
         assert!(!guard.is_held());
         assert_eq!(guard.remaining(), Remaining::For(secs(0)));
+        let error = guard.check().unwrap_err();
+        assert!(error.to_string().contains(cause), "{error}");
+        assert!(std::error::Error::source(&error).is_some(), "{error}");
         store.up();
         assert!(!guard.is_held(), "loss is sticky");
     }
@@ -24,15 +32,17 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_renewal_is_no_loss_and_renewal_goes_on() {
-    let store = Flaky::new();
-    let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
-    store.down(Fault::LostRequest);
-    tokio::time::sleep(secs(25)).await;
-    assert!(guard.is_held());
-    store.up();
-    tokio::time::sleep(secs(100)).await;
-    assert!(guard.is_held());
-    assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
+    for fault in [Fault::LostRequest, Fault::Denied, Fault::EntriesFailed, Fault::Panic] {
+        let store = Flaky::new();
+        let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
+        store.down(fault);
+        tokio::time::sleep(secs(25)).await;
+        assert!(guard.is_held(), "{fault:?}");
+        store.up();
+        tokio::time::sleep(secs(100)).await;
+        assert!(guard.is_held(), "{fault:?}");
+        assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
+    }
 }
 
 #[tokio::test(start_paused = true)]

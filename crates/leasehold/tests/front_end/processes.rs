@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use leasehold::{Locker, Wait};
+use leasehold::{Locker, LostReason, Wait};
 
 const PROCESSES: usize = 8;
 const ROUNDS: usize = 1_000;
@@ -59,4 +59,18 @@ fn work(folder: &Path) {
             guard.release().await.unwrap();
         }
     });
+}
+
+/// Another process may hold the lock in a new file by then.
+#[tokio::test]
+async fn a_hold_ends_with_its_file_and_not_with_its_term() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/locks.db", folder.path().display());
+    let guard = Locker::connect(&url).await.unwrap().lock("k").await.unwrap();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let error = guard.renew().await.unwrap_err();
+    assert_eq!(error.lost(), Some(&LostReason::StoreReplaced), "{error}");
+    assert!(!guard.is_held());
 }
