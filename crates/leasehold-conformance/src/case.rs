@@ -56,6 +56,7 @@ pub(crate) enum Need {
     Tokens,
     Notifications,
     ReportsExpired,
+    ComparesTokens,
     /// Records end for others after they have ended for their holders.
     Margin,
     ReportsGroup,
@@ -78,6 +79,7 @@ impl Need {
             Self::Tokens => can.tokens,
             Self::Notifications => can.notifications,
             Self::ReportsExpired => can.reports_expired,
+            Self::ComparesTokens => can.compares_tokens,
             Self::Margin => !can.margin.is_zero(),
             Self::ReportsGroup => reports.group,
             Self::ReportsNote => reports.note,
@@ -137,6 +139,16 @@ impl Need {
                 let woken = wakeups.next().now_or_never();
                 ensure!(woken.is_none(), "a store without wake-ups woke for {woken:?}");
                 "wake-ups"
+            }
+            Self::ComparesTokens => {
+                let lease = fixture.exclusive("job");
+                client.grant(&lease).await?;
+                let other = FencingToken::new(1).expect("it is in range");
+                client
+                    .release_all(ReleaseRequest::new(vec![lease.ending().with_token(other)]))
+                    .await?;
+                client.not_held(&lease).await?;
+                "comparison of tokens"
             }
             Self::ReportsExpired => {
                 let lease = fixture.exclusive("job");

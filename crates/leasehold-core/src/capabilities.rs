@@ -44,6 +44,9 @@ pub struct Capabilities {
     pub in_order: bool,
     /// A release distinguishes `Expired` from `NotHeld`.
     pub reports_expired: bool,
+    /// A renewal or release that names a token acts only on the lease with that token, so that a late one does not
+    /// reach a later lease of the same id (C3).
+    pub compares_tokens: bool,
     /// The shortest term.
     pub min_term: Duration,
     /// The longest finite term.
@@ -110,6 +113,7 @@ impl Capabilities {
             fair: false,
             in_order: false,
             reports_expired: false,
+            compares_tokens: false,
             min_term: Ttl::MIN,
             max_term: Ttl::MAX,
             margin: Duration::ZERO,

@@ -97,6 +97,7 @@ impl Store for LocalStore {
         can.tokens = true;
         can.notifications = true;
         can.reports_expired = true;
+        can.compares_tokens = true;
         can
     }
 

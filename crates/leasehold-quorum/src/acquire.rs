@@ -141,13 +141,17 @@ impl Attempt {
         let renewal =
             RenewEntry::extend(id, claims, self.request.term()).with_token_raised_to(token);
         let renew = Arc::new(RenewRequest::new(vec![renewal]));
+        // Until a node has answered, no later lease of the id begins there.
+        let places = self.quorum.join(false, &self.request);
         let (mut round, reporters) = Round::new(&self.quorum, "acquire", limit);
         for (at, reporter) in reporters.into_iter().enumerate() {
             match &granted.answers[at] {
                 Some(Ok(AcquireReply::Granted(_))) => {
                     let (renew, store) = (Arc::clone(&renew), self.quorum.nodes[at].store.clone());
+                    let place = places[at].clone();
                     self.quorum.spawn(async move {
                         let renewed = store.renew(&renew).await;
+                        drop(place);
                         reporter.tell(renewed.map(|renewed| renewed.leases));
                     });
                 }

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use leasehold_core::tally;
-use leasehold_core::{NodeOutcome, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Store};
+use leasehold_core::{
+    NodeOutcome, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result, Store,
+};
 
 use crate::inner::Inner;
 use crate::leases::LeaseReporter;
@@ -16,7 +18,8 @@ impl Inner {
     ) -> Result<ReleaseReply> {
         let named = request.leases().iter().map(|lease| (lease.id(), lease.keys().iter()));
         let places = self.queues.join(false, named);
-        let request = Arc::new(request.clone());
+        let leases = request.leases().iter().cloned().map(ReleaseEntry::without_token);
+        let request = Arc::new(ReleaseRequest::new(leases.collect()));
         let (mut round, reporters) = Round::new(self, "release", self.limits.of_term(None));
         for (node, (places, reporter)) in places.into_iter().zip(reporters).enumerate() {
             let reporter = Arc::new(LeaseReporter::new(reporter, places.len()));

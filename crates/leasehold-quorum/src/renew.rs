@@ -91,7 +91,8 @@ impl Renewing {
         reporter: Arc<LeaseReporter<RenewOutcome>>,
         held: watch::Receiver<Option<HeldBy>>,
     ) {
-        let leases = turns.iter().map(|place| self.request.leases()[place.lease()].clone());
+        let named = |place: &Place| self.request.leases()[place.lease()].clone().without_token();
+        let leases = turns.iter().map(named);
         let request = RenewRequest::new(leases.collect());
         let answer = self.quorum.nodes[node].store.renew(&request).await.map(|renewed| {
             let each = renewed.leases.into_iter().map(|lease| match lease {
@@ -138,7 +139,7 @@ impl Renewing {
         let token = renewal.token().max(renewal.raise()).filter(|_| self.quorum.can.tokens);
         if let Ok(AcquireReply::Granted(_)) = store.acquire(&again(renewal)).await {
             if let Some(token) = token {
-                let raised = renewal.clone().with_token_raised_to(token);
+                let raised = renewal.clone().without_token().with_token_raised_to(token);
                 // If it fails, the lease has the node's own token there.
                 drop(store.renew(&RenewRequest::new(vec![raised])).await);
             }

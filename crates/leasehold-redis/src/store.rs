@@ -65,6 +65,7 @@ impl Store for RedisStore {
         can.notifications = true;
         can.in_order = true;
         can.reports_expired = true;
+        can.compares_tokens = true;
         can
     }
 

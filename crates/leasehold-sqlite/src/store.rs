@@ -138,6 +138,7 @@ impl Store for SqliteStore {
         can.keep = true;
         can.tokens = true;
         can.reports_expired = true;
+        can.compares_tokens = true;
         can
     }
 

@@ -1,6 +1,9 @@
 //! C3: a lease id names one attempt; while its lease lives, the same request confirms it.
 
-use leasehold_core::{AcquireReply, LeaseId, Mode, Note, Remaining, Store, Ttl};
+use leasehold_core::{
+    AcquireReply, LeaseId, Mode, Note, ReleaseOutcome, ReleaseRequest, Remaining, RenewOutcome,
+    RenewRequest, Store, Ttl,
+};
 
 use crate::attempt::{all_of, at_most};
 use crate::case::{CaseResult, PASSED, cases, invalid_input};
@@ -25,6 +28,7 @@ cases! {
     c03_ended_id_is_granted_afresh,
     c03_expired_id_is_granted_afresh,
     c03_same_id_on_another_key_is_another_lease [Shared],
+    c03_what_names_an_earlier_token_changes_nothing [ComparesTokens],
     c03_ids_are_compared_verbatim,
     c03_ids_of_any_bytes_are_kept,
 }
@@ -263,6 +267,32 @@ async fn c03_same_id_on_another_key_is_another_lease<B: Backing>(
     fixture.holds("a", &[]).await?;
     fixture.holds("b", &[&reader]).await?;
     fixture.client.held(&reader, reader.term).await?;
+    PASSED
+}
+
+/// A late renewal or release of an earlier lease does not reach a later one of the same id.
+async fn c03_what_names_an_earlier_token_changes_nothing<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
+    let lease = fixture.exclusive("job");
+    let earlier = fixture.client.grant(&lease).await?.token;
+    fixture.client.released(&lease).await?;
+    let token = fixture.client.grant(&lease).await?.token;
+    let (Some(earlier), Some(token)) = (earlier, token) else {
+        return Err(Failure::new("a grant without a token"));
+    };
+    let before = fixture.observe().await?;
+    let renewal = |token| RenewRequest::new(vec![lease.renewal(lease.term).with_token(token)]);
+    let ending = |token| ReleaseRequest::new(vec![lease.ending().with_token(token)]);
+    let renewed = fixture.client.renew_all(renewal(earlier)).await?;
+    ensure!(matches!(renewed[..], [RenewOutcome::Lost(_)]), "{renewed:?}");
+    let released = fixture.client.release_all(ending(earlier)).await?;
+    ensure!(matches!(released[..], [ReleaseOutcome::NotHeld]), "{released:?}");
+    fixture.unchanged(&before).await?;
+    let renewed = fixture.client.renew_all(renewal(token)).await?;
+    ensure!(matches!(renewed[..], [RenewOutcome::Held(_)]), "{renewed:?}");
+    let released = fixture.client.release_all(ending(token)).await?;
+    ensure!(matches!(released[..], [ReleaseOutcome::Released]), "{released:?}");
     PASSED
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admission::{Request, Sealed, check_entries};
-use crate::{Capabilities, Error, Feature, Key, LeaseId, Result, Ttl};
+use crate::{Capabilities, Error, Feature, FencingToken, Key, LeaseId, Result, Ttl};
 
 /// Asks to end leases; each has its own outcome (C3b, C13).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub struct ReleaseEntry {
     keys: Arc<[Key]>,
     keep: Option<Duration>,
     wakes: bool,
+    token: Option<FencingToken>,
 }
 
 impl ReleaseEntry {
@@ -37,13 +38,28 @@ impl ReleaseEntry {
         let mut keys: Vec<_> = keys.into_iter().collect();
         keys.sort_unstable();
         keys.dedup();
-        Self { id, keys: keys.into(), keep: None, wakes: true }
+        Self { id, keys: keys.into(), keep: None, wakes: true, token: None }
     }
 
     /// Keeps the keys taken for `keep` after the lease has ended.
     #[must_use]
     pub fn with_keep(mut self, keep: Duration) -> Self {
         self.keep = (!keep.is_zero()).then_some(keep);
+        self
+    }
+
+    /// Sets the holder's token. A store that [compares tokens](Capabilities::compares_tokens) ends only the lease
+    /// with this token.
+    #[must_use]
+    pub fn with_token(mut self, token: FencingToken) -> Self {
+        self.token = Some(token);
+        self
+    }
+
+    /// The entry for a node of a quorum, which has minted its own token.
+    #[must_use]
+    pub fn without_token(mut self) -> Self {
+        self.token = None;
         self
     }
 
@@ -67,6 +83,11 @@ impl ReleaseEntry {
     /// How long the keys stay taken.
     pub fn keep(&self) -> Option<Duration> {
         self.keep
+    }
+
+    /// The holder's token.
+    pub fn token(&self) -> Option<FencingToken> {
+        self.token
     }
 
     /// Whether it wakes waiters.

@@ -51,11 +51,18 @@ impl RenewEntry {
         self
     }
 
-    /// Sets the holder's token. A single store knows it; a quorum needs it to put the lease back on a node that
-    /// lacks it.
+    /// Sets the holder's token. A store that [compares tokens](Capabilities::compares_tokens) renews only the lease
+    /// with this token; a quorum needs it to put the lease back on a node that lacks it.
     #[must_use]
     pub fn with_token(mut self, token: FencingToken) -> Self {
         self.token = Some(token);
+        self
+    }
+
+    /// The entry for a node of a quorum, which has minted its own token.
+    #[must_use]
+    pub fn without_token(mut self) -> Self {
+        self.token = None;
         self
     }
 

@@ -87,6 +87,11 @@ impl Holder {
         self.expires.map_or(Remaining::Never, until)
     }
 
+    /// True if it may be meant by a request that names this token.
+    pub(super) fn has(&self, token: Option<FencingToken>) -> bool {
+        token.is_none_or(|token| token == self.token)
+    }
+
     /// True if its holder still holds it.
     pub(super) fn is_held(&self, now: Now) -> bool {
         self.state == State::Held && !self.is_over(now)

@@ -11,8 +11,11 @@ impl Table {
     }
 
     fn release_one(&mut self, ending: &ReleaseEntry, now: Now) -> ReleaseOutcome {
-        let (id, keys) = (ending.id(), ending.keys());
-        let found: Vec<_> = self.holders(id, keys.iter()).collect();
+        let (id, keys, token) = (ending.id(), ending.keys(), ending.token());
+        let found: Vec<_> = self
+            .holders(id, keys.iter())
+            .map(|holder| holder.filter(|holder| holder.has(token)))
+            .collect();
         let all_held = found.iter().all(|h| h.is_some_and(|h| h.is_held(now)));
         let any_expired = found.iter().flatten().any(|h| h.is_expired(now));
         let kept_until = found
@@ -39,7 +42,9 @@ impl Table {
             }
             None => {}
         }
-        self.drop_holders(id, keys.iter(), |holder| holder.state == State::Held);
+        self.drop_holders(id, keys.iter(), |holder| {
+            holder.state == State::Held && holder.has(token)
+        });
         match (all_held, any_expired) {
             (true, _) => ReleaseOutcome::Released,
             (false, true) => ReleaseOutcome::Expired,

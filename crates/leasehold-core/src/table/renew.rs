@@ -11,10 +11,10 @@ impl Table {
     }
 
     fn renew_one(&mut self, renewal: &RenewEntry, now: Now) -> RenewOutcome {
-        let (id, claims) = (renewal.id(), renewal.claims());
+        let (id, claims, token) = (renewal.id(), renewal.claims(), renewal.token());
         let mut whole = true;
         for (claim, holder) in claims.iter().zip(self.holders(id, claims.keys())) {
-            match holder.filter(|holder| holder.is_held(now)) {
+            match holder.filter(|holder| holder.is_held(now) && holder.has(token)) {
                 None => whole = false,
                 Some(holder) if !holder.mode.same_kind(claim.mode) => {
                     return RenewOutcome::Failed(Error::invalid_input(format!(
@@ -27,7 +27,7 @@ impl Table {
         }
         if !whole {
             let reason = self.lost_reason(renewal, now);
-            self.drop_holders(id, claims.keys(), |holder| holder.is_held(now));
+            self.drop_holders(id, claims.keys(), |holder| holder.is_held(now) && holder.has(token));
             return RenewOutcome::Lost(Some(reason));
         }
         let to = renewal.to().duration().map(|to| expiry(now, to));
@@ -48,7 +48,8 @@ impl Table {
 
     fn lost_reason(&self, renewal: &RenewEntry, now: Now) -> LostReason {
         let mut reason = LostReason::Gone;
-        for holder in self.holders(renewal.id(), renewal.claims().keys()).flatten() {
+        let found = self.holders(renewal.id(), renewal.claims().keys()).flatten();
+        for holder in found.filter(|holder| holder.has(renewal.token())) {
             match &holder.state {
                 State::Evicted(why) => return LostReason::Evicted(why.clone()),
                 State::Held if holder.is_over(now) => reason = LostReason::Expired,

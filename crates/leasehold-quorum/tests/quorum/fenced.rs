@@ -1,11 +1,11 @@
 //! Tokens of a quorum whose nodes mint from clocks that are seconds apart.
 
 use crate::faulty::{
-    Asked, Cluster, Fault, LIMIT, ask, grant, id, ms, released, renew, renewal, renewed,
+    Asked, Cluster, Fault, LIMIT, ask, grant, id, key, ms, released, renew, renewal, renewed,
 };
 use leasehold_core::{
-    AcquireReply, Clock, Effect, ErrorKind, FencingToken, LeaseId, Mode, RenewOutcome,
-    RenewRequest, Store,
+    AcquireReply, Clock, Effect, ErrorKind, FencingToken, LeaseId, Mode, ReleaseEntry,
+    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, Store,
 };
 
 /// The token in the confirmation of a live lease.
@@ -222,4 +222,38 @@ async fn a_fenced_quorum_refuses_what_it_cannot_do_and_says_why() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("fenced"), "{error}");
     assert!(unfenced.store.renew(&renew(&id("own"))).await.is_ok());
+}
+
+/// C3: a write-back that arrives late would extend the next lease of the same id, or end what does not match it.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_a_write_back_may_still_reach_does_not_count() {
+    let cluster = Cluster::new(3, true);
+    let own = id("own");
+    cluster.nodes[0].next(&[Fault::Up, Fault::SlowRequest(ms(20_000))]);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.to_string().contains("accepted the grant's token"), "{error}");
+    tokio::time::sleep(LIMIT * 4).await;
+    cluster.nodes[2].set(Fault::Down);
+    let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
+    assert!(error.nodes()[0].error.is_some(), "a write-back may yet arrive at n0: {error}");
+    assert_eq!(cluster.nodes[0].acquires().len(), 1);
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
+}
+
+/// Each node compares with the token that it has minted itself, so the quorum names none to it.
+#[tokio::test(start_paused = true)]
+async fn nodes_are_asked_without_the_token_of_the_quorum() {
+    let cluster = Cluster::new(3, true);
+    let own = id("own");
+    let token = grant(&cluster.store, &own).await.unwrap();
+    cluster.store.settled().await;
+    let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
+    let renewed = cluster.store.renew(&named).await.unwrap();
+    assert!(matches!(renewed.leases[..], [RenewOutcome::Held(_)]), "{renewed:?}");
+    let ending = ReleaseEntry::new(own.clone(), [key()]).with_token(token);
+    let released = cluster.store.release(&ReleaseRequest::new(vec![ending])).await.unwrap();
+    assert!(matches!(released.leases[..], [ReleaseOutcome::Released]), "{released:?}");
+    cluster.mend().await;
+    assert_eq!(cluster.copies(&own).await, 0);
 }

@@ -1,5 +1,7 @@
 use leasehold_core::term::micros_up;
-use leasehold_core::{ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result};
+use leasehold_core::{
+    FencingToken, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result,
+};
 
 use crate::inner::Inner;
 use crate::scripts;
@@ -17,7 +19,7 @@ impl Inner {
 
     async fn release_some(&self, leases: &[&ReleaseEntry]) -> Result<Vec<ReleaseOutcome>> {
         let names = self.names(leases.iter().flat_map(|lease| lease.keys()))?;
-        let mut arguments = Vec::with_capacity(1 + 4 * leases.len());
+        let mut arguments = Vec::with_capacity(1 + 5 * leases.len());
         arguments.push(self.forget_after());
         for lease in leases {
             let keys = u64::try_from(lease.keys().len()).unwrap_or(u64::MAX);
@@ -26,6 +28,7 @@ impl Inner {
                 lease.keep().map_or(0, micros_up).into(),
                 keys.into(),
                 u64::from(lease.wakes()).into(),
+                lease.token().map_or(0, FencingToken::get).into(),
             ]);
         }
         let replies =

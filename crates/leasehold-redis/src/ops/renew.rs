@@ -30,6 +30,7 @@ impl Inner {
                 lease.raise().map_or(0, FencingToken::get).into(),
                 text::of_holder(lease.group(), lease.note()).into(),
                 modes.into(),
+                lease.token().map_or(0, FencingToken::get).into(),
             ]);
         }
         let replies = self.reader().array(self.run(&scripts::RENEW, &names, &arguments).await?)?;

@@ -197,6 +197,12 @@ local function settle(lock, forget_after)
   end
 end
 
+-- A holder if it has this token; 0 is any, and a foreign holder has none.
+local function of_token(holder, token)
+  if holder and token > 0 and holder.token > 0 and holder.token ~= token then return nil end
+  return holder
+end
+
 -- Hints that a key may be free, and tells to how many connections.
 local function wake(lock)
   local channel = 'lh:wake:' .. string.sub(lock.book, 9)

@@ -1,13 +1,14 @@
 -- KEYS: plain key and book of each key of each lease. ARGV: forget_after in ms or '', then of each lease its id, for how
--- many µs to keep its keys taken (0 is not at all), how many keys it has, and whether it wakes waiters (1 or 0).
+-- many µs to keep its keys taken (0 is not at all), how many keys it has, whether it wakes waiters
+-- (1 or 0), and its token (0 is any).
 local forget_after = ARGV[1]
 
-local function release(id, keep, count, wakes, first)
+local function release(id, keep, count, wakes, token, first)
   local found, all_held, any_expired, all_kept, kept_until = {}, true, false, true, math.huge
   for i = 1, count do
     local at = 2 * (first + i - 1)
     local lock = look(KEYS[at - 1], KEYS[at])
-    local mine = find(lock, id)
+    local mine = of_token(find(lock, id), token)
     found[i] = {lock = lock, mine = mine}
     all_held = all_held and mine ~= nil and mine.live and mine.state == 'h'
     any_expired = any_expired or (mine ~= nil and mine.state == 'h' and not mine.live and is_over(mine))
@@ -38,10 +39,10 @@ local function release(id, keep, count, wakes, first)
 end
 
 local replies, first = {}, 1
-for at = 2, #ARGV, 4 do
+for at = 2, #ARGV, 5 do
   local count, from = tonumber(ARGV[at + 2]), first
   table.insert(replies, alone(function()
-    return release(ARGV[at], tonumber(ARGV[at + 1]), count, ARGV[at + 3] == '1', from)
+    return release(ARGV[at], tonumber(ARGV[at + 1]), count, ARGV[at + 3] == '1', tonumber(ARGV[at + 4]), from)
   end))
   first = first + count
 end

@@ -1,17 +1,18 @@
 -- KEYS: plain key and book of each claim of each lease. ARGV: forget_after in ms or '', then of each lease its id, the
--- term in µs (0 is never), what to raise the token to (0 is not), its note, and the modes of its claims, a letter each.
+-- term in µs (0 is never), what to raise the token to (0 is not), its note, the modes of its claims, a letter each,
+-- and its token (0 is any).
 local forget_after = ARGV[1]
 
-local function renew(id, to, raise, note, modes, first)
+local function renew(id, to, raise, note, modes, token, first)
   local claims, whole, lost = {}, true, {'lost', 'gone'}
   for i = 1, #modes do
     local at = 2 * (first + i - 1)
     local lock = look(KEYS[at - 1], KEYS[at])
-    local mine = held(lock, id)
+    local mine = of_token(held(lock, id), token)
     if mine and mine.mode ~= string.sub(modes, i, i) then return {'mode', i, mine.mode} end
     claims[i] = {lock = lock, mine = mine}
     whole = whole and mine ~= nil
-    local record = find(lock, id)
+    local record = of_token(find(lock, id), token)
     if record and lost[2] ~= 'evicted' then
       if record.state == 'e' then
         lost = {'lost', 'evicted', record.note}
@@ -49,11 +50,11 @@ local function renew(id, to, raise, note, modes, first)
 end
 
 local replies, first = {}, 1
-for at = 2, #ARGV, 5 do
+for at = 2, #ARGV, 6 do
   local modes = ARGV[at + 4]
   local from = first
   table.insert(replies, alone(function()
-    return renew(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3], modes, from)
+    return renew(ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3], modes, tonumber(ARGV[at + 5]), from)
   end))
   first = first + #modes
 end

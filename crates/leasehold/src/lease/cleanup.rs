@@ -42,8 +42,9 @@ impl Cleanup {
 
     /// A lease that its holder releases: its keys stay taken for the rest of `min_hold`.
     pub(crate) fn of_held(held: &LeaseState) -> Self {
+        let entry = ReleaseEntry::new(held.lease.id.clone(), held.lease.claims.keys().cloned());
         Self {
-            entry: ReleaseEntry::new(held.lease.id.clone(), held.lease.claims.keys().cloned()),
+            entry: held.lease.token.into_iter().fold(entry, ReleaseEntry::with_token),
             keep_until: held.policy.min_hold_until.unwrap_or_default(),
             asked: None,
             until: held.store_until(),

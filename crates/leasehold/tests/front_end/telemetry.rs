@@ -74,12 +74,12 @@ async fn renewals_that_begin_to_fail_are_one_warning_with_the_key() {
         let is_one = |line: &&String| line.contains("WARN") && line.contains(what);
         log().iter().filter(is_one).count()
     };
-    assert_eq!(warnings("renewals fail"), 1, "{:?}", log());
+    assert_eq!(warnings("renewals fail store"), 1, "{:?}", log());
     store.up();
     tokio::time::sleep(secs(15)).await;
     assert!(guards.iter().all(leasehold::Guard::is_held));
     store.down(Fault::Refused);
     tokio::time::sleep(secs(60)).await;
-    assert_eq!(warnings("renewals fail"), 2, "{:?}", log());
+    assert_eq!(warnings("renewals fail store"), 2, "{:?}", log());
     assert_eq!(warnings("a lease is lost"), 10, "each with its key: {:?}", log());
 }
