@@ -213,9 +213,14 @@ impl<T> LockRequest<T> {
         self.set(Ok::<_, Error>(label.into()), |options, label| options.label = Some(label))
     }
 
-    /// Uses the caller's own lease id for every try. A new try starts only when every earlier request of this
-    /// `Locker` with this id has been answered; with [`Wait::No`] it otherwise fails as `Unavailable`. Two
-    /// processes that use the same id do not exclude each other.
+    /// Uses the caller's own lease id for every try. One id may name several leases of different keys.
+    ///
+    /// A new try starts only when every earlier request of this `Locker` that names the id for one of its keys has been
+    /// answered; with [`Wait::No`] it otherwise fails as `Unavailable`. If a renewal or release was never answered, and
+    /// the store cannot tell the leases of one id apart ([`Capabilities::compares_tokens`]), that lasts until the term
+    /// has passed. Two processes that use the same id do not exclude each other.
+    ///
+    /// [`Capabilities::compares_tokens`]: leasehold_core::Capabilities::compares_tokens
     pub fn lease_id<I: TryInto<LeaseId, Error: Into<Error>>>(self, id: I) -> Self {
         self.set(id.try_into(), |options, id| options.lease_id = Some(id))
     }

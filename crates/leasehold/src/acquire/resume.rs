@@ -19,7 +19,7 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     // A renewal that its last guard had sent may not be answered yet.
     let reservation = tokio::select! {
         biased;
-        reservation = keeper.ids.reserve(&lease.id) => reservation,
+        reservation = keeper.ids.reserve(&lease.id, &lease.claims, &*keeper.clock) => reservation,
         () = keeper.clock.sleep_until(limit) => return Err(id_in_use()),
     };
     resume(inner, lease, &spec, reservation, limit)

@@ -291,13 +291,13 @@ impl<'a> Waiting<'a> {
 
     /// Reserves an id once nothing else uses it.
     async fn reserve(&mut self, id: &LeaseId, last: bool) -> Result<Arc<IdReservation>> {
-        let ids = &self.inner.keeper.ids;
-        let mut reservation = ids.try_reserve(id);
+        let (ids, clock) = (&self.inner.keeper.ids, &*self.inner.keeper.clock);
+        let mut reservation = ids.try_reserve(id, &self.spec.claims, clock.now()).ok();
         if reservation.is_none() && !last && self.spec.wait != Wait::No {
             let freed = async {
                 tokio::select! {
                     biased;
-                    reservation = ids.reserve(id) => Some(reservation),
+                    reservation = ids.reserve(id, &self.spec.claims, clock) => Some(reservation),
                     () = self.time_out.over() => None,
                 }
             };

@@ -65,10 +65,10 @@ impl OnOrphan {
         let mut cleanups = self.cleanups().clone();
         self.cleanups().retain(Cleanup::may_be_needed_again);
         // A release without an answer has failed; what an acquire may leave was never sent for release.
-        cleanups
-            .iter_mut()
-            .filter(|cleanup| !cleanup.may_be_needed_again())
-            .for_each(Cleanup::fail);
+        cleanups.iter_mut().filter(|cleanup| !cleanup.may_be_needed_again()).for_each(|cleanup| {
+            cleanup.doubt();
+            cleanup.fail();
+        });
         self.keeper.release(cleanups);
     }
 }

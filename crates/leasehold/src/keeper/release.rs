@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    BoxFuture, Error, MAX_ENTRIES, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest,
-    Result, Store,
+    BoxFuture, Effect, Error, MAX_ENTRIES, ReleaseEntry, ReleaseOutcome, ReleaseReply,
+    ReleaseRequest, Result, Store,
 };
 
 use super::in_flight::{InFlight, OnOrphan};
@@ -90,9 +90,15 @@ impl Keeper {
         duty.cleanups().retain_mut(|cleanup| {
             let failure = match (&reply, outcomes.next()) {
                 (_, Some(ReleaseOutcome::Failed(error))) | (Err(error), _) => Some(error),
-                (Ok(_), Some(_)) => return false,
+                (Ok(_), Some(_)) => {
+                    cleanup.answered(self.can.compares_tokens, now);
+                    return false;
+                }
                 (Ok(_), None) => None,
             };
+            if failure.is_none_or(|error| error.effect() == Effect::Unknown) {
+                cleanup.doubt();
+            }
             cleanup.fail();
             is_worth_another_try(cleanup, failure, now)
         });
@@ -153,8 +159,9 @@ mod tests {
         let store = AnyStore::new(LocalStore::new());
         let keeper = Arc::new(Keeper::new(store, clock, Drift::default(), Duration::MAX));
         let id = LeaseId::mint().unwrap();
-        let ownership = Ownership::of(keeper.ids.try_reserve(&id).unwrap());
         let claims = Claims::one(Key::new("k").unwrap(), Mode::Exclusive);
+        let ownership =
+            Ownership::of(keeper.ids.try_reserve(&id, &claims, Duration::ZERO).unwrap());
         let request = AcquireRequest::new(id, claims, Ttl::new(Duration::from_secs(1)).unwrap());
         keeper.release([Cleanup::of_request(&request, ownership, Duration::ZERO)]);
         for _ in 0..3 {

@@ -6,6 +6,9 @@ use leasehold_core::{AcquireRequest, ReleaseEntry, Ttl};
 use super::ids::{IdReservation, Ownership};
 use super::state::LeaseState;
 
+/// How long the id of a lease without end stays reserved.
+const LONGEST_BAR: Duration = Duration::from_secs(60);
+
 /// One lease to release, or what an acquire may have left at the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Cleanup {
@@ -20,6 +23,8 @@ pub(crate) struct Cleanup {
     ownership: Arc<Ownership>,
     /// It was sent and not released.
     failed: bool,
+    /// A request that names it was never answered, and may still act.
+    doubtful: bool,
 }
 
 impl Cleanup {
@@ -36,6 +41,7 @@ impl Cleanup {
             until: Some(now),
             ownership,
             failed: false,
+            doubtful: false,
         };
         cleanup.acted_by(now)
     }
@@ -50,6 +56,7 @@ impl Cleanup {
             until: held.store_until(),
             ownership: held.hand_over(),
             failed: false,
+            doubtful: held.is_unconfirmed(),
         }
     }
 
@@ -104,6 +111,21 @@ impl Cleanup {
     /// Marks it as sent and not released.
     pub(crate) fn fail(&mut self) {
         self.failed = true;
+    }
+
+    /// Notes that a request that names it was not answered.
+    pub(crate) fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// Its release is answered. If an earlier request may still act, and would reach the next lease of the id, the id
+    /// stays reserved until the term is over (C3).
+    pub(crate) fn answered(&self, compares_tokens: bool, now: Duration) {
+        let is_told_apart = compares_tokens && self.entry.token().is_some();
+        if self.doubtful && !is_told_apart && self.matters(now) {
+            let until = self.until.unwrap_or_else(|| now.saturating_add(LONGEST_BAR));
+            self.ownership.reservation.bar(until, now);
+        }
     }
 
     pub(crate) fn has_failed(&self) -> bool {

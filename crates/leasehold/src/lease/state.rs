@@ -351,6 +351,11 @@ impl LeaseState {
         Some(self.state().confirmed).filter(|confirmed| *confirmed > self.started)
     }
 
+    /// Its last renewal is not answered, or failed.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.state().unconfirmed
+    }
+
     /// The latest instant until which the store may count the lease as held; `None` for ever.
     pub(crate) fn store_until(&self) -> Option<Duration> {
         self.state().store_until
@@ -449,7 +454,8 @@ mod tests {
             label: None,
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
-        let reservation = Arc::new(Ids::default()).try_reserve(&lease.id).unwrap();
+        let reservation =
+            Arc::new(Ids::default()).try_reserve(&lease.id, &lease.claims, 100 * S).unwrap();
         let ownership = Ownership::of(reservation);
         LeaseState::new(
             lease,

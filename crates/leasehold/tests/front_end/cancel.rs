@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{ErrorKind, LeaseId, ReleaseOutcome, Remaining, Ttl, Wait};
+use leasehold::{Effect, ErrorKind, LeaseId, ReleaseOutcome, Remaining, Ttl, Wait};
 
 /// Polls an acquire `polls` times, then drops it. True if it was ready before.
 pub(crate) fn poll_then_drop(acquire: impl Future, polls: usize) -> bool {
@@ -198,11 +198,46 @@ async fn an_own_id_serves_every_try_one_at_a_time() {
     let guard = locks.lock("k").lease_id("worker-7").await.unwrap();
     assert!(store.acquires().len() > 1);
     assert!(store.acquires().iter().all(|id| *id == mine));
-    let error = locks.lock("j").lease_id("worker-7").wait(Wait::No).await.unwrap_err();
+    let keys = ["j", "k"];
+    let error = locks.lock_all(keys).lease_id("worker-7").wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("same lease id"), "{error}");
     drop(guard);
-    drop(locks.lock("j").lease_id("worker-7").await.unwrap());
+    drop(locks.lock_all(keys).lease_id("worker-7").await.unwrap());
+}
+
+/// As clients of mongo-lock do, whose lock id names everything that a process holds.
+#[tokio::test(start_paused = true)]
+async fn an_own_id_names_leases_of_different_keys() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let (one, other) = (locks.lock("a").lease_id("w"), locks.lock("b").lease_id("w"));
+    let (one, other) = (one.wait(Wait::No).await.unwrap(), other.wait(Wait::No).await.unwrap());
+    one.release().await.unwrap();
+    assert!(store.is_free("a").await && other.verify().await.unwrap());
+    tokio::time::sleep(secs(100)).await;
+    assert!(other.is_held(), "it is renewed by itself");
+}
+
+/// A late release would end the next lease of the id, on a store that cannot tell the two apart.
+#[tokio::test(start_paused = true)]
+async fn an_own_id_waits_for_the_term_of_an_unanswered_release() {
+    for (compares_tokens, waits) in [(true, secs(0)), (false, secs(20))] {
+        let store = Flaky::that_can(|can| can.compares_tokens = compares_tokens);
+        let locks = store.locks();
+        let ttl = secs(20);
+        let guard = locks.lock("k").lease_id("w").ttl(ttl).await.unwrap();
+        store.on_release([Fault::LostRequest]);
+        let error = guard.release().await.unwrap_err();
+        assert_eq!(error.effect(), Effect::Unknown);
+        store.until_free("k").await;
+        drop(locks.lock("other").lease_id("w").wait(Wait::No).await.unwrap());
+        let since = store.now();
+        let next = locks.lock("k").lease_id("w").ttl(ttl).wait(Wait::Forever).await.unwrap();
+        let waited = store.now() - since;
+        assert!(waited <= waits && waited + secs(1) >= waits, "{compares_tokens}: {waited:?}");
+        assert!(next.verify().await.unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]
