@@ -1,19 +1,24 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::Ttl;
+
 /// What [`Store::check`](crate::Store::check) found on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
     /// The level that the store supports under its present settings.
     pub level: Level,
+    /// The longest term that `level` is for; longer terms have L0. `None` if it is for every term.
+    pub level_max_ttl: Option<Duration>,
     /// What lowers the level or may surprise: one sentence each, with what to do.
     pub hazards: Vec<String>,
     /// The schema found; `None` if [`prepare`](crate::Store::prepare) has not run.
     pub schema: Option<u32>,
     /// How far the store's wall clock is ahead of ours (negative: behind), in microseconds.
     pub clock_difference_us: Option<i64>,
-    /// An acknowledged write survives a crash of the server.
+    /// What was ever acknowledged survives every crash of the server: the writes of today, and those before its last
+    /// start. False if only the operator can know this and has not said so.
     pub durable: bool,
     /// After a start that may have lost leases, the store grants nothing for this long.
     pub quarantine: Duration,
@@ -28,6 +33,7 @@ impl Health {
     pub fn new(level: Level) -> Self {
         Self {
             level,
+            level_max_ttl: None,
             hazards: Vec::new(),
             schema: None,
             clock_difference_us: None,
@@ -36,6 +42,12 @@ impl Health {
             fails_over: false,
             identity: None,
         }
+    }
+
+    /// The level of leases with this term.
+    pub fn level_of(&self, ttl: Ttl) -> Level {
+        let is_longer = |max| ttl.duration().is_none_or(|ttl| ttl > max);
+        if self.level_max_ttl.is_some_and(is_longer) { Level::BestEffort } else { self.level }
     }
 }
 

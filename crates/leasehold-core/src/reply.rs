@@ -48,9 +48,10 @@ pub struct Refused {
     /// The time until the request could be granted if no lease is renewed, released or granted meanwhile; absent
     /// if a lease without end blocks it.
     pub retry_after: Option<Duration>,
-    /// Whether the store wakes waiters when the request could be granted, if it wakes them at all. False if contenders
-    /// split the nodes of a quorum: they release their parts without a wake-up.
-    pub wakes: bool,
+    /// The longest pause before the next try, because what blocks the request may end without a wake-up: a foreign
+    /// client holds the key, or contenders split the nodes of a quorum. `None` if the store wakes waiters, as far as
+    /// it wakes them at all.
+    pub poll_within: Option<Duration>,
     /// What each node of a quorum said.
     pub nodes: NodeReports,
 }
@@ -58,7 +59,7 @@ pub struct Refused {
 impl Refused {
     /// A refusal.
     pub fn new(key: Key, why: RefusalReason, retry_after: Option<Duration>) -> Self {
-        Self { key, why, retry_after, wakes: true, nodes: NodeReports::default() }
+        Self { key, why, retry_after, poll_within: None, nodes: NodeReports::default() }
     }
 }
 

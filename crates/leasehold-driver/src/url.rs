@@ -77,6 +77,21 @@ impl StoreUrl {
         }
     }
 
+    /// Takes an option that is `0` (the default) or `1`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another value.
+    pub fn take_flag(&mut self, name: &str) -> Result<bool> {
+        match self.take(name).as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(value) => Err(Error::invalid_input(format!(
+                "the option {name} of the {} URL is {value:?}; it must be 0 or 1",
+                self.scheme
+            ))),
+        }
+    }
+
     /// Checks that no option is left; `known` lists the store's options.
     ///
     /// # Errors

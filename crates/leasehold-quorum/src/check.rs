@@ -52,6 +52,10 @@ impl Inner {
         }
         let mut health =
             Health::new(tally::level(each().map(|health| health.level), self.can.tokens));
+        health.level_max_ttl = each()
+            .filter_map(|health| health.level_max_ttl)
+            .filter(|longest| *longest < self.limits.max_ttl)
+            .min();
         health.hazards = hazards;
         health.schema = each().map(|health| health.schema).min().flatten();
         health.clock_difference_us = each()
@@ -139,15 +143,16 @@ pub(crate) fn unfit(
     }
     if !health.durable && health.quarantine < max_ttl {
         return Some(format!(
-            "the node {name:?} may lose leases at a restart and would then grant at once; make its writes durable, \
-             or set its option quarantine, which is {:?}, to at least {max_ttl:?} (max_ttl)",
+            "the node {name:?} may lose leases at a restart and would then grant at once; set its option quarantine, \
+             which is {:?}, to at least {max_ttl:?} (max_ttl), or make its writes durable (on Redis, with durable=1 \
+             in its URL)",
             health.quarantine
         ));
     }
     (fenced && !health.durable).then(|| {
         format!(
             "the node {name:?} may lose tokens at a restart, and the option fenced needs durable writes on every \
-             node"
+             node (on Redis, with durable=1 in its URL)"
         )
     })
 }

@@ -62,15 +62,7 @@ impl QuorumUrl {
         if let Some(timeout) = url.take_duration("node_timeout")? {
             config = config.node_timeout(timeout);
         }
-        config = config.fenced(match url.take("fenced").as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(other) => {
-                return Err(Error::invalid_input(format!(
-                    "the option fenced of the quorum URL is {other:?}; it must be 1 or 0"
-                )));
-            }
-        });
+        config = config.fenced(url.take_flag("fenced")?);
         let drift = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
         // Checked first: what is left may be the rest of a node's password.
         url.finish(&["node", "max_ttl", "node_timeout", "fenced", "drift"])?;
@@ -293,7 +285,7 @@ mod tests {
             ("quorum:a?node=local:", "has text between"),
             ("quorum:?node=local:&node=local:", "twice"),
             ("quorum:?node=quorum%3A%3Fnode%3Dlocal%3A", "itself a quorum"),
-            ("quorum:?node=local:&fenced=yes", "1 or 0"),
+            ("quorum:?node=local:&fenced=yes", "0 or 1"),
             ("quorum:?node=local:&ttl=1s", "\"ttl\""),
             ("quorum:?node=local:&max_ttl=1", "max_ttl"),
             ("quorum:?node=local:&max_ttl=9ms", "max_ttl is 9ms"),

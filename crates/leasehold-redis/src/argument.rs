@@ -9,8 +9,6 @@ use leasehold_core::LeaseId;
 pub(crate) enum Argument<'a> {
     Bytes(Cow<'a, [u8]>),
     Number(u64),
-    /// The quarantine of the connection that the script is sent on.
-    Quarantine,
 }
 
 impl Argument<'_> {
@@ -18,7 +16,7 @@ impl Argument<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Number(_) | Self::Quarantine => 20,
+            Self::Number(_) => 20,
         }
     }
 }

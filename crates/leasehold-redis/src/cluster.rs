@@ -68,6 +68,10 @@ impl Cluster {
         &self.0.name
     }
 
+    pub(crate) fn options(&self) -> ConnectionOptions {
+        self.0.options
+    }
+
     /// Asks for the topology, if it is not known yet.
     pub(crate) async fn connect(&self) -> Result<()> {
         let rounds = self.0.state().rounds;

@@ -9,6 +9,7 @@ use crate::RedisStore;
 use crate::cluster::Cluster;
 use crate::connection::{ConnectionOptions, Connections};
 use crate::deployment::{Deployment, deployment, opened};
+use crate::durability::Statement;
 use crate::endpoint::{Endpoint, Sentinel};
 use crate::inner::NAME;
 use crate::names::Names;
@@ -32,6 +33,8 @@ pub struct RedisConfig {
     prefix: String,
     forget_after: Option<Duration>,
     quarantine: Option<Duration>,
+    durable: bool,
+    max_ttl: Duration,
     replicas: u64,
     allow_eviction: bool,
 }
@@ -39,6 +42,8 @@ pub struct RedisConfig {
 impl RedisConfig {
     /// The default time limit of one exchange: 5 s.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The default of [`max_ttl`](RedisConfig::max_ttl): 60 s.
+    pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &[
         "redis",
@@ -50,8 +55,18 @@ impl RedisConfig {
         "rediss+sentinel",
     ];
 
-    const OPTIONS: &[&str] =
-        &["timeout", "prefix", "quarantine", "replicas", "allow_eviction", "ca", "cert", "key"];
+    const OPTIONS: &[&str] = &[
+        "timeout",
+        "prefix",
+        "durable",
+        "max_ttl",
+        "quarantine",
+        "replicas",
+        "allow_eviction",
+        "ca",
+        "cert",
+        "key",
+    ];
     const MAX_PREFIX: usize = 255;
 
     /// The server of your own client: its address, login and TLS settings. Connections use RESP3.
@@ -101,6 +116,8 @@ impl RedisConfig {
             prefix: String::new(),
             forget_after: Some(table::FORGET_AFTER),
             quarantine: None,
+            durable: false,
+            max_ttl: Self::DEFAULT_MAX_TTL,
             replicas: 0,
             allow_eviction: false,
         }
@@ -116,6 +133,8 @@ impl RedisConfig {
     /// The last two have TLS as `rediss+cluster` and `rediss+sentinel`. The options:
     ///
     /// - `timeout`: the limit of one exchange, such as `5s`; `prefix`: put before every key;
+    /// - `durable=1`: see [`durable`](RedisConfig::durable);
+    /// - `max_ttl`: a duration; see [`max_ttl`](RedisConfig::max_ttl);
     /// - `quarantine`: a duration; see [`quarantine`](RedisConfig::quarantine);
     /// - `replicas`: a number; see [`replicas`](RedisConfig::replicas);
     /// - `allow_eviction=1`: see [`allow_eviction`](RedisConfig::allow_eviction);
@@ -154,15 +173,11 @@ impl RedisConfig {
                 ))
             })?;
         }
-        match options.take("allow_eviction").as_deref() {
-            None | Some("0") => {}
-            Some("1") => config.allow_eviction = true,
-            Some(other) => {
-                return Err(Error::invalid_input(format!(
-                    "the option allow_eviction of the {scheme} URL is {other:?}; it must be 0 or 1"
-                )));
-            }
+        if let Some(max_ttl) = options.take_duration("max_ttl")? {
+            config.max_ttl = max_ttl;
         }
+        config.durable = options.take_flag("durable")?;
+        config.allow_eviction = options.take_flag("allow_eviction")?;
         options.finish(Self::OPTIONS)?;
         config.check()?;
         Ok(config)
@@ -192,9 +207,30 @@ impl RedisConfig {
         self
     }
 
-    /// Sets how long a server that has just started grants nothing, because it may have lost leases; by default it
-    /// grants at once. In a quorum this must be the longest term. A server with durable writes needs none and
-    /// ignores it. The server's uptime follows its wall clock.
+    /// States that every server has always written durably: since its data was empty, no process ever granted on it
+    /// without `appendonly yes`, `appendfsync always` and `no-appendfsync-on-rewrite no`, and none of the data came from
+    /// a replica. Only the operator can know this; no setting shows what an earlier process did. Such a server needs
+    /// no quarantine. A server whose settings contradict this is refused: by `check`, and by each acquire if it writes
+    /// no append-only file.
+    #[must_use]
+    pub fn durable(mut self, durable: bool) -> Self {
+        self.durable = durable;
+        self
+    }
+
+    /// Sets the longest term that may have been granted before a server's start. Unless
+    /// [`durable`](RedisConfig::durable) is stated, the level is L0 for this long after each start, and for longer
+    /// terms always. It limits no request.
+    #[must_use]
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = max_ttl;
+        self
+    }
+
+    /// Sets how long a server grants nothing after each start of its process, because it may have lost leases; by
+    /// default it grants at once. In a quorum this must be the longest term. It does not apply to servers that are
+    /// stated to be [`durable`](RedisConfig::durable). A server that was a replica and was promoted by hand grants
+    /// nothing either. The server's uptime follows its wall clock.
     #[must_use]
     pub fn quarantine(mut self, quarantine: Duration) -> Self {
         self.quarantine = Some(quarantine);
@@ -241,7 +277,11 @@ impl RedisConfig {
         let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
         let options = ConnectionOptions {
             timeout: self.timeout,
-            quarantine: self.quarantine.unwrap_or_default(),
+            statement: Statement {
+                durable: self.durable,
+                quarantine: self.quarantine.unwrap_or_default(),
+                max_ttl: self.max_ttl,
+            },
             replicas: self.replicas,
             in_cluster,
         };
@@ -289,6 +329,8 @@ impl fmt::Debug for RedisConfig {
             .field("timeout", &self.timeout)
             .field("prefix", &self.prefix)
             .field("forget_after", &self.forget_after)
+            .field("durable", &self.durable)
+            .field("max_ttl", &self.max_ttl)
             .field("quarantine", &self.quarantine)
             .field("replicas", &self.replicas)
             .field("allow_eviction", &self.allow_eviction)

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::term::micros_up;
 use leasehold_core::{Effect, Error, Result};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind};
 
+use crate::durability::Statement;
 use crate::endpoint::Endpoint;
 use crate::link::{Connected, is_answer};
 use crate::listeners::Listeners;
@@ -25,8 +25,8 @@ pub(crate) struct Connections(pub(crate) Arc<Inner>);
 pub(crate) struct ConnectionOptions {
     /// The limit of one exchange.
     pub(crate) timeout: Duration,
-    /// How long the server must grant nothing after its start.
-    pub(crate) quarantine: Duration,
+    /// What the caller said about the server's durability.
+    pub(crate) statement: Statement,
     /// How many replicas must have a lease before it counts.
     pub(crate) replicas: u64,
     /// Whether it is a node of a cluster.
@@ -209,11 +209,7 @@ impl Inner {
         if !self.options.in_cluster && health::is_in_cluster(&mut link).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
-        let mut quarantine = micros_up(self.options.quarantine).div_ceil(1_000);
-        if quarantine > 0 && health::is_durable(&mut link).await? {
-            quarantine = 0;
-        }
-        let mut connected = Connected { link, serial, ended, quarantine };
+        let mut connected = Connected { link, serial, ended };
         let channels = self.listeners.channels();
         match connected.subscribe("SSUBSCRIBE", &channels).await {
             // The caller that listens is told on its next request; the slot is elsewhere soon.

@@ -117,12 +117,15 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         "ERR" if detail.contains("SCRIPT KILL") || detail.contains("killed by user") => {
             not_now("the script was killed before it had changed anything")
         }
-        "ERR"
-            if detail.starts_with("unknown command")
-                || detail.contains("Unknown Redis command") =>
-        {
-            too_old(server)
-        }
+        // The script may have run other commands before this one.
+        "ERR" if detail.contains("Unknown Redis command") => Error::incompatible(format!(
+            "{server} has renamed or removed a command that our scripts use; docs/stores/redis.md lists them; {said}"
+        ))
+        .with_effect(Effect::Unknown),
+        "ERR" if detail.starts_with("unknown command") => Error::incompatible(format!(
+            "{server} has renamed or removed a command that this store uses, or is older than Redis 7.0; \
+             docs/stores/redis.md lists the commands; {said}"
+        )),
         _ => Error::unexpected(said).with_effect(Effect::Unknown),
     }
 }
@@ -170,7 +173,13 @@ mod tests {
                 Unavailable,
                 Effect::NotApplied,
             ),
-            ("ERR", "unknown command 'PEXPIRETIME'", Incompatible, Effect::NotApplied),
+            ("ERR", "unknown command 'EVALSHA'", Incompatible, Effect::NotApplied),
+            (
+                "ERR",
+                "Unknown Redis command called from script script: 5f, on @user_script:9.",
+                Incompatible,
+                Effect::Unknown,
+            ),
             ("ERR", "user_script:3: attempt to index", Unexpected, Effect::Unknown),
         ] {
             let error = of_text("h:1", code, detail);

@@ -1,6 +1,5 @@
 //! The level that a server's settings support.
 
-use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{Error, Health, Level, Result};
@@ -8,6 +7,7 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use crate::connection::Connections;
+use crate::durability::{self, Settings, lower};
 use crate::error;
 
 /// The version of the format that this store writes; see [`manual`](crate::manual).
@@ -17,18 +17,6 @@ const LEAST: [u64; 3] = [7, 0, 0];
 const LEAST_IN_CLUSTER: [u64; 3] = [7, 0, 7];
 /// A greater clock difference is reported.
 const CLOCK_DIFFERENCE: Duration = Duration::from_millis(500);
-
-type Settings = HashMap<String, String>;
-
-/// Whether the server writes to disk before it answers; false if it does not say.
-pub(crate) async fn is_durable(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
-    let mut ask = redis::cmd("CONFIG");
-    ask.arg("GET").arg("append*");
-    match link.send_packed_command(&ask).await?.extract_error() {
-        Ok(said) => Ok(writes_durably(&settings(&said))),
-        Err(_) => Ok(false),
-    }
-}
 
 /// Whether the server is a node of a cluster; false if it does not say.
 pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
@@ -40,20 +28,10 @@ pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::Re
     }
 }
 
-fn writes_durably(settings: &Settings) -> bool {
-    let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set == value);
-    is("appendonly", "yes") && is("appendfsync", "always")
-}
-
 /// Checks one server.
 pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<Health> {
     let mut config = redis::cmd("CONFIG");
-    config
-        .arg("GET")
-        .arg("maxmemory-policy")
-        .arg("append*")
-        .arg("maxmemory")
-        .arg("no-appendfsync-on-rewrite");
+    config.arg("GET").arg("maxmemory-policy").arg("appendfsync").arg("no-appendfsync-on-rewrite");
     let commands = vec![redis::cmd("TIME"), redis::cmd("INFO"), config];
     let asked = now_micros();
     let mut replies = server.ask(commands).await?.into_iter();
@@ -64,26 +42,30 @@ pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<
         Some(said) => information(&said),
         None => return Err(error::odd(server.server(), "no INFO")),
     };
-    let config = match replies.next() {
-        Some(Value::ServerError(refused)) if refused.code() == "NOPERM" => None,
-        Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
-        said => said.as_ref().map(settings),
-    };
-    judge(server, &info, config.as_ref(), clock, allow_eviction)
+    // A server may deny, rename or lack it.
+    let config = replies.next().as_ref().map(settings).unwrap_or_default();
+    judge(server, &info, &config, clock, allow_eviction)
 }
 
 /// A server with replicas guarantees no more than L0.
 pub(crate) fn fails_over(health: &mut Health, name: &str) {
     health.fails_over = true;
-    health.level = Level::BestEffort;
-    health.hazards.push(format!(
-        "{name} has replicas, which lag: a fail-over to one of them loses the newest leases"
-    ));
+    lower(
+        health,
+        format!(
+            "{name} has replicas or had them until lately, and they lag: a fail-over to one of them loses the newest \
+             leases"
+        ),
+    );
 }
 
 /// The health of two masters of a cluster together.
 pub(crate) fn both(mut one: Health, other: Health) -> Health {
     one.level = one.level.min(other.level);
+    one.level_max_ttl = match (one.level_max_ttl, other.level_max_ttl) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
     one.hazards.extend(other.hazards);
     one.durable &= other.durable;
     one.fails_over |= other.fails_over;
@@ -97,7 +79,7 @@ pub(crate) fn both(mut one: Health, other: Health) -> Health {
 fn judge(
     server: &Connections,
     info: &Settings,
-    config: Option<&Settings>,
+    config: &Settings,
     clock: Option<i64>,
     allow_eviction: bool,
 ) -> Result<Health> {
@@ -115,46 +97,29 @@ fn judge(
     let mut health = Health::new(Level::Fenced);
     health.schema = Some(SCHEMA);
     health.clock_difference_us = clock;
-    health.quarantine = server.options().quarantine;
     health.identity = info.get("run_id").map(|id| format!("redis {id}"));
-    let mut hazard = |text: String| {
-        health.level = Level::BestEffort;
-        health.hazards.push(text);
-    };
-    match config {
-        None => hazard(format!(
-            "{name} does not show its settings to this user (CONFIG GET), so it may lose or evict leases"
-        )),
-        Some(config) => {
-            let policy = config.get("maxmemory-policy").map_or("unknown", String::as_str);
-            if policy != "noeviction" {
-                if !allow_eviction {
-                    return Err(Error::incompatible(format!(
-                        "{name} has maxmemory-policy {policy}, so it may evict a lock and let a second holder in; set \
-                         it to noeviction, or, if you accept that, add allow_eviction=1 to the URL"
-                    )));
-                }
-                hazard(format!("{name} may evict locks (maxmemory-policy {policy})"));
-            }
-            health.durable = writes_durably(config);
-            let mut hazard = |text: String| {
-                health.level = Level::BestEffort;
-                health.hazards.push(text);
-            };
-            if !health.durable {
-                hazard(format!(
-                    "{name} may lose acknowledged leases in a crash; set appendonly yes and appendfsync always"
-                ));
-            } else if config.get("no-appendfsync-on-rewrite").is_some_and(|set| set == "yes") {
-                health.durable = false;
-                hazard(format!(
-                    "{name} may lose acknowledged leases in a crash while it rewrites its log; set \
-                     no-appendfsync-on-rewrite to no"
-                ));
-            }
+    let policy = config.get("maxmemory-policy").or_else(|| info.get("maxmemory_policy"));
+    match policy.map(String::as_str) {
+        Some("noeviction") => {}
+        None => lower(
+            &mut health,
+            format!("{name} does not show maxmemory-policy, so it may evict locks"),
+        ),
+        Some(policy) if allow_eviction => {
+            lower(&mut health, format!("{name} may evict locks (maxmemory-policy {policy})"));
+        }
+        Some(policy) => {
+            return Err(Error::incompatible(format!(
+                "{name} has maxmemory-policy {policy}, so it may evict a lock and let a second holder in; set it to \
+                 noeviction, or, if you accept that, add allow_eviction=1 to the URL"
+            )));
         }
     }
-    if server.is_chosen() || info.get("connected_slaves").is_none_or(|count| count != "0") {
+    durability::judge(&mut health, name, info, config, server.options().statement)?;
+    let has_had_replicas = said("connected_slaves") != "0"
+        || said("second_repl_offset") != "-1"
+        || said("repl_backlog_active") != "0";
+    if server.is_chosen() || has_had_replicas {
         fails_over(&mut health, name);
     }
     if let Some(micros) =

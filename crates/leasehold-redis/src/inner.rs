@@ -11,6 +11,7 @@ use leasehold_core::{Effect, Error, ErrorKind, Key, Result};
 use redis::Value;
 
 use crate::argument::Argument;
+use crate::durability::Statement;
 use crate::error;
 use crate::names::{Name, Names};
 use crate::page::Position;
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) allow_eviction: bool,
     /// In milliseconds; empty for never.
     forget_after: String,
+    /// For how many milliseconds after its start a server grants nothing, or `durable`; empty for neither.
+    quarantine: String,
     /// Where the next purge continues, so that a small one need not begin at the start.
     pub(crate) purged_to: Mutex<Position>,
 }
@@ -42,9 +45,14 @@ impl Inner {
         forget_after: Option<Duration>,
         allow_eviction: bool,
     ) -> Self {
-        let forget_after = forget_after.map(|after| micros_up(after).div_ceil(1_000).to_string());
-        let forget_after = forget_after.unwrap_or_default();
-        Self { servers, names, allow_eviction, forget_after, purged_to: Mutex::default() }
+        let forget_after = forget_after.map(milliseconds).unwrap_or_default();
+        let quarantine = match servers.statement() {
+            Statement { durable: true, .. } => "durable".to_owned(),
+            Statement { quarantine: Duration::ZERO, .. } => String::new(),
+            Statement { quarantine, .. } => milliseconds(quarantine),
+        };
+        let purged_to = Mutex::default();
+        Self { servers, names, allow_eviction, forget_after, quarantine, purged_to }
     }
 
     pub(crate) fn reader(&self) -> Reader<'_> {
@@ -66,6 +74,15 @@ impl Inner {
 
     pub(crate) fn forget_after(&self) -> Argument<'_> {
         self.forget_after.as_str().into()
+    }
+
+    pub(crate) fn quarantine(&self) -> Argument<'_> {
+        self.quarantine.as_str().into()
+    }
+
+    /// Where Sentinel or a Cluster promotes replicas, a promoted one is what was asked for.
+    pub(crate) fn refuses_promoted(&self) -> Argument<'_> {
+        u64::from(self.servers.is_alone()).into()
     }
 
     /// Calls `act` at once on chunks that one script may have together; fails as a whole only if every entry
@@ -113,6 +130,11 @@ impl Inner {
         }
         if failures.len() < done.len() { Ok(done) } else { worst(failures).map_or(Ok(done), Err) }
     }
+}
+
+/// Rounded up.
+fn milliseconds(duration: Duration) -> String {
+    micros_up(duration).div_ceil(1_000).to_string()
 }
 
 /// The failure that represents many: one that may have acted before one that did not.

@@ -5,9 +5,8 @@
 //! a metadata key in the same slot. The [`manual`] describes both byte by byte, and names the required
 //! privileges, versions, limits and hazards. Each operation is one Lua script and one exchange.
 //!
-//! By default Redis forgets acknowledged writes when it crashes, so it reaches only L0 (best effort). With
-//! `appendfsync always`, without eviction and without replicas it reaches L2;
-//! [`check`](leasehold_core::Store::check) says which.
+//! By default Redis forgets acknowledged writes when it crashes, so it reaches only L0 (best effort). With durable
+//! writes, without eviction and without replicas it reaches L2; [`check`](leasehold_core::Store::check) says which.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
@@ -32,6 +31,7 @@ mod cluster;
 mod config;
 mod connection;
 mod deployment;
+mod durability;
 mod endpoint;
 mod error;
 mod health;

@@ -14,8 +14,6 @@ pub(crate) struct Connected {
     pub(crate) serial: u64,
     /// The driver has reported its end.
     pub(crate) ended: Arc<AtomicBool>,
-    /// How long after its start the server must grant nothing, in milliseconds.
-    pub(crate) quarantine: u64,
 }
 
 /// How many replicas have what a script wrote, if that was asked.

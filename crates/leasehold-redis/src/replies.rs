@@ -10,6 +10,9 @@ use redis::Value;
 
 use crate::{error, text};
 
+/// Clients of other libraries publish nothing when they release, so a waiter behind one asks at least this often.
+const FOREIGN_POLL: Duration = Duration::from_millis(200);
+
 /// Reads the replies of the server of this name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a str);
@@ -37,13 +40,13 @@ impl Reader<'_> {
                 let key = at(&parts)?.key.clone();
                 let retry_after = self.remaining(parts.get(2))?.duration();
                 let now = self.number(parts.get(3))?;
-                let holder =
-                    self.record(&key, now, parts.get(4).ok_or_else(|| self.odd("no holder"))?)?;
-                Ok(AcquireReply::Refused(Refused::new(
-                    key,
-                    RefusalReason::Held(Some(Box::new(holder))),
-                    retry_after,
-                )))
+                let holder = parts.get(4).ok_or_else(|| self.odd("no holder"))?;
+                let is_foreign = self.is_foreign(holder)?;
+                let holder = Box::new(self.record(&key, now, holder)?);
+                let why = RefusalReason::Held(Some(holder));
+                let mut refused = Refused::new(key, why, retry_after);
+                refused.poll_within = is_foreign.then_some(FOREIGN_POLL);
+                Ok(AcquireReply::Refused(refused))
             }
             "mode" => {
                 let claim = at(&parts)?;
@@ -61,6 +64,21 @@ impl Reader<'_> {
                 );
                 Err(Error::unavailable(Effect::NotApplied, message).with_retry_after(rest))
             }
+            "rewrite" => Err(Error::unavailable(
+                Effect::NotApplied,
+                format!(
+                    "{} writes its append-only file for the first time; until that is done, it grants nothing",
+                    self.0
+                ),
+            )),
+            "appendonly" => Err(Error::incompatible(format!(
+                "the URL of {} says durable=1, but it writes no append-only file; leave durable=1 out",
+                self.0
+            ))),
+            "promoted" => Err(Error::incompatible(format!(
+                "{} was a replica and may lack leases that its master had granted; use another server",
+                self.0
+            ))),
             other => Err(self.odd(other)),
         }
     }
@@ -152,10 +170,22 @@ impl Reader<'_> {
         holders.iter().map(|holder| self.record(key, now, holder)).collect::<Result<_>>().map(Ok)
     }
 
+    fn parts(self, holder: &Value) -> Result<&[Value]> {
+        match holder {
+            Value::Array(parts) => Ok(parts),
+            _ => Err(self.odd("a holder")),
+        }
+    }
+
+    /// Whether the metadata lacks a holder, so that another client wrote it.
+    fn is_foreign(self, holder: &Value) -> Result<bool> {
+        Ok(self.number(self.parts(holder)?.first())? == 1)
+    }
+
     /// A holder: whether the metadata lacks it, its id, whether it holds now, and its record.
     fn record(self, key: &Key, now: u64, holder: &Value) -> Result<Record> {
-        let Value::Array(parts) = holder else { return Err(self.odd("a holder")) };
-        let is_foreign = self.number(parts.first())? == 1;
+        let is_foreign = self.is_foreign(holder)?;
+        let parts = self.parts(holder)?;
         let id = LeaseId::foreign(self.bytes(parts.get(1))?).ok();
         let is_live = self.number(parts.get(2))? == 1;
         let mut fields = self.bytes(parts.get(3))?.splitn(6, |byte| *byte == b' ');

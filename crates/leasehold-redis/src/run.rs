@@ -46,7 +46,6 @@ impl Connections {
     ) -> Result<ScriptReply> {
         let ConnectionOptions { replicas, timeout, .. } = self.0.options;
         let ran = self.exchange(async |connected| {
-            let quarantine = connected.quarantine;
             let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
             let bytes = bytes.sum::<usize>() + Script::CALL;
             let command = |name: &str, which: &str| {
@@ -59,7 +58,6 @@ impl Connections {
                     match argument {
                         Argument::Bytes(bytes) => command.arg(&**bytes),
                         Argument::Number(number) => command.arg(*number),
-                        Argument::Quarantine => command.arg(quarantine),
                     };
                 }
                 command

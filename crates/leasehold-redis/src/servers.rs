@@ -6,6 +6,7 @@ use redis::Value;
 use crate::argument::Argument;
 use crate::cluster::Cluster;
 use crate::connection::Connections;
+use crate::durability::Statement;
 use crate::listeners::Listener;
 use crate::names::Name;
 use crate::page::Position;
@@ -29,6 +30,19 @@ impl Servers {
             Self::One(server) => server.server(),
             Self::Cluster(cluster) => cluster.name(),
         }
+    }
+
+    /// What the caller said about their durability.
+    pub(crate) fn statement(&self) -> Statement {
+        match self {
+            Self::One(server) => server.options().statement,
+            Self::Cluster(cluster) => cluster.options().statement,
+        }
+    }
+
+    /// Whether it is one server that nothing else replaces by a replica.
+    pub(crate) fn is_alone(&self) -> bool {
+        matches!(self, Self::One(server) if !server.is_chosen())
     }
 
     /// Connects, unless there is a connection.

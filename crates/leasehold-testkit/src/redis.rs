@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep, free_port};
+use leasehold_core::{Health, Store as _};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
 use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
@@ -115,6 +116,17 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
+    /// True if it has always written durably.
+    pub fn is_durable(&self) -> bool {
+        self.settings.windows(DURABLE.len()).any(|settings| settings == DURABLE)
+    }
+
+    /// The URL of a store on it, which states what its operator knows.
+    pub fn store_url(&self) -> String {
+        let options = if self.is_durable() { "?durable=1" } else { "" };
+        format!("{}{options}", self.url())
+    }
+
     /// Sends one command past the store, on its own connection.
     pub async fn ask(&self, words: &[&str]) -> Result<Value> {
         ask(&self.url(), words).await
@@ -130,6 +142,19 @@ impl Server {
     /// Starts it again in the same directory.
     pub async fn restart(&self) -> Result<()> {
         self.kill();
+        self.launch().await
+    }
+
+    /// Starts it again with other settings.
+    pub async fn restart_with(&mut self, settings: &[&str]) -> Result<()> {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self.restart().await
+    }
+
+    /// Kills it and starts it again in an empty directory.
+    pub async fn restart_empty(&mut self) -> Result<()> {
+        self.kill();
+        self.directory = tempfile::tempdir()?;
         self.launch().await
     }
 
@@ -180,7 +205,14 @@ pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
 impl Server {
     /// A store on it.
     pub async fn store(&self) -> RedisStore {
-        RedisStore::from_url(&self.url()).await.unwrap()
+        RedisStore::from_url(&self.store_url()).await.unwrap()
+    }
+
+    /// A checked store on it, as `Locker::connect` makes, with these options in its URL.
+    pub async fn checked(&self, options: &str) -> leasehold_core::Result<(RedisStore, Health)> {
+        let store = RedisStore::from_url(&format!("{}?{options}", self.url())).await?;
+        let health = store.check().await?;
+        Ok((store, health))
     }
 
     /// Creates the user of docs/stores/redis.md, and adds `more` to its rights.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, ErrorKind, Granted, Key, LeaseId, Mode, Refused,
-    ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, Effect, Error, ErrorKind, Granted, Key, LeaseId, Mode,
+    Refused, ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Store, Ttl,
 };
 
 use crate::LONG;
@@ -46,6 +46,19 @@ pub fn refused(acquired: leasehold_core::Result<AcquireReply>) -> Refused {
         Ok(AcquireReply::Refused(refused)) => refused,
         other => panic!("not refused: {other:?}"),
     }
+}
+
+/// An error of this kind and effect, whose text has `said`.
+pub fn failed<T: std::fmt::Debug>(
+    outcome: leasehold_core::Result<T>,
+    kind: ErrorKind,
+    effect: Effect,
+    said: &str,
+) -> Error {
+    let error = outcome.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (kind, effect), "{error:?}");
+    assert!(error.to_string().contains(said), "{error}");
+    error
 }
 
 /// The only outcome of a renewal or release of one lease.

@@ -22,8 +22,7 @@ impl Locker {
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
         let locks = open(url).await?.build();
-        let keeper = &locks.0.keeper;
-        keeper.limited("check", locks.0.health()).await?;
+        locks.check().await?;
         Ok(locks)
     }
 }

@@ -1,14 +1,14 @@
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::term::Drift;
 use leasehold_core::{
     AnyStore, Capabilities, Clock, Effect, Error, EvictReply, EvictRequest, Filter, Health, Key,
-    Level, ListReply, ListRequest, Note, Record, Result, Store,
+    Level, ListReply, ListRequest, Note, Record, Result, Store, Ttl,
 };
 use leasehold_driver::SystemClock;
-use tokio::sync::{OnceCell, SetOnce};
+use tokio::sync::SetOnce;
 
 use crate::keeper::{Keeper, KeeperHandle, caught};
 use crate::registry::Registry;
@@ -31,7 +31,10 @@ pub(crate) struct Inner {
     pub(crate) keeper: Arc<KeeperHandle>,
     pub(crate) note: Note,
     pub(crate) registry: Arc<Registry>,
-    health: OnceCell<Health>,
+    /// What the last check found.
+    health: Mutex<Option<Health>>,
+    /// Held while checking, so that one caller checks for all.
+    checking: tokio::sync::Mutex<()>,
     closed: SetOnce<()>,
     /// Runs the calls of blocking callers; the first of them starts it.
     pub(crate) thread: OnceLock<Thread>,
@@ -85,7 +88,8 @@ impl LockerBuilder {
             keeper: KeeperHandle::new(keeper),
             note: self.note.unwrap_or_else(this_process),
             registry: Arc::default(),
-            health: OnceCell::new(),
+            health: Mutex::default(),
+            checking: tokio::sync::Mutex::default(),
             closed: SetOnce::new(),
             thread: OnceLock::new(),
         }))
@@ -177,13 +181,13 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped.
     pub async fn check(&self) -> Result<Health> {
-        let keeper = &self.0.keeper;
-        keeper.limited("check", keeper.store.check()).await
+        self.0.keeper.limited("check", self.0.check()).await
     }
 
-    /// The level at the last check of the store's settings; L0 before the first.
+    /// The level at the last check of the store's settings; L0 before the first. It may be limited to terms up to
+    /// [`Health::level_max_ttl`].
     pub fn level(&self) -> Level {
-        self.0.health.get().map_or(Level::BestEffort, |health| health.level)
+        self.0.health().as_ref().map_or(Level::BestEffort, |health| health.level)
     }
 
     /// Fails unless the store reached `level` when it was last checked, as [`connect`](Locker::connect) does:
@@ -200,7 +204,7 @@ impl Locker {
     /// # Errors
     /// `Unsupported`, with what lowers the level; for one lock, see [`LockRequest::require`](crate::LockRequest::require).
     pub fn require(&self, level: Level) -> Result<()> {
-        self.0.require(level)
+        self.0.require(level, None)
     }
 
     /// Creates what the store needs, such as tables; run it with an administrator's role.
@@ -265,44 +269,61 @@ impl Inner {
         }
     }
 
-    /// Ensures, before an acquire, that the Keeper runs and that the store was checked once, by `limit`.
-    pub(crate) async fn ready(&self, limit: Duration) -> Result<()> {
+    /// Ensures, before an acquire, that the Keeper runs and that the store reaches `level` for this term. Unless the
+    /// last check says so, the store is checked again, by `limit`.
+    pub(crate) async fn ready(&self, level: Level, term: Ttl, limit: Duration) -> Result<()> {
         if self.closed.initialized() {
             return Err(Self::closed_error());
         }
         self.keeper.ensure_running()?;
-        if self.health.initialized() {
+        if self.reaches(level, term) {
             return Ok(());
         }
-        // Boxed, because it is large and needed only once.
-        Box::pin(self.checked(limit)).await
+        // Boxed, because it is large and seldom needed.
+        Box::pin(self.checked(level, term, limit)).await?;
+        self.require(level, Some(term))
     }
 
-    /// Fails unless the store reached `level` at its last check.
-    pub(crate) fn require(&self, level: Level) -> Result<()> {
-        let (found, hazards) = match self.health.get() {
-            Some(health) => (health.level, health.hazards.join("; ")),
+    fn health(&self) -> MutexGuard<'_, Option<Health>> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reaches(&self, level: Level, term: Ttl) -> bool {
+        self.health().as_ref().is_some_and(|health| health.level_of(term) >= level)
+    }
+
+    /// Fails unless the store reached `level` at its last check: for this term, or for some.
+    fn require(&self, level: Level, term: Option<Ttl>) -> Result<()> {
+        let (found, why) = match &*self.health() {
+            Some(health) => {
+                let found = term.map_or(health.level, |term| health.level_of(term));
+                let mut why = health.hazards.clone();
+                if let Some(max) = health.level_max_ttl.filter(|_| found < health.level) {
+                    why.insert(0, format!("{} is for terms up to {max:?}", health.level));
+                }
+                (found, why.join("; "))
+            }
             None => (Level::BestEffort, "it was not checked yet".to_owned()),
         };
         if found >= level {
             return Ok(());
         }
         let name = self.keeper.can.name;
-        let message =
-            format!("the store {name} reaches {found}, and {level} is required: {hazards}");
+        let message = format!("the store {name} reaches {found}, and {level} is required: {why}");
         Err(Error::unsupported(message))
     }
 
-    /// Checks the store by `limit`, unless it was checked before.
-    async fn checked(&self, limit: Duration) -> Result<()> {
+    /// Checks the store by `limit`, unless another caller has meanwhile found that it reaches `level`.
+    async fn checked(&self, level: Level, term: Ttl, limit: Duration) -> Result<()> {
         let started = self.keeper.clock.now();
+        let check = async {
+            let _turn = self.checking.lock().await;
+            if self.reaches(level, term) { Ok(()) } else { self.check().await.map(drop) }
+        };
         tokio::select! {
             biased;
             // The check has no effect that could be lost.
-            health = self.health() => match health {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.with_effect(Effect::NotApplied)),
-            },
+            checked = check => checked.map_err(|error| error.with_effect(Effect::NotApplied)),
             () = self.keeper.clock.sleep_until(limit) => {
                 let waited = limit.saturating_sub(started);
                 Err(self.keeper.unanswered("check", waited).with_effect(Effect::NotApplied))
@@ -310,9 +331,10 @@ impl Inner {
         }
     }
 
-    pub(crate) async fn health(&self) -> Result<&Health> {
-        let check = || async { caught(self.keeper.store.check()).await? };
-        self.health.get_or_try_init(check).await
+    pub(crate) async fn check(&self) -> Result<Health> {
+        let health = caught(self.keeper.store.check()).await??;
+        *self.health() = Some(health.clone());
+        Ok(health)
     }
 
     /// The thread of blocking callers; the first call starts it.

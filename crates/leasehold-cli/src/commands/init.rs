@@ -22,7 +22,9 @@ pub(crate) async fn init(store: &Choice, json: bool) -> Result<Exit, Failure> {
     let health = locker.check().await?;
     let prepared = Prepared {
         store: locker.capabilities().name,
-        level: health.level.to_string(),
+        level: health.level_max_ttl.map_or(health.level.to_string(), |max| {
+            format!("{} for terms up to {}", health.level, humantime::format_duration(max))
+        }),
         schema: health.schema,
         hazards: health.hazards,
     };

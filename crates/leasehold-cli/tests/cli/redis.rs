@@ -25,7 +25,7 @@ impl Redis {
     fn quorum(options: &str) -> Self {
         let mut this = Self::servers(3, DURABLE);
         let nodes: Vec<_> =
-            this.servers.iter().map(|server| format!("node={}", server.url())).collect();
+            this.servers.iter().map(|server| format!("node={}", server.store_url())).collect();
         this.url = format!("quorum:?{}{options}", nodes.join("&"));
         this
     }

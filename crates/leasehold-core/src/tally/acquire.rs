@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::votes::{Answer, Decision, Tally, Verdict, held_by_majority, majority, retry_after};
 use crate::{AcquireReply, Effect, FencingToken, Granted, LeaseId, RefusalReason, Refused, Result};
 
@@ -115,6 +117,9 @@ fn new_token(granted: &Granted) -> Option<FencingToken> {
     if granted.fresh { Some(token) } else { FencingToken::new(token.get() + 1).ok() }
 }
 
+/// The longest pause after a split vote.
+const SPLIT_POLL: Duration = Duration::from_secs(1);
+
 /// The refusal of the node whose term must end last before a majority can grant.
 fn refusal(answers: &[Answer<AcquireReply>]) -> Option<Refused> {
     let mut refusals: Vec<_> = answers
@@ -133,9 +138,14 @@ fn refusal(answers: &[Answer<AcquireReply>]) -> Option<Refused> {
     let at = (majority(answers.len()) - 1).checked_sub(free)?.min(refusals.len().checked_sub(1)?);
     let awaited = refusals[at];
     let mut refused = Refused::new(awaited.key.clone(), awaited.why.clone(), retry_after(answers));
-    let named = || refusals.iter().filter(|refused| refused.wakes).filter_map(|r| holder(r));
-    refused.wakes =
-        named().any(|one| named().filter(|other| *other == one).count() >= majority(answers.len()));
+    let named = || {
+        refusals.iter().filter(|refused| refused.poll_within.is_none()).filter_map(|r| holder(r))
+    };
+    let agree = |one| named().filter(|other| *other == one).count() >= majority(answers.len());
+    if !named().any(agree) {
+        let within = refusals.iter().filter_map(|refused| refused.poll_within).min();
+        refused.poll_within = Some(within.unwrap_or(SPLIT_POLL));
+    }
     Some(refused)
 }
 

@@ -1,12 +1,17 @@
 use std::time::Duration;
 
 use super::*;
+use crate::durability::Statement;
 
 #[test]
 fn a_listener_at_a_dropped_node_is_moved_and_may_leave() {
     let options = ConnectionOptions {
         timeout: Duration::from_secs(1),
-        quarantine: Duration::ZERO,
+        statement: Statement {
+            durable: false,
+            quarantine: Duration::ZERO,
+            max_ttl: Duration::from_secs(1),
+        },
         replicas: 0,
         in_cluster: true,
     };

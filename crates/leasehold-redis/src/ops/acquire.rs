@@ -1,7 +1,6 @@
 use leasehold_core::term::micros_up;
 use leasehold_core::{AcquireReply, AcquireRequest, Mode, Result};
 
-use crate::argument::Argument;
 use crate::inner::Inner;
 use crate::{scripts, text};
 
@@ -11,13 +10,14 @@ impl Inner {
         let names = self.names(claims.keys())?;
         let note = text::of_holder(request.group(), request.note());
         let term = request.term().duration().unwrap_or_default();
-        let mut arguments = Vec::with_capacity(5 + 2 * claims.len());
+        let mut arguments = Vec::with_capacity(6 + 2 * claims.len());
         arguments.extend([
             request.id().into(),
             micros_up(term).into(),
             note.into(),
             self.forget_after(),
-            Argument::Quarantine,
+            self.quarantine(),
+            self.refuses_promoted(),
         ]);
         for claim in claims {
             let (mode, max) = match claim.mode {

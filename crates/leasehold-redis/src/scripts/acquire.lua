@@ -1,18 +1,30 @@
--- KEYS: plain key and book of each claim. ARGV: id, term in µs, note, forget_after in ms or '', quarantine in ms,
--- then mode and limit (0 is none) of each claim.
+-- KEYS: plain key and book of each claim. ARGV: id, term in µs, note, forget_after in ms or '', quarantine in ms or
+-- 'durable' or '', whether a promoted replica is refused (1 or 0), then mode and limit (0 is none) of each claim.
 local id, term, note, forget_after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local quarantine = tonumber(ARGV[5])
 
-if quarantine > 0 then
-  local uptime = string.match(redis.call('INFO', 'server'), 'uptime_in_seconds:(%d+)') * 1000
+-- Why the server grants nothing: what it had granted before, it may have forgotten or may forget.
+local function forgets(quarantine, refuses_promoted)
+  local info = redis.call('INFO', 'server', 'persistence', 'replication')
+  local function says(line) return string.find(info, line .. '\r', 1, true) end
+  if refuses_promoted and not says('second_repl_offset:-1') then return {'promoted'} end
+  if quarantine == 'durable' then
+    if not says('aof_enabled:1') then return {'appendonly'} end
+    local is_rewriting = says('aof_rewrite_in_progress:1') or says('aof_rewrite_scheduled:1')
+    if is_rewriting and says('aof_base_size:0') then return {'rewrite'} end
+    return nil
+  end
   -- The first second is counted from when it was full.
-  if uptime - 1000 < quarantine then return {'quarantine', quarantine - math.max(uptime - 1000, 0)} end
+  local uptime = math.max(string.match(info, 'uptime_in_seconds:(%d+)') * 1000 - 1000, 0)
+  if uptime < tonumber(quarantine) then return {'quarantine', quarantine - uptime} end
 end
+
+local forgotten = ARGV[5] ~= '' and forgets(ARGV[5], ARGV[6] == '1')
+if forgotten then return forgotten end
 
 local claims, whole, token = {}, true, nil
 for i = 1, #KEYS / 2 do
   local claim = {lock = look(KEYS[2 * i - 1], KEYS[2 * i])}
-  claim.mode, claim.max = ARGV[4 + 2 * i], tonumber(ARGV[5 + 2 * i])
+  claim.mode, claim.max = ARGV[5 + 2 * i], tonumber(ARGV[6 + 2 * i])
   claim.mine = held(claim.lock, id)
   claims[i] = claim
 end

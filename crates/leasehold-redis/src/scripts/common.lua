@@ -135,7 +135,52 @@ local function is_free(lock)
   return true
 end
 
--- Writes a lock that was changed. Only here are keys written.
+local function write_plain(lock, ends)
+  if not lock.value then
+    if lock.stood then redis.call('DEL', lock.plain) end
+  elseif lock.value == lock.stood then
+    if ends == math.huge then
+      redis.call('PERSIST', lock.plain)
+    else
+      redis.call('PEXPIREAT', lock.plain, int(ends))
+    end
+  elseif ends == math.huge then
+    redis.call('SET', lock.plain, lock.value)
+  else
+    redis.call('SET', lock.plain, lock.value, 'PXAT', int(ends))
+  end
+end
+
+local function write_book(lock, keep_until, forget_after)
+  if lock.gone and #lock.gone > 0 then
+    for from = 1, #lock.gone, 1000 do
+      redis.call('HDEL', lock.book, unpack(lock.gone, from, math.min(from + 999, #lock.gone)))
+    end
+  end
+  if lock.mark and lock.value ~= lock.mark then redis.call('HDEL', lock.book, 'mark') end
+  local fields = {}
+  if lock.raised then fields = {'token', int(lock.counter)} end
+  if lock.marked then
+    table.insert(fields, 'mark')
+    table.insert(fields, lock.mark)
+  end
+  for _, holder in ipairs(lock.holders) do
+    if holder.dirty then
+      table.insert(fields, '=' .. holder.id)
+      table.insert(fields, record(holder))
+    end
+  end
+  if #fields > 0 then redis.call('HSET', lock.book, unpack(fields)) end
+  if forget_after == '' or keep_until == math.huge then
+    redis.call('PERSIST', lock.book)
+  else
+    local ahead = math.max(lock.counter - now, 0) / 1000
+    redis.call('PEXPIREAT', lock.book, int(math.ceil(keep_until + ahead) + forget_after))
+  end
+end
+
+-- Writes a lock that was changed. Only here are keys written. The plain key is taken last and freed first: a command
+-- that the server refuses on the way leaves no key taken.
 local function settle(lock, forget_after)
   local live, sole, until_, keep_until = 0, nil, 0, now / 1000
   for _, holder in ipairs(lock.holders) do
@@ -154,47 +199,15 @@ local function settle(lock, forget_after)
     lock.value = sole.id
   elseif live > 0 then
     if lock.value ~= lock.mark or not lock.mark then
-      lock.mark = 'lh:' .. redis.sha1hex(sole.id .. ' ' .. int(now))
+      lock.mark, lock.marked = 'lh:' .. redis.sha1hex(sole.id .. ' ' .. int(now)), true
       lock.value = lock.mark
-      redis.call('HSET', lock.book, 'mark', lock.mark)
     end
   else
     lock.value = false
   end
-  if not lock.value then
-    if lock.stood then redis.call('DEL', lock.plain) end
-  elseif lock.value == lock.stood then
-    if until_ == math.huge then
-      redis.call('PERSIST', lock.plain)
-    else
-      redis.call('PEXPIREAT', lock.plain, int(until_))
-    end
-  elseif until_ == math.huge then
-    redis.call('SET', lock.plain, lock.value)
-  else
-    redis.call('SET', lock.plain, lock.value, 'PXAT', int(until_))
-  end
-  if lock.gone and #lock.gone > 0 then
-    for from = 1, #lock.gone, 1000 do
-      redis.call('HDEL', lock.book, unpack(lock.gone, from, math.min(from + 999, #lock.gone)))
-    end
-  end
-  if lock.mark and lock.value ~= lock.mark then redis.call('HDEL', lock.book, 'mark') end
-  local fields = {}
-  if lock.raised then fields = {'token', int(lock.counter)} end
-  for _, holder in ipairs(lock.holders) do
-    if holder.dirty then
-      table.insert(fields, '=' .. holder.id)
-      table.insert(fields, record(holder))
-    end
-  end
-  if #fields > 0 then redis.call('HSET', lock.book, unpack(fields)) end
-  if forget_after == '' or keep_until == math.huge then
-    redis.call('PERSIST', lock.book)
-  else
-    local ahead = math.max(lock.counter - now, 0) / 1000
-    redis.call('PEXPIREAT', lock.book, int(math.ceil(keep_until + ahead) + forget_after))
-  end
+  if not lock.value then write_plain(lock, until_) end
+  write_book(lock, keep_until, forget_after)
+  if lock.value then write_plain(lock, until_) end
 end
 
 -- A holder if it has this token; 0 is any, and a foreign holder has none.
@@ -203,11 +216,11 @@ local function of_token(holder, token)
   return holder
 end
 
--- Hints that a key may be free, and tells to how many connections.
+-- Hints that a key may be free, and tells to how many connections. What was done stays done if the server refuses it.
 local function wake(lock)
   local channel = 'lh:wake:' .. string.sub(lock.book, 9)
-  local hearers = redis.call('PUBSUB', 'SHARDNUMSUB', channel)[2]
-  if hearers > 0 then redis.call('SPUBLISH', channel, hearers) end
+  local hearers = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2] or 1
+  if hearers > 0 then redis.pcall('SPUBLISH', channel, hearers) end
 end
 
 -- A holder as it is told to the client.

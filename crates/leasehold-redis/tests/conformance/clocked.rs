@@ -154,7 +154,8 @@ impl Clocked {
             let config = RedisConfig::from_url(&url)?
                 .timeout(timeout)
                 .prefix(&self.prefix)
-                .forget_after(Some(self.forget_after));
+                .forget_after(Some(self.forget_after))
+                .durable(self.set.servers.iter().all(Server::is_durable));
             stores.push(config.open().await?);
         }
         Ok(stores)

@@ -1,31 +1,19 @@
 //! Bad input and bad states: each has its own clear error, and nothing is lost.
 
-use std::time::Duration;
-
 use leasehold_conformance::free_port;
 use leasehold_core::{
-    Claims, Effect, Error, ErrorKind, Filter, Level, ListRequest, Mode, ReleaseOutcome,
-    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+    Claims, Effect, ErrorKind, Filter, Level, ListRequest, Mode, ReleaseOutcome, ReleaseRequest,
+    RenewEntry, RenewOutcome, RenewRequest, Result, Store as _, Ttl,
 };
 use leasehold_redis::{RedisConfig, RedisStore};
-use leasehold_testkit::redis::{DURABLE, Server};
-use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, release, renew};
+use leasehold_testkit::redis::Server;
+use leasehold_testkit::requests::{
+    acquire, failed, granted, id, key, only, refused, release, renew,
+};
 use leasehold_testkit::{LONG, in_time, until};
 
-fn failed<T: std::fmt::Debug>(
-    outcome: Result<T, Error>,
-    kind: ErrorKind,
-    effect: Effect,
-    said: &str,
-) -> Error {
-    let error = outcome.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (kind, effect), "{error:?}");
-    assert!(error.to_string().contains(said), "{error}");
-    error
-}
-
 /// As `Locker::connect` does.
-async fn connect(url: &str) -> Result<RedisStore, Error> {
+async fn connect(url: &str) -> Result<RedisStore> {
     let store = RedisStore::from_url(url).await?;
     store.check().await?;
     Ok(store)
@@ -301,57 +289,6 @@ async fn a_killed_script_of_ours_has_changed_nothing() {
     .await;
     assert_eq!(server.number(&["HLEN", "lh:lock:{k}:k"]).await, before);
     granted(store.acquire(&acquire("k", "a", Mode::SHARED)).await);
-}
-
-#[tokio::test]
-async fn eviction_is_refused_unless_it_is_allowed() {
-    let settings = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
-    let server = Server::start(&settings).await.unwrap();
-    let opened = connect(&server.url()).await;
-    failed(opened, ErrorKind::Incompatible, Effect::NotApplied, "allow_eviction=1");
-    let url = format!("{}?allow_eviction=1", server.url());
-    let store = connect(&url).await.unwrap();
-    let health = store.check().await.unwrap();
-    assert_eq!(health.level, Level::BestEffort);
-    assert!(health.hazards.iter().any(|hazard| hazard.contains("may evict locks")), "{health:?}");
-}
-
-#[tokio::test]
-async fn the_level_follows_the_settings() {
-    let server = Server::start(&[]).await.unwrap();
-    let health = server.store().await.check().await.unwrap();
-    assert_eq!((health.level, health.durable, health.schema), (Level::BestEffort, false, Some(1)));
-    assert!(
-        health.hazards.iter().any(|hazard| hazard.contains("appendfsync always")),
-        "{health:?}"
-    );
-    let server = Server::start(DURABLE).await.unwrap();
-    let health = server.store().await.check().await.unwrap();
-    assert_eq!((health.level, health.durable, health.fails_over), (Level::Fenced, true, false));
-    assert!(health.hazards.is_empty() && health.identity.is_some(), "{health:?}");
-    assert_eq!(health.clock_difference_us, Some(0));
-    server.ask(&["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]).await.unwrap();
-    let health = server.store().await.check().await.unwrap();
-    assert_eq!((health.level, health.durable), (Level::BestEffort, false));
-}
-
-#[tokio::test]
-async fn a_server_that_forgets_is_in_quarantine_and_a_durable_one_is_not() {
-    let url = |server: &Server| format!("{}?quarantine=1h", server.url());
-    let forgets = Server::start(&[]).await.unwrap();
-    let store = connect(&url(&forgets)).await.unwrap();
-    assert_eq!(store.check().await.unwrap().quarantine, Duration::from_secs(3_600));
-    let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
-    let error = failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "has just started");
-    assert!(error.retry_after().unwrap() > Duration::from_secs(3_500));
-    let released = store.release(&release("k", "a")).await.unwrap();
-    assert!(matches!(only(released.leases), ReleaseOutcome::NotHeld));
-    let durable = Server::start(DURABLE).await.unwrap();
-    let store = connect(&url(&durable)).await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    let over = format!("{}?quarantine=1ms", forgets.url());
-    let store = connect(&over).await.unwrap();
-    until(async || store.acquire(&acquire("k", "a", Mode::Exclusive)).await.is_ok()).await;
 }
 
 #[tokio::test]

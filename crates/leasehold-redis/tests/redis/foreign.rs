@@ -361,3 +361,16 @@ async fn a_foreign_lock_without_end_has_no_retry_after() {
     assert!(foreign.extend("k", "theirs", 0).await);
     granted(store.acquire(&acquire("k", "ours", Mode::Exclusive)).await);
 }
+
+#[tokio::test]
+async fn a_refusal_by_a_foreign_holder_is_to_be_polled() {
+    let server = Server::start(&[]).await.unwrap();
+    let (store, foreign) = (server.store().await, Foreign::on(&server).await);
+    assert!(foreign.acquire("k", VALUES[0], 30_000).await);
+    let by_foreign = refused(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert_eq!(by_foreign.poll_within, Some(Duration::from_millis(200)));
+    assert!(foreign.release("k", VALUES[0]).await);
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let by_ours = refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+    assert_eq!(by_ours.poll_within, None);
+}

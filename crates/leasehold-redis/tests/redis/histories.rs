@@ -63,7 +63,7 @@ impl Nodes {
     async fn node(self, server: &Server, term: Duration) -> RedisStore {
         let quarantine = if self == Self::Quarantined { term } else { Duration::ZERO };
         let config = RedisConfig::from_url(&server.url()).unwrap().timeout(LONG);
-        config.quarantine(quarantine).open().await.unwrap()
+        config.quarantine(quarantine).durable(self == Self::Durable).open().await.unwrap()
     }
 
     async fn until_it_grants(self, server: &Server, term: Duration) {
@@ -304,7 +304,7 @@ async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
 
     master.pause();
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
-    let after = replica.store().await;
+    let after = RedisStore::from_url(&replica.url()).await.unwrap();
     let mut let_in = Vec::new();
     for name in &names {
         let acquired = after.acquire(&acquire(name, "second", Mode::Exclusive)).await.unwrap();

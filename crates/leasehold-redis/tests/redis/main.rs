@@ -3,7 +3,9 @@
 
 mod cluster;
 mod cluster_errors;
+mod commands;
 mod connection;
+mod durability;
 mod errors;
 mod foreign;
 mod histories;

@@ -15,7 +15,7 @@ pub(crate) fn pushed_poll(random: &mut Random) -> Duration {
 }
 
 /// The pauses of a waiter that the store does not wake, unless the caller sets others.
-pub(crate) fn usual_backoff() -> Exponential {
-    Exponential::new(Duration::from_millis(10), LONGEST_PAUSE)
-        .expect("the first pause is the shorter")
+pub(crate) fn usual_backoff(longest: Duration) -> Exponential {
+    let first = Duration::from_millis(10);
+    Exponential::new(first, longest.max(first)).expect("the first pause is the shorter")
 }

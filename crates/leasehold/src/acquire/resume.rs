@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, Lease, LostReason, RenewOutcome, Result};
+use leasehold_core::{Effect, Error, Lease, Level, LostReason, RenewOutcome, Result};
 
 use super::spec::LockSpec;
 use crate::guard::Guard;
@@ -15,7 +15,7 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
     let spec = LockSpec::adopting(inner, &lease)?;
     let keeper = &inner.keeper;
     let limit = keeper.clock.now().saturating_add(keeper.limit);
-    inner.ready(limit).await?;
+    inner.ready(Level::BestEffort, spec.policy.term, limit).await?;
     // A renewal that its last guard had sent may not be answered yet.
     let reservation = tokio::select! {
         biased;

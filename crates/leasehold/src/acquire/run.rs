@@ -52,7 +52,8 @@ struct Waiting<'a> {
     known: QueueState,
     own_backoff: Option<Pauses>,
     /// Made at the first pause.
-    usual_backoff: Option<Exponential>,
+    /// With its longest pause.
+    usual_backoff: Option<(Duration, Exponential)>,
     random: Random,
     tries: u32,
     pauses: u32,
@@ -84,8 +85,8 @@ struct Blocked {
     key: Key,
     cause: WaitCause,
     retry_after: Option<Duration>,
-    /// Whether the store wakes waiters when the keys are free.
-    wakes: bool,
+    /// The longest pause before the next try, if the store may not wake waiters when the keys are free.
+    poll_within: Option<Duration>,
     /// What each node of a quorum said.
     nodes: NodeReports,
 }
@@ -201,8 +202,7 @@ impl<'a> Waiting<'a> {
             Some(at) if !last => operation_end.min(at),
             _ => operation_end,
         };
-        let ready = self.inner.ready(limit).await;
-        let tried = match ready.and_then(|()| self.inner.require(self.spec.level)) {
+        let tried = match self.inner.ready(self.spec.level, self.spec.policy.term, limit).await {
             Ok(()) => self.resume_or_ask(last, limit).await,
             Err(error) => Err(error),
         };
@@ -260,8 +260,8 @@ impl<'a> Waiting<'a> {
                 if let RefusalReason::Held(holder) = refused.why {
                     self.holder = holder;
                 }
-                let Refused { key, retry_after, wakes, nodes, .. } = refused;
-                Ok(Err(Blocked { key, cause: WaitCause::Held, retry_after, wakes, nodes }))
+                let Refused { key, retry_after, poll_within, nodes, .. } = refused;
+                Ok(Err(Blocked { key, cause: WaitCause::Held, retry_after, poll_within, nodes }))
             }
             AttemptOutcome::Failed(error) => Err(error),
         }
@@ -308,8 +308,8 @@ impl<'a> Waiting<'a> {
 
     fn blocked(&self, cause: WaitCause) -> Blocked {
         let key = self.spec.claims.first().key.clone();
-        let wakes = matches!(cause, WaitCause::Held);
-        Blocked { key, cause, retry_after: None, wakes, nodes: NodeReports::default() }
+        let poll_within = (!matches!(cause, WaitCause::Held)).then_some(LONGEST_PAUSE);
+        Blocked { key, cause, retry_after: None, poll_within, nodes: NodeReports::default() }
     }
 
     /// After a first refusal: subscribes, if the store can notify; true if a try must follow at once (C12). The
@@ -318,7 +318,7 @@ impl<'a> Waiting<'a> {
         let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.notifications
             && matches!(self.known().hints, Hints::None)
-            && blocked.wakes
+            && blocked.poll_within.is_none()
             && !matches!(self.spec.wait, Wait::Attempts(_));
         if !wanted {
             return false;
@@ -349,7 +349,7 @@ impl<'a> Waiting<'a> {
         let next = clock.now().saturating_add(blocked.retry_after.map_or(poll, |at| at.min(poll)));
         let pause = tokio::select! {
             biased;
-            () = self.woken(blocked.wakes) => Pause::Over,
+            () = self.woken(blocked.poll_within.is_none()) => Pause::Over,
             () = clock.sleep_until(next) => Pause::Over,
             () = time_out.over() => Pause::TimeOut,
         };
@@ -363,14 +363,19 @@ impl<'a> Waiting<'a> {
     /// The longest wait before the next try without a hint.
     fn next_poll(&mut self, blocked: &Blocked) -> Option<Duration> {
         let subscribed = matches!(self.known().hints, Hints::Subscribed(_));
-        if blocked.wakes && self.own_backoff.is_none() && subscribed {
+        if blocked.poll_within.is_none() && self.own_backoff.is_none() && subscribed {
             return Some(pushed_poll(&mut self.random));
         }
         let retry = self.pauses;
         self.pauses = self.pauses.saturating_add(1);
         match &mut self.own_backoff {
             Some(own) => own.next(retry),
-            None => self.usual_backoff.get_or_insert_with(usual_backoff).next(retry),
+            None => {
+                let longest = blocked.poll_within.unwrap_or(LONGEST_PAUSE);
+                let usual = self.usual_backoff.take().filter(|(of, _)| *of == longest);
+                let usual = usual.unwrap_or_else(|| (longest, usual_backoff(longest)));
+                self.usual_backoff.insert(usual).1.next(retry)
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use leasehold_core::{Backoff, Key, Random, Record, Remaining, Result, Store, Wak
 use super::event::LeadershipEvent;
 use super::leader::{Identity, identity, leader_of};
 use crate::acquire::options::Pauses;
-use crate::acquire::poll::{pushed_poll, usual_backoff};
+use crate::acquire::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
 use crate::locker::Locker;
 use crate::telemetry;
 
@@ -35,7 +35,7 @@ impl Observer {
             own_backoff: backoff.is_some(),
             backoff: match backoff {
                 Some(own) => Box::new(own),
-                None => Box::new(usual_backoff()),
+                None => Box::new(usual_backoff(LONGEST_PAUSE)),
             },
             random: Random::seeded(),
             wakeups: None,

@@ -54,7 +54,7 @@ async fn a_lock_is_refused_below_the_level_that_it_requires() {
     );
     drop(locks.lock("k").require(Level::Fenced).await.expect("the local store reaches L2"));
     locks.require(Level::Fenced).unwrap();
-    let sent = store.log().len();
+    let sent = store.acquires().len();
     let election = locks.election("n").require(Level::FencedWrite);
     for error in [
         locks.lock("k").require(Level::FencedWrite).await.unwrap_err(),
@@ -65,5 +65,5 @@ async fn a_lock_is_refused_below_the_level_that_it_requires() {
         let said = "reaches L2 fenced, and L3 fenced write is required";
         assert!(error.to_string().contains(said), "{error}");
     }
-    assert_eq!(store.log().len(), sent, "nothing is sent");
+    assert_eq!(store.acquires().len(), sent, "nothing is acquired");
 }

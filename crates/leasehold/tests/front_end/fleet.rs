@@ -8,7 +8,6 @@ use leasehold::{
     Backoff, Claims, Guard, Key, Lease, LeaseId, Locker, ManualClock, Mode, QuorumConfig, Ttl,
 };
 use leasehold_conformance::{Proxy, ServerClock};
-use leasehold_redis::RedisStore;
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::{LONG, until};
 use tempfile::TempDir;
@@ -58,9 +57,9 @@ impl Fleet {
     /// The same with these options for a quorum.
     pub(crate) fn url_with(&self, options: &str) -> String {
         if !self.is_quorum {
-            return self.servers[0].url();
+            return self.servers[0].store_url();
         }
-        quorum_url(self.servers.iter().map(Server::url), options)
+        quorum_url(self.servers.iter().map(Server::store_url), options)
     }
 
     /// Another process each time.
@@ -74,7 +73,7 @@ impl Fleet {
         }
         let mut config = QuorumConfig::new().clock(clock.clone());
         for server in &self.servers {
-            config = config.node(server.url(), RedisStore::from_url(&server.url()).await.unwrap());
+            config = config.node(server.url(), server.store().await);
         }
         Locker::builder(config.open().unwrap()).clock(clock).build()
     }
@@ -115,7 +114,7 @@ pub(crate) fn quorum_url(nodes: impl IntoIterator<Item = String>, options: &str)
     let mut url = format!("quorum:?{options}");
     for node in nodes {
         url.push_str("&node=");
-        url.push_str(&node.replace(':', "%3A").replace('/', "%2F"));
+        url.push_str(&node.replace(':', "%3A").replace('/', "%2F").replace('&', "%26"));
     }
     url
 }
@@ -124,7 +123,7 @@ pub(crate) fn quorum_url(nodes: impl IntoIterator<Item = String>, options: &str)
 pub(crate) async fn behind_a_proxy() -> (Server, Proxy, Locker) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let locks = Locker::connect(&format!("redis://{}/", proxy.address())).await.unwrap();
+    let locks = Locker::connect(&format!("redis://{}/?durable=1", proxy.address())).await.unwrap();
     (server, proxy, locks)
 }
 

@@ -1,20 +1,22 @@
 //! The front end on a real Redis server.
 
 use std::future::IntoFuture as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use leasehold::{ErrorKind, Guard, Level, Locker, LostReason, Result, Wait};
-use leasehold_conformance::{Fault, Proxy};
+use leasehold_conformance::{Fault, Proxy, ServerClock};
+use leasehold_redis::{RedisStore, redis};
 use leasehold_testkit::redis::{DURABLE, Server};
-use leasehold_testkit::{LONG, in_time, until};
+use leasehold_testkit::{LONG, SECOND, in_time, until};
 
 /// A server, a proxy before it, and a `Locker` that uses the proxy.
 async fn setup(options: &str) -> (Server, Proxy, Locker) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let url = format!("redis://{}/?{options}", proxy.address());
+    let url = format!("redis://{}/?durable=1&{options}", proxy.address());
     let locks = Locker::connect(&url).await.unwrap();
     (server, proxy, locks)
 }
@@ -190,4 +192,59 @@ async fn a_lock_that_requires_more_than_a_forgetful_server_reaches_is_refused() 
     assert!(error.to_string().contains("reaches L0 best effort"), "{error}");
     assert!(error.to_string().contains("appendfsync always"), "{error}");
     assert_eq!(server.number(&["EXISTS", "b"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_lock_that_requires_a_level_is_granted_once_the_server_reaches_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ServerClock::new(directory.path().join("time")).unwrap();
+    let server = Server::start_on(Some(clock.clone()), DURABLE).await.unwrap();
+    // Nobody has stated what an earlier process did.
+    let store = RedisStore::from_url(&server.url()).await.unwrap();
+    let locks = Locker::builder(store).clock(Arc::new(clock.manual())).build();
+    let lock = |ttl| locks.lock("k").ttl(ttl).wait(Wait::No).require(Level::Fenced);
+    let error = lock(SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("durable=1"), "{error}");
+    Server::advance(&[&server], 62 * SECOND).unwrap();
+    drop(lock(60 * SECOND).await.unwrap());
+    let error = lock(61 * SECOND).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("L2 fenced is for terms up to 60s"), "{error}");
+    assert_eq!(locks.level(), Level::Fenced);
+}
+
+/// Another library's client publishes nothing when it releases. It holds for 50 ms and tries every 100 ms, and so do we.
+#[tokio::test]
+async fn beside_a_foreign_client_each_gets_a_fair_share() {
+    let (held, tries) = (Duration::from_millis(50), Duration::from_millis(100));
+    let server = Server::start(DURABLE).await.unwrap();
+    let locks = Locker::connect(&server.store_url()).await.unwrap();
+    let (mut ours, mut theirs) = (0, 0);
+    let we = async {
+        loop {
+            let guard = locks.lock("k").await.unwrap();
+            ours += 1;
+            tokio::time::sleep(held).await;
+            guard.release().await.unwrap();
+            tokio::time::sleep(tries).await;
+        }
+    };
+    let they = async {
+        let mut link = leasehold_testkit::redis::connect(&server.url()).await.unwrap();
+        loop {
+            let mut set = redis::cmd("SET");
+            set.arg(&["k", "theirs", "PX", "10000", "NX"]);
+            if link.send_packed_command(&set).await.unwrap() == redis::Value::Okay {
+                theirs += 1;
+                tokio::time::sleep(held).await;
+                link.send_packed_command(redis::cmd("DEL").arg("k")).await.unwrap();
+            }
+            tokio::time::sleep(tries).await;
+        }
+    };
+    let both = async { tokio::join!(we, they) };
+    tokio::time::timeout(20 * SECOND, both).await.unwrap_err();
+    println!("ours {ours}, theirs {theirs}");
+    assert!(ours <= 2 * theirs && theirs <= 2 * ours, "ours {ours}, theirs {theirs}");
 }

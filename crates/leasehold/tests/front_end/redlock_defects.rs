@@ -90,7 +90,7 @@ async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block_on_redis() {
 #[tokio::test]
 async fn redlock_05_one_hung_or_refusing_node_costs_no_term_on_redis() {
     let fleet = Fleet::nodes(3).await;
-    let urls = || fleet.servers.iter().map(|server| format!("{}?timeout=20s", server.url()));
+    let urls = || fleet.servers.iter().map(|server| format!("{}&timeout=20s", server.store_url()));
     for hangs in [true, false] {
         // With the usual limit of a node, 500 ms, and with limits that show whether a lock waited for it.
         let usual = Locker::connect(&fleet.url_with("")).await.unwrap();
@@ -164,7 +164,7 @@ async fn redlock_09_a_lost_answer_is_not_a_refusal_and_leaves_no_orphan_on_redis
             Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap()
         }))
         .await;
-    let urls = proxies.iter().map(|proxy| format!("redis://{}/", proxy.address()));
+    let urls = proxies.iter().map(|proxy| format!("redis://{}/?durable=1", proxy.address()));
     let locks = Locker::connect(&quorum_url(urls, "node_timeout=5s")).await.unwrap();
     proxies.iter().for_each(|proxy| proxy.once(Fault::CutAfter));
     // The term is longer than the test waits.

@@ -12,7 +12,6 @@ use leasehold::{
     Drift, Effect, Error, ErrorKind, Locker, LostReason, NodeOutcome, QuorumConfig, ReleaseOutcome,
     Remaining, Ttl, Uniform, Wait, WaitCause, WaitReport,
 };
-use leasehold_redis::RedisStore;
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::{in_time, until};
 
@@ -313,8 +312,7 @@ async fn store(
 ) -> leasehold::QuorumStore {
     let mut config = QuorumConfig::new().node_timeout(secs(5));
     for server in &fleet.servers {
-        let url = server.url();
-        config = config.node(&url, RedisStore::from_url(&url).await.unwrap());
+        config = config.node(server.url(), server.store().await);
     }
     change(config).open().unwrap()
 }
