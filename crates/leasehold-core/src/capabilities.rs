@@ -47,6 +47,9 @@ pub struct Capabilities {
     /// A renewal or release that names a token acts only on the lease with that token, so that a late one does not
     /// reach a later lease of the same id (C3).
     pub compares_tokens: bool,
+    /// The store refuses an unfit server when it first uses it. So only a caller who requires a level has to check
+    /// first, which may ask servers that the caller does not use.
+    pub checks_on_use: bool,
     /// The shortest term.
     pub min_term: Duration,
     /// The longest finite term.
@@ -114,6 +117,7 @@ impl Capabilities {
             in_order: false,
             reports_expired: false,
             compares_tokens: false,
+            checks_on_use: false,
             min_term: Ttl::MIN,
             max_term: Ttl::MAX,
             margin: Duration::ZERO,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -19,7 +20,7 @@ use crate::names::{Name, slot};
 use crate::page::Position;
 use crate::run::{Redirect, ScriptReply};
 use crate::scripts::Script;
-use crate::topology::Topology;
+use crate::topology::{NO_HOST, Topology};
 use crate::{error, health, trace};
 
 /// The connections to all nodes. Cheap to clone; clones share them.
@@ -53,6 +54,9 @@ struct Node {
     server: Connections,
     subscriber: Connections,
 }
+
+/// How long one node may take before the next is asked too.
+const NEXT_NODE: Duration = Duration::from_millis(100);
 
 /// The most redirects that one request follows. More means that nodes disagree.
 const REDIRECTS: usize = 8;
@@ -93,7 +97,7 @@ impl Cluster {
             match node.server.run(script, names, arguments, once).await? {
                 ScriptReply::Answered(value) => return Ok(value),
                 ScriptReply::Elsewhere(redirect) => {
-                    node = self.0.follow(slot, &redirect, &node)?;
+                    node = self.0.follow(slot, &redirect, &node).await?;
                     once = redirect.once;
                     if !once {
                         self.0.ask_in_background();
@@ -170,15 +174,14 @@ impl Cluster {
     }
 
     /// The health of its least healthy master.
-    pub(crate) async fn check(&self, allow_eviction: bool) -> Result<Health> {
+    pub(crate) async fn check(&self) -> Result<Health> {
         let rounds = self.0.state().rounds;
         self.0.refresh(rounds).await?;
         let topology = self.0.state().topology.clone();
         let masters = topology.masters();
         let nodes = masters.iter().map(|address| self.0.node(address));
         let nodes: Vec<_> = nodes.collect::<Result<_>>()?;
-        let checked =
-            join_all(nodes.iter().map(|node| health::check(&node.server, allow_eviction)));
+        let checked = join_all(nodes.iter().map(|node| health::check(&node.server)));
         let mut all: Option<Health> = None;
         for health in checked.await {
             let health = health?;
@@ -274,8 +277,9 @@ impl Inner {
             Some(Box::new(alarm) as crate::connection::Alarm)
         };
         let endpoint = || Endpoint::Server(client.clone());
+        let checked = ConnectionOptions { is_checked: true, ..self.options };
         Ok(Node {
-            server: Connections::new(endpoint(), self.options, alarm(self)),
+            server: Connections::new(endpoint(), checked, alarm(self)),
             subscriber: Connections::new(endpoint(), self.options, alarm(self)),
         })
     }
@@ -290,18 +294,41 @@ impl Inner {
     }
 
     /// The node that a redirect of this slot names.
-    fn follow(self: &Arc<Self>, slot: u16, redirect: &Redirect, from: &Node) -> Result<Node> {
-        let address = match redirect.address.strip_prefix(':') {
-            None => redirect.address.clone(),
-            Some(port) => {
-                let host = from.server.server().rsplit_once(':').map_or("", |(host, _)| host);
-                format!("{host}:{port}")
-            }
+    async fn follow(self: &Arc<Self>, slot: u16, redirect: &Redirect, from: &Node) -> Result<Node> {
+        let (host, port) = redirect.address.rsplit_once(':').unwrap_or_default();
+        let address = match host {
+            "" => format!("{}:{port}", host_of(from.server.server())),
+            NO_HOST => return self.unnamed(slot, redirect, port).await,
+            _ => redirect.address.clone(),
         };
         if !redirect.once {
             self.state().topology.set_owner(slot, &address);
         }
         self.node(&address.into())
+    }
+
+    /// The node of a redirect that names only its port.
+    async fn unnamed(self: &Arc<Self>, slot: u16, redirect: &Redirect, port: &str) -> Result<Node> {
+        let rounds = self.state().rounds;
+        self.refresh(rounds).await?;
+        let owner = (!redirect.once).then(|| self.owner(slot)).transpose()?.flatten();
+        if let Some(owner) = owner {
+            return Ok(owner);
+        }
+        let masters = self.state().topology.masters();
+        let mut with_port =
+            masters.iter().filter(|master| master.rsplit_once(':').is_some_and(|at| at.1 == port));
+        match (with_port.next(), with_port.next()) {
+            (Some(only), None) => self.node(only),
+            _ => Err(Error::unavailable(
+                Effect::NotApplied,
+                format!(
+                    "{} redirects slot {slot} to {}, a node without a host name; set cluster-announce-hostname on \
+                     each node",
+                    self.name, redirect.address
+                ),
+            )),
+        }
     }
 
     fn ask_in_background(self: &Arc<Self>) {
@@ -383,6 +410,7 @@ impl Inner {
                     new.subscriber
                         .listeners()
                         .add(&channel, node.subscriber.listeners().take(&channel));
+                    node.subscriber.0.subscribed().remove(&channel);
                 }
                 new.subscriber.heal(vec![channel]);
             }
@@ -390,9 +418,19 @@ impl Inner {
     }
 }
 
-/// The first answer to the topology question; if there is none, the failure that says most.
+/// The host of an address.
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or("", |(host, _)| host)
+}
+
+/// The first answer to the topology question; if there is none, the failure that says most. The nodes are asked one
+/// after the other, and no answer is awaited for long before the next is asked.
 async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
-    let mut answers: FuturesUnordered<_> = nodes.iter().map(topology_of).collect();
+    let asked = nodes.iter().zip(0..).map(async |(node, at)| {
+        tokio::time::sleep(NEXT_NODE * at).await;
+        topology_of(node).await
+    });
+    let mut answers: FuturesUnordered<_> = asked.collect();
     let mut failures = Vec::new();
     while let Some(answer) = answers.next().await {
         match answer {
@@ -428,7 +466,7 @@ async fn topology_of(server: &Connections) -> Result<Topology> {
             format!("{} says that the cluster is down", server.server()),
         ));
     }
-    let host = server.server().rsplit_once(':').map_or("", |(host, _)| host);
+    let host = host_of(server.server());
     let topology = slots.as_ref().and_then(|slots| Topology::read(slots, host));
     topology.ok_or_else(|| error::odd(server.server(), "CLUSTER SLOTS"))
 }

@@ -283,19 +283,15 @@ impl RedisConfig {
                 max_ttl: self.max_ttl,
             },
             replicas: self.replicas,
+            allow_eviction: self.allow_eviction,
             in_cluster,
+            is_checked: false,
         };
         let servers = match self.deployment {
             Deployment::One(endpoint) => Servers::One(Connections::new(endpoint, options, None)),
             Deployment::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, options)),
         };
-        RedisStore::start(
-            servers,
-            Names::new(&self.prefix, in_cluster),
-            self.forget_after,
-            self.allow_eviction,
-        )
-        .await
+        RedisStore::start(servers, Names::new(&self.prefix, in_cluster), self.forget_after).await
     }
 
     fn check(&self) -> Result<()> {

@@ -29,8 +29,12 @@ pub(crate) struct ConnectionOptions {
     pub(crate) statement: Statement,
     /// How many replicas must have a lease before it counts.
     pub(crate) replicas: u64,
+    /// Whether a server that may evict locks is accepted.
+    pub(crate) allow_eviction: bool,
     /// Whether it is a node of a cluster.
     pub(crate) in_cluster: bool,
+    /// Whether each new connection checks that locks are safe on the server.
+    pub(crate) is_checked: bool,
 }
 
 /// Called when the topology may have changed.
@@ -49,8 +53,12 @@ pub(crate) struct Inner {
     pub(crate) ordering: tokio::sync::Mutex<()>,
     serial: AtomicU64,
     pub(crate) listeners: Arc<Listeners>,
+    /// Channels that were subscribed to, also on an earlier connection.
+    subscribed: Mutex<HashSet<String>>,
     /// Channels that the server may no longer notify, until they are subscribed to again.
     lost: Mutex<HashSet<String>>,
+    /// Held while a task watches the connection for those who listen.
+    pub(crate) watching: Arc<tokio::sync::Mutex<()>>,
     /// Held while restoring subscriptions, so that one task does; also freed by a task that ends with its runtime.
     pub(crate) healing: Arc<tokio::sync::Mutex<()>>,
 }
@@ -71,7 +79,9 @@ impl Connections {
             ordering: tokio::sync::Mutex::default(),
             serial: AtomicU64::new(0),
             listeners: Arc::default(),
+            subscribed: Mutex::default(),
             lost: Mutex::default(),
+            watching: Arc::default(),
             healing: Arc::default(),
         }))
     }
@@ -157,6 +167,10 @@ impl Inner {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn subscribed(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn connected(self: &Arc<Self>) -> Result<Connected> {
         if let Some(connected) = self.current() {
             return Ok(connected);
@@ -165,18 +179,25 @@ impl Inner {
         if let Some(connected) = self.current() {
             return Ok(connected);
         }
-        let connected =
-            self.connect().await.map_err(|failure| error::of_connecting(&self.server, failure))?;
+        let failed = |failure| error::of_connecting(&self.server, failure);
+        let (mut connected, again) = self.connect().await.map_err(failed)?;
+        if self.options.is_checked {
+            health::fit(&mut connected.link, &self.server, self.options)
+                .await
+                .map_err(failed)??;
+        }
         *self.slot() = Some(connected.clone());
         if connected.ended.load(Ordering::Acquire) {
             // The message came before there was a connection to give up.
             self.give_up(connected.serial);
         }
-        self.listeners.hint_all();
+        // Anything may have happened meanwhile.
+        self.listeners.hint_at(&again);
         Ok(connected)
     }
 
-    async fn connect(self: &Arc<Self>) -> redis::RedisResult<Connected> {
+    /// A new connection, and the channels that an earlier one was subscribed to.
+    async fn connect(self: &Arc<Self>) -> redis::RedisResult<(Connected, Vec<String>)> {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let inner = Arc::downgrade(self);
         let ended = Arc::<AtomicBool>::default();
@@ -210,13 +231,19 @@ impl Inner {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
         let mut connected = Connected { link, serial, ended };
-        let channels = self.listeners.channels();
+        let channels = {
+            let mut subscribed = self.subscribed();
+            subscribed.retain(|channel| self.listeners.has(channel));
+            subscribed.iter().cloned().collect::<Vec<_>>()
+        };
         match connected.subscribe("SSUBSCRIBE", &channels).await {
             // The caller that listens is told on its next request; the slot is elsewhere soon.
-            Err(refused) if is_answer(&refused) => Connections(Arc::clone(self)).heal(channels),
+            Err(refused) if is_answer(&refused) => {
+                Connections(Arc::clone(self)).heal(channels.clone());
+            }
             subscribed => subscribed?,
         }
-        Ok(connected)
+        Ok((connected, channels))
     }
 
     /// Stops using this connection.

@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{Error, Health, Level, Result};
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, Value};
 
-use crate::connection::Connections;
+use crate::connection::{ConnectionOptions, Connections};
 use crate::durability::{self, Settings, lower};
 use crate::error;
 
@@ -29,10 +29,8 @@ pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::Re
 }
 
 /// Checks one server.
-pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<Health> {
-    let mut config = redis::cmd("CONFIG");
-    config.arg("GET").arg("maxmemory-policy").arg("appendfsync").arg("no-appendfsync-on-rewrite");
-    let commands = vec![redis::cmd("TIME"), redis::cmd("INFO"), config];
+pub(crate) async fn check(server: &Connections) -> Result<Health> {
+    let commands = vec![redis::cmd("TIME"), redis::cmd("INFO"), ask_for_settings()];
     let asked = now_micros();
     let mut replies = server.ask(commands).await?.into_iter();
     let answered = now_micros();
@@ -44,7 +42,50 @@ pub(crate) async fn check(server: &Connections, allow_eviction: bool) -> Result<
     };
     // A server may deny, rename or lack it.
     let config = replies.next().as_ref().map(settings).unwrap_or_default();
-    judge(server, &info, &config, clock, allow_eviction)
+    judge(server, &info, &config, clock)
+}
+
+fn ask_for_settings() -> redis::Cmd {
+    let mut config = redis::cmd("CONFIG");
+    config.arg("GET").arg("maxmemory-policy").arg("appendfsync").arg("no-appendfsync-on-rewrite");
+    config
+}
+
+/// Refuses a server on which no lock is safe.
+pub(crate) async fn fit(
+    link: &mut MultiplexedConnection,
+    name: &str,
+    options: ConnectionOptions,
+) -> redis::RedisResult<Result<()>> {
+    let mut ask = Pipeline::with_capacity(2);
+    ask.cmd("INFO").add_command(ask_for_settings()).ignore_errors();
+    let mut replies = link.send_packed_commands(&ask, 0, 2).await?.into_iter();
+    let info = replies.next().as_ref().map(information).unwrap_or_default();
+    let config = replies.next().as_ref().map(settings).unwrap_or_default();
+    Ok(refuse(name, &info, &config, options).map(drop))
+}
+
+/// Refuses a server on which no lock is safe; else its policy of eviction, if it says so.
+fn refuse<'a>(
+    name: &str,
+    info: &'a Settings,
+    config: &'a Settings,
+    options: ConnectionOptions,
+) -> Result<Option<&'a str>> {
+    let least = if options.in_cluster { LEAST_IN_CLUSTER } else { LEAST };
+    if version(info).is_some_and(|version| version < least) {
+        return Err(error::too_old(name));
+    }
+    let policy = config.get("maxmemory-policy").or_else(|| info.get("maxmemory_policy"));
+    match policy.map(String::as_str) {
+        Some(policy) if policy != "noeviction" && !options.allow_eviction => {
+            Err(Error::incompatible(format!(
+                "{name} has maxmemory-policy {policy}, so it may evict a lock and let a second holder in; set it to \
+                 noeviction, or, if you accept that, add allow_eviction=1 to the URL"
+            )))
+        }
+        policy => Ok(policy),
+    }
 }
 
 /// A server with replicas guarantees no more than L0.
@@ -81,13 +122,12 @@ fn judge(
     info: &Settings,
     config: &Settings,
     clock: Option<i64>,
-    allow_eviction: bool,
 ) -> Result<Health> {
     let name = server.server();
-    let least = if server.options().in_cluster { LEAST_IN_CLUSTER } else { LEAST };
-    if version(info).is_none_or(|version| version < least) {
+    if version(info).is_none() {
         return Err(error::too_old(name));
     }
+    let policy = refuse(name, info, config, server.options())?;
     let said = |name: &str| info.get(name).map_or("", String::as_str);
     if said("role") != "master" {
         return Err(Error::incompatible(format!(
@@ -98,21 +138,14 @@ fn judge(
     health.schema = Some(SCHEMA);
     health.clock_difference_us = clock;
     health.identity = info.get("run_id").map(|id| format!("redis {id}"));
-    let policy = config.get("maxmemory-policy").or_else(|| info.get("maxmemory_policy"));
-    match policy.map(String::as_str) {
+    match policy {
         Some("noeviction") => {}
         None => lower(
             &mut health,
             format!("{name} does not show maxmemory-policy, so it may evict locks"),
         ),
-        Some(policy) if allow_eviction => {
-            lower(&mut health, format!("{name} may evict locks (maxmemory-policy {policy})"));
-        }
         Some(policy) => {
-            return Err(Error::incompatible(format!(
-                "{name} has maxmemory-policy {policy}, so it may evict a lock and let a second holder in; set it to \
-                 noeviction, or, if you accept that, add allow_eviction=1 to the URL"
-            )));
+            lower(&mut health, format!("{name} may evict locks (maxmemory-policy {policy})"));
         }
     }
     durability::judge(&mut health, name, info, config, server.options().statement)?;

@@ -29,7 +29,6 @@ const CHUNK: usize = 100;
 pub(crate) struct Inner {
     pub(crate) servers: Servers,
     pub(crate) names: Names,
-    pub(crate) allow_eviction: bool,
     /// In milliseconds; empty for never.
     forget_after: String,
     /// For how many milliseconds after its start a server grants nothing, or `durable`; empty for neither.
@@ -39,12 +38,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(
-        servers: Servers,
-        names: Names,
-        forget_after: Option<Duration>,
-        allow_eviction: bool,
-    ) -> Self {
+    pub(crate) fn new(servers: Servers, names: Names, forget_after: Option<Duration>) -> Self {
         let forget_after = forget_after.map(milliseconds).unwrap_or_default();
         let quarantine = match servers.statement() {
             Statement { durable: true, .. } => "durable".to_owned(),
@@ -52,7 +46,7 @@ impl Inner {
             Statement { quarantine, .. } => milliseconds(quarantine),
         };
         let purged_to = Mutex::default();
-        Self { servers, names, allow_eviction, forget_after, quarantine, purged_to }
+        Self { servers, names, forget_after, quarantine, purged_to }
     }
 
     pub(crate) fn reader(&self) -> Reader<'_> {

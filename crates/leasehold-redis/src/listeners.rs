@@ -43,6 +43,11 @@ impl Listeners {
         self.channels_now().keys().cloned().collect()
     }
 
+    /// Whether a channel has a listener.
+    pub(crate) fn has(&self, channel: &str) -> bool {
+        self.channels_now().contains_key(channel)
+    }
+
     /// The `channels` without a listener.
     pub(crate) fn unheard(&self, channels: Vec<String>) -> Vec<String> {
         let now = self.channels_now();
@@ -75,11 +80,6 @@ impl Listeners {
         let now = self.channels_now();
         let listeners = channels.iter().filter_map(|channel| now.get(channel)).flatten();
         listeners.for_each(|listener| listener.hint(1));
-    }
-
-    /// Hints at all channels: anything may have happened.
-    pub(crate) fn hint_all(&self) {
-        self.channels_now().values().flatten().for_each(|listener| listener.hint(1));
     }
 
     /// Adds listeners to `channel`.

@@ -40,6 +40,11 @@ impl Servers {
         }
     }
 
+    /// Whether each serves a part of the keys.
+    pub(crate) fn are_many(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
     /// Whether it is one server that nothing else replaces by a replica.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self, Self::One(server) if !server.is_chosen())
@@ -53,10 +58,10 @@ impl Servers {
         }
     }
 
-    pub(crate) async fn check(&self, allow_eviction: bool) -> Result<Health> {
+    pub(crate) async fn check(&self) -> Result<Health> {
         match self {
-            Self::One(server) => health::check(server, allow_eviction).await,
-            Self::Cluster(cluster) => cluster.check(allow_eviction).await,
+            Self::One(server) => health::check(server).await,
+            Self::Cluster(cluster) => cluster.check().await,
         }
     }
 

@@ -40,10 +40,9 @@ impl RedisStore {
         servers: Servers,
         names: Names,
         forget_after: Option<Duration>,
-        allow_eviction: bool,
     ) -> Result<Self> {
         servers.connect().await.map_err(|e| e.with_context(NAME, "open"))?;
-        Ok(Self(Arc::new(Inner::new(servers, names, forget_after, allow_eviction))))
+        Ok(Self(Arc::new(Inner::new(servers, names, forget_after))))
     }
 }
 
@@ -66,11 +65,12 @@ impl Store for RedisStore {
         can.in_order = true;
         can.reports_expired = true;
         can.compares_tokens = true;
+        can.checks_on_use = self.0.servers.are_many();
         can
     }
 
     async fn check(&self) -> Result<Health> {
-        let checked = self.0.servers.check(self.0.allow_eviction).await;
+        let checked = self.0.servers.check().await;
         checked.map_err(|e| e.with_context(NAME, "check"))
     }
 

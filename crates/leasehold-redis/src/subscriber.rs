@@ -5,21 +5,37 @@ use std::time::Duration;
 
 use leasehold_core::Result;
 use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
 
 use crate::connection::{Connections, Inner};
 use crate::trace;
 
+/// How often a connection on which anyone listens is tried, at the least.
+const WATCH_EVERY: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Connections {
     /// Subscribes to these channels and waits for the server's confirmation.
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
-        self.exchange(async |connected| {
+        let subscribed = self.exchange(async |connected| {
             let _turn = self.0.ordering.lock().await;
-            connected.subscribe("SSUBSCRIBE", &self.0.listeners.heard(channels)).await
-        })
-        .await
+            let heard = self.0.listeners.heard(channels);
+            // First, so that a connection that replaces this one subscribes to them too.
+            self.0.subscribed().extend(heard.iter().cloned());
+            connected.subscribe("SSUBSCRIBE", &heard).await
+        });
+        subscribed.await?;
+        self.watch();
+        Ok(())
+    }
+
+    /// In the background, while anyone listens: notices a connection that is dead on one side, by which no message
+    /// would arrive.
+    fn watch(&self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let Ok(turn) = Arc::clone(&self.0.watching).try_lock_owned() else { return };
+        runtime.spawn(watch(Arc::downgrade(&self.0), turn));
     }
 
     /// Removes the listener of this number from these channels. Unsubscribes in the background from those without
@@ -38,6 +54,9 @@ impl Connections {
         runtime.spawn(async move {
             let _turn = this.0.ordering.lock().await;
             let left = this.0.listeners.unheard(channels);
+            for channel in &left {
+                this.0.subscribed().remove(channel);
+            }
             let current = this.0.current();
             if let (false, Some(mut connected)) = (left.is_empty(), current) {
                 // If it fails, hints arrive that nobody reads.
@@ -52,6 +71,27 @@ impl Connections {
         self.0.lost().extend(lost);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(heal(Arc::downgrade(&self.0)));
+        }
+    }
+}
+
+async fn watch(inner: Weak<Inner>, turn: OwnedMutexGuard<()>) {
+    loop {
+        let Some(this) = inner.upgrade().map(Connections) else { return };
+        let pause = this.0.options.timeout.min(WATCH_EVERY);
+        drop(this);
+        tokio::time::sleep(pause).await;
+        let Some(this) = inner.upgrade().map(Connections) else { return };
+        if this.listeners().is_empty() {
+            drop(turn);
+            // One who has come since then saw that the connection was watched.
+            if !this.listeners().is_empty() {
+                this.watch();
+            }
+            return;
+        }
+        if let Err(error) = this.ask(vec![redis::cmd("PING")]).await {
+            trace::no_wakeups(&error);
         }
     }
 }

@@ -7,6 +7,9 @@ use redis::Value;
 
 use crate::names::SLOTS;
 
+/// What a node that has no host name is called where host names are preferred.
+pub(crate) const NO_HOST: &str = "?";
+
 /// The owners of all slots, as one node reported them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Topology {
@@ -41,9 +44,13 @@ impl Topology {
                 Value::Nil => "",
                 told => text(told)?,
             };
+            let told = match told {
+                "" => host,
+                NO_HOST => address(at(master, 3)?).unwrap_or(host),
+                told => told,
+            };
             let Value::Int(port) = at(master, 1)? else { return None };
-            let owner: Arc<str> =
-                format!("{}:{port}", if told.is_empty() { host } else { told }).into();
+            let owner: Arc<str> = format!("{told}:{port}").into();
             this.owners.get_mut(first..=last)?.fill(Some(owner));
         }
         Some(this)
@@ -76,6 +83,16 @@ impl Topology {
 fn at(node: &Value, part: usize) -> Option<&Value> {
     match node {
         Value::Array(parts) => parts.get(part),
+        _ => None,
+    }
+}
+
+/// The IP address among a node's further addresses.
+fn address(further: &Value) -> Option<&str> {
+    let is_ip = |name: &Value| text(name) == Some("ip");
+    match further {
+        Value::Map(pairs) => text(&pairs.iter().find(|(name, _)| is_ip(name))?.1),
+        Value::Array(flat) => text(&flat.chunks_exact(2).find(|pair| is_ip(&pair[0]))?[1]),
         _ => None,
     }
 }

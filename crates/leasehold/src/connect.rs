@@ -6,7 +6,8 @@ use leasehold_driver::StoreUrl;
 use crate::locker::{Locker, LockerBuilder};
 
 impl Locker {
-    /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
+    /// Opens the store that `url` names, prepares it if it is embedded, and checks it. A Redis Cluster checks each
+    /// master when it first uses it.
     ///
     /// | URL | Store | Feature |
     /// |---|---|---|
@@ -22,7 +23,7 @@ impl Locker {
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
         let locks = open(url).await?.build();
-        locks.check().await?;
+        locks.0.keeper.limited("check", locks.0.check_at_start()).await?;
         Ok(locks)
     }
 }

@@ -184,7 +184,8 @@ impl Locker {
         self.0.keeper.limited("check", self.0.check()).await
     }
 
-    /// The level at the last check of the store's settings; L0 before the first. It may be limited to terms up to
+    /// The level at the last check of the store's settings; L0 before the first, which follows
+    /// [`connect`](Locker::connect) except on a Redis Cluster. It may be limited to terms up to
     /// [`Health::level_max_ttl`].
     pub fn level(&self) -> Level {
         self.0.health().as_ref().map_or(Level::BestEffort, |health| health.level)
@@ -269,6 +270,11 @@ impl Inner {
         }
     }
 
+    /// Checks the store, unless it refuses unfit servers by itself.
+    pub(crate) async fn check_at_start(&self) -> Result<()> {
+        if self.keeper.can.checks_on_use { Ok(()) } else { self.check().await.map(drop) }
+    }
+
     /// Ensures, before an acquire, that the Keeper runs and that the store reaches `level` for this term. Unless the
     /// last check says so, the store is checked again, by `limit`.
     pub(crate) async fn ready(&self, level: Level, term: Ttl, limit: Duration) -> Result<()> {
@@ -276,7 +282,8 @@ impl Inner {
             return Err(Self::closed_error());
         }
         self.keeper.ensure_running()?;
-        if self.reaches(level, term) {
+        let needs_no_check = level == Level::BestEffort && self.keeper.can.checks_on_use;
+        if needs_no_check || self.reaches(level, term) {
             return Ok(());
         }
         // Boxed, because it is large and seldom needed.

@@ -13,7 +13,9 @@ fn a_listener_at_a_dropped_node_is_moved_and_may_leave() {
             max_ttl: Duration::from_secs(1),
         },
         replicas: 0,
+        allow_eviction: false,
         in_cluster: true,
+        is_checked: false,
     };
     let cluster = Cluster::new(vec![Client::open("redis://h:1").unwrap()], options);
     let owned_by = |owner| {

@@ -12,7 +12,7 @@ use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions, MASTERS};
 use leasehold_testkit::requests::{
-    acquire, granted, id, key, only, refused, release, renew, until_refused,
+    acquire, failed, granted, id, key, only, refused, release, renew, until_refused,
 };
 use leasehold_testkit::{LONG, in_time, until};
 
@@ -301,4 +301,52 @@ async fn the_least_privileges_of_the_page_are_enough_in_a_cluster() {
     in_time(wakeups.next()).await;
     let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
     assert!(listed.records.is_empty());
+}
+
+#[tokio::test]
+async fn an_unfit_master_is_refused_when_it_is_first_used() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
+    let owner = &cluster.nodes[Cluster::first_owner(slot.try_into().unwrap())];
+    owner.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await.unwrap();
+    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    assert!(store.capabilities().checks_on_use);
+    let acquired = store.acquire(&acquire("job", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "allow_eviction=1");
+    failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, "allow_eviction=1");
+    let url = format!("{}?allow_eviction=1", cluster.url());
+    let store = RedisStore::from_url(&url).await.unwrap();
+    granted(store.acquire(&acquire("job", "a", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn nodes_without_the_host_names_that_are_preferred() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    for kind in ["unknown-endpoint", "hostname"] {
+        for node in &cluster.nodes {
+            node.ask(&["CONFIG", "SET", "cluster-preferred-endpoint-type", kind]).await.unwrap();
+        }
+        let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+        for name in names(12) {
+            granted(store.acquire(&acquire(&name, kind, Mode::Exclusive)).await);
+            store.release(&release(&name, kind)).await.unwrap();
+        }
+        // Redirects name no host either.
+        let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", kind]).await;
+        let from = Cluster::first_owner(slot.try_into().unwrap());
+        let to = (from + 1) % MASTERS;
+        let held = [kind.to_owned(), format!("lh:lock:{{{kind}}}:{kind}")];
+        granted(store.acquire(&acquire(kind, "a", Mode::Exclusive)).await);
+        let moves = [held[0].as_str(), held[1].as_str()];
+        cluster
+            .move_slot(slot, from, to, &moves, async |moved| {
+                let acquired = store.acquire(&acquire(kind, "b", Mode::Exclusive)).await;
+                match moved {
+                    1 => drop(failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, "")),
+                    _ => drop(refused(acquired)),
+                }
+            })
+            .await;
+        refused(store.acquire(&acquire(kind, "b", Mode::Exclusive)).await);
+    }
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold_conformance::Proxy;
+use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     Effect, ErrorKind, EvictRequest, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl,
 };
 use leasehold_redis::redis;
 use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::requests::{acquire, granted, key, only, refused, release, renew};
 use leasehold_testkit::{LONG, in_time, until};
@@ -181,5 +182,31 @@ async fn a_reconnect_hints_at_every_key() {
         granted(acquired);
         other.release(&release("k", "a")).await.unwrap();
         assert_eq!(in_time(wakeups.next()).await, key("k"));
+    }
+}
+
+/// A waiter sends nothing, and a connection that is dead on one side brings no message.
+#[tokio::test]
+async fn a_waiter_notices_a_connection_that_died_silently() {
+    let server = Server::start(&[]).await.unwrap();
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let proxies = cluster.behind_proxies().await;
+    let owner = Cluster::first_owner(
+        cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "k"]).await.try_into().unwrap(),
+    );
+    let one = (format!("redis://{}/", proxy.address()), &server, &proxy);
+    let seed = proxies[0].address();
+    let many = (format!("redis+cluster://{seed}/"), &cluster.nodes[owner], &proxies[owner]);
+    for (url, server, proxy) in [one, many] {
+        let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(1));
+        let store = config.open().await.unwrap();
+        let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+        assert_eq!(server.hearers("lh:wake:{k}:k").await, 1);
+        proxy.set(Fault::BlackHole);
+        until(async || server.hearers("lh:wake:{k}:k").await == 0).await;
+        proxy.set(Fault::None);
+        // That it was connected again, and that the key may be free.
+        assert_eq!(in_time(wakeups.next()).await, key("k"), "{url}");
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use leasehold::{ErrorKind, Guard, Level, Locker, LostReason, Result, Wait};
+use leasehold::{ErrorKind, Guard, Level, Locker, LostReason, Result, Wait, WaitCause};
 use leasehold_conformance::{Fault, Proxy, ServerClock};
 use leasehold_redis::{RedisStore, redis};
+use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::{LONG, SECOND, in_time, until};
 
@@ -247,4 +248,83 @@ async fn beside_a_foreign_client_each_gets_a_fair_share() {
     tokio::time::timeout(20 * SECOND, both).await.unwrap_err();
     println!("ours {ours}, theirs {theirs}");
     assert!(ours <= 2 * theirs && theirs <= 2 * ours, "ours {ours}, theirs {theirs}");
+}
+
+#[tokio::test]
+async fn a_waiter_subscribes_once_and_then_tries_once() {
+    let server = Server::start(DURABLE).await.unwrap();
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let nodes = [vec![&server], cluster.servers()];
+    for (url, nodes) in [server.store_url(), cluster.url()].into_iter().zip(nodes) {
+        let [holder, waiter] = [Locker::connect(&url).await, Locker::connect(&url).await];
+        let _guard = holder.unwrap().lock("k").ttl(LONG).await.unwrap();
+        let error = waiter.unwrap().lock("k").wait(SECOND).await.unwrap_err();
+        // At once, when it has subscribed, and at the end of its wait.
+        assert_eq!(error.wait().unwrap().tries, 3, "{error}");
+        let mut subscribed = 0;
+        for node in nodes {
+            subscribed += node.calls("ssubscribe").await;
+        }
+        assert_eq!(subscribed, 1, "{url}");
+    }
+}
+
+#[tokio::test]
+async fn one_key_of_a_cluster_needs_one_master() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "k"]).await;
+    let owner = Cluster::first_owner(slot.try_into().unwrap());
+    let hosts: Vec<_> =
+        cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let connections = async |node: &Server| {
+        let stats = node.text(&["INFO", "stats"]).await.unwrap();
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let mut before = Vec::new();
+    for node in &cluster.nodes {
+        before.push(connections(node).await);
+    }
+    // The owner is asked first for the slots.
+    let url = format!("redis+cluster://{},{}", hosts[owner], hosts.join(","));
+    let locks = Locker::connect(&url).await.unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        // One of them is the question itself.
+        let since = connections(node).await - before[at];
+        assert_eq!(since, if at == owner { 3 } else { 1 }, "{at}");
+    }
+    // A level is that of the weakest master.
+    let error = locks.lock("k").require(Level::Fenced).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    for (at, node) in cluster.nodes.iter().enumerate() {
+        assert!(connections(node).await - before[at] > 2, "{at}");
+    }
+}
+
+#[tokio::test]
+async fn while_a_slot_moves_its_keys_are_waited_for() {
+    let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
+    let locks = Locker::connect(&cluster.url()).await.unwrap();
+    let both = ["{t}:a", "{t}:b"];
+    let all = || locks.lock_all(both);
+    all().min_hold(Duration::from_millis(1)).await.unwrap().release().await.unwrap();
+    let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "{t}:a"]).await;
+    let from = Cluster::first_owner(slot.try_into().unwrap());
+    let metadata = both.map(|name| format!("lh:lock:{{t}}:{name}"));
+    let names = [metadata[0].as_str(), metadata[1].as_str()];
+    let tried = std::cell::Cell::new(0);
+    cluster
+        .move_slot(slot, from, (from + 1) % 3, &names, async |moved| {
+            if moved == 1 {
+                // Half is here, half there.
+                let error = all().wait(Duration::from_millis(300)).await.unwrap_err();
+                let wait = error.wait().unwrap();
+                assert!(matches!(wait.cause, WaitCause::Store(_)), "{error}");
+                tried.set(wait.tries);
+            }
+        })
+        .await;
+    assert!((3..60).contains(&tried.get()), "{} tries in 300 ms", tried.get());
+    all().await.unwrap().release().await.unwrap();
 }

@@ -62,6 +62,8 @@ pub(crate) enum Fault {
     Busy,
     /// Another client holds the key, and the store cannot say who.
     Unnamed,
+    /// Another client holds the key, whose releases wake nobody: it is to be polled this often.
+    Foreign(Duration),
     /// The machine sleeps for this long meanwhile; on a manual clock.
     Asleep(Duration),
     /// The store panics.
@@ -331,6 +333,7 @@ impl Flaky {
             | Fault::EntriesFailed
             | Fault::Busy
             | Fault::Unnamed
+            | Fault::Foreign(_)
             | Fault::Asleep(_) => request.await,
             Fault::LostReply => {
                 request.await?;
@@ -399,12 +402,16 @@ impl Store for Flaky {
         let fault = self.fault(&self.0.acquires);
         let why = match fault {
             Fault::Busy => Some(RefusalReason::Busy),
-            Fault::Unnamed => Some(RefusalReason::Held(None)),
+            Fault::Unnamed | Fault::Foreign(_) => Some(RefusalReason::Held(None)),
             _ => None,
         };
         if let Some(why) = why {
             let key = request.claims().first().key.clone();
-            return Ok(AcquireReply::Refused(Refused::new(key, why, None)));
+            let mut refused = Refused::new(key, why, None);
+            if let Fault::Foreign(within) = fault {
+                refused.poll_within = Some(within);
+            }
+            return Ok(AcquireReply::Refused(refused));
         }
         let (store, request) = (self.0.store.clone(), request.clone());
         Self::through(fault, async move { store.acquire(&request).await }).await

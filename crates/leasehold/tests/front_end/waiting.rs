@@ -325,3 +325,16 @@ async fn the_first_wrong_argument_is_the_error_and_nothing_is_sent() {
     assert_eq!(store.log(), []);
     assert_eq!(LostReason::Gone.to_string(), "the store no longer has it");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_whose_release_wakes_nobody_is_polled() {
+    let store = Flaky::new();
+    store.on_acquire([Fault::Foreign(ms(200)); 60]);
+    drop(store.locks().lock("k").wait(Wait::Forever).await.unwrap());
+    assert!(!store.log().contains(&Sent::Subscribe), "{:?}", store.log());
+    let asked = store.asked_at();
+    assert_eq!(asked.len(), 61);
+    let pauses: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.iter().all(|pause| *pause <= ms(201)), "{pauses:?}");
+    assert!(pauses.iter().any(|pause| *pause > ms(100)), "{pauses:?}");
+}
