@@ -14,6 +14,7 @@ mod table;
 mod test;
 mod times;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -122,11 +123,28 @@ fn docs() -> Outcome {
 }
 
 fn package() -> Outcome {
+    forget_packages()?;
     let mut package = cargo(&["package", "--workspace", "--allow-dirty", "--quiet"]);
     for unpublished in ["xtask", "leasehold-benches", "leasehold-testkit", "leasehold-model"] {
         package.args(["--exclude", unpublished]);
     }
     run(package)
+}
+
+/// Removes what an earlier run has unpacked: Cargo keeps it by version, which does not change with the content.
+fn forget_packages() -> Outcome {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let Some(unpacked) = home.map(|home| home.join("registry/src")) else { return Ok(()) };
+    // There is none before Cargo's first download.
+    for entry in unpacked.read_dir().into_iter().flatten() {
+        let entry = entry?;
+        // A registry without a host is a folder of packages.
+        if entry.file_name().as_encoded_bytes().starts_with(b"-") {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn bench(arguments: &[String]) -> Outcome {

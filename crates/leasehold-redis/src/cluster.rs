@@ -72,8 +72,8 @@ impl Cluster {
         &self.0.name
     }
 
-    pub(crate) fn options(&self) -> ConnectionOptions {
-        self.0.options
+    pub(crate) fn options(&self) -> &ConnectionOptions {
+        &self.0.options
     }
 
     /// Asks for the topology, if it is not known yet.
@@ -277,10 +277,10 @@ impl Inner {
             Some(Box::new(alarm) as crate::connection::Alarm)
         };
         let endpoint = || Endpoint::Server(client.clone());
-        let checked = ConnectionOptions { is_checked: true, ..self.options };
+        let checked = ConnectionOptions { is_checked: true, ..self.options.clone() };
         Ok(Node {
             server: Connections::new(endpoint(), checked, alarm(self)),
-            subscriber: Connections::new(endpoint(), self.options, alarm(self)),
+            subscriber: Connections::new(endpoint(), self.options.clone(), alarm(self)),
         })
     }
 
@@ -380,7 +380,7 @@ impl Inner {
         }
         let seeds = self.seeds.iter().map(|seed| Endpoint::Server(seed.clone()));
         let seeds: Vec<_> =
-            seeds.map(|endpoint| Connections::new(endpoint, self.options, None)).collect();
+            seeds.map(|endpoint| Connections::new(endpoint, self.options.clone(), None)).collect();
         first_topology(&seeds).await?.ok_or_else(|| error::odd(&self.name, "no seeds"))
     }
 

@@ -8,6 +8,7 @@ use redis::Client;
 use crate::RedisStore;
 use crate::cluster::Cluster;
 use crate::connection::{ConnectionOptions, Connections};
+use crate::credentials::Credentials;
 use crate::deployment::{Deployment, deployment, opened};
 use crate::durability::Statement;
 use crate::endpoint::{Endpoint, Sentinel};
@@ -37,6 +38,8 @@ pub struct RedisConfig {
     max_ttl: Duration,
     replicas: u64,
     allow_eviction: bool,
+    client_name: Option<String>,
+    credentials: Credentials,
 }
 
 impl RedisConfig {
@@ -63,6 +66,7 @@ impl RedisConfig {
         "quarantine",
         "replicas",
         "allow_eviction",
+        "client_name",
         "ca",
         "cert",
         "key",
@@ -120,6 +124,8 @@ impl RedisConfig {
             max_ttl: Self::DEFAULT_MAX_TTL,
             replicas: 0,
             allow_eviction: false,
+            client_name: None,
+            credentials: Credentials::default(),
         }
     }
 
@@ -137,6 +143,7 @@ impl RedisConfig {
     /// - `max_ttl`: a duration; see [`max_ttl`](RedisConfig::max_ttl);
     /// - `quarantine`: a duration; see [`quarantine`](RedisConfig::quarantine);
     /// - `replicas`: a number; see [`replicas`](RedisConfig::replicas);
+    /// - `client_name`: see [`client_name`](RedisConfig::client_name);
     /// - `allow_eviction=1`: see [`allow_eviction`](RedisConfig::allow_eviction);
     /// - with TLS, `ca`: the path of a private authority's certificate in PEM; `cert` and `key`: those of the
     ///   client's own certificate;
@@ -176,6 +183,7 @@ impl RedisConfig {
         if let Some(max_ttl) = options.take_duration("max_ttl")? {
             config.max_ttl = max_ttl;
         }
+        config.client_name = options.take("client_name");
         config.durable = options.take_flag("durable")?;
         config.allow_eviction = options.take_flag("allow_eviction")?;
         options.finish(Self::OPTIONS)?;
@@ -263,6 +271,26 @@ impl RedisConfig {
         self
     }
 
+    /// Names the store's connections, as `CLIENT LIST` shows them: printable ASCII without spaces. Needs the privilege
+    /// `client|setname`.
+    #[must_use]
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.client_name = Some(name.into());
+        self
+    }
+
+    /// Gets user and password from `provider`, not from the URL or the client: each connection logs in with the latest
+    /// ones, and logs in again when they change. For short-lived tokens, as managed services issue them.
+    #[cfg(feature = "credentials")]
+    #[must_use]
+    pub fn credentials(
+        mut self,
+        provider: impl redis::StreamingCredentialsProvider + 'static,
+    ) -> Self {
+        self.credentials = Credentials::new(provider);
+        self
+    }
+
     /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit.
     ///
     /// # Errors
@@ -276,6 +304,8 @@ impl RedisConfig {
         self.deployment.provide_tls();
         let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
         let options = ConnectionOptions {
+            client_name: self.client_name.map(Into::into),
+            credentials: self.credentials,
             timeout: self.timeout,
             statement: Statement {
                 durable: self.durable,
@@ -307,6 +337,13 @@ impl RedisConfig {
                 "forget_after is zero, which would forget counters at once; it must be at least 1 ms",
             ));
         }
+        let is_plain =
+            |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic());
+        if let Some(name) = self.client_name.as_ref().filter(|name| !is_plain(name)) {
+            return Err(Error::invalid_input(format!(
+                "the client_name is {name:?}; it must be printable ASCII without spaces"
+            )));
+        }
         if self.prefix.len() > Self::MAX_PREFIX || self.prefix.chars().any(char::is_control) {
             return Err(Error::invalid_input(format!(
                 "the prefix has {} bytes; it must have at most {}, without control characters",
@@ -330,6 +367,7 @@ impl fmt::Debug for RedisConfig {
             .field("quarantine", &self.quarantine)
             .field("replicas", &self.replicas)
             .field("allow_eviction", &self.allow_eviction)
+            .field("client_name", &self.client_name)
             .finish()
     }
 }
@@ -409,6 +447,7 @@ mod tests {
             ("redis+unix://sock", "has no path"),
             ("redis://h/?prefix=%0a", "control characters"),
             ("redis://h/?replicas=all", "must be a number"),
+            ("redis://h/?client_name=a%20b", "without spaces"),
             ("redis+cluster://:hunter2@", "names no server"),
             ("redis+cluster://:hunter2@a,,b", "names no server"),
             ("redis+cluster://:hunter2@a/1", "only database 0"),

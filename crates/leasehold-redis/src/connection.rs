@@ -10,6 +10,7 @@ use std::time::Duration;
 use leasehold_core::{Effect, Error, Result};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind};
 
+use crate::credentials::Credentials;
 use crate::durability::Statement;
 use crate::endpoint::Endpoint;
 use crate::link::{Connected, is_answer};
@@ -21,8 +22,11 @@ use crate::{error, health};
 pub(crate) struct Connections(pub(crate) Arc<Inner>);
 
 /// The options of every exchange.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct ConnectionOptions {
+    /// The name of each connection, in `CLIENT LIST`.
+    pub(crate) client_name: Option<Arc<str>>,
+    pub(crate) credentials: Credentials,
     /// The limit of one exchange.
     pub(crate) timeout: Duration,
     /// What the caller said about the server's durability.
@@ -92,8 +96,8 @@ impl Connections {
     }
 
     /// The options of every exchange.
-    pub(crate) fn options(&self) -> ConnectionOptions {
-        self.0.options
+    pub(crate) fn options(&self) -> &ConnectionOptions {
+        &self.0.options
     }
 
     /// Whether Sentinel chose the server, and may choose another.
@@ -182,7 +186,7 @@ impl Inner {
         let failed = |failure| error::of_connecting(&self.server, failure);
         let (mut connected, again) = self.connect().await.map_err(failed)?;
         if self.options.is_checked {
-            health::fit(&mut connected.link, &self.server, self.options)
+            health::fit(&mut connected.link, &self.server, &self.options)
                 .await
                 .map_err(failed)??;
         }
@@ -223,8 +227,15 @@ impl Inner {
                 }
                 Ok(())
             });
-        let client = self.endpoint.client(self.options.timeout).await?;
+        let ConnectionOptions { timeout, credentials, .. } = &self.options;
+        let config = credentials.applied(config);
+        let client = self.endpoint.client(*timeout, credentials).await?;
         let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
+        if let Some(name) = &self.options.client_name {
+            let mut set = redis::cmd("CLIENT");
+            set.arg("SETNAME").arg(&**name);
+            link.send_packed_command(&set).await?.extract_error()?;
+        }
         // Pushed messages arrive on this connection too: what a node pushes when a slot moves would count as a
         // reply.
         if !self.options.in_cluster && health::is_in_cluster(&mut link).await? {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
     RedisResult,
 };
+
+use crate::credentials::Credentials;
 
 /// One server, or the one that Sentinel names as the master.
 #[derive(Clone)]
@@ -31,11 +32,11 @@ pub(crate) struct Sentinel {
 
 impl Endpoint {
     /// A client for the present server.
-    pub(crate) async fn client(&self, limit: Duration) -> RedisResult<Client> {
+    pub(crate) async fn client(&self, limit: Duration, login: &Credentials) -> RedisResult<Client> {
         match self {
             Self::Server(client) => Ok(client.clone()),
-            // Half of it, so that a sentinel that hangs does not hide what others say.
-            Self::Sentinel(sentinel) => sentinel.master(limit / 2).await,
+            // Half of the limit, so that a sentinel that hangs does not hide what others say.
+            Self::Sentinel(sentinel) => sentinel.master(limit / 2, login).await,
         }
     }
 }
@@ -53,9 +54,9 @@ impl fmt::Display for Endpoint {
 
 impl Sentinel {
     /// Asks all sentinels at once and takes the first server named that says itself that it is a master.
-    async fn master(&self, limit: Duration) -> RedisResult<Client> {
-        let mut answers: FuturesUnordered<_> =
-            self.sentinels.iter().map(|sentinel| self.ask(sentinel, limit)).collect();
+    async fn master(&self, limit: Duration, login: &Credentials) -> RedisResult<Client> {
+        let asked = self.sentinels.iter().map(|sentinel| self.ask(sentinel, limit, login));
+        let mut answers: FuturesUnordered<_> = asked.collect();
         let mut failures = Vec::new();
         while let Some(answer) = answers.next().await {
             match answer {
@@ -69,28 +70,31 @@ impl Sentinel {
         Err(failure.unwrap_or_else(|| failed("there is no sentinel to ask")))
     }
 
-    async fn ask(&self, sentinel: &Client, limit: Duration) -> RedisResult<Client> {
-        let mut link = connect(sentinel, limit).await?;
+    async fn ask(
+        &self,
+        sentinel: &Client,
+        limit: Duration,
+        login: &Credentials,
+    ) -> RedisResult<Client> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(Some(limit));
+        let mut link = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("get-master-addr-by-name").arg(&self.service);
         let address: Option<(String, u16)> = ask.query_async(&mut link).await?;
         let (host, port) =
             address.ok_or_else(|| failed("a sentinel does not know a master of this name"))?;
         let client = Client::open(at(&self.server, &host, port))?;
-        let role = connect(&client, limit).await?.send_packed_command(&redis::cmd("ROLE")).await?;
+        let config = login.applied(config);
+        let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let role = link.send_packed_command(&redis::cmd("ROLE")).await?;
         // Right after a fail-over a sentinel may still name the old master.
         match role.extract_error()? {
             redis::Value::Array(parts) if parts.first() == Some(&text("master")) => Ok(client),
             _ => Err(failed("the server that a sentinel named is not a master")),
         }
     }
-}
-
-async fn connect(client: &Client, limit: Duration) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limit))
-        .set_response_timeout(Some(limit));
-    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 fn text(word: &str) -> redis::Value {

@@ -55,7 +55,7 @@ fn ask_for_settings() -> redis::Cmd {
 pub(crate) async fn fit(
     link: &mut MultiplexedConnection,
     name: &str,
-    options: ConnectionOptions,
+    options: &ConnectionOptions,
 ) -> redis::RedisResult<Result<()>> {
     let mut ask = Pipeline::with_capacity(2);
     ask.cmd("INFO").add_command(ask_for_settings()).ignore_errors();
@@ -70,7 +70,7 @@ fn refuse<'a>(
     name: &str,
     info: &'a Settings,
     config: &'a Settings,
-    options: ConnectionOptions,
+    options: &ConnectionOptions,
 ) -> Result<Option<&'a str>> {
     let least = if options.in_cluster { LEAST_IN_CLUSTER } else { LEAST };
     if version(info).is_some_and(|version| version < least) {

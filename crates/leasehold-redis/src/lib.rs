@@ -30,6 +30,11 @@ mod argument;
 mod cluster;
 mod config;
 mod connection;
+#[cfg(feature = "credentials")]
+mod credentials;
+#[cfg(not(feature = "credentials"))]
+#[path = "no_credentials.rs"]
+mod credentials;
 mod deployment;
 mod durability;
 mod endpoint;

@@ -44,7 +44,7 @@ impl Connections {
         arguments: &[Argument<'_>],
         asking: bool,
     ) -> Result<ScriptReply> {
-        let ConnectionOptions { replicas, timeout, .. } = self.0.options;
+        let &ConnectionOptions { replicas, timeout, .. } = self.options();
         let ran = self.exchange(async |connected| {
             let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
             let bytes = bytes.sum::<usize>() + Script::CALL;

@@ -22,9 +22,13 @@ pub struct Server {
     process: Mutex<Option<Process>>,
     directory: TempDir,
     port: u16,
+    program: String,
     settings: Vec<String>,
     clock: Option<ServerClock>,
 }
+
+/// The program of servers, unless a test names another: `redis-server`, or what this variable names.
+pub const PROGRAM: &str = "LEASEHOLD_TEST_REDIS_PROGRAM";
 
 /// Writes reach the disk before they are answered.
 pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
@@ -37,13 +41,24 @@ impl Server {
 
     /// Starts one that reads this clock.
     pub async fn start_on(clock: Option<ServerClock>, settings: &[&str]) -> Result<Self> {
+        let program = std::env::var(PROGRAM).unwrap_or_else(|_| "redis-server".to_owned());
+        Self::start_program(&program, clock, settings).await
+    }
+
+    /// Starts one of this program.
+    pub async fn start_program(
+        program: &str,
+        clock: Option<ServerClock>,
+        settings: &[&str],
+    ) -> Result<Self> {
         let mut why = Failure::new("never tried");
         // Between finding a free port and listening on it another process may take it.
         for _ in 0..5 {
             let port = free_port()?;
             let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
             let (process, directory) = (Mutex::new(None), tempfile::tempdir()?);
-            let server = Self { process, directory, port, settings, clock: clock.clone() };
+            let (program, clock) = (program.to_owned(), clock.clone());
+            let server = Self { process, directory, port, program, settings, clock };
             match server.launch().await {
                 Ok(()) => return Ok(server),
                 Err(error) => why = error,
@@ -57,8 +72,8 @@ impl Server {
         let own =
             ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--unixsocket", "redis.sock"];
         let mut command = match &self.clock {
-            None => vec!["redis-server".to_owned()],
-            Some(clock) => clock.command("redis-server"),
+            None => vec![self.program.clone()],
+            Some(clock) => clock.command(&self.program),
         };
         command.extend(own.map(str::to_owned));
         command.extend(self.settings.iter().cloned());
@@ -93,7 +108,8 @@ impl Server {
         }
         let log = std::fs::read_to_string(self.directory.path().join("server.log"));
         Err(Failure::new(format!(
-            "redis-server, which `cargo xtask servers` installs, does not answer: {}",
+            "{}, which `cargo xtask servers` installs, does not answer: {}",
+            self.program,
             log.unwrap_or_default()
         )))
     }
@@ -239,6 +255,11 @@ impl Server {
         let line = format!("cmdstat_{command}:calls=");
         let calls = stats.lines().find_map(|stat| stat.strip_prefix(&line)?.split(',').next());
         calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
+    /// Whether CLIENT LIST has this text.
+    pub async fn has_client(&self, text: &str) -> bool {
+        self.text(&["CLIENT", "LIST"]).await.unwrap().contains(text)
     }
 
     /// How many connections listen to a sharded channel.

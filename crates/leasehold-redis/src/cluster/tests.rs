@@ -1,11 +1,14 @@
 use std::time::Duration;
 
 use super::*;
+use crate::credentials::Credentials;
 use crate::durability::Statement;
 
 #[test]
 fn a_listener_at_a_dropped_node_is_moved_and_may_leave() {
     let options = ConnectionOptions {
+        client_name: None,
+        credentials: Credentials::default(),
         timeout: Duration::from_secs(1),
         statement: Statement {
             durable: false,

@@ -1,11 +1,11 @@
 //! The conformance suite on a real Redis server, on a cluster, behind sentinels and on quorums of servers, each
-//! case with its own; or on the server of `LEASEHOLD_TEST_REDIS_URL`, in real time.
+//! case with its own; and in real time on a Valkey server, or on that of `LEASEHOLD_TEST_REDIS_URL` alone.
 
 mod clocked;
 mod observe;
 mod quorum;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clocked::{Clocked, Layout, Sets};
@@ -15,10 +15,12 @@ use leasehold_conformance::{
 };
 use leasehold_core::{LeaseId, table};
 use leasehold_redis::{RedisConfig, RedisStore};
+use leasehold_testkit::redis::Server;
+use tokio::sync::OnceCell;
 
 fn main() -> ExitCode {
     if let Ok(url) = std::env::var("LEASEHOLD_TEST_REDIS_URL") {
-        return leasehold_conformance::main(Given { url });
+        return leasehold_conformance::main(Shared { name: "redis", server: Whose::Users(url) });
     }
     // A killed process loses nothing that it has acknowledged; with `everysec` it would lose what it had not
     // written because its disk was busy. A power cut is not tested here.
@@ -31,7 +33,8 @@ fn main() -> ExitCode {
     let alone = Suite::new()
         .on(redis("redis", Layout::Apart(1)))
         .on(few(redis("redis-cluster", Layout::Cluster)))
-        .on(few(redis("redis-sentinel", Layout::Watched)));
+        .on(few(redis("redis-sentinel", Layout::Watched)))
+        .on(Shared { name: "valkey", server: Whose::Ours(VALKEY, OnceCell::new()) });
     quorum::add(alone).main()
 }
 
@@ -110,10 +113,20 @@ impl Backing for State {
     }
 }
 
-/// The user's server, which others may use.
-struct Given {
-    url: String,
+/// A server for all cases together, in real time.
+struct Shared {
+    name: &'static str,
+    server: Whose,
 }
+
+enum Whose {
+    /// The user's, at this URL, which others may use.
+    Users(String),
+    /// Started from this program when it is first needed. It does not start on a clock of the tests.
+    Ours(&'static str, OnceCell<Server>),
+}
+
+const VALKEY: &str = "valkey-server";
 
 /// A part of it with its own prefix, which is soon forgotten.
 struct Part {
@@ -122,27 +135,40 @@ struct Part {
     forget_after: Duration,
 }
 
-impl Given {
-    fn part(&self, forget_after: Duration) -> Result<Part> {
+impl Shared {
+    async fn part(&self, forget_after: Duration) -> Result<Part> {
         let prefix = format!("leasehold-test:{}:", LeaseId::mint()?);
-        Ok(Part { url: self.url.clone(), prefix, forget_after })
+        let url = match &self.server {
+            Whose::Users(url) => url.clone(),
+            Whose::Ours(program, server) => {
+                let start = || Server::start_program(program, None, &[]);
+                server.get_or_try_init(start).await?.url()
+            }
+        };
+        Ok(Part { url, prefix, forget_after })
     }
 }
 
-impl Subject for Given {
+impl Subject for Shared {
     type Backing = Part;
 
     fn name(&self) -> &'static str {
-        "redis"
+        self.name
     }
 
     async fn open(&self) -> Result<Part> {
         // Longer than a case takes.
-        self.part(Duration::from_secs(600))
+        self.part(Duration::from_secs(600)).await
     }
 
     async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<Part>> {
-        Ok(Forgets::After(self.part(forget_after)?))
+        Ok(Forgets::After(self.part(forget_after).await?))
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        let Whose::Ours(program, _) = self.server else { return None };
+        let started = Command::new(program).arg("--version").output();
+        started.err().map(|error| format!("{program} does not start: {error}"))
     }
 
     fn reports(&self) -> Reports {
@@ -173,10 +199,10 @@ impl Backing for Part {
     }
 
     async fn network(&self) -> Result<Network<RedisStore>> {
-        Ok(Network::CannotHere("the server is somebody's, and so is the way to it".to_owned()))
+        Ok(Network::CannotHere("other cases use the server at the same time".to_owned()))
     }
 
     async fn restart(&self) -> Result<Restarted> {
-        Ok(Restarted::CannotHere("the server is somebody's, and not restarted".to_owned()))
+        Ok(Restarted::CannotHere("other cases use the server at the same time".to_owned()))
     }
 }

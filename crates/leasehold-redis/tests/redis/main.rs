@@ -5,6 +5,8 @@ mod cluster;
 mod cluster_errors;
 mod commands;
 mod connection;
+#[cfg(feature = "credentials")]
+mod credentials;
 mod durability;
 mod errors;
 mod foreign;

@@ -1,12 +1,12 @@
-//! The ways to a server: TLS with a private authority, and a Unix socket.
+//! The ways to a server: TLS with a private authority, a Unix socket, and a name for its connections.
 
 use std::path::Path;
 
-use leasehold_core::{ErrorKind, Mode, Store as _};
+use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_redis::RedisStore;
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::redis::authority::Authority;
-use leasehold_testkit::requests::{acquire, granted, key, release};
+use leasehold_testkit::requests::{acquire, failed, granted, key, release};
 
 #[tokio::test]
 async fn tls_with_a_private_authority_and_a_client_certificate() {
@@ -63,4 +63,16 @@ async fn a_unix_socket() {
     let error = RedisStore::from_url("redis+unix:///nowhere/redis.sock").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("/nowhere/redis.sock"), "{error}");
+}
+
+#[tokio::test]
+async fn connections_have_the_name_that_was_given() {
+    let server = Server::start(&[]).await.unwrap();
+    let url = format!("{}?client_name=billing-1", server.url());
+    let store = RedisStore::from_url(&url).await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert!(server.has_client("name=billing-1").await);
+    server.add_locker("").await;
+    let url = url.replace("//", "//locker:PASSWORD@");
+    failed(RedisStore::from_url(&url).await, ErrorKind::Denied, Effect::NotApplied, "setname");
 }
