@@ -118,7 +118,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             not_now("the script was killed before it had changed anything")
         }
         // The script may have run other commands before this one.
-        "ERR" if detail.contains("Unknown Redis command") => Error::incompatible(format!(
+        "ERR" if detail.contains("command called from script") => Error::incompatible(format!(
             "{server} has renamed or removed a command that our scripts use; docs/stores/redis.md lists them; {said}"
         ))
         .with_effect(Effect::Unknown),
@@ -177,6 +177,12 @@ mod tests {
             (
                 "ERR",
                 "Unknown Redis command called from script script: 5f, on @user_script:9.",
+                Incompatible,
+                Effect::Unknown,
+            ),
+            (
+                "ERR",
+                "Unknown command called from script script: 5f, on @user_script:9.",
                 Incompatible,
                 Effect::Unknown,
             ),

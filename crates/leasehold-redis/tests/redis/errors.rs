@@ -184,7 +184,7 @@ async fn a_refused_subscription_is_an_error_and_leaves_nothing() {
     for names in [&["app:a", "app:b"][..], &["app:b", "app:a"], &["app:b"]] {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         let subscribed = store.subscribe(&keys).await.map(drop);
-        failed(subscribed, ErrorKind::Denied, Effect::NotApplied, "channels");
+        failed(subscribed, ErrorKind::Denied, Effect::NotApplied, "channel");
     }
     until(async || server.number(&["SPUBLISH", "lh:wake:{app:a}:app:a", ""]).await == 0).await;
     let mut wakeups = store.subscribe(&[key("app:a")]).await.unwrap();
