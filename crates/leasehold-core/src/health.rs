@@ -9,7 +9,7 @@ use crate::Ttl;
 pub struct Health {
     /// The level that the store supports under its present settings.
     pub level: Level,
-    /// The longest term that `level` is for; longer terms have L0. `None` if it is for every term.
+    /// The longest term that `level` is for; longer terms have L0. `None` if it is for every term, as L0 is.
     pub level_max_ttl: Option<Duration>,
     /// What lowers the level or may surprise: one sentence each, with what to do.
     pub hazards: Vec<String>,

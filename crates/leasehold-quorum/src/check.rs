@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::tally::{self, majority};
-use leasehold_core::{Effect, Error, ErrorKind, Health, Result, Store};
+use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Store};
 
 use crate::inner::{Inner, NAME};
 use crate::node::Node;
@@ -52,10 +52,10 @@ impl Inner {
         }
         let mut health =
             Health::new(tally::level(each().map(|health| health.level), self.can.tokens));
-        health.level_max_ttl = each()
-            .filter_map(|health| health.level_max_ttl)
-            .filter(|longest| *longest < self.limits.max_ttl)
-            .min();
+        let longest = each().filter_map(|health| health.level_max_ttl).min();
+        let is_limit =
+            |longest: &Duration| *longest < self.limits.max_ttl && health.level > Level::BestEffort;
+        health.level_max_ttl = longest.filter(is_limit);
         health.hazards = hazards;
         health.schema = each().map(|health| health.schema).min().flatten();
         health.clock_difference_us = each()

@@ -100,7 +100,9 @@ fn since_start(health: &mut Health, name: &str, info: &Settings, said: Statement
         );
         return;
     }
-    health.level_max_ttl = Some(quarantine.max(max_ttl));
+    if health.level > Level::BestEffort {
+        health.level_max_ttl = Some(quarantine.max(max_ttl));
+    }
     if quarantine < max_ttl {
         health.hazards.push(format!(
             "for terms above {max_ttl:?} (max_ttl) the level is L0: {name} may have forgotten such leases at its last \
@@ -133,5 +135,6 @@ fn is_rewriting(info: &Settings, was_always_on: bool) -> bool {
 /// Lowers the level to L0.
 pub(crate) fn lower(health: &mut Health, hazard: String) {
     health.level = Level::BestEffort;
+    health.level_max_ttl = None;
     health.hazards.push(hazard);
 }

@@ -102,11 +102,9 @@ pub(crate) fn fails_over(health: &mut Health, name: &str) {
 
 /// The health of two masters of a cluster together.
 pub(crate) fn both(mut one: Health, other: Health) -> Health {
+    let longest = [one.level_max_ttl, other.level_max_ttl].into_iter().flatten().min();
     one.level = one.level.min(other.level);
-    one.level_max_ttl = match (one.level_max_ttl, other.level_max_ttl) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    };
+    one.level_max_ttl = longest.filter(|_| one.level > Level::BestEffort);
     one.hazards.extend(other.hazards);
     one.durable &= other.durable;
     one.fails_over |= other.fails_over;

@@ -10,8 +10,8 @@ use tokio::sync::OwnedMutexGuard;
 use crate::connection::{Connections, Inner};
 use crate::trace;
 
-/// How often a connection on which anyone listens is tried, at the least.
-const WATCH_EVERY: Duration = Duration::from_secs(5);
+/// The limits of the pauses after which a connection on which anyone listens is tried.
+const WATCH_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -78,7 +78,7 @@ impl Connections {
 async fn watch(inner: Weak<Inner>, turn: OwnedMutexGuard<()>) {
     loop {
         let Some(this) = inner.upgrade().map(Connections) else { return };
-        let pause = this.0.options.timeout.min(WATCH_EVERY);
+        let pause = this.0.options.timeout.clamp(WATCH_EVERY.0, WATCH_EVERY.1);
         drop(this);
         tokio::time::sleep(pause).await;
         let Some(this) = inner.upgrade().map(Connections) else { return };

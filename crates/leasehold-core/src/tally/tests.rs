@@ -279,6 +279,20 @@ fn a_wake_up_follows_only_if_a_majority_names_the_same_lease() {
 }
 
 #[test]
+fn a_foreign_holder_is_polled_as_often_as_the_nodes_say() {
+    let by_foreign = || {
+        let Some(Ok(AcquireReply::Refused(mut refused))) = refused(Some(9)) else { unreachable!() };
+        refused.poll_within = Some(S / 5);
+        Some(Ok(AcquireReply::Refused(refused)))
+    };
+    let answers = [by_foreign(), by_foreign(), refused(Some(9))];
+    let Decision::Made(AcquireReply::Refused(refused)) = acquire(&answers, None, false) else {
+        panic!("two of three refused")
+    };
+    assert_eq!(refused.poll_within, Some(S / 5));
+}
+
+#[test]
 fn a_majority_may_have_granted_unless_enough_nodes_have_certainly_not() {
     let kinds = [
         None,

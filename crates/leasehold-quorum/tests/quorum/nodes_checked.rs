@@ -96,6 +96,22 @@ async fn a_node_that_may_forget_is_refused_by_name() {
     assert!(text.contains("\"n1\"") && text.contains("fail over"), "{text}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_level_is_for_the_terms_of_every_node() {
+    let max_ttl = QuorumConfig::DEFAULT_MAX_TTL;
+    let cluster = Cluster::new(3, false);
+    for (of_a_node, of_the_quorum) in
+        [(None, None), (Some(max_ttl), None), (Some(max_ttl - ms(1)), Some(max_ttl - ms(1)))]
+    {
+        cluster.nodes[1].set_health(|health| health.level_max_ttl = of_a_node);
+        let health = cluster.store.check().await.unwrap();
+        assert_eq!((health.level, health.level_max_ttl), (Level::Lease, of_the_quorum));
+    }
+    cluster.nodes[2].set_health(|health| health.level = Level::BestEffort);
+    let health = cluster.store.check().await.unwrap();
+    assert_eq!((health.level, health.level_max_ttl), (Level::BestEffort, None));
+}
+
 #[tokio::test]
 async fn one_server_under_two_names_is_refused() {
     let one = LocalStore::new();

@@ -4,7 +4,8 @@ local id, term, note, forget_after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4
 
 -- Why the server grants nothing: what it had granted before, it may have forgotten or may forget.
 local function forgets(quarantine, refuses_promoted)
-  local info = redis.call('INFO', 'server', 'persistence', 'replication')
+  local section = quarantine == 'durable' and 'persistence' or 'server'
+  local info = redis.call('INFO', section, 'replication')
   local function says(line) return string.find(info, line .. '\r', 1, true) end
   if refuses_promoted and not says('second_repl_offset:-1') then return {'promoted'} end
   if quarantine == 'durable' then
