@@ -113,9 +113,9 @@ impl Choice {
     /// Opens the store.
     pub(crate) async fn open(&self) -> Result<Locker, Failure> {
         match self {
-            Self::Url(url) => Ok(Locker::connect(url).await?),
-            Self::UrlIn(file) => Ok(Locker::connect(&url_in(file)?).await?),
-            Self::Outer(file) => Ok(Locker::connect(&outer_url(file)?).await?),
+            Self::Url(url) => Ok(Locker::open(url).await?),
+            Self::UrlIn(file) => Ok(Locker::open(&url_in(file)?).await?),
+            Self::Outer(file) => Ok(Locker::open(&outer_url(file)?).await?),
             Self::Default => open_default().await,
         }
     }

@@ -6,8 +6,7 @@ use leasehold_driver::StoreUrl;
 use crate::locker::{Locker, LockerBuilder};
 
 impl Locker {
-    /// Opens the store that `url` names, prepares it if it is embedded, and checks it. A Redis Cluster checks each
-    /// master when it first uses it.
+    /// Opens the store that `url` names, prepares it if it is embedded, and checks it.
     ///
     /// | URL | Store | Feature |
     /// |---|---|---|
@@ -23,7 +22,24 @@ impl Locker {
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
         let locks = open(url).await?.build();
-        locks.0.keeper.limited("check", locks.0.check_at_start()).await?;
+        locks.check().await?;
+        Ok(locks)
+    }
+
+    /// As [`connect`](Locker::connect), but does not check a Redis Cluster, which refuses each unfit master when it first
+    /// uses it. So a program that takes one lock and ends asks one master. [`level`](Locker::level) is L0 until a lock
+    /// [requires](crate::LockRequest::require) one, or [`check`](Locker::check) is called.
+    ///
+    /// # Errors
+    /// As [`connect`](Locker::connect).
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn open(url: &str) -> Result<Self> {
+        let locks = open(url).await?.build();
+        if !locks.0.keeper.can.checks_on_use {
+            locks.check().await?;
+        }
         Ok(locks)
     }
 }

@@ -184,8 +184,7 @@ impl Locker {
         self.0.keeper.limited("check", self.0.check()).await
     }
 
-    /// The level at the last check of the store's settings; L0 before the first, which follows
-    /// [`connect`](Locker::connect) except on a Redis Cluster. It may be limited to terms up to
+    /// The level at the last check of the store's settings; L0 before the first. It may be limited to terms up to
     /// [`Health::level_max_ttl`].
     pub fn level(&self) -> Level {
         self.0.health().as_ref().map_or(Level::BestEffort, |health| health.level)
@@ -268,11 +267,6 @@ impl Inner {
             limit: keeper.limit,
             note: Some(self.note.clone()),
         }
-    }
-
-    /// Checks the store, unless it refuses unfit servers by itself.
-    pub(crate) async fn check_at_start(&self) -> Result<()> {
-        if self.keeper.can.checks_on_use { Ok(()) } else { self.check().await.map(drop) }
     }
 
     /// Ensures, before an acquire, that the Keeper runs and that the store reaches `level` for this term. Unless the

@@ -225,7 +225,8 @@ impl<T> LockRequest<T> {
         self.set(id.try_into(), |options, id| options.lease_id = Some(id))
     }
 
-    /// Requires that the store reaches `level` under its present settings: fails as `Unsupported` if it does not.
+    /// Requires that the store reaches `level` for this lock's term: fails as `Unsupported` if it does not. Unless its
+    /// last check says so, the store is checked again.
     pub fn require(self, level: Level) -> Self {
         self.set(Ok::<_, Error>(level), |options, level| options.level = level)
     }

@@ -49,9 +49,24 @@ impl Locker {
     /// # Errors
     /// As there.
     pub fn connect(url: &str) -> Result<Self> {
-        let thread = Thread::start()?;
         let url = url.to_owned();
-        let locks = thread.run(async move { crate::Locker::connect(&url).await })?;
+        Self::opened(async move { crate::Locker::connect(&url).await })
+    }
+
+    /// Opens the store that `url` names, as [`crate::Locker::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(url: &str) -> Result<Self> {
+        let url = url.to_owned();
+        Self::opened(async move { crate::Locker::open(&url).await })
+    }
+
+    fn opened(
+        opening: impl Future<Output = Result<crate::Locker>> + Send + 'static,
+    ) -> Result<Self> {
+        let thread = Thread::start()?;
+        let locks = thread.run(opening)?;
         locks.0.thread.get_or_init(|| thread);
         Ok(Self(locks))
     }

@@ -287,7 +287,7 @@ async fn one_key_of_a_cluster_needs_one_master() {
     }
     // The owner is asked first for the slots.
     let url = format!("redis+cluster://{},{}", hosts[owner], hosts.join(","));
-    let locks = Locker::connect(&url).await.unwrap();
+    let locks = Locker::open(&url).await.unwrap();
     locks.lock("k").await.unwrap().release().await.unwrap();
     for (at, node) in cluster.nodes.iter().enumerate() {
         // One of them is the question itself.
