@@ -35,7 +35,7 @@ pub struct RedisConfig {
     forget_after: Option<Duration>,
     quarantine: Option<Duration>,
     durable: bool,
-    max_ttl: Duration,
+    max_ttl: Option<Duration>,
     replicas: u64,
     allow_eviction: bool,
     client_name: Option<String>,
@@ -45,7 +45,7 @@ pub struct RedisConfig {
 impl RedisConfig {
     /// The default time limit of one exchange: 5 s.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-    /// The default of [`max_ttl`](RedisConfig::max_ttl): 60 s.
+    /// The default of [`max_ttl`](RedisConfig::max_ttl) without a quarantine: 60 s.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &[
@@ -121,7 +121,7 @@ impl RedisConfig {
             forget_after: Some(table::FORGET_AFTER),
             quarantine: None,
             durable: false,
-            max_ttl: Self::DEFAULT_MAX_TTL,
+            max_ttl: None,
             replicas: 0,
             allow_eviction: false,
             client_name: None,
@@ -181,7 +181,7 @@ impl RedisConfig {
             })?;
         }
         if let Some(max_ttl) = options.take_duration("max_ttl")? {
-            config.max_ttl = max_ttl;
+            config.max_ttl = Some(max_ttl);
         }
         config.client_name = options.take("client_name");
         config.durable = options.take_flag("durable")?;
@@ -228,10 +228,10 @@ impl RedisConfig {
 
     /// Sets the longest term that may have been granted before a server's start. Unless
     /// [`durable`](RedisConfig::durable) is stated, the level is L0 for this long after each start, and for longer
-    /// terms always. It limits no request.
+    /// terms always. By default it is the quarantine, or else 60 s. It limits no request.
     #[must_use]
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
-        self.max_ttl = max_ttl;
+        self.max_ttl = Some(max_ttl);
         self
     }
 
@@ -303,14 +303,19 @@ impl RedisConfig {
         self.check().map_err(|e| e.with_context(NAME, "open"))?;
         self.deployment.provide_tls();
         let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
+        let quarantine = self.quarantine.unwrap_or_default();
         let options = ConnectionOptions {
             client_name: self.client_name.map(Into::into),
             credentials: self.credentials,
             timeout: self.timeout,
             statement: Statement {
                 durable: self.durable,
-                quarantine: self.quarantine.unwrap_or_default(),
-                max_ttl: self.max_ttl,
+                quarantine,
+                max_ttl: self.max_ttl.unwrap_or(if quarantine.is_zero() {
+                    Self::DEFAULT_MAX_TTL
+                } else {
+                    quarantine
+                }),
             },
             replicas: self.replicas,
             allow_eviction: self.allow_eviction,

@@ -173,9 +173,14 @@ async fn the_level_is_for_terms_that_ended_since_the_start() {
     assert_eq!(levels, [Level::Fenced, Level::BestEffort, Level::BestEffort]);
     // A quarantine makes up for what was forgotten.
     server.restart().await.unwrap();
-    let (_, health) = server.checked("quarantine=90s").await.unwrap();
-    let longest = (health.level, health.level_max_ttl, health.quarantine);
-    assert_eq!(longest, (Level::Fenced, Some(MINUTE * 3 / 2), MINUTE * 3 / 2));
+    for quarantine in [MINUTE * 3 / 2, MINUTE / 2] {
+        let options = format!("quarantine={}s", quarantine.as_secs());
+        let (_, health) = server.checked(&options).await.unwrap();
+        let longest = (health.level, health.level_max_ttl, health.quarantine);
+        assert_eq!(longest, (Level::Fenced, Some(quarantine), quarantine));
+    }
+    let (_, health) = server.checked("quarantine=30s&max_ttl=60s").await.unwrap();
+    assert_eq!((health.level, health.level_max_ttl), (Level::BestEffort, None));
 }
 
 #[tokio::test]
