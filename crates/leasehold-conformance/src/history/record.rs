@@ -275,10 +275,14 @@ impl<B: Backing> Contender<B> {
         Ok(reply.map(|_| (answer, deadline)))
     }
 
-    /// The new deadline if the lease is held.
+    /// The new deadline if the lease is known to be held.
     async fn renew(&mut self, attempt: &Attempt) -> Result<Option<Option<Duration>>> {
         let (sent, invoked) = (self.records.now(), self.records.instant());
-        let renewed = self.store.renew(&attempt.renew(attempt.term)).await?;
+        let renewed = answered(self.store.renew(&attempt.renew(attempt.term)).await)?;
+        let Some(renewed) = renewed else {
+            self.write(attempt, invoked, Answer::Unknown);
+            return Ok(None);
+        };
         let (answer, deadline) = match renewed.leases.first() {
             Some(RenewOutcome::Held(remaining)) => {
                 (Answer::Held, Some(self.records.deadline(sent, *remaining)))
@@ -309,11 +313,12 @@ impl<B: Backing> Contender<B> {
     }
 }
 
-/// A quorum that sees a term end while it still asks its nodes rolls the grant back and grants nothing.
-fn answered(acquired: leasehold_core::Result<AcquireReply>) -> Result<Option<AcquireReply>> {
-    match acquired {
+/// A quorum gives up on its nodes when a part of the term has passed, and other clients may move the clock by as
+/// much while it asks them.
+fn answered<T>(answer: leasehold_core::Result<T>) -> Result<Option<T>> {
+    match answer {
         Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
-        acquired => Ok(Some(acquired?)),
+        answer => Ok(Some(answer?)),
     }
 }
 
