@@ -21,8 +21,8 @@ pub struct Process {
     leash: Option<ChildStdin>,
 }
 
-/// Prints the server's process id, waits until its own standard input ends, and kills the server with its
-/// descendants. It stops them first, so that none starts another meanwhile.
+/// Prints the server's process id, waits until its own standard input ends, kills the server with its descendants, and
+/// waits until they are gone. It stops them first, so that none starts another meanwhile.
 const KEEPER: &str = r#"
 tree() {
     kill -STOP $1 2>&-
@@ -32,8 +32,15 @@ tree() {
 "$@" </dev/null >>server.log 2>&1 &
 echo $!
 read -r line
-kill -KILL $(tree $!) 2>&-
+all=$(tree $!)
+kill -KILL $all 2>&-
 wait $! 2>&-
+for pid in $all; do
+    while read -r line 2>&- </proc/$pid/stat; do
+        case $line in *') Z '*) break ;; esac
+        sleep 0.01
+    done
+done
 "#;
 
 /// The user of a server that refuses to run as root.

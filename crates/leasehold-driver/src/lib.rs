@@ -1,9 +1,18 @@
-//! What Leasehold's crates with a runtime share: clocks on tokio's timers, and the parser of store URLs.
+//! What Leasehold's crates with a runtime share: clocks on tokio's timers, the parser of store URLs, the combiner of
+//! requests, and hints for waiters.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
+mod combiner;
+mod hints;
+#[cfg(feature = "sql")]
+mod stored;
 mod url;
 
 pub use clock::{SystemClock, TokioClock};
+pub use combiner::{Combine, Combiner};
+pub use hints::Hinter;
+#[cfg(feature = "sql")]
+pub use stored::Stored;
 pub use url::StoreUrl;

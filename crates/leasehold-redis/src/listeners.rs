@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::Key;
+use leasehold_driver::Hinter;
 use redis::Value;
-use tokio::sync::mpsc;
 
 /// The listeners of each channel of one server.
 #[derive(Debug, Default)]
@@ -18,15 +18,7 @@ pub(crate) struct Listener {
     /// The number of its subscription.
     pub(crate) number: u64,
     pub(crate) key: Key,
-    pub(crate) hints: mpsc::Sender<Hint>,
-}
-
-/// A key that may be free.
-#[derive(Debug)]
-pub(crate) struct Hint {
-    pub(crate) key: Key,
-    /// How many connections received the message.
-    pub(crate) hearers: u32,
+    pub(crate) hinter: Hinter,
 }
 
 impl Listeners {
@@ -71,7 +63,7 @@ impl Listeners {
         let Some(channel) = channel_of(told) else { return };
         let hearers = told.get(1).and_then(text_of).and_then(|text| text.parse().ok()).unwrap_or(1);
         for listener in self.channels_now().get(channel).into_iter().flatten() {
-            listener.hint(hearers);
+            listener.hinter.hint(&listener.key, hearers);
         }
     }
 
@@ -79,7 +71,7 @@ impl Listeners {
     pub(crate) fn hint_at(&self, channels: &[String]) {
         let now = self.channels_now();
         let listeners = channels.iter().filter_map(|channel| now.get(channel)).flatten();
-        listeners.for_each(|listener| listener.hint(1));
+        listeners.for_each(|listener| listener.hinter.hint(&listener.key, 1));
     }
 
     /// Adds listeners to `channel`.
@@ -123,18 +115,11 @@ fn text_of(told: &Value) -> Option<&str> {
     }
 }
 
-impl Listener {
-    fn hint(&self, hearers: u32) {
-        // It has unread hints, or is about to leave.
-        drop(self.hints.try_send(Hint { key: self.key.clone(), hearers }));
-    }
-}
-
 #[cfg(test)]
 impl Listener {
     /// A listener whose hints nobody reads.
     pub(crate) fn unread(number: u64) -> Self {
         let key = Key::new("unread").unwrap();
-        Self { number, key, hints: mpsc::channel(1).0 }
+        Self { number, key, hinter: Hinter::new(|| ()).0 }
     }
 }

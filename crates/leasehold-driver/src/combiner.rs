@@ -1,0 +1,363 @@
+//! Requests that arrive while others are under way travel together.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::{Effect, Error, Key, Result};
+use tokio::sync::oneshot;
+
+/// How a store sends requests, one alone or several together.
+pub trait Combine: Send + Sync + 'static {
+    /// A request about one key.
+    type Request: Send + Sync + 'static;
+    /// Its reply.
+    type Reply: Send + 'static;
+    /// Only requests of one kind travel together.
+    type Kind: PartialEq + Send;
+
+    /// The kind of a request.
+    fn kind(request: &Self::Request) -> Self::Kind;
+
+    /// The key of a request.
+    fn key(request: &Self::Request) -> &Key;
+
+    /// Sends one request. `None` if it did not act, and must be sent by the caller without others behind it.
+    fn send(
+        &self,
+        request: &Self::Request,
+    ) -> impl Future<Output = Option<Result<Self::Reply>>> + Send;
+
+    /// Sends several requests of one kind, in key order, each with a key of its own. One reply for each, in their
+    /// order, as for [`send`](Combine::send).
+    fn send_together(
+        &self,
+        requests: &[Self::Request],
+    ) -> impl Future<Output = Vec<Option<Result<Self::Reply>>>> + Send;
+}
+
+/// Sends one batch of requests at a time: those that arrive meanwhile travel in the next. Requests for one key are sent
+/// in the order in which they arrived. Clones are one combiner.
+///
+/// The batches are sent by a task that lives while there are requests, on the runtime of the first of them.
+pub struct Combiner<C: Combine>(Arc<Shared<C>>);
+
+struct Shared<C: Combine> {
+    combine: C,
+    most: usize,
+    queue: Mutex<Queue<C>>,
+}
+
+struct Queue<C: Combine> {
+    waiting: VecDeque<Waiting<C>>,
+    /// The task that sends them, by its number.
+    sender: Option<u64>,
+    senders: u64,
+}
+
+struct Waiting<C: Combine> {
+    request: C::Request,
+    reply: oneshot::Sender<Option<Result<C::Reply>>>,
+}
+
+impl<C: Combine> Combiner<C> {
+    /// A combiner of batches of at most `most` requests.
+    pub fn new(combine: C, most: usize) -> Self {
+        let queue = Queue { waiting: VecDeque::new(), sender: None, senders: 0 };
+        Self(Arc::new(Shared { combine, most, queue: Mutex::new(queue) }))
+    }
+
+    /// How requests are sent.
+    pub fn combine(&self) -> &C {
+        &self.0.combine
+    }
+
+    /// Sends a request in its turn. `None` if it did not act, and must be sent by the caller without others behind it.
+    ///
+    /// # Errors
+    /// That of the request; `Unavailable` with an unknown effect if the runtime that sent it has ended.
+    ///
+    /// # Cancel safety
+    /// Once polled, a request is sent even if its future is dropped.
+    pub async fn send(&self, request: C::Request) -> Option<Result<C::Reply>> {
+        let (reply, replied) = oneshot::channel();
+        self.0.enter(Waiting { request, reply });
+        replied.await.unwrap_or_else(|_| {
+            let message = "the async runtime that sent the request has ended";
+            Some(Err(Error::unavailable(Effect::Unknown, message)))
+        })
+    }
+
+    /// Lets another task, on this runtime, send what waits: for a caller whose request got no reply in time, because
+    /// nobody drives the runtime of the task that should have sent it.
+    pub fn restart(&self) {
+        let mut queue = self.0.queue();
+        queue.sender = None;
+        if !queue.waiting.is_empty() {
+            self.0.start(&mut queue);
+        }
+    }
+}
+
+impl<C: Combine> Shared<C> {
+    fn queue(&self) -> MutexGuard<'_, Queue<C>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(self: &Arc<Self>, waiting: Waiting<C>) {
+        let mut queue = self.queue();
+        queue.waiting.push_back(waiting);
+        if queue.sender.is_none() {
+            self.start(&mut queue);
+        }
+    }
+
+    fn start(self: &Arc<Self>, queue: &mut Queue<C>) {
+        queue.senders += 1;
+        queue.sender = Some(queue.senders);
+        let sender = Sender { shared: Arc::clone(self), number: queue.senders };
+        #[expect(clippy::disallowed_methods, reason = "a request outlives its caller (C15)")]
+        drop(tokio::spawn(sender.run()));
+    }
+}
+
+/// The task that sends what waits.
+struct Sender<C: Combine> {
+    shared: Arc<Shared<C>>,
+    number: u64,
+}
+
+impl<C: Combine> Sender<C> {
+    async fn run(self) {
+        while let Some(batch) = self.next() {
+            let many = batch.len() > 1;
+            let (requests, replies): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
+            let answers = match &requests[..] {
+                [request] => vec![self.shared.combine.send(request).await],
+                requests => self.shared.combine.send_together(requests).await,
+            };
+            for (reply, answer) in replies.into_iter().zip(answers) {
+                // The caller may have gone.
+                drop(reply.send(answer));
+            }
+            if many {
+                // Callers that have just been answered often have a next request.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// The next batch; `None` at the end of this task.
+    fn next(&self) -> Option<Vec<Waiting<C>>> {
+        let mut queue = self.shared.queue();
+        if queue.sender != Some(self.number) {
+            return None;
+        }
+        let batch = batch(&mut queue.waiting, self.shared.most);
+        if batch.is_empty() {
+            queue.sender = None;
+            return None;
+        }
+        Some(batch)
+    }
+}
+
+impl<C: Combine> Drop for Sender<C> {
+    /// With its runtime, too.
+    fn drop(&mut self) {
+        let mut queue = self.shared.queue();
+        if queue.sender == Some(self.number) {
+            queue.sender = None;
+        }
+    }
+}
+
+/// Takes the first request and those of its kind after it, in key order. One for a key that an earlier request has stays.
+fn batch<C: Combine>(waiting: &mut VecDeque<Waiting<C>>, most: usize) -> Vec<Waiting<C>> {
+    let Some(first) = waiting.pop_front() else { return Vec::new() };
+    if waiting.is_empty() {
+        return vec![first];
+    }
+    let kind = C::kind(&first.request);
+    let mut earlier = HashSet::from([C::key(&first.request).clone()]);
+    let mut batch = vec![first];
+    for next in std::mem::take(waiting) {
+        let is_first = earlier.insert(C::key(&next.request).clone());
+        if is_first && batch.len() < most && C::kind(&next.request) == kind {
+            batch.push(next);
+        } else {
+            waiting.push_back(next);
+        }
+    }
+    batch.sort_by(|a, b| C::key(&a.request).cmp(C::key(&b.request)));
+    batch
+}
+
+impl<C: Combine> Clone for Combiner<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C: Combine> fmt::Debug for Combiner<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Combiner")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Sends when it is let, and keeps what it sent.
+    struct Fake {
+        let_through: Semaphore,
+        sent: Mutex<Vec<Vec<String>>>,
+    }
+
+    struct Request(&'static str, Key, u32);
+
+    fn request(kind: &'static str, key: &str, number: u32) -> Request {
+        Request(kind, Key::new(key).unwrap(), number)
+    }
+
+    impl Fake {
+        async fn note(&self, requests: &[Request]) {
+            self.let_through.acquire().await.unwrap().forget();
+            let said =
+                requests.iter().map(|Request(kind, key, number)| format!("{kind} {key} {number}"));
+            self.sent.lock().unwrap().push(said.collect());
+        }
+    }
+
+    impl Combine for Fake {
+        type Request = Request;
+        type Reply = u32;
+        type Kind = &'static str;
+
+        fn kind(request: &Request) -> &'static str {
+            request.0
+        }
+
+        fn key(request: &Request) -> &Key {
+            &request.1
+        }
+
+        async fn send(&self, request: &Request) -> Option<Result<u32>> {
+            self.note(std::slice::from_ref(request)).await;
+            Some(Ok(request.2))
+        }
+
+        async fn send_together(&self, requests: &[Request]) -> Vec<Option<Result<u32>>> {
+            self.note(requests).await;
+            requests
+                .iter()
+                .map(|request| (request.0 != "skipped").then_some(Ok(request.2)))
+                .collect()
+        }
+    }
+
+    fn combiner() -> Combiner<Fake> {
+        let sent = Mutex::default();
+        Combiner::new(Fake { let_through: Semaphore::new(0), sent }, 3)
+    }
+
+    /// Sends these while the first is under way, in this order, and returns the batches.
+    async fn batches(requests: Vec<Request>) -> (Vec<Vec<String>>, Vec<Option<u32>>) {
+        let combiner = combiner();
+        let mut calls = Vec::new();
+        for request in requests {
+            let mut call = Box::pin({
+                let combiner = combiner.clone();
+                async move { combiner.send(request).await }
+            });
+            assert!(futures_util::FutureExt::now_or_never(&mut call).is_none());
+            calls.push(call);
+            tokio::task::yield_now().await;
+        }
+        combiner.combine().let_through.add_permits(100);
+        let mut replies = Vec::new();
+        for call in calls {
+            replies.push(call.await.map(|reply| reply.unwrap()));
+        }
+        let sent = combiner.combine().sent.lock().unwrap().clone();
+        (sent, replies)
+    }
+
+    #[tokio::test]
+    async fn what_arrives_meanwhile_travels_together_each_key_once_and_each_kind_apart() {
+        let (sent, replies) = batches(vec![
+            request("a", "first", 0),
+            request("a", "z", 1),
+            request("a", "b", 2),
+            request("r", "b", 3),
+            request("a", "b", 4),
+            request("a", "c", 5),
+            request("a", "d", 6),
+            request("r", "c", 7),
+        ])
+        .await;
+        let expected: [&[&str]; 4] = [
+            &["a first 0"],
+            &["a b 2", "a c 5", "a z 1"],
+            &["r b 3", "r c 7"],
+            &["a b 4", "a d 6"],
+        ];
+        assert_eq!(sent, expected);
+        assert_eq!(replies, (0..8).map(Some).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_skipped_member_is_for_its_caller_to_send() {
+        let (_, replies) = batches(vec![
+            request("a", "x", 0),
+            request("skipped", "y", 1),
+            request("skipped", "z", 2),
+        ])
+        .await;
+        assert_eq!(replies, [Some(0), None, None]);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_sent_although_its_caller_has_gone() {
+        let combiner = combiner();
+        for number in 0..3 {
+            let mut call = Box::pin(combiner.send(request("a", "k", number)));
+            assert!(futures_util::FutureExt::now_or_never(&mut call).is_none());
+        }
+        combiner.combine().let_through.add_permits(100);
+        assert_eq!(combiner.send(request("a", "k", 3)).await.unwrap().unwrap(), 3);
+        assert_eq!(combiner.combine().sent.lock().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn a_runtime_that_ends_or_is_not_driven_stops_nobody() {
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let combiner = combiner();
+        let (ends, undriven) = (runtime(), runtime());
+        ends.block_on(async {
+            let mut call = Box::pin(combiner.send(request("a", "k", 0)));
+            assert!(futures_util::FutureExt::now_or_never(&mut call).is_none());
+            tokio::task::yield_now().await;
+        });
+        drop(ends);
+        let mut call = {
+            let _inside = undriven.enter();
+            let mut call = Box::pin(combiner.send(request("a", "k", 1)));
+            assert!(futures_util::FutureExt::now_or_never(&mut call).is_none());
+            call
+        };
+        runtime().block_on(async {
+            combiner.combine().let_through.add_permits(100);
+            assert!(futures_util::FutureExt::now_or_never(&mut call).is_none());
+            combiner.restart();
+            assert_eq!(call.await.unwrap().unwrap(), 1);
+            assert_eq!(combiner.send(request("a", "k", 2)).await.unwrap().unwrap(), 2);
+        });
+    }
+}
