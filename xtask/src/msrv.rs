@@ -37,8 +37,13 @@ pub(crate) fn msrv() -> Outcome {
 }
 
 /// Packages whose own `rust-version` is above the workspace's, because a driver's is.
-const NEWER: &[&str] =
-    &["leasehold-redis", "leasehold-testkit", "leasehold-cli", "leasehold-benches"];
+const NEWER: &[&str] = &[
+    "leasehold-postgres",
+    "leasehold-redis",
+    "leasehold-testkit",
+    "leasehold-cli",
+    "leasehold-benches",
+];
 
 /// Every feature that needs none of them.
 const FEATURES: &[&str] = &[

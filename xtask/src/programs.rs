@@ -21,7 +21,15 @@ const SIDE_BY_SIDE: usize = 3;
 const THREADS: &str = "8";
 
 /// The longest programs begin first, the longest of all before the others.
-const LONGEST: [&str; 5] = ["front_end", "redis_conformance", "quorum_conformance", "redis", "cli"];
+const LONGEST: [&str; 7] = [
+    "front_end",
+    "redis_conformance",
+    "quorum_conformance",
+    "postgres_conformance",
+    "postgres",
+    "redis",
+    "cli",
+];
 
 /// A test program.
 #[derive(Debug)]

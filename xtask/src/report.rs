@@ -266,7 +266,8 @@ mod tests {
         assert_eq!(Required::parse(" sqlite,local,").unwrap(), Required(vec!["sqlite", "local"]));
         let error = Required::parse("sqlight").unwrap_err().to_string();
         assert!(
-            error.contains("\"sqlight\"") && error.contains("local, quorum, redis, sqlite"),
+            error.contains("\"sqlight\"")
+                && error.contains("local, postgres, quorum, redis, sqlite"),
             "{error}"
         );
     }

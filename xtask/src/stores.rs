@@ -1,6 +1,6 @@
 //! The stores that have tests, and what those tests need.
 
-use crate::provision::{Machine, Provision, Server, Source};
+use crate::provision::{Machine, Provision, Server, Source, Whereabouts};
 use crate::shell::{Outcome, section};
 use crate::table;
 
@@ -25,6 +25,15 @@ pub(crate) enum Needs {
 /// Every store that has tests. Only these can be required.
 pub(crate) const STORES: &[Store] = &[
     Store { name: "local", needs: Needs::Nothing("it is in the process") },
+    Store {
+        name: "postgres",
+        needs: Needs::Server(Server {
+            binaries: &["postgres", "initdb", "pg_basebackup", "pgbouncer"],
+            places: &[Whereabouts::Folder("/usr/lib/postgresql/*/bin")],
+            source: Source::Packages(&["postgresql", "pgbouncer"]),
+            probe: "--version",
+        }),
+    },
     Store { name: "quorum", needs: Needs::Nothing("it is made of the other stores") },
     Store {
         name: "redis",

@@ -9,7 +9,11 @@
     reason = "for the tests of this repository, which fail by panicking"
 )]
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub mod authority;
 pub mod contender;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod requests;

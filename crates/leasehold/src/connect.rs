@@ -13,6 +13,7 @@ impl Locker {
     /// | `local:` | the one store of this process | `local` |
     /// | `sqlite:PATH` | a SQLite file | `sqlite` |
     /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
+    /// | `postgres://USER@HOST/DATABASE` | PostgreSQL, once [`prepare`](Locker::prepare) has run there | `postgres` |
     /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
     ///
     /// # Errors
@@ -75,6 +76,8 @@ fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
     match parsed.scheme() {
         #[cfg(feature = "local")]
         "local" => local(parsed),
+        #[cfg(feature = "postgres")]
+        scheme if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme) => postgres(url),
         #[cfg(feature = "redis")]
         scheme if leasehold_redis::RedisConfig::SCHEMES.contains(&scheme) => redis(url, quarantine),
         #[cfg(feature = "sqlite")]
@@ -92,6 +95,16 @@ fn local(url: StoreUrl) -> Result<Open> {
     }
     url.finish(&[])?;
     Ok(Box::new(|| Box::pin(async { Ok(AnyStore::new(leasehold_local::LocalStore::shared())) })))
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str) -> Result<Open> {
+    let config = leasehold_postgres::PostgresConfig::from_url(url)
+        .map_err(|error| error.with_context("postgres", "open"))?;
+    Ok(Box::new(move || {
+        let config = config.clone();
+        Box::pin(async move { config.open().await.map(AnyStore::new) })
+    }))
 }
 
 #[cfg(feature = "redis")]
@@ -119,6 +132,8 @@ fn unknown(scheme: &str) -> Error {
     let known: &[&str] = &[
         #[cfg(feature = "local")]
         "local:",
+        #[cfg(feature = "postgres")]
+        "postgres://USER@HOST/DATABASE",
         #[cfg(feature = "redis")]
         "redis://HOST (rediss:, redis+unix:, redis+sentinel:, redis+cluster:)",
         #[cfg(feature = "sqlite")]

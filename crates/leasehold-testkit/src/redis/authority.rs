@@ -1,46 +1,11 @@
-//! Certificates for tests.
-
-use std::path::PathBuf;
-
-use rcgen::{CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
+//! Servers with certificates.
 
 use leasehold_conformance::free_port;
 
 use super::Server;
-
-/// A private authority and the certificates that it signed.
-pub struct Authority {
-    directory: TempDir,
-    issuer: Issuer<'static, KeyPair>,
-}
+pub use crate::authority::Authority;
 
 impl Authority {
-    pub fn private() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let mut params = CertificateParams::new([]).unwrap();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
-        Self { directory, issuer: Issuer::new(params, key) }
-    }
-
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Writes `NAME.pem` and `NAME.key`.
-    pub fn sign(&self, name: &str) {
-        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        std::fs::write(self.file(&format!("{name}.pem")), certificate.pem()).unwrap();
-        std::fs::write(self.file(&format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-
     /// A server with the certificate that was signed for `server`, and its port for TLS.
     pub async fn server(&self) -> (Server, u16) {
         let port = free_port().unwrap();

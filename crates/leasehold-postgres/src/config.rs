@@ -1,0 +1,453 @@
+use std::fmt;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use leasehold_core::{Error, Result, table};
+use leasehold_driver::StoreUrl;
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use crate::PostgresStore;
+use crate::inner::NAME;
+use crate::pool::Links;
+use crate::sql::SchemaName;
+use crate::tls::{self, Tls};
+
+/// Which server to use, and how.
+///
+/// ```
+/// use leasehold_postgres::PostgresConfig;
+/// use std::time::Duration;
+///
+/// let config = PostgresConfig::from_url("postgres://app@10.0.0.7/app?schema=locks&timeout=2s")?
+///     .forget_after(Some(Duration::from_secs(7 * 24 * 60 * 60)));
+/// assert!(PostgresConfig::from_url("postgres://h/app?ttl=1").is_err());
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct PostgresConfig {
+    source: Source,
+    schema: String,
+    timeout: Duration,
+    forget_after: Option<Duration>,
+    wakeups: Wakers,
+}
+
+#[derive(Clone)]
+enum Source {
+    Server { server: Box<Server>, connections: usize },
+    Pool { pool: Pool, prepares: bool },
+}
+
+/// A server, or several of which one is used.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) config: Config,
+    pub(crate) tls: Tls,
+    /// Without the login.
+    pub(crate) name: String,
+}
+
+/// Where the connection for wake-ups is made to.
+#[derive(Clone)]
+enum Wakers {
+    /// To the server of the store, unless that is a pooler.
+    Same,
+    Server(Box<Server>),
+    Never,
+}
+
+impl PostgresConfig {
+    /// The default time limit of an operation: 5 s.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The default name of the schema.
+    pub const DEFAULT_SCHEMA: &str = "leasehold";
+    /// The default of the most connections for requests: 4.
+    pub const DEFAULT_CONNECTIONS: usize = 4;
+    /// The schemes of its URLs.
+    pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
+
+    const OPTIONS: &[&str] =
+        &["schema", "timeout", "connections", "wakeups", "sslmode", "sslrootcert"];
+    /// The driver's own options.
+    const DRIVER: &[&str] = &[
+        "application_name",
+        "channel_binding",
+        "connect_timeout",
+        "host",
+        "hostaddr",
+        "keepalives",
+        "keepalives_idle",
+        "keepalives_interval",
+        "keepalives_retries",
+        "load_balance_hosts",
+        "options",
+        "target_session_attrs",
+        "tcp_user_timeout",
+    ];
+
+    /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/DATABASE`. The options:
+    ///
+    /// - `schema`: the schema of the store's objects; `timeout`: the limit of an operation, such as `5s`;
+    /// - `connections`: the most connections for requests, 2 or more;
+    /// - `wakeups`: where the connection for wake-ups is made to, if the URL names a pooler: `HOST[:PORT]`, or `0` for
+    ///   none;
+    /// - `sslmode`: `verify-full` or `require` (the same: certificates are always verified), `prefer`, or `disable`.
+    ///   By default `prefer` for sockets and for hosts named `localhost` or by a loopback address, else `verify-full`;
+    /// - `sslrootcert`: the path of a private authority's certificate in PEM;
+    /// - `application_name`, `channel_binding`, `connect_timeout`, `host`, `hostaddr`, `keepalives` and its kin,
+    ///   `load_balance_hosts`, `options`, `target_session_attrs`, `tcp_user_timeout`: as libpq has them.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
+    /// repeats the URL, which may contain a password.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (scheme, rest) = address.split_once(':').unwrap_or(("", ""));
+        let scheme = scheme.to_ascii_lowercase();
+        if !Self::SCHEMES.contains(&scheme.as_str()) {
+            return Err(Error::invalid_input(format!(
+                "the URL of a PostgreSQL store begins with {}://",
+                Self::SCHEMES.join(":// or ")
+            )));
+        }
+        let is_drivers = |option: &&str| {
+            let name = option.split_once('=').map_or(*option, |(name, _)| name);
+            Self::DRIVER.contains(&name)
+        };
+        let (drivers, ours): (Vec<_>, Vec<_>) = query.split('&').partition(is_drivers);
+        let mut options = StoreUrl::parse(&format!("{scheme}:?{}", ours.join("&")))?;
+        let (mode, authority) = (options.take("sslmode"), options.take("sslrootcert"));
+        let server = Server::parse(
+            &format!("postgres:{rest}?{}", drivers.join("&")),
+            mode.as_deref(),
+            authority.as_deref(),
+        )?;
+        let mut config = Self::new(Source::Server {
+            server: Box::new(server),
+            connections: Self::DEFAULT_CONNECTIONS,
+        });
+        if let Some(schema) = options.take("schema") {
+            config.schema = schema;
+        }
+        if let Some(timeout) = options.take_duration("timeout")? {
+            config.timeout = timeout;
+        }
+        if let Some(connections) = options.take("connections") {
+            let parsed = connections.parse().ok().filter(|connections| *connections >= 2);
+            let parsed = parsed.ok_or_else(|| {
+                Error::invalid_input(format!(
+                    "the option connections of the {scheme} URL is {connections:?}; it must be a number of 2 or more"
+                ))
+            })?;
+            config = config.connections(parsed);
+        }
+        config.wakeups = match (options.take("wakeups").as_deref(), &config.source) {
+            (None, _) => Wakers::Same,
+            (Some("0"), _) => Wakers::Never,
+            (Some(address), Source::Server { server, .. }) => {
+                Wakers::Server(Box::new(server.at(address)?))
+            }
+            (Some(_), Source::Pool { .. }) => Wakers::Same,
+        };
+        options.finish(Self::OPTIONS)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The connections of your own pool, which must have at least two: one is reserved for what travels together. They
+    /// may be a pooler's, with transaction pooling. There are no wake-ups unless [`wakeups_at`](Self::wakeups_at) says
+    /// where from.
+    pub fn pool(pool: Pool) -> Self {
+        let mut config = Self::new(Source::Pool { pool, prepares: false });
+        config.wakeups = Wakers::Never;
+        config
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            schema: Self::DEFAULT_SCHEMA.to_owned(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            forget_after: Some(table::FORGET_AFTER),
+            wakeups: Wakers::Same,
+        }
+    }
+
+    /// Sets the schema of the store's objects: a letter or `_`, then at most 62 letters, digits and `_`, not beginning
+    /// with `pg_`. Upper and lower case differ. Stores with different schemas do not exclude each other.
+    #[must_use]
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.schema = schema.into();
+        self
+    }
+
+    /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
+    /// else's transaction holds is within it.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None` for
+    /// never.
+    #[must_use]
+    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
+        self.forget_after = forget_after;
+        self
+    }
+
+    /// Sets the most connections for requests, at least 2; no effect on your own pool.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Self {
+        if let Source::Server { connections, .. } = &mut self.source {
+            *connections = most;
+        }
+        self
+    }
+
+    /// States that statements can be prepared on the connections of your own pool, because they are sessions of the
+    /// server: not those of a pooler with transaction pooling. It makes each operation cheaper.
+    #[must_use]
+    pub fn prepares_statements(mut self, can: bool) -> Self {
+        if let Source::Pool { prepares, .. } = &mut self.source {
+            *prepares = can;
+        }
+        self
+    }
+
+    /// Sets where the connection for wake-ups is made to: this server itself, not a pooler. The URL has the form of
+    /// [`from_url`](PostgresConfig::from_url); only its address, its login and its TLS settings count.
+    ///
+    /// # Errors
+    /// As [`from_url`](PostgresConfig::from_url).
+    pub fn wakeups_at(mut self, url: &str) -> Result<Self> {
+        if let Source::Server { server, .. } = Self::from_url(url)?.source {
+            self.wakeups = Wakers::Server(server);
+        }
+        Ok(self)
+    }
+
+    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
+    /// [`prepare`](leasehold_core::Store::prepare) creates the schema.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
+    /// login.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn open(self) -> Result<PostgresStore> {
+        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
+    }
+
+    async fn connect(self) -> Result<PostgresStore> {
+        let schema = self.check()?;
+        let (links, own) = match self.source {
+            Source::Server { server, connections } => {
+                let Server { config, tls, name } = &*server;
+                let links =
+                    Links::connect(config, tls, connections, name.clone(), self.timeout).await?;
+                (links, Some(server))
+            }
+            Source::Pool { pool, prepares } => {
+                (Links::of_pool(pool, prepares, self.timeout)?, None)
+            }
+        };
+        let waker = match self.wakeups {
+            Wakers::Same => own.filter(|_| links.direct),
+            Wakers::Server(server) => Some(server),
+            Wakers::Never => None,
+        };
+        Ok(PostgresStore::new(links, schema, self.forget_after, waker.map(|waker| *waker)))
+    }
+
+    fn check(&self) -> Result<SchemaName> {
+        if self.timeout < Duration::from_millis(1) {
+            return Err(Error::invalid_input(format!(
+                "the option timeout is {:?}; it must be at least 1ms",
+                self.timeout
+            )));
+        }
+        SchemaName::new(&self.schema).ok_or_else(|| {
+            Error::invalid_input(format!(
+                "the option schema is {:?}; it must be a letter or _, then at most 62 letters, digits and _, and not \
+                 begin with pg_",
+                self.schema
+            ))
+        })
+    }
+}
+
+impl Server {
+    fn parse(url: &str, mode: Option<&str>, authority: Option<&str>) -> Result<Self> {
+        // The driver's message may repeat a part of the URL.
+        let mut config = Config::from_str(url).map_err(|_| {
+            Error::invalid_input(
+                "the postgres URL cannot be parsed; write postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, \
+                 with what is special in a URL percent-encoded (@ is %40)",
+            )
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(Error::invalid_input(
+                "the postgres URL has no host; write postgres://HOST/DATABASE, or host=/DIRECTORY of a socket",
+            ));
+        }
+        config.ssl_mode(match mode {
+            Some("disable") => SslMode::Disable,
+            Some("prefer") => SslMode::Prefer,
+            Some("require" | "verify-full") => SslMode::Require,
+            None if is_here(&config) => SslMode::Prefer,
+            None => SslMode::Require,
+            Some(other) => {
+                return Err(Error::invalid_input(format!(
+                    "the option sslmode is {other:?}; it must be verify-full, require, prefer or disable"
+                )));
+            }
+        });
+        if cfg!(not(feature = "tls")) && config.get_ssl_mode() == SslMode::Require {
+            return Err(Error::unsupported(
+                "this program was built without TLS; build it with the feature tls of leasehold-postgres, or add \
+                 sslmode=disable for an unencrypted connection",
+            ));
+        }
+        let name = names(&config);
+        Ok(Self { config, tls: tls::of_authority(authority)?, name })
+    }
+
+    /// The same login at another address.
+    fn at(&self, address: &str) -> Result<Self> {
+        let (host, port) = match address.rsplit_once(':') {
+            None => (address, 5432),
+            Some((host, port)) => {
+                let port = port.parse().map_err(|_| {
+                    Error::invalid_input(format!(
+                        "the option wakeups is {address:?}; it must be HOST, HOST:PORT or 0"
+                    ))
+                })?;
+                (host, port)
+            }
+        };
+        let mut config = Config::new();
+        config.host(host).port(port).ssl_mode(self.config.get_ssl_mode());
+        if let Some(user) = self.config.get_user() {
+            config.user(user);
+        }
+        if let Some(password) = self.config.get_password() {
+            config.password(password);
+        }
+        if let Some(database) = self.config.get_dbname() {
+            config.dbname(database);
+        }
+        let name = names(&config);
+        Ok(Self { config, tls: self.tls.clone(), name })
+    }
+}
+
+/// Whether all its hosts are this machine.
+fn is_here(config: &Config) -> bool {
+    let is_loopback = |host: &Host| match host {
+        Host::Tcp(host) => {
+            host == "localhost"
+                || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    };
+    config.get_hosts().iter().all(is_loopback)
+        && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
+}
+
+/// Its servers as messages show them.
+fn names(config: &Config) -> String {
+    let ports = config.get_ports();
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
+        Host::Tcp(host) => format!("{host}:{}", port(at)),
+        #[cfg(unix)]
+        Host::Unix(path) => format!("{}:{}", path.display(), port(at)),
+    });
+    hosts.collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Debug for PostgresConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = match &self.source {
+            Source::Server { server, .. } => server.name.as_str(),
+            Source::Pool { .. } => "a pool",
+        };
+        f.debug_struct("PostgresConfig")
+            .field("server", &server)
+            .field("schema", &self.schema)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    fn server(url: &str) -> Server {
+        match PostgresConfig::from_url(url).unwrap().source {
+            Source::Server { server, .. } => *server,
+            Source::Pool { .. } => unreachable!("a URL names a server"),
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_url_is_parsed() {
+        let url = "postgres://app:p%40ss@db-1:6432,db-2/locks?schema=s1&timeout=250ms&connections=7\
+                   &target_session_attrs=read-write&sslmode=disable&wakeups=db-1:5432";
+        let config = PostgresConfig::from_url(url).unwrap();
+        assert_eq!((config.schema.as_str(), config.timeout), ("s1", Duration::from_millis(250)));
+        let Source::Server { server, connections } = &config.source else { unreachable!() };
+        assert_eq!((server.name.as_str(), *connections), ("db-1:6432, db-2:5432", 7));
+        assert_eq!(server.config.get_password(), Some(&b"p@ss"[..]));
+        assert!(matches!(&config.wakeups, Wakers::Server(at) if at.name == "db-1:5432"));
+        assert!(!format!("{config:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn connections_to_other_machines_are_encrypted_unless_the_url_says_otherwise() {
+        for (url, mode) in [
+            ("postgres://db-1/app", SslMode::Require),
+            ("postgres://10.0.0.7/app", SslMode::Require),
+            ("postgres://localhost,db-1/app", SslMode::Require),
+            ("postgres://localhost/app", SslMode::Prefer),
+            ("postgres://127.0.0.1/app", SslMode::Prefer),
+            ("postgres:///app?host=/run/postgresql", SslMode::Prefer),
+            ("postgres://db-1/app?sslmode=disable", SslMode::Disable),
+            ("postgres://localhost/app?sslmode=verify-full", SslMode::Require),
+        ] {
+            assert_eq!(server(url).config.get_ssl_mode(), mode, "{url}");
+        }
+    }
+
+    #[test]
+    fn mistakes_in_a_url_are_named_and_no_secret() {
+        for (url, says) in [
+            ("mysql://h/app", "postgres://"),
+            ("postgres://h:port/app", "cannot be parsed"),
+            ("postgres:///app", "no host"),
+            ("postgres://h/app?ttl=1", "\"ttl\""),
+            ("postgres://h/app?schema=a\"b", "\"a\\\"b\""),
+            ("postgres://h/app?schema=pg_x", "pg_"),
+            ("postgres://h/app?timeout=1us", "at least 1ms"),
+            ("postgres://h/app?connections=1", "2 or more"),
+            ("postgres://h/app?sslmode=allow", "verify-full"),
+            ("postgres://h/app?sslrootcert=/nowhere", "/nowhere"),
+            ("postgres://h/app?wakeups=h:x", "HOST:PORT"),
+            ("postgres://u:hunter2@h:port/app", "cannot be parsed"),
+        ] {
+            let error = PostgresConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            let text = error.to_string();
+            assert!(text.contains(says) && !text.contains("hunter2"), "{text}");
+        }
+    }
+}

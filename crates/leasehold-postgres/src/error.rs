@@ -1,0 +1,183 @@
+//! Converts failures of the driver and of the server.
+
+use std::error::Error as StdError;
+use std::io;
+use std::time::Duration;
+
+use leasehold_core::{Effect, Error};
+use tokio_postgres::error::{DbError, SqlState};
+
+/// The code by which our functions refuse another isolation than READ COMMITTED.
+pub(crate) const ISOLATION: &str = "LH001";
+
+/// The error of a request to `server`.
+pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
+    let mapped = match error.as_db_error() {
+        Some(told) => of_server(server, told),
+        None => Error::unavailable(
+            Effect::Unknown,
+            format!(
+                "the connection to {server} broke before its reply arrived ({})",
+                innermost(&error)
+            ),
+        ),
+    };
+    mapped.with_source(error)
+}
+
+/// The error of connecting to `server`.
+pub(crate) fn of_connecting(server: &str, error: tokio_postgres::Error) -> Error {
+    if let Some(told) = error.as_db_error() {
+        return of_server(server, told).with_effect(Effect::NotApplied).with_source(error);
+    }
+    let why = innermost(&error);
+    let mapped = if is_of_tls(&error) {
+        Error::denied(format!(
+            "{server} and this client do not trust each other's certificates, or the server does not use TLS ({why}); \
+             the option sslrootcert names the certificate of a private authority, and sslmode=disable connects without \
+             TLS"
+        ))
+    } else {
+        Error::unavailable(Effect::NotApplied, format!("connecting to {server} failed ({why})"))
+    };
+    mapped.with_source(error)
+}
+
+/// The server did not answer within `limit`.
+pub(crate) fn unanswered(server: &str, limit: Duration) -> Error {
+    Error::unavailable(Effect::Unknown, format!("{server} did not answer within {limit:?}"))
+}
+
+/// A reply that none of our functions gives.
+pub(crate) fn odd(server: &str, what: impl std::fmt::Display) -> Error {
+    Error::unexpected(format!("{server} sent a reply that none of our functions gives: {what}"))
+        .with_effect(Effect::Unknown)
+}
+
+/// Whether the same request may succeed at once: it was rolled back because of another transaction.
+pub(crate) fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED
+    })
+}
+
+/// Whether the request was rolled back because somebody else holds the row.
+pub(crate) fn is_locked(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Whether our functions refused the isolation of the transaction.
+pub(crate) fn is_isolation(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == ISOLATION)
+}
+
+fn of_server(server: &str, told: &DbError) -> Error {
+    of_code(server, told.code(), told.message())
+}
+
+/// The error for what the server said. A statement that it refuses is rolled back.
+fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
+    let said = format!("{server} said: {message} (SQLSTATE {})", code.code());
+    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
+    match code.code() {
+        "28000" | "28P01" => {
+            Error::denied(format!("{server} refused the user or its password; {said}"))
+        }
+        "42501" => Error::denied(format!(
+            "the user lacks a privilege; docs/stores/postgres.md lists the least privileges, as GRANTs; {said}"
+        )),
+        "3D000" => Error::incompatible(format!("the database does not exist; {said}")),
+        "42883" | "42P01" | "42703" | "3F000" => Error::incompatible(format!(
+            "the schema of the store is missing, or of another version; run `leasehold init` with this store as its \
+             owner; {said}"
+        )),
+        "25006" => not_now(
+            "this server or session is read-only, as a standby is, and cannot lock; connect to the primary (with \
+             target_session_attrs=read-write and all servers in the URL)",
+        ),
+        ISOLATION => Error::incompatible(format!(
+            "the session's transactions are not READ COMMITTED; {said}"
+        )),
+        "55P03" => not_now("another transaction holds the key's row"),
+        "40001" | "40P01" => not_now("another transaction was changing the same keys"),
+        "57014" => {
+            not_now("the statement was cancelled, or ran into the session's statement_timeout")
+        }
+        "57P03" => not_now("the server is starting or stopping"),
+        "53300" => not_now("the server has no connection free"),
+        code if code.starts_with("53") => not_now("the server lacks a resource"),
+        "22P05" | "22021" => Error::incompatible(format!(
+            "the database cannot store this text; it must have the encoding UTF8; {said}"
+        )),
+        "23514" | "22003" | "23502" | "22004" => {
+            Error::corrupt(format!("a row of the store was changed and cannot be used; {said}"))
+        }
+        "XX001" | "XX002" => Error::corrupt(format!("the server's files are damaged; {said}")),
+        // The connection ends, perhaps after the commit.
+        code if code.starts_with("57P") || code.starts_with("08") || code == "40003" => {
+            Error::unavailable(Effect::Unknown, format!("the connection ended; {said}"))
+        }
+        _ => Error::unexpected(said),
+    }
+}
+
+fn is_of_tls(error: &tokio_postgres::Error) -> bool {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::InvalidData)
+        {
+            return true;
+        }
+        source = cause.source();
+    }
+    // The driver says this of a server that refuses TLS.
+    error.to_string().starts_with("error performing TLS handshake")
+}
+
+/// What the driver's error is about; its own text names only the step.
+fn innermost(error: &tokio_postgres::Error) -> String {
+    let mut cause: &dyn StdError = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn each_answer_of_a_server_has_its_kind_and_effect() {
+        use Effect::{NotApplied, Unknown};
+        use ErrorKind::{Corrupt, Denied, Incompatible, Unavailable, Unexpected};
+        for (code, kind, effect) in [
+            ("28P01", Denied, NotApplied),
+            ("42501", Denied, NotApplied),
+            ("3D000", Incompatible, NotApplied),
+            ("42883", Incompatible, NotApplied),
+            ("3F000", Incompatible, NotApplied),
+            ("25006", Unavailable, NotApplied),
+            ("LH001", Incompatible, NotApplied),
+            ("55P03", Unavailable, NotApplied),
+            ("40001", Unavailable, NotApplied),
+            ("40003", Unavailable, Unknown),
+            ("57014", Unavailable, NotApplied),
+            ("57P01", Unavailable, Unknown),
+            ("57P03", Unavailable, NotApplied),
+            ("53100", Unavailable, NotApplied),
+            ("53300", Unavailable, NotApplied),
+            ("08006", Unavailable, Unknown),
+            ("22P05", Incompatible, NotApplied),
+            ("23514", Corrupt, NotApplied),
+            ("XX001", Corrupt, NotApplied),
+            ("42601", Unexpected, NotApplied),
+        ] {
+            let error = of_code("h:1", &SqlState::from_code(code), "no");
+            assert_eq!((error.kind(), error.effect()), (kind, effect), "{code}");
+            assert!(error.to_string().contains(code), "{error}");
+        }
+    }
+}

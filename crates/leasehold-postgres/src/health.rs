@@ -1,0 +1,145 @@
+//! The level that the server supports under its present settings.
+
+use std::sync::Arc;
+
+use leasehold_core::{Error, Health, Level, Result};
+use tokio_postgres::Row;
+
+use crate::call::Call;
+use crate::error;
+use crate::inner::{Inner, Statement, column};
+use crate::schema::VERSION;
+use crate::sql::Sql;
+
+/// The oldest server that has all that is used.
+const OLDEST: i32 = 130_000;
+
+impl Inner {
+    pub(crate) async fn check(self: &Arc<Self>) -> Result<Health> {
+        let server = &self.links.server;
+        let before = wall();
+        let rows = self.read(Ask).await?;
+        let after = wall();
+        let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let found = Found::of(server, row)?;
+        let mut health = found.health(server, self.sql.schema.as_str())?;
+        let ours = before + (after - before) / 2;
+        health.clock_difference_us = Some(found.now - i64::try_from(ours).unwrap_or(i64::MAX));
+        if self.listener.is_none() {
+            health.hazards.push(
+                "waiters are not woken but poll, because the connections are a pooler's or wakeups=0; name the server \
+                 itself by the option wakeups"
+                    .to_owned(),
+            );
+        }
+        Ok(health)
+    }
+}
+
+fn wall() -> u64 {
+    leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
+}
+
+struct Ask;
+
+impl Statement for Ask {
+    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new(&sql.health, [])
+    }
+}
+
+/// What the function `health` returns.
+#[derive(Debug, Clone)]
+struct Found {
+    version: Option<i32>,
+    now: i64,
+    server: i32,
+    fsync: String,
+    full_page_writes: String,
+    standbys: String,
+    read_only: String,
+    is_standby: bool,
+    replicas: i64,
+    identity: Option<String>,
+    missing: Option<Vec<String>>,
+}
+
+impl Found {
+    fn of(server: &str, row: &Row) -> Result<Self> {
+        let settings: Vec<String> = column(server, row, "o_settings")?;
+        let [fsync, full_page_writes, standbys, read_only] = settings
+            .try_into()
+            .map_err(|settings| error::odd(server, format_args!("the settings {settings:?}")))?;
+        Ok(Self {
+            version: column(server, row, "o_version")?,
+            now: column(server, row, "o_now")?,
+            server: column(server, row, "o_server")?,
+            fsync,
+            full_page_writes,
+            standbys,
+            read_only,
+            is_standby: column(server, row, "o_standby")?,
+            replicas: column(server, row, "o_replicas")?,
+            identity: column(server, row, "o_identity")?,
+            missing: column(server, row, "o_missing")?,
+        })
+    }
+
+    fn health(&self, server: &str, schema: &str) -> Result<Health> {
+        let incompatible = |why: String| Err(Error::incompatible(why));
+        match self.version {
+            Some(VERSION) => {}
+            Some(newer) if newer > VERSION => {
+                return incompatible(format!(
+                    "the schema {schema:?} of {server} has version {newer}, but this program supports versions up to \
+                     {VERSION}; update this program, or give another schema"
+                ));
+            }
+            other => {
+                return incompatible(format!(
+                    "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version as \
+                     its owner"
+                ));
+            }
+        }
+        if self.server < OLDEST {
+            return incompatible(format!(
+                "{server} is PostgreSQL {}; the store needs 13 or newer",
+                self.server / 10_000
+            ));
+        }
+        if self.is_standby || self.read_only == "on" {
+            return incompatible(format!(
+                "{server} is read-only, as a standby is, and cannot lock; connect to the primary (with \
+                 target_session_attrs=read-write and all servers in the URL)"
+            ));
+        }
+        if let Some(missing) = &self.missing {
+            return Err(Error::denied(format!(
+                "the user lacks {} in the schema {schema:?}; docs/stores/postgres.md lists the GRANTs",
+                missing.join(", ")
+            )));
+        }
+        let mut health = Health::new(Level::Fenced);
+        health.schema = self.version.map(i32::unsigned_abs);
+        health.identity.clone_from(&self.identity);
+        health.durable = self.fsync == "on" && self.full_page_writes == "on";
+        health.fails_over = self.replicas > 0 && self.standbys.is_empty();
+        if !health.durable {
+            health.level = Level::BestEffort;
+            health.hazards.push(
+                "a crash of the machine loses grants that were acknowledged; set fsync = on and full_page_writes = on"
+                    .to_owned(),
+            );
+        }
+        if health.fails_over {
+            health.level = Level::BestEffort;
+            health.hazards.push(
+                "a standby that takes over may lack the last grants, because replication is asynchronous; set \
+                 synchronous_standby_names"
+                    .to_owned(),
+            );
+        }
+        Ok(health)
+    }
+}

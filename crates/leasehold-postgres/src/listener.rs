@@ -1,0 +1,337 @@
+//! The connection on which the server notifies this process, and who listens for which key.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::{Effect, Error, Key, LeaseId, Result, Wakeups};
+use leasehold_driver::Hinter;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Client};
+
+use crate::call::{Call, micros};
+use crate::config::Server;
+use crate::error;
+use crate::inner::{Statement, names};
+use crate::pool::Links;
+use crate::sql::Sql;
+use crate::trace;
+
+/// For how long the server remembers who listens, unless told again.
+const REMEMBERED: Duration = Duration::from_secs(60);
+/// How often it is told again, which also shows that the connection lives.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// The pause before the next attempt to connect, while anyone listens.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long a new waiter does not try to listen after an attempt to connect has failed.
+const DEAF_FOR: Duration = Duration::from_secs(30);
+
+/// The listeners of this process. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Listener(Arc<Inner>);
+
+struct Inner {
+    server: Server,
+    links: Links,
+    sql: Arc<Sql>,
+    /// The name of the channel, and under which the server knows who listens.
+    name: String,
+    heard: Mutex<HashMap<String, Vec<Hearer>>>,
+    client: AsyncMutex<Option<Client>>,
+    /// The server is told of one change at a time.
+    telling: AsyncMutex<()>,
+    /// The last attempt to connect or to be told failed.
+    deaf: AtomicBool,
+    watched: AtomicBool,
+    last: AtomicU64,
+}
+
+struct Hearer {
+    number: u64,
+    key: Key,
+    hinter: Hinter,
+}
+
+impl Listener {
+    pub(crate) fn new(server: Server, links: Links, sql: Arc<Sql>) -> Self {
+        let id = LeaseId::mint().map_or_else(|_| String::new(), |id| id.to_string());
+        Self(Arc::new(Inner {
+            server,
+            links,
+            sql,
+            name: format!("leasehold_{}", id.replace('-', "")),
+            heard: Mutex::default(),
+            client: AsyncMutex::default(),
+            telling: AsyncMutex::default(),
+            deaf: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+        }))
+    }
+
+    /// Whether anyone here listens for one of these keys.
+    pub(crate) fn hears<'a>(&self, mut keys: impl Iterator<Item = &'a Key>) -> bool {
+        let heard = self.0.heard();
+        !heard.is_empty() && keys.any(|key| heard.contains_key(key.as_str()))
+    }
+
+    /// Whether nothing can be heard at the moment.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.0.deaf.load(Ordering::Relaxed)
+    }
+
+    /// Hints for these keys, from the moment that this ends.
+    pub(crate) async fn listen(&self, keys: &[Key]) -> Result<Wakeups> {
+        self.0.connected().await?;
+        let number = self.0.last.fetch_add(1, Ordering::Relaxed);
+        let (left, left_keys) = (self.clone(), keys.to_vec());
+        let (hinter, wakeups) = Hinter::new(move || left.leave(number, &left_keys));
+        self.0.add(keys, |key| Hearer { number, key: key.clone(), hinter: hinter.clone() });
+        // The tries that follow lock the row: they see every release that does not see this.
+        self.0.tell(names(keys)).await?;
+        self.0.watch();
+        Ok(wakeups)
+    }
+
+    /// Ends the hints of this number.
+    fn leave(&self, number: u64, keys: &[Key]) {
+        let mut unheard = Vec::new();
+        let mut heard = self.0.heard();
+        for key in keys {
+            if let Some(hearers) = heard.get_mut(key.as_str()) {
+                hearers.retain(|hearer| hearer.number != number);
+                if hearers.is_empty() {
+                    heard.remove(key.as_str());
+                    unheard.push(key.as_str().to_owned());
+                }
+            }
+        }
+        drop(heard);
+        // Without a runtime, the server forgets it after a while.
+        if let (false, Ok(runtime)) = (unheard.is_empty(), Handle::try_current()) {
+            let inner = Arc::clone(&self.0);
+            runtime.spawn(async move { inner.forget(unheard).await });
+        }
+    }
+}
+
+impl Inner {
+    fn heard(&self) -> MutexGuard<'_, HashMap<String, Vec<Hearer>>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, keys: &[Key], hearer: impl Fn(&Key) -> Hearer) {
+        let mut heard = self.heard();
+        for key in keys {
+            heard.entry(key.as_str().to_owned()).or_default().push(hearer(key));
+        }
+    }
+
+    /// Connects unless a connection lives.
+    async fn connected(self: &Arc<Self>) -> Result<()> {
+        let mut client = self.client.lock().await;
+        if client.as_ref().is_some_and(|client| !client.is_closed()) {
+            return Ok(());
+        }
+        let connected = tokio::time::timeout(self.links.timeout, self.connect()).await;
+        let connected = connected
+            .unwrap_or_else(|_| Err(error::unanswered(&self.server.name, self.links.timeout)));
+        self.deaf.store(connected.is_err(), Ordering::Relaxed);
+        if connected.is_err() {
+            let inner = Arc::downgrade(self);
+            #[expect(clippy::disallowed_methods, reason = "ends with the pause")]
+            drop(tokio::spawn(async move {
+                tokio::time::sleep(DEAF_FOR).await;
+                inner.upgrade().inspect(|inner| inner.deaf.store(false, Ordering::Relaxed));
+            }));
+        }
+        *client = Some(connected?);
+        Ok(())
+    }
+
+    async fn connect(self: &Arc<Self>) -> Result<Client> {
+        let Server { config, tls, name } = &self.server;
+        let failed = |e| error::of_connecting(name, e);
+        let (client, mut connection) = config.connect(tls.clone()).await.map_err(failed)?;
+        let told = Arc::downgrade(self);
+        let (ready, is_ready) = oneshot::channel();
+        let mut ready = Some(ready);
+        #[expect(clippy::disallowed_methods, reason = "the listeners' own connection")]
+        drop(tokio::spawn(async move {
+            loop {
+                let message = poll_fn(|context| connection.poll_message(context)).await;
+                let Some(inner) = told.upgrade() else { return };
+                match message {
+                    Some(Ok(AsyncMessage::Notification(notification))) => {
+                        if notification.payload().is_empty() {
+                            if let Some(ready) = ready.take() {
+                                // The one who waits may have given up.
+                                ready.send(()).unwrap_or_default();
+                            }
+                        } else {
+                            inner.hint(notification.payload());
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => return inner.lost(),
+                }
+            }
+        }));
+        client.batch_execute(&format!("LISTEN {}", self.name)).await.map_err(failed)?;
+        // From another connection: a pooler passes nothing on to a client that asks nothing.
+        let ask = Notify { name: self.name.clone() };
+        self.ask(&ask).await?;
+        is_ready.await.map_err(|_| {
+            let message = format!("the connection to {name} for wake-ups ended");
+            Error::unavailable(Effect::NotApplied, message)
+        })?;
+        Ok(client)
+    }
+
+    /// Registers who listens for these keys at the server.
+    async fn tell(&self, keys: Vec<String>) -> Result<()> {
+        let _turn = self.telling.lock().await;
+        self.ask(&Listen { keys, name: self.name.clone(), for_micros: micros(REMEMBERED) }).await
+    }
+
+    async fn forget(&self, keys: Vec<String>) {
+        let _turn = self.telling.lock().await;
+        let unheard = {
+            let heard = self.heard();
+            keys.into_iter().filter(|key| !heard.contains_key(key)).collect()
+        };
+        // If it fails, hints arrive that nobody reads.
+        drop(self.ask(&Leave { keys: unheard, name: self.name.clone() }).await);
+    }
+
+    async fn ask(&self, statement: &impl Statement) -> Result<()> {
+        let link = self.links.get().await?;
+        let patience = None;
+        let call = statement.call(&self.sql, &patience);
+        let (_, asked) = self.links.ask(link, self.links.timeout, &call).await;
+        asked.map(drop).map_err(|failure| failure.into_error(&self.links.server))
+    }
+
+    /// Passes on a notification: how many were told, and the key.
+    fn hint(&self, payload: &str) {
+        let Some((told, key)) = payload.split_once(' ') else { return };
+        let told = told.parse().unwrap_or(1);
+        for hearer in self.heard().get(key).into_iter().flatten() {
+            hearer.hinter.hint(&hearer.key, told);
+        }
+    }
+
+    /// The connection has ended: anything may happen unheard until there is another.
+    fn lost(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
+        for hearer in self.heard().values().flatten() {
+            hearer.hinter.hint(&hearer.key, 1);
+        }
+    }
+
+    /// In the background, while anyone listens: tells the server again, and replaces a connection that has ended or is
+    /// dead on one side.
+    fn watch(self: &Arc<Self>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.watched.swap(true, Ordering::SeqCst) {
+            runtime.spawn(watch(Watch(Arc::downgrade(self))));
+        }
+    }
+
+    /// Whether all is well.
+    async fn look(self: &Arc<Self>) -> Result<()> {
+        let was_deaf = self.deaf.load(Ordering::Relaxed);
+        let mut client = self.client.lock().await;
+        if let Some(known) = &*client {
+            let alive = tokio::time::timeout(self.links.timeout, known.batch_execute("")).await;
+            if !matches!(alive, Ok(Ok(()))) {
+                *client = None;
+                return Err(Error::unavailable(
+                    Effect::NotApplied,
+                    "the connection for wake-ups is dead",
+                ));
+            }
+        }
+        drop(client);
+        self.connected().await?;
+        let keys: Vec<_> = self.heard().keys().cloned().collect();
+        self.tell(keys).await?;
+        if was_deaf {
+            self.lost();
+            self.deaf.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Lets another task watch when this one ends, with its runtime too.
+struct Watch(Weak<Inner>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.watched.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+async fn watch(watch: Watch) {
+    let mut pause = TOLD_EVERY;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(inner) = watch.0.upgrade() else { return };
+        if inner.heard().is_empty() {
+            return;
+        }
+        pause = TOLD_EVERY;
+        if let Err(error) = inner.look().await {
+            inner.lost();
+            trace::no_wakeups(&error);
+            pause = PAUSE;
+        }
+    }
+}
+
+struct Listen {
+    keys: Vec<String>,
+    name: String,
+    for_micros: i64,
+}
+
+impl Statement for Listen {
+    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new(
+            &sql.listen,
+            [
+                (&self.keys as _, Type::TEXT_ARRAY),
+                (&self.name as _, Type::TEXT),
+                (&self.for_micros as _, Type::INT8),
+            ],
+        )
+    }
+}
+
+struct Leave {
+    keys: Vec<String>,
+    name: String,
+}
+
+impl Statement for Leave {
+    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new(&sql.leave, [(&self.keys as _, Type::TEXT_ARRAY), (&self.name as _, Type::TEXT)])
+    }
+}
+
+struct Notify {
+    name: String,
+}
+
+impl Statement for Notify {
+    fn call<'a>(&'a self, _: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new("SELECT pg_catalog.pg_notify($1, '')", [(&self.name as _, Type::TEXT)])
+    }
+}

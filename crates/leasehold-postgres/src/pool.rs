@@ -1,0 +1,262 @@
+//! Connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+};
+use leasehold_core::{Effect, Error, LeaseId, Result};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Config, Row};
+
+use crate::call::Call;
+use crate::error;
+use crate::tls::Tls;
+
+/// How long a request waits for a row that somebody else is changing while others wait behind it.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The connections of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Links {
+    pool: Pool,
+    /// The server, for messages.
+    pub(crate) server: String,
+    pub(crate) timeout: Duration,
+    /// Each connection is a session that the server began for us, so settings stay.
+    pub(crate) direct: bool,
+    /// Statements can be prepared.
+    prepares: bool,
+    /// The sessions' transactions are not READ COMMITTED by default.
+    isolates: Arc<AtomicBool>,
+}
+
+/// One connection, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    client: Object,
+    prepares: bool,
+}
+
+/// The fewest connections: one is reserved for what travels together.
+pub(crate) const FEWEST: usize = 2;
+
+impl Links {
+    /// Connects to the server of this configuration.
+    pub(crate) async fn connect(
+        config: &Config,
+        tls: &Tls,
+        most: usize,
+        server: String,
+        timeout: Duration,
+    ) -> Result<Self> {
+        let build = |config: Config| -> Result<Self> {
+            let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+            let pool = Pool::builder(Manager::from_config(config, tls.clone(), fast))
+                .max_size(most.max(FEWEST))
+                .runtime(Runtime::Tokio1)
+                .build()
+                .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
+            Ok(Self {
+                pool,
+                server: server.clone(),
+                timeout,
+                direct: false,
+                prepares: false,
+                isolates: Arc::default(),
+            })
+        };
+        // A pooler refuses these options, or ignores them: its connections are not sessions of ours.
+        let sign = LeaseId::mint()?.to_string();
+        let mut options = config.get_options().unwrap_or_default().to_owned();
+        options.push_str(&format!(
+            " -c leasehold.session={sign} -c lock_timeout={}",
+            PATIENCE.as_millis()
+        ));
+        let mut signed = config.clone();
+        signed.options(options);
+        let mut links = build(signed)?;
+        match links.session_sign().await {
+            Ok(found) if found.as_deref() == Some(sign.as_str()) => {
+                (links.direct, links.prepares) = (true, true);
+                return Ok(links);
+            }
+            Ok(_) => {}
+            Err(Failure::Server(e)) if is_of_options(&e) => {}
+            Err(failure) => return Err(failure.into_error(&server)),
+        }
+        let links = build(config.clone())?;
+        links.session_sign().await.map_err(|failure| failure.into_error(&server))?;
+        Ok(links)
+    }
+
+    /// The connections of a caller's pool.
+    pub(crate) fn of_pool(pool: Pool, prepares: bool, timeout: Duration) -> Result<Self> {
+        if pool.status().max_size < FEWEST {
+            return Err(Error::invalid_input(format!(
+                "the pool has at most {} connections; it must have {FEWEST} or more, for one of them is reserved",
+                pool.status().max_size
+            )));
+        }
+        Ok(Self {
+            pool,
+            server: "the pool's server".to_owned(),
+            timeout,
+            direct: false,
+            prepares,
+            isolates: Arc::default(),
+        })
+    }
+
+    async fn session_sign(&self) -> Result<Option<String>, Failure> {
+        let text = "SELECT pg_catalog.current_setting('leasehold.session', true)";
+        let link = self.link().await?;
+        let rows = link.rows(&Call::new(text, [])).await.map_err(Failure::Server)?;
+        Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
+    }
+
+    /// A connection.
+    pub(crate) async fn get(&self) -> Result<Link> {
+        self.link().await.map_err(|failure| failure.into_error(&self.server))
+    }
+
+    async fn link(&self) -> Result<Link, Failure> {
+        let client = match tokio::time::timeout(self.timeout, self.pool.get()).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(PoolError::Backend(e))) => return Err(Failure::Server(e)),
+            Ok(Err(PoolError::Timeout(TimeoutType::Wait))) | Err(_) => {
+                return Err(Failure::NoneFree(self.timeout));
+            }
+            Ok(Err(e)) => return Err(Failure::Pool(e)),
+        };
+        Ok(Link { client, prepares: self.prepares })
+    }
+
+    /// How long a statement that has others behind it waits for a row; `None` if the session knows it.
+    pub(crate) fn patience(&self) -> Option<String> {
+        (!self.direct).then(|| PATIENCE.as_millis().to_string())
+    }
+
+    /// The rows that a call returns within `limit`, in one exchange, and the connection if it can be used again.
+    pub(crate) async fn ask(
+        &self,
+        link: Link,
+        limit: Duration,
+        call: &Call<'_>,
+    ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
+        let exchange = async {
+            if self.isolates.load(Ordering::Relaxed) {
+                return link.rows_isolated(call).await;
+            }
+            match link.rows(call).await {
+                Err(e) if error::is_isolation(&e) => {
+                    self.isolates.store(true, Ordering::Relaxed);
+                    link.rows_isolated(call).await
+                }
+                rows => rows,
+            }
+        };
+        match tokio::time::timeout(limit, exchange).await {
+            Ok(Ok(rows)) => (Some(link), Ok(rows)),
+            Ok(Err(e)) => {
+                let link = e.code().is_some().then_some(link).filter(Link::is_open);
+                (link, Err(Unanswered::Server(e)))
+            }
+            // What was sent there may still act.
+            Err(_) => {
+                drop(Object::take(link.client));
+                (None, Err(Unanswered::Late(limit)))
+            }
+        }
+    }
+}
+
+/// Why an exchange has no rows.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    Server(tokio_postgres::Error),
+    Late(Duration),
+}
+
+impl Unanswered {
+    pub(crate) fn into_error(self, server: &str) -> Error {
+        match self {
+            Self::Server(e) => error::of(server, e),
+            Self::Late(limit) => error::unanswered(server, limit),
+        }
+    }
+}
+
+impl Link {
+    /// Whether it may still be used, as far as is known.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    /// The rows that a call returns.
+    pub(crate) async fn rows(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if !self.prepares {
+            // A pooler may run the next statement in another session, which knows no prepared one.
+            return self.client.query_typed(call.text, &call.values).await;
+        }
+        let types: Vec<_> = call.values.iter().map(|(_, kind)| kind.clone()).collect();
+        let statement = self.client.prepare_typed_cached(call.text, &types).await?;
+        let values: Vec<_> = call.values.iter().map(|(value, _)| *value).collect();
+        self.client.query(&statement, &values).await
+    }
+
+    /// As [`rows`](Self::rows), in a transaction that states its isolation: for a session whose default is another. The
+    /// three statements are sent together.
+    async fn rows_isolated(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let (begun, rows, ended) = tokio::join!(
+            self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+            self.client.query_typed(call.text, &call.values),
+            self.client.batch_execute("COMMIT"),
+        );
+        begun?;
+        let rows = rows?;
+        ended?;
+        Ok(rows)
+    }
+
+    /// Runs statements without values in one transaction.
+    pub(crate) async fn run(&self, text: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(text).await
+    }
+}
+
+/// Why there is no connection.
+enum Failure {
+    Server(tokio_postgres::Error),
+    NoneFree(Duration),
+    Pool(PoolError),
+}
+
+impl Failure {
+    fn into_error(self, server: &str) -> Error {
+        match self {
+            Self::Server(e) => error::of_connecting(server, e),
+            Self::NoneFree(limit) => Error::unavailable(
+                Effect::NotApplied,
+                format!("no connection to {server} was free or could be made within {limit:?}"),
+            ),
+            Self::Pool(e) => Error::unavailable(
+                Effect::NotApplied,
+                format!("the pool has no connection to {server} ({e})"),
+            )
+            .with_source(e),
+        }
+    }
+}
+
+/// The server or a pooler answered, and not about the login: without the options it may accept the connection.
+fn is_of_options(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::PROTOCOL_VIOLATION
+            || *code == SqlState::FEATURE_NOT_SUPPORTED
+            || *code == SqlState::INVALID_PARAMETER_VALUE
+            || *code == SqlState::CONNECTION_EXCEPTION
+    })
+}

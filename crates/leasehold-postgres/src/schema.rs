@@ -1,0 +1,102 @@
+//! Creates the schema, and says whether it is there.
+
+use std::sync::Arc;
+
+use leasehold_core::{Error, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::call::Call;
+use crate::error;
+use crate::inner::{Inner, Statement};
+use crate::sql::Sql;
+
+/// The version of the schema that this crate uses.
+pub(crate) const VERSION: i32 = 1;
+
+/// Serialises those who prepare the same database.
+const LOCK: i64 = 0x4c73_6864;
+
+impl Inner {
+    /// Creates the schema unless it is there.
+    pub(crate) async fn prepare(self: &Arc<Self>) -> Result<()> {
+        if self.is_prepared().await? {
+            return Ok(());
+        }
+        let (server, schema) = (&self.links.server, self.sql.schema.as_str());
+        let link = self.links.get().await?;
+        let create = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; SELECT \
+             pg_catalog.pg_advisory_xact_lock({LOCK})",
+            self.links.timeout.as_millis()
+        );
+        link.run(&create).await.map_err(|e| error::of(server, e))?;
+        let created = async {
+            // Another client may have been first.
+            let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
+            let rows = link.rows(&exists.call(&self.sql, &patience)).await?;
+            if rows.first().is_some_and(|row| Found::of(row) == Found::Nothing) {
+                if rows.first().is_some_and(|row| !row.get::<_, bool>(0)) {
+                    link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
+                }
+                link.run(&self.sql.create).await?;
+            }
+            link.run("COMMIT").await
+        };
+        if let Err(e) = created.await {
+            // If it fails too, the connection has ended, and with it the transaction.
+            drop(link.run("ROLLBACK").await);
+            return Err(error::of(server, e));
+        }
+        Ok(())
+    }
+
+    async fn is_prepared(self: &Arc<Self>) -> Result<bool> {
+        let rows = self.read(Exists { schema: self.sql.schema.as_str().to_owned() }).await?;
+        let row = rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?;
+        let schema = self.sql.schema.as_str();
+        if row.get::<_, &str>(3) != "UTF8" {
+            return Err(Error::incompatible(format!(
+                "the database has the encoding {}; the store needs one with UTF8",
+                row.get::<_, &str>(3)
+            )));
+        }
+        match Found::of(row) {
+            Found::Nothing => Ok(false),
+            Found::Ours => {
+                // Also that it is a version that we know.
+                self.check().await.map(|_| true)
+            }
+            Found::Others => Err(Error::incompatible(format!(
+                "the schema {schema:?} has a table leases or waiters that is not Leasehold's; give another schema"
+            ))),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Ours,
+    Others,
+}
+
+impl Found {
+    fn of(row: &Row) -> Self {
+        match (row.get(1), row.get(2)) {
+            (false, false) => Self::Nothing,
+            (true, true) => Self::Ours,
+            _ => Self::Others,
+        }
+    }
+}
+
+struct Exists {
+    schema: String,
+}
+
+impl Statement for Exists {
+    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new(&sql.exists, [(&self.schema as _, Type::TEXT)])
+    }
+}

@@ -1,0 +1,117 @@
+//! The statements, each in its own file, with the schema's name inserted.
+
+/// The name of a schema: the only text of a caller that is ever put into a statement (C14: it is validated and quoted,
+/// everything else is bound).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SchemaName(String);
+
+impl SchemaName {
+    /// The longest name that PostgreSQL does not cut off.
+    pub(crate) const MAX_BYTES: usize = 63;
+
+    /// Accepts a letter or `_`, then letters, digits and `_`.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            && name.len() <= Self::MAX_BYTES
+            && !name.to_ascii_lowercase().starts_with("pg_");
+        is_name.then(|| Self(name.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Inserts it, and what the functions share.
+    fn inserted(&self, text: &str) -> String {
+        text.replace("{guard}", include_str!("sql/guard.sql").trim())
+            .replace("{indexed}", INDEXED)
+            .replace("{schema_text}", &self.0)
+            .replace("{schema}", &format!("\"{}\"", self.0))
+    }
+}
+
+/// The plan of a function on many keys must not change with the size of the table: each key is looked up.
+const INDEXED: &str = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off \
+                       SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan";
+
+/// The files that create the schema, in order.
+const SCHEMA: &[&str] = &[
+    include_str!("sql/schema.sql"),
+    include_str!("sql/helpers.sql"),
+    include_str!("sql/acquire.sql"),
+    include_str!("sql/acquire_batch.sql"),
+    include_str!("sql/renew.sql"),
+    include_str!("sql/renew_batch.sql"),
+    include_str!("sql/release.sql"),
+    include_str!("sql/release_batch.sql"),
+    include_str!("sql/evict.sql"),
+    include_str!("sql/purge.sql"),
+    include_str!("sql/health.sql"),
+];
+
+macro_rules! statements {
+    ($($name:ident),* $(,)?) => {
+        /// Every statement that an operation sends, by the name of its file.
+        #[derive(Debug)]
+        pub(crate) struct Sql {
+            pub(crate) schema: SchemaName,
+            /// Creates everything.
+            pub(crate) create: String,
+            $(pub(crate) $name: String,)*
+        }
+
+        impl Sql {
+            pub(crate) fn new(schema: SchemaName) -> Self {
+                let create = SCHEMA.iter().map(|text| schema.inserted(text)).collect();
+                Self {
+                    create,
+                    $($name: schema.inserted(include_str!(concat!("sql/call/", stringify!($name), ".sql"))),)*
+                    schema,
+                }
+            }
+        }
+    };
+}
+
+statements! {
+    acquire,
+    acquire_batch,
+    renew,
+    renew_batch,
+    release,
+    release_batch,
+    evict,
+    purge,
+    health,
+    exists,
+    look_up,
+    page,
+    scan,
+    listen,
+    leave,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_names_are_identifiers() {
+        for good in ["a", "_", "leasehold", "A9_", "public", &"a".repeat(63)] {
+            assert!(SchemaName::new(good).is_some(), "{good}");
+        }
+        for bad in ["", "9a", "a-b", "a b", "a\"", "ä", "a;", "pg_x", "PG_x", &"a".repeat(64)] {
+            assert!(SchemaName::new(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn everything_is_inserted_everywhere() {
+        let sql = format!("{:?}", Sql::new(SchemaName::new("x").unwrap()));
+        assert!(
+            !sql.contains("{schema}") && !sql.contains("{guard}") && !sql.contains("{indexed}")
+        );
+        assert!(!sql.contains("leasehold."), "the name of the schema is fixed somewhere");
+    }
+}

@@ -1,0 +1,157 @@
+-- Takes all keys for one lease, or none. The keys are in their order. p_limits has an entry for each: -1 is exclusive,
+-- 0 shared, n shared by at most n. p_waits says that a waiter listens for them: its try locks the row, so that it sees
+-- every release that did not see the waiter.
+CREATE FUNCTION {schema}.acquire(
+    p_patience text,
+    p_id bytea,
+    p_keys text[],
+    p_limits integer[],
+    p_term bigint,
+    p_group text,
+    p_host text,
+    p_pid bigint,
+    p_program text,
+    p_comment text,
+    p_waits boolean,
+    OUT outcome text,
+    OUT o_token bigint,
+    OUT o_rest bigint,
+    OUT o_key text,
+    OUT o_now bigint,
+    OUT o_holder text
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    n bigint;
+    one {schema}.leases;
+    refusing {schema}.leases;
+    existing text[];
+    mine bigint[];
+    longest bigint := 0;
+    place integer;
+BEGIN
+    {guard}
+    n := {schema}.now_us();
+    IF p_limits = '{-1}' AND NOT p_waits THEN
+        -- Most keys are free. A clock that was read before a wait for the row can only refuse.
+        UPDATE {schema}.leases
+        SET counter = greatest(counter + 1, n), id = p_id, shared = false, state = 'h',
+            token = greatest(counter + 1, n), expires = {schema}.now_us() + p_term, granted_at = n, renewed_at = NULL,
+            group_name = p_group, host = p_host, pid = p_pid, program = p_program, comment = p_comment
+        WHERE key = p_keys[1] AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= n)
+            AND counter < 9007199254740991
+        RETURNING token, expires INTO o_token, o_rest;
+        IF FOUND THEN
+            outcome := 'granted';
+            o_rest := o_rest - {schema}.now_us();
+            RETURN;
+        END IF;
+        -- An exclusive holder refuses without a lock on the row, and so without a write.
+        SELECT * INTO refusing FROM {schema}.leases WHERE key = p_keys[1] AND slot = 0;
+        n := {schema}.now_us();
+        IF refusing.id <> p_id AND NOT refusing.shared AND (refusing.expires IS NULL OR refusing.expires > n) THEN
+            outcome := 'refused';
+            o_rest := refusing.expires - n;
+            o_key := refusing.key;
+            o_now := n;
+            o_holder := {schema}.shown(refusing);
+            RETURN;
+        END IF;
+    END IF;
+
+    SELECT coalesce(array_agg(key), '{}') INTO existing
+    FROM (SELECT key FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0 ORDER BY key FOR UPDATE) AS locked;
+    n := {schema}.now_us();
+    o_now := n;
+
+    -- C3: this lease may be held already. C3b: what is left of a broken one goes.
+    FOR i IN 1 .. cardinality(p_keys) LOOP
+        SELECT * INTO one FROM {schema}.leases
+        WHERE key = p_keys[i] AND id = p_id AND state = 'h' AND (expires IS NULL OR expires > n);
+        mine[i] := one.token;
+        IF one.shared <> (p_limits[i] >= 0) THEN
+            outcome := 'mode';
+            o_key := p_keys[i];
+            RETURN;
+        END IF;
+    END LOOP;
+    IF mine[1] = ALL (mine) THEN
+        UPDATE {schema}.leases
+        SET expires = CASE WHEN expires IS NULL THEN NULL ELSE greatest(expires, n + p_term) END, renewed_at = n
+        WHERE key = ANY (p_keys) AND id = p_id AND state = 'h';
+        SELECT min(expires) - n INTO o_rest FROM {schema}.leases
+        WHERE key = ANY (p_keys) AND id = p_id AND state = 'h';
+        outcome := 'confirmed';
+        o_token := mine[1];
+        RETURN;
+    END IF;
+    PERFORM {schema}.drop_held(p_keys, p_id, n, NULL) WHERE cardinality(array_remove(mine, NULL)) > 0;
+
+    -- C9, C10: the first key that refuses, and when the whole request could be granted.
+    FOR i IN 1 .. cardinality(p_keys) LOOP
+        SELECT (holder.lease).* INTO one
+        FROM (
+            SELECT lease, lease.id = p_id AS own,
+                row_number() OVER (ORDER BY expires NULLS LAST, token) AS nth, count(*) OVER () AS live
+            FROM {schema}.leases AS lease
+            WHERE key = p_keys[i] AND id IS NOT NULL AND state IS DISTINCT FROM 'e' AND (expires IS NULL OR expires > n)
+        ) AS holder
+        WHERE p_limits[i] = -1 OR (lease).shared IS NOT TRUE OR own OR (p_limits[i] > 0 AND nth = live - p_limits[i] + 1)
+        ORDER BY nth DESC
+        LIMIT 1;
+        CONTINUE WHEN NOT FOUND;
+        longest := CASE WHEN longest IS NULL OR one.expires IS NULL THEN NULL ELSE greatest(longest, one.expires - n) END;
+        IF refusing.key IS NULL OR outcome IS NULL THEN
+            outcome := 'refused';
+            refusing := one;
+        END IF;
+    END LOOP;
+    IF outcome = 'refused' THEN
+        o_rest := longest;
+        o_key := refusing.key;
+        o_holder := {schema}.shown(refusing);
+        RETURN;
+    END IF;
+
+    -- C7: one token for all keys, drawn now that they are won.
+    SELECT greatest(n, max(counter) + 1) INTO o_token FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0;
+    IF o_token > 9007199254740991 THEN
+        outcome := 'exhausted';
+        o_key := p_keys[1];
+        RETURN;
+    END IF;
+    -- C8: only what is over makes room, and what is left of this id.
+    UPDATE {schema}.leases SET id = NULL
+    WHERE key = ANY (p_keys) AND id IS NOT NULL AND (id = p_id OR expires <= n);
+    FOR i IN 1 .. cardinality(p_keys) LOOP
+        -- A row that came after the lock is another client's, whatever is in it.
+        place := 0;
+        IF p_keys[i] = ANY (existing) THEN
+            SELECT coalesce(min(slot) FILTER (WHERE id IS NULL), max(slot) + 1) INTO place
+            FROM {schema}.leases WHERE key = p_keys[i];
+        END IF;
+        INSERT INTO {schema}.leases AS lease (
+            key, slot, id, shared, state, token, expires, granted_at, group_name, host, pid, program, comment
+        )
+        VALUES (
+            p_keys[i], place, p_id, p_limits[i] >= 0, 'h', o_token, n + p_term, n, p_group, p_host, p_pid, p_program,
+            p_comment
+        )
+        ON CONFLICT (key, slot) DO UPDATE SET
+            id = excluded.id, shared = excluded.shared, state = excluded.state, token = excluded.token,
+            expires = excluded.expires, granted_at = excluded.granted_at, renewed_at = NULL,
+            group_name = excluded.group_name, host = excluded.host, pid = excluded.pid, program = excluded.program,
+            comment = excluded.comment
+        WHERE lease.key = ANY (existing);
+        IF NOT FOUND THEN
+            -- Another client has just used the key for the first time.
+            RAISE EXCEPTION 'the key is new' USING ERRCODE = 'serialization_failure';
+        END IF;
+    END LOOP;
+    UPDATE {schema}.leases SET counter = o_token WHERE key = ANY (p_keys) AND slot = 0;
+    PERFORM {schema}.count_others(p_keys);
+    outcome := 'granted';
+    o_rest := p_term;
+END
+$$;

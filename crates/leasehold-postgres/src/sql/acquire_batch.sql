@@ -1,0 +1,35 @@
+-- Takes keys that are free, each for an exclusive lease of its own. No key occurs twice. A key that is missing here is
+-- not free, is being changed by somebody else or is new: acquire decides about it.
+CREATE FUNCTION {schema}.acquire_batch(
+    p_patience text,
+    p_keys text[],
+    p_ids bytea[],
+    p_terms bigint[],
+    p_groups text[],
+    p_hosts text[],
+    p_pids bigint[],
+    p_programs text[],
+    p_comments text[]
+) RETURNS TABLE (o_nth bigint, o_token bigint, o_rest bigint)
+LANGUAGE plpgsql {indexed} AS $$
+#variable_conflict use_column
+BEGIN
+    {guard}
+    RETURN QUERY
+    WITH free AS MATERIALIZED (
+        SELECT lease.ctid AS place, wanted.*, {schema}.now_us() AS n
+        FROM unnest(p_keys, p_ids, p_terms, p_groups, p_hosts, p_pids, p_programs, p_comments) WITH ORDINALITY
+            AS wanted (name, wanted_id, term, in_group, on_host, by_pid, by_program, with_comment, nth)
+        JOIN {schema}.leases AS lease ON lease.key = wanted.name AND lease.slot = 0
+        WHERE lease.others = 0 AND (lease.id IS NULL OR lease.expires <= {schema}.now_us())
+            AND lease.counter < 9007199254740991
+        FOR UPDATE OF lease SKIP LOCKED
+    )
+    UPDATE {schema}.leases AS lease
+    SET counter = greatest(counter + 1, n), id = wanted_id, shared = false, state = 'h',
+        token = greatest(counter + 1, n), expires = n + term, granted_at = n, renewed_at = NULL,
+        group_name = in_group, host = on_host, pid = by_pid, program = by_program, comment = with_comment
+    FROM free WHERE lease.ctid = place
+    RETURNING nth, lease.token, lease.expires - n;
+END
+$$;

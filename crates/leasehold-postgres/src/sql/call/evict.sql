@@ -1,0 +1,1 @@
+SELECT * FROM {schema}.evict($1, $2, $3, $4, $5)

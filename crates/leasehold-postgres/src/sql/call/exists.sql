@@ -1,0 +1,13 @@
+-- Whether the schema is there, with our table of versions, and with any table of leases. Sees what others are creating
+-- when they have done so.
+SELECT
+    EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1),
+    EXISTS (
+        SELECT FROM pg_catalog.pg_class AS class JOIN pg_catalog.pg_namespace AS space ON space.oid = class.relnamespace
+        WHERE nspname = $1 AND relname = 'version'
+    ),
+    EXISTS (
+        SELECT FROM pg_catalog.pg_class AS class JOIN pg_catalog.pg_namespace AS space ON space.oid = class.relnamespace
+        WHERE nspname = $1 AND relname IN ('leases', 'waiters')
+    ),
+    pg_catalog.current_setting('server_encoding')

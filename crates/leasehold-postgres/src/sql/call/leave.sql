@@ -1,0 +1,1 @@
+DELETE FROM {schema}.waiters WHERE listener = $2 AND key = ANY ($1)

@@ -1,0 +1,37 @@
+-- Ends exclusive leases, each of one key. No key occurs twice. A lease that is missing here may be held or not: release
+-- decides about it.
+CREATE FUNCTION {schema}.release_batch(
+    p_patience text,
+    p_keys text[],
+    p_ids bytea[],
+    p_tokens bigint[],
+    p_wakes boolean[]
+) RETURNS TABLE (o_nth bigint, o_in_time boolean)
+LANGUAGE plpgsql {indexed} AS $$
+#variable_conflict use_column
+DECLARE
+    listened text[];
+BEGIN
+    {guard}
+    RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT lease.ctid AS place, wanted.nth, {schema}.now_us() AS n
+        FROM unnest(p_keys, p_ids, p_tokens) WITH ORDINALITY AS wanted (name, held_id, with_token, nth)
+        JOIN {schema}.leases AS lease ON lease.key = wanted.name AND lease.slot = 0
+        WHERE lease.id = wanted.held_id AND NOT lease.shared AND lease.state = 'h'
+            AND (wanted.with_token IS NULL OR lease.token = wanted.with_token)
+        FOR UPDATE OF lease SKIP LOCKED
+    )
+    UPDATE {schema}.leases AS lease SET id = NULL
+    FROM held WHERE lease.ctid = place
+    RETURNING nth, (lease.expires IS NULL OR lease.expires > n);
+    -- A key that was skipped may wake somebody in vain.
+    SELECT array_agg(DISTINCT waiter.key) INTO listened
+    FROM unnest(p_keys, p_wakes) AS released (name, wakes)
+    JOIN {schema}.waiters AS waiter ON waiter.key = released.name
+    WHERE released.wakes;
+    IF listened IS NOT NULL THEN
+        PERFORM {schema}.wake(listened);
+    END IF;
+END
+$$;

@@ -1,0 +1,32 @@
+-- Extends exclusive leases, each of one key. No key occurs twice. A lease that is missing here may be held or not:
+-- renew decides about it.
+CREATE FUNCTION {schema}.renew_batch(
+    p_patience text,
+    p_keys text[],
+    p_ids bytea[],
+    p_tos bigint[],
+    p_tokens bigint[],
+    p_raises bigint[]
+) RETURNS TABLE (o_nth bigint, o_rest bigint)
+LANGUAGE plpgsql {indexed} AS $$
+#variable_conflict use_column
+BEGIN
+    {guard}
+    RETURN QUERY
+    WITH held AS MATERIALIZED (
+        SELECT lease.ctid AS place, wanted.*, {schema}.now_us() AS n
+        FROM unnest(p_keys, p_ids, p_tos, p_tokens, p_raises) WITH ORDINALITY
+            AS wanted (name, held_id, until, with_token, raise_to, nth)
+        JOIN {schema}.leases AS lease ON lease.key = wanted.name AND lease.slot = 0
+        WHERE lease.id = wanted.held_id AND NOT lease.shared AND lease.state = 'h'
+            AND (lease.expires IS NULL OR lease.expires > {schema}.now_us())
+            AND (wanted.with_token IS NULL OR lease.token = wanted.with_token)
+        FOR UPDATE OF lease SKIP LOCKED
+    )
+    UPDATE {schema}.leases AS lease
+    SET expires = CASE WHEN expires IS NULL OR until IS NULL THEN NULL ELSE greatest(expires, n + until) END,
+        renewed_at = n, token = greatest(token, raise_to), counter = greatest(counter, raise_to)
+    FROM held WHERE lease.ctid = place
+    RETURNING nth, lease.expires - n;
+END
+$$;

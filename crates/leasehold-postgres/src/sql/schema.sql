@@ -1,0 +1,48 @@
+-- Everything that Leasehold keeps in PostgreSQL: schema version 1. docs/stores/postgres.md explains every column.
+-- {schema} stands for the option schema, "leasehold" by default, which exists by now.
+
+-- The version of all objects of this schema: one row.
+CREATE TABLE {schema}.version (
+    version integer NOT NULL
+);
+INSERT INTO {schema}.version (version) VALUES (1);
+
+-- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key
+-- locks it first. A slot with an id has a lease; in a slot without one, all columns after it mean nothing. An
+-- exclusive lease is in slot 0. More than one shared lease, and the marks of evicted leases, take further slots,
+-- which are used again.
+-- There is no index on a column that changes, and half of each page is free, so that updates stay in their page.
+CREATE TABLE {schema}.leases (
+    key        text COLLATE "C" NOT NULL CHECK (octet_length(key) BETWEEN 1 AND 1024),
+    slot       integer NOT NULL CHECK (slot >= 0),
+    counter    bigint  NOT NULL DEFAULT 0 CHECK (counter BETWEEN 0 AND 9007199254740991),
+    others     integer NOT NULL DEFAULT 0 CHECK (others >= 0),
+    id         bytea   CHECK (octet_length(id) BETWEEN 1 AND 255),
+    shared     boolean,
+    state      "char"  CHECK (state IN ('h', 'k', 'e')),
+    token      bigint  CHECK (token BETWEEN 1 AND 9007199254740991),
+    expires    bigint  CHECK (expires >= 0),
+    granted_at bigint,
+    renewed_at bigint,
+    group_name text,
+    host       text,
+    pid        bigint,
+    program    text,
+    comment    text,
+    reason     text,
+    PRIMARY KEY (key, slot)
+) WITH (fillfactor = 50);
+
+-- Who listens for a key, until when. Only hints depend on it, so a crash may empty it.
+CREATE UNLOGGED TABLE {schema}.waiters (
+    key      text COLLATE "C" NOT NULL,
+    listener text   NOT NULL,
+    until    bigint NOT NULL,
+    PRIMARY KEY (key, listener)
+);
+
+-- The server's clock: microseconds since 1970-01-01 UTC, whatever the session's time zone. Exact: a double has 53 bits.
+CREATE FUNCTION {schema}.now_us() RETURNS bigint
+LANGUAGE sql VOLATILE AS $$
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint
+$$;

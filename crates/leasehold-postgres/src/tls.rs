@@ -1,0 +1,45 @@
+//! TLS with rustls. Certificates are always verified.
+
+use std::sync::Arc;
+
+use leasehold_core::{Error, Result};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How connections are encrypted, if the server agrees on it.
+pub(crate) type Tls = MakeRustlsConnect;
+
+/// Trusts the machine's authorities, or the one whose certificate is in this file.
+pub(crate) fn of_authority(file: Option<&str>) -> Result<Tls> {
+    let mut roots = RootCertStore::empty();
+    match file {
+        Some(file) => {
+            let unreadable = |why: &dyn std::fmt::Display| {
+                Error::invalid_input(format!(
+                    "the file {file} of the option sslrootcert cannot be used ({why})"
+                ))
+            };
+            let all = CertificateDer::pem_file_iter(file).map_err(|e| unreadable(&e))?;
+            for certificate in all {
+                let certificate = certificate.map_err(|e| unreadable(&e))?;
+                roots.add(certificate).map_err(|e| unreadable(&e))?;
+            }
+            if roots.is_empty() {
+                return Err(unreadable(&"it has no certificate in PEM"));
+            }
+        }
+        None => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+    }
+    let ring = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(ring)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Error::unexpected("TLS cannot be set up").with_source(e))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}

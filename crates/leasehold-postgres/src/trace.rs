@@ -1,0 +1,15 @@
+//! Events through the `tracing` facade; empty without the feature `tracing`.
+
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nobody is told"))]
+
+use leasehold_core::Error;
+
+pub(crate) fn no_wakeups(error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(target: "leasehold_postgres", %error, "no wake-ups; waiters poll");
+}
+
+pub(crate) fn not_listed(key: &str, error: &Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "leasehold_postgres", key, %error, "a lock cannot be listed");
+}

@@ -1,0 +1,151 @@
+//! Servers with a clock that the test moves: the store's function `now_us` reads it from a table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_conformance::{Network, Observation, Pool, Pooled, Proxy, Result, Row, WallStep};
+use leasehold_core::{
+    Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Store as _,
+};
+use leasehold_postgres::tokio_postgres::Client;
+use leasehold_postgres::{PostgresConfig, PostgresStore};
+use leasehold_testkit::postgres::{Server, connect, url};
+use tokio::sync::Mutex;
+
+/// Servers that cases reuse.
+#[derive(Clone)]
+pub(crate) struct Servers(Pool<Server>);
+
+/// A schema for one case alone.
+pub(crate) struct Clocked {
+    server: Pooled<Server>,
+    schema: String,
+    forget_after: Duration,
+    clock: ManualClock,
+    /// A connection past the store.
+    control: Mutex<Client>,
+}
+
+/// All requests hold this lock shared while their transactions read the clock.
+const CLOCK: &str = "
+    CREATE TABLE {schema}.test_clock (now bigint NOT NULL);
+    INSERT INTO {schema}.test_clock VALUES ({now});
+    CREATE OR REPLACE FUNCTION {schema}.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+        SELECT pg_advisory_xact_lock_shared(1);
+        SELECT now FROM {schema}.test_clock;
+    $$;
+";
+
+impl Servers {
+    pub(crate) fn new() -> Self {
+        Self(Pool::new())
+    }
+
+    pub(crate) async fn take(&self, forget_after: Duration) -> Result<Clocked> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // A killed process loses nothing that it has written; a power cut is not tested here.
+        let server = self.0.take(Server::start(&["fsync=off"])).await?;
+        let schema = format!("case_{}", LAST.fetch_add(1, Ordering::Relaxed));
+        let (clock, control) = (ManualClock::new(), Mutex::new(server.connect().await?));
+        let state = Clocked { server, schema, forget_after, clock, control };
+        state.open().await?.prepare().await?;
+        let clock = CLOCK
+            .replace("{schema}", &state.schema)
+            .replace("{now}", &state.clock.wall_micros().to_string());
+        state.control.lock().await.batch_execute(&clock).await?;
+        Ok(state)
+    }
+}
+
+impl Clocked {
+    pub(crate) fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    pub(crate) async fn open(&self) -> Result<PostgresStore> {
+        // Longer than anything takes: parts of the suite move the clock while others wait.
+        self.open_at(self.server.port(), Duration::from_secs(30)).await
+    }
+
+    async fn open_at(&self, port: u16, timeout: Duration) -> Result<PostgresStore> {
+        let config = PostgresConfig::from_url(&url(port))?
+            .schema(&self.schema)
+            .timeout(timeout)
+            .forget_after(Some(self.forget_after));
+        Ok(config.open().await?)
+    }
+
+    /// A store connected through a proxy.
+    pub(crate) async fn open_behind_proxy(&self) -> Result<Network<PostgresStore>> {
+        let proxy = Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await?;
+        // Short for a waiting test, long for a busy machine.
+        let store = self.open_at(proxy.address().port(), Duration::from_secs(3)).await?;
+        Ok(Network::Proxied(store, vec![proxy]))
+    }
+
+    pub(crate) async fn advance(&self, by: Duration) -> Result {
+        self.change(|clock| clock.advance(by)).await
+    }
+
+    pub(crate) async fn step_wall(&self, step: WallStep) -> Result {
+        self.change(|clock| clock.set_wall_micros(step.from(clock.wall_micros()))).await
+    }
+
+    /// For the server and the manual clock this is one instant: meanwhile nobody reads either.
+    async fn change(&self, change: impl FnOnce(&ManualClock)) -> Result {
+        let control = self.control.lock().await;
+        control.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(1)").await?;
+        change(&self.clock);
+        let (schema, now) = (&self.schema, self.clock.wall_micros());
+        control
+            .batch_execute(&format!("UPDATE {schema}.test_clock SET now = {now}; COMMIT"))
+            .await?;
+        Ok(())
+    }
+
+    /// Kills the server and starts it again.
+    pub(crate) async fn restart(&self) -> Result {
+        self.server.restart().await?;
+        *self.control.lock().await = connect(&self.server.url()).await?;
+        Ok(())
+    }
+
+    /// The content of the schema, by statements past the store.
+    pub(crate) async fn observe(&self) -> Result<Observation> {
+        let control = self.control.lock().await;
+        let text = format!(
+            "SELECT key, slot, counter, id, shared, state::text, token, expires, group_name, host, pid, program, comment
+             FROM {}.leases ORDER BY key, slot",
+            self.schema
+        );
+        let now = i64::try_from(self.clock.wall_micros())?;
+        let (mut rows, mut counters) = (Vec::new(), Vec::new());
+        for row in control.query(&text, &[]).await? {
+            let key = Key::new(row.get(0))?;
+            if row.get::<_, i32>(1) == 0 {
+                counters.push((key.clone(), u64::try_from(row.get::<_, i64>(2))?));
+            }
+            let Some(id) = row.get::<_, Option<&[u8]>>(3) else { continue };
+            let mode = if row.get(4) { Mode::SHARED } else { Mode::Exclusive };
+            let live = row.get::<_, &str>(5) != "e"
+                && row.get::<_, Option<i64>>(7).is_none_or(|expires| expires > now);
+            let mut seen = Row::new(key, Some(LeaseId::foreign(id)?), mode, live);
+            seen.token = Some(FencingToken::new(u64::try_from(row.get::<_, i64>(6))?)?);
+            seen.group = row.get::<_, Option<&str>>(8).map(GroupName::new).transpose()?;
+            if let Some(host) = row.get(9) {
+                seen.note = seen.note.with_host(host)?;
+            }
+            if let Some(pid) = row.get::<_, Option<i64>>(10) {
+                seen.note = seen.note.with_pid(pid.try_into()?);
+            }
+            if let Some(program) = row.get(11) {
+                seen.note = seen.note.with_program(program)?;
+            }
+            if let Some(comment) = row.get(12) {
+                seen.note = seen.note.with_comment(comment)?;
+            }
+            rows.push(seen);
+        }
+        Ok(Observation::new(rows, counters))
+    }
+}

@@ -1,0 +1,10 @@
+//! What the conformance suite does not try on real PostgreSQL servers.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
+
+mod bad_input;
+mod faults;
+mod pooler;
+mod rows;
+mod sessions;
+mod together;
+mod waiting;

@@ -1,0 +1,121 @@
+//! Sessions with other settings than ours.
+
+use leasehold_core::{Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_postgres::PostgresConfig;
+use leasehold_postgres::deadpool_postgres::{Manager, Pool};
+use leasehold_postgres::tokio_postgres::{Config, NoTls};
+use leasehold_testkit::LONG;
+use leasehold_testkit::postgres::Server;
+use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
+use std::str::FromStr as _;
+
+/// Locks of all kinds behave as ever in sessions with these defaults.
+async fn works_with(settings: &str) {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    server.run(settings).await;
+    let store = server.store().await;
+    for round in 0..2 {
+        let first = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+        assert!(first.fresh, "round {round}");
+        refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+        let renewed =
+            store.renew(&renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap())).await.unwrap();
+        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+        granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+        granted(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
+        let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+        assert_eq!(listed.records.len(), 3);
+        assert!(listed.records.iter().all(|record| record.id.is_some()), "{listed:?}");
+        for (name, lease) in [("k", "a"), ("s", "a"), ("s", "b")] {
+            store.release(&release(name, lease)).await.unwrap();
+        }
+    }
+    assert!(store.check().await.unwrap().hazards.is_empty());
+}
+
+#[tokio::test]
+async fn other_isolation_levels_work() {
+    for level in ["repeatable read", "serializable"] {
+        works_with(&format!("ALTER ROLE postgres SET default_transaction_isolation = '{level}'"))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn other_time_zones_styles_and_formats_work() {
+    works_with(
+        "ALTER ROLE postgres SET timezone = 'Pacific/Kiritimati';
+         ALTER ROLE postgres SET datestyle = 'german';
+         ALTER ROLE postgres SET bytea_output = 'escape';
+         ALTER ROLE postgres SET extra_float_digits = -15;
+         ALTER ROLE postgres SET search_path = 'nowhere';
+         ALTER ROLE postgres SET standard_conforming_strings = off",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn commits_are_durable_whatever_the_session_says() {
+    let server = Server::start(&["synchronous_commit=off"]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("warm", "a", Mode::Exclusive)).await);
+    let control = server.connect().await.unwrap();
+    let behind = async || -> i64 {
+        let text = "SELECT (pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn())::bigint";
+        control.query(text, &[]).await.unwrap()[0].get(0)
+    };
+    for n in 0..10 {
+        granted(store.acquire(&acquire(&n.to_string(), "a", Mode::Exclusive)).await);
+        assert_eq!(behind().await, 0, "a grant was answered before it was on disk");
+        store.release(&release(&n.to_string(), "a")).await.unwrap();
+        assert_eq!(behind().await, 0, "a release was answered before it was on disk");
+    }
+    // The test can fail.
+    control.batch_execute("CREATE TABLE t (n integer)").await.unwrap();
+    control.batch_execute("INSERT INTO t SELECT generate_series(1, 10000)").await.unwrap();
+    assert!(behind().await > 0);
+}
+
+#[tokio::test]
+async fn a_pool_of_the_callers_own_serves() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let config = Config::from_str(&server.url()).unwrap();
+    let pool =
+        |most| Pool::builder(Manager::new(config.clone(), NoTls)).max_size(most).build().unwrap();
+    let error = PostgresConfig::pool(pool(1)).open().await.unwrap_err();
+    assert!(error.to_string().contains("2 or more"), "{error}");
+    for prepares in [false, true] {
+        let pool = pool(2);
+        let config = PostgresConfig::pool(pool.clone()).prepares_statements(prepares);
+        let store = config.wakeups_at(&server.url()).unwrap().open().await.unwrap();
+        // A transaction of the caller's is neither joined nor ended.
+        let mut own = pool.get().await.unwrap();
+        let transaction = own.transaction().await.unwrap();
+        transaction.batch_execute("CREATE TABLE mine (n integer)").await.unwrap();
+        granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+        store.release(&release("k", "a")).await.unwrap();
+        transaction.rollback().await.unwrap();
+        drop(own);
+        let mine = server.rows("SELECT to_regclass('mine')::text").await;
+        assert_eq!(mine[0].get::<_, Option<&str>>(0), None);
+        granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+        store.release(&release("s", "a")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pool_without_a_free_connection_is_named() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let config = Config::from_str(&server.url()).unwrap();
+    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(2).build().unwrap();
+    let taken = (pool.get().await.unwrap(), pool.get().await.unwrap());
+    let config = PostgresConfig::pool(pool).timeout(std::time::Duration::from_millis(200));
+    let store = config.open().await.unwrap();
+    let error = store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("within 200ms"), "{error}");
+    drop(taken);
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}

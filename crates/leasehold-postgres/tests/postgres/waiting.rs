@@ -1,0 +1,150 @@
+//! Wake-ups, and what waiters cost others.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use leasehold_core::{Mode, ReleaseEntry, ReleaseRequest, Store as _};
+use leasehold_postgres::PostgresStore;
+use leasehold_testkit::postgres::Server;
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, refused, release};
+use leasehold_testkit::{LONG, in_time, until};
+
+/// How many listeners the server knows.
+async fn listeners(server: &Server) -> i64 {
+    server.rows("SELECT count(*) FROM leasehold.waiters").await[0].get(0)
+}
+
+#[tokio::test]
+async fn a_release_wakes_who_listens_in_this_process_and_in_others() {
+    let server = Server::start(&[]).await.unwrap();
+    let (store, other) = (server.store().await, server.store().await);
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let mut here = store.subscribe(&[key("k"), key("l")]).await.unwrap();
+    let mut there = other.subscribe(&[key("k")]).await.unwrap();
+    let mut elsewhere = other.subscribe(&[key("l")]).await.unwrap();
+    assert_eq!(listeners(&server).await, 4);
+    store.release(&release("k", "holder")).await.unwrap();
+    assert_eq!(in_time(here.next()).await, key("k"));
+    assert_eq!(in_time(there.next()).await, key("k"));
+    assert_eq!(elsewhere.next().now_or_never(), None);
+    drop((here, there, elsewhere));
+    until(async || listeners(&server).await == 0).await;
+}
+
+#[tokio::test]
+async fn a_release_of_many_together_wakes_who_listens() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let names: Vec<_> = (0..20).map(|n| format!("k{n}")).collect();
+    for name in &names {
+        granted(store.acquire(&acquire(name, "holder", Mode::Exclusive)).await);
+    }
+    let mut wakeups = store.subscribe(&[key("k7")]).await.unwrap();
+    let ends = names.iter().map(|name| ReleaseEntry::new(id("holder"), [key(name)])).collect();
+    store.release(&ReleaseRequest::new(ends)).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("k7"));
+}
+
+/// The release has looked for waiters before the waiter registered, and has not committed when the waiter tries: the try
+/// waits for the row and finds it free.
+#[tokio::test]
+async fn a_release_that_did_not_see_the_waiter_is_seen_by_the_waiters_try() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let releasing = server.connect().await.unwrap();
+    releasing
+        .batch_execute(
+            "BEGIN; SELECT * FROM leasehold.release(NULL, 'holder', '{k}', NULL, NULL, true)",
+        )
+        .await
+        .unwrap();
+    let _wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    let request = acquire("k", "waiter", Mode::Exclusive);
+    let mut tries = Box::pin(store.acquire(&request));
+    // It waits inside its own time limit, and answers nothing before the release has ended.
+    assert!(tokio::time::timeout(Duration::from_millis(200), &mut tries).await.is_err());
+    releasing.batch_execute("COMMIT").await.unwrap();
+    granted(in_time(tries).await);
+}
+
+#[tokio::test]
+async fn a_refused_try_of_one_who_does_not_listen_writes_nothing() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    refused(store.acquire(&acquire("k", "other", Mode::Exclusive)).await);
+    let control = server.connect().await.unwrap();
+    let written = async || -> i64 {
+        let rows = control.query("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", &[]);
+        rows.await.unwrap()[0].get(0)
+    };
+    let before = written().await;
+    for _ in 0..20 {
+        refused(store.acquire(&acquire("k", "other", Mode::Exclusive)).await);
+    }
+    assert_eq!(written().await, before);
+}
+
+#[tokio::test]
+async fn a_thousand_waiters_hold_up_no_index_and_no_vacuum() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let mut waiters = Vec::new();
+    for _ in 0..1_000 {
+        waiters.push(store.subscribe(&[key("k")]).await.unwrap());
+    }
+    refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
+    server.run("CREATE TABLE t (n integer)").await;
+    in_time(server.run("CREATE INDEX CONCURRENTLY ON t (n)")).await;
+    in_time(server.run("VACUUM FULL leasehold.leases")).await;
+    // All of them are one listener to the server.
+    assert_eq!(listeners(&server).await, 1);
+    store.release(&release("k", "holder")).await.unwrap();
+    for wakeups in &mut waiters {
+        in_time(wakeups.next()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_whose_connection_ended_is_told_and_polls_until_there_is_another() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    let heard = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
+    assert_eq!(heard.poll_within, None);
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = ''";
+    server.run(end).await;
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
+    // Then the connection is replaced, and a release is heard again.
+    until(async || {
+        let refusal = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
+        refusal.poll_within.is_none()
+    })
+    .await;
+    while wakeups.next().now_or_never().is_some() {}
+    store.release(&release("k", "holder")).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
+}
+
+#[tokio::test]
+async fn where_nothing_can_be_heard_waiters_poll() {
+    let server = Server::start(&[]).await.unwrap();
+    let silent = format!("{}&wakeups=0", server.url());
+    let store = PostgresStore::from_url(&silent).await.unwrap();
+    store.prepare().await.unwrap();
+    assert!(!store.capabilities().notifications);
+    let hazards = store.check().await.unwrap().hazards;
+    assert!(hazards.iter().any(|hazard| hazard.contains("wakeups")), "{hazards:?}");
+    // A port on which nothing listens.
+    let port = leasehold_conformance::free_port().unwrap();
+    let nowhere = format!("{}&wakeups=127.0.0.1:{port}", server.url());
+    let store = PostgresStore::from_url(&nowhere).await.unwrap();
+    assert!(store.capabilities().notifications);
+    granted(store.acquire(&acquire_for("k", "holder", Mode::Exclusive, LONG)).await);
+    assert!(store.subscribe(&[key("k")]).await.is_err());
+    let refusal = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
+    assert_eq!(refusal.poll_within, Some(Duration::from_secs(1)));
+}

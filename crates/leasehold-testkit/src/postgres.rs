@@ -1,0 +1,288 @@
+//! Real PostgreSQL servers for tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Process, Result, free_port, unprivileged};
+use leasehold_postgres::tokio_postgres::{Client, NoTls, Row};
+use leasehold_postgres::{PostgresStore, tokio_postgres};
+use tempfile::TempDir;
+
+use crate::authority::Authority;
+
+/// A server with its own directory.
+pub struct Server {
+    process: Mutex<Option<Process>>,
+    directory: TempDir,
+    port: u16,
+    settings: Vec<String>,
+    /// The directory of its certificate.
+    certificates: Option<TempDir>,
+}
+
+/// What every test needs.
+const OWN: &[&str] =
+    &["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300"];
+
+impl Server {
+    /// Starts one with these settings, such as `fsync=off`.
+    pub async fn start(settings: &[&str]) -> Result<Self> {
+        let mut why = Failure::new("never tried");
+        // Between finding a free port and listening on it another process may take it.
+        for _ in 0..5 {
+            let directory = tempfile::tempdir()?;
+            copy_cluster(directory.path())?;
+            let server = Self {
+                process: Mutex::new(None),
+                directory,
+                port: free_port()?,
+                settings: settings.iter().map(|&setting| setting.to_owned()).collect(),
+                certificates: None,
+            };
+            match server.launch().await {
+                Ok(()) => return Ok(server),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    async fn launch(&self) -> Result<()> {
+        let mut command = unprivileged(self.directory.path())?;
+        command.push(program("postgres")?.display().to_string());
+        command.extend(["-D", "data", "-p"].map(str::to_owned));
+        command.push(self.port.to_string());
+        let settings = OWN.iter().map(|&setting| setting.to_owned()).chain(self.settings.clone());
+        command.extend(settings.flat_map(|setting| ["-c".to_owned(), setting]));
+        let process = Process::start(&command[0], &command[1..], self.directory.path())?;
+        *self.process.lock().unwrap() = Some(process);
+        self.until_ready().await
+    }
+
+    async fn until_ready(&self) -> Result<()> {
+        for _ in 0..1_000 {
+            if self.connect().await.is_ok() {
+                return Ok(());
+            }
+            // No event says that a server has started.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let log = std::fs::read_to_string(self.directory.path().join("server.log"));
+        Err(Failure::new(format!("postgres does not answer: {}", log.unwrap_or_default())))
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The URL of its administrator.
+    pub fn url(&self) -> String {
+        url(self.port)
+    }
+
+    /// A connection past the store.
+    pub async fn connect(&self) -> Result<Client> {
+        connect(&self.url()).await
+    }
+
+    /// Runs statements past the store.
+    pub async fn run(&self, text: &str) {
+        self.connect().await.unwrap().batch_execute(text).await.unwrap();
+    }
+
+    /// The rows of a statement past the store.
+    pub async fn rows(&self, text: &str) -> Vec<Row> {
+        self.connect().await.unwrap().query(text, &[]).await.unwrap()
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&self) {
+        if let Some(process) = self.process.lock().unwrap().take() {
+            process.kill();
+        }
+    }
+
+    /// Starts it again in the same directory.
+    pub async fn restart(&self) -> Result<()> {
+        self.kill();
+        self.launch().await
+    }
+
+    pub fn pause(&self) {
+        self.process.lock().unwrap().as_ref().unwrap().pause().unwrap();
+    }
+
+    pub fn resume(&self) {
+        self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
+    }
+
+    /// A store on it, with its schema.
+    pub async fn store(&self) -> PostgresStore {
+        let store = PostgresStore::from_url(&self.url()).await.unwrap();
+        leasehold_core::Store::prepare(&store).await.unwrap();
+        store
+    }
+}
+
+/// The URL of the administrator of the server on this port.
+pub fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable")
+}
+
+/// A connection past the store.
+pub async fn connect(url: &str) -> Result<Client> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    #[expect(clippy::disallowed_methods, reason = "the test's own connection")]
+    drop(tokio::spawn(connection));
+    Ok(client)
+}
+
+/// The program, on `PATH` or where Debian puts those of the newest version.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    if let Ok(versions) = Path::new("/usr/lib/postgresql").read_dir() {
+        let mut versions: Vec<_> = versions.flatten().map(|version| version.path()).collect();
+        versions.sort_by_key(|version| {
+            version.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok())
+        });
+        folders.extend(versions.into_iter().rev().map(|version| version.join("bin")));
+    }
+    let found = folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file());
+    found.ok_or_else(|| {
+        Failure::new(format!("there is no {name}, which `cargo xtask servers` installs"))
+    })
+}
+
+/// Puts a new cluster into the folder `data` of this directory. The first is made, the others are its copies.
+fn copy_cluster(directory: &Path) -> Result<()> {
+    static FIRST: OnceLock<std::result::Result<TempDir, String>> = OnceLock::new();
+    let first = FIRST.get_or_init(|| made().map_err(|error| error.to_string()));
+    let first = first.as_ref().map_err(|error| Failure::new(error.clone()))?;
+    let prefix = unprivileged(directory)?;
+    let from = first.path().join("data");
+    let copied = Command::new(prefix.first().map_or("cp", |program| program))
+        .args(prefix.iter().skip(1))
+        .args(prefix.first().map(|_| "cp"))
+        .arg("-a")
+        .arg(from)
+        .arg(directory)
+        .status()?;
+    if copied.success() { Ok(()) } else { Err(Failure::new(format!("cp: {copied}"))) }
+}
+
+fn made() -> Result<TempDir> {
+    let directory = tempfile::tempdir()?;
+    let mut command = unprivileged(directory.path())?;
+    command.push(program("initdb")?.display().to_string());
+    let words =
+        ["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"];
+    command.extend(words.map(str::to_owned));
+    let made =
+        Command::new(&command[0]).args(&command[1..]).current_dir(directory.path()).output()?;
+    if made.status.success() {
+        return Ok(directory);
+    }
+    Err(Failure::new(format!("initdb: {}", String::from_utf8_lossy(&made.stderr))))
+}
+
+/// A pooler before a server, with one session of the server for many clients.
+pub struct Pooler {
+    _process: Process,
+    _directory: TempDir,
+    port: u16,
+}
+
+impl Pooler {
+    /// Starts one that gives a session of the server to each transaction.
+    pub async fn before(server: &Server) -> Result<Self> {
+        let (directory, port) = (tempfile::tempdir()?, free_port()?);
+        let settings = format!(
+            "[databases]
+             * = host=127.0.0.1 port={} user=postgres
+             [pgbouncer]
+             listen_addr = 127.0.0.1
+             listen_port = {port}
+             unix_socket_dir =
+             auth_type = any
+             pool_mode = transaction
+             default_pool_size = 3
+             max_client_conn = 200
+            ",
+            server.port()
+        );
+        let settings = settings.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+        std::fs::write(directory.path().join("pooler.ini"), settings)?;
+        let mut command = unprivileged(directory.path())?;
+        command.extend(["pgbouncer", "pooler.ini"].map(str::to_owned));
+        let process = Process::start(&command[0], &command[1..], directory.path())?;
+        let pooler = Self { _process: process, _directory: directory, port };
+        for _ in 0..1_000 {
+            if connect(&pooler.url()).await.is_ok() {
+                return Ok(pooler);
+            }
+            // No event says that it has started.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Failure::new("pgbouncer, which `cargo xtask servers` installs, does not answer"))
+    }
+
+    pub fn url(&self) -> String {
+        url(self.port)
+    }
+}
+
+impl Server {
+    /// Starts one whose certificate is `NAME.pem` of this authority.
+    pub async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
+        let shared = tempfile::tempdir()?;
+        let prefix = unprivileged(shared.path())?;
+        for part in ["pem", "key"] {
+            let file = shared.path().join(format!("server.{part}"));
+            std::fs::copy(authority.file(&format!("{name}.{part}")), &file)?;
+            // The server wants its own key, which nobody else may read.
+            std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+            if !prefix.is_empty() {
+                unprivileged(&file)?;
+            }
+        }
+        let file = |part: &str| shared.path().join(format!("server.{part}")).display().to_string();
+        let settings = [
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", file("pem")),
+            format!("ssl_key_file={}", file("key")),
+        ];
+        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
+        let mut server = Self::start(&settings).await?;
+        server.certificates = Some(shared);
+        Ok(server)
+    }
+
+    /// A standby of it, with asynchronous replication.
+    pub async fn standby(&self) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let mut command = unprivileged(directory.path())?;
+        command.push(program("pg_basebackup")?.display().to_string());
+        let port = self.port.to_string();
+        let words =
+            ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-D", "data", "-R", "-c", "fast"];
+        command.extend(words.map(str::to_owned));
+        let copied =
+            Command::new(&command[0]).args(&command[1..]).current_dir(directory.path()).output()?;
+        if !copied.status.success() {
+            let said = String::from_utf8_lossy(&copied.stderr).into_owned();
+            return Err(Failure::new(format!("pg_basebackup: {said}")));
+        }
+        let (process, certificates) = (Mutex::new(None), None);
+        let standby =
+            Self { process, directory, port: free_port()?, settings: Vec::new(), certificates };
+        standby.launch().await?;
+        Ok(standby)
+    }
+}
