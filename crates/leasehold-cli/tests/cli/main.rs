@@ -9,6 +9,7 @@ mod exit_codes;
 mod listing;
 mod loss;
 mod nested;
+mod postgres;
 mod quorum;
 mod redis;
 mod shim;

@@ -24,6 +24,8 @@ mod limits;
 mod loss;
 mod manual_clock;
 mod outlasting;
+#[cfg(all(feature = "postgres", feature = "quorum", feature = "redis", feature = "sqlite"))]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod processes;
 #[cfg(feature = "quorum")]
