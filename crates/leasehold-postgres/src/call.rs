@@ -1,6 +1,11 @@
-//! One call of the server: a statement with its bound values.
+//! One call of the server: a statement with its bound values, and what its rows say.
 
-use tokio_postgres::types::{ToSql, Type};
+use leasehold_core::{Key, LeaseId, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+
+use crate::error;
+use crate::sql::Sql;
 
 /// A value and the type that the statement gives it.
 pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -21,4 +26,23 @@ impl<'a> Call<'a> {
 /// Microseconds as the server's integers; the longest term is 10 years.
 pub(crate) fn micros(duration: std::time::Duration) -> i64 {
     i64::try_from(leasehold_core::term::micros_up(duration)).unwrap_or(i64::MAX)
+}
+
+/// A statement with its owned values, so that it can outlive its caller.
+pub(crate) trait Statement: Send + Sync + 'static {
+    /// The call; `patience` is the longest wait for a row, in milliseconds, unless the session knows it.
+    fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a>;
+}
+
+pub(crate) fn names<'a>(keys: impl IntoIterator<Item = &'a Key>) -> Vec<String> {
+    keys.into_iter().map(|key| key.as_str().to_owned()).collect()
+}
+
+pub(crate) fn bytes(id: &LeaseId) -> Vec<u8> {
+    id.to_bytes().into_owned()
+}
+
+/// The value of a column of our functions.
+pub(crate) fn column<'r, T: FromSql<'r>>(server: &str, row: &'r Row, name: &str) -> Result<T> {
+    row.try_get(name).map_err(|e| error::odd(server, e))
 }

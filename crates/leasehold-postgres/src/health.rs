@@ -5,9 +5,9 @@ use std::sync::Arc;
 use leasehold_core::{Error, Health, Level, Result};
 use tokio_postgres::Row;
 
-use crate::call::Call;
+use crate::call::{Call, Statement, column};
 use crate::error;
-use crate::inner::{Inner, Statement, column};
+use crate::inner::Inner;
 use crate::schema::VERSION;
 use crate::sql::Sql;
 

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, Key, LeaseId, Result};
+use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::Combiner;
 use tokio_postgres::Row;
 
-use crate::call::{Call, micros};
-use crate::config::Server;
+use crate::call::{Statement, micros};
 use crate::error;
 use crate::lane::{Done, Entry, Lane};
 use crate::listener::Listener;
-use crate::ops::evict::Position;
 use crate::pool::{Links, Unanswered};
+use crate::position::Position;
+use crate::server::Server;
 use crate::sql::{SchemaName, Sql};
 
 /// The store's name, as in its URL.
@@ -31,12 +31,6 @@ pub(crate) struct Inner {
     pub(crate) forget_after: Option<i64>,
     /// Where the next purge continues, so that a small one need not begin at the start.
     pub(crate) purged_to: Mutex<Position>,
-}
-
-/// A statement with its owned values, so that it can outlive its caller.
-pub(crate) trait Statement: Send + Sync + 'static {
-    /// The call; `patience` is the longest wait for a row, in milliseconds, unless the session knows it.
-    fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a>;
 }
 
 impl Inner {
@@ -118,21 +112,4 @@ fn now() -> tokio::time::Instant {
 pub(crate) fn locked(server: &str) -> Error {
     let message = format!("{server}: another transaction holds the row of the key for too long");
     Error::unavailable(Effect::NotApplied, message)
-}
-
-pub(crate) fn names<'a>(keys: impl IntoIterator<Item = &'a Key>) -> Vec<String> {
-    keys.into_iter().map(|key| key.as_str().to_owned()).collect()
-}
-
-pub(crate) fn bytes(id: &LeaseId) -> Vec<u8> {
-    id.to_bytes().into_owned()
-}
-
-/// The value of a column of our functions.
-pub(crate) fn column<'r, T: tokio_postgres::types::FromSql<'r>>(
-    server: &str,
-    row: &'r Row,
-    name: &str,
-) -> Result<T> {
-    row.try_get(name).map_err(|e| error::odd(server, e))
 }

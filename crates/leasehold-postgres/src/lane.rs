@@ -9,11 +9,11 @@ use leasehold_core::{
 use leasehold_driver::Combine;
 use tokio_postgres::Row;
 
+use crate::call::Statement;
+use crate::calls::acquire::{self, AcquireBatch, AcquireOne};
+use crate::calls::release::{self, ReleaseBatch, ReleaseOne};
+use crate::calls::renew::{self, RenewBatch, RenewOne};
 use crate::error;
-use crate::inner::Statement;
-use crate::ops::acquire::{self, Acquire, AcquireBatch};
-use crate::ops::release::{self, Release, ReleaseBatch};
-use crate::ops::renew::{self, Renew, RenewBatch};
 use crate::pool::{Link, Links, Unanswered};
 use crate::sql::Sql;
 
@@ -130,15 +130,15 @@ impl Combine for Lane {
         };
         match entry {
             Entry::Acquire(request) => {
-                let rows = self.ask(&Acquire::new(request, false)).await?;
+                let rows = self.ask(&AcquireOne::new(request)).await?;
                 Some(done(rows, &|rows| acquire::reply(server, request, rows).map(Done::Acquired)))
             }
             Entry::Renew(lease) => {
-                let rows = self.ask(&Renew::new(lease)).await?;
+                let rows = self.ask(&RenewOne::new(lease)).await?;
                 Some(done(rows, &|rows| renew::outcome(server, lease, rows).map(Done::Renewed)))
             }
             Entry::Release(lease) => {
-                let rows = self.ask(&Release::new(lease)).await?;
+                let rows = self.ask(&ReleaseOne::new(lease)).await?;
                 Some(done(rows, &|rows| release::outcome(server, rows).map(Done::Released)))
             }
         }

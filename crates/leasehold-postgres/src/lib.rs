@@ -22,8 +22,10 @@
 //! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(feature = "tls"), allow(clippy::clone_on_copy, reason = "with TLS it is none"))]
 
 mod call;
+mod calls;
 mod config;
 mod error;
 mod health;
@@ -32,7 +34,9 @@ mod lane;
 mod listener;
 mod ops;
 mod pool;
+mod position;
 mod schema;
+mod server;
 mod sql;
 mod store;
 #[cfg(feature = "tls")]

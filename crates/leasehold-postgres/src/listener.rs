@@ -13,11 +13,10 @@ use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
-use crate::call::{Call, micros};
-use crate::config::Server;
+use crate::call::{Call, Statement, micros, names};
 use crate::error;
-use crate::inner::{Statement, names};
 use crate::pool::Links;
+use crate::server::Server;
 use crate::sql::Sql;
 use crate::trace;
 

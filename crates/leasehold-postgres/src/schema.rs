@@ -6,9 +6,9 @@ use leasehold_core::{Error, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::call::Call;
+use crate::call::{Call, Statement};
 use crate::error;
-use crate::inner::{Inner, Statement};
+use crate::inner::Inner;
 use crate::sql::Sql;
 
 /// The version of the schema that this crate uses.

@@ -8,9 +8,9 @@ use leasehold_core::{
 };
 
 use crate::PostgresConfig;
-use crate::config::Server;
 use crate::inner::{Inner, NAME};
 use crate::pool::Links;
+use crate::server::Server;
 use crate::sql::SchemaName;
 
 /// Leases in a PostgreSQL database. Cheap to clone; clones share the connections.

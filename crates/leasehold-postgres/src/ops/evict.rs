@@ -8,12 +8,12 @@ use leasehold_driver::Stored;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-pub(crate) use super::list::Position;
 use super::list::stored;
-use super::renew::integer;
-use crate::call::Call;
+use crate::call::{Call, Statement, bytes, names};
+use crate::calls::renew::integer;
 use crate::error;
-use crate::inner::{Inner, Statement, bytes, locked, names};
+use crate::inner::{Inner, locked};
+use crate::position::Position;
 use crate::sql::Sql;
 
 /// How many rows one step of a purge reads.

@@ -1,6 +1,6 @@
 -- Takes all keys for one lease, or none. The keys are in their order. p_limits has an entry for each: -1 is exclusive,
--- 0 shared, n shared by at most n. p_waits says that a waiter listens for them: its try locks the row, so that it sees
--- every release that did not see the waiter.
+-- 0 shared, n shared by at most n. It locks the rows, so that the try of a waiter sees every release that did not see
+-- the waiter.
 CREATE FUNCTION {schema}.acquire(
     p_patience text,
     p_id bytea,
@@ -12,7 +12,6 @@ CREATE FUNCTION {schema}.acquire(
     p_pid bigint,
     p_program text,
     p_comment text,
-    p_waits boolean,
     OUT outcome text,
     OUT o_token bigint,
     OUT o_rest bigint,
@@ -32,34 +31,6 @@ DECLARE
     place integer;
 BEGIN
     {guard}
-    n := {schema}.now_us();
-    IF p_limits = '{-1}' AND NOT p_waits THEN
-        -- Most keys are free. A clock that was read before a wait for the row can only refuse.
-        UPDATE {schema}.leases
-        SET counter = greatest(counter + 1, n), id = p_id, shared = false, state = 'h',
-            token = greatest(counter + 1, n), expires = {schema}.now_us() + p_term, granted_at = n, renewed_at = NULL,
-            group_name = p_group, host = p_host, pid = p_pid, program = p_program, comment = p_comment
-        WHERE key = p_keys[1] AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= n)
-            AND counter < 9007199254740991
-        RETURNING token, expires INTO o_token, o_rest;
-        IF FOUND THEN
-            outcome := 'granted';
-            o_rest := o_rest - {schema}.now_us();
-            RETURN;
-        END IF;
-        -- An exclusive holder refuses without a lock on the row, and so without a write.
-        SELECT * INTO refusing FROM {schema}.leases WHERE key = p_keys[1] AND slot = 0;
-        n := {schema}.now_us();
-        IF refusing.id <> p_id AND NOT refusing.shared AND (refusing.expires IS NULL OR refusing.expires > n) THEN
-            outcome := 'refused';
-            o_rest := refusing.expires - n;
-            o_key := refusing.key;
-            o_now := n;
-            o_holder := {schema}.shown(refusing);
-            RETURN;
-        END IF;
-    END IF;
-
     SELECT coalesce(array_agg(key), '{}') INTO existing
     FROM (SELECT key FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0 ORDER BY key FOR UPDATE) AS locked;
     n := {schema}.now_us();

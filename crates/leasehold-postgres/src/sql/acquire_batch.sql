@@ -17,13 +17,15 @@ BEGIN
     {guard}
     RETURN QUERY
     WITH free AS MATERIALIZED (
-        SELECT lease.ctid AS place, wanted.*, {schema}.now_us() AS n
+        SELECT place, wanted.*, {schema}.now_us() AS n
         FROM unnest(p_keys, p_ids, p_terms, p_groups, p_hosts, p_pids, p_programs, p_comments) WITH ORDINALITY
-            AS wanted (name, wanted_id, term, in_group, on_host, by_pid, by_program, with_comment, nth)
-        JOIN {schema}.leases AS lease ON lease.key = wanted.name AND lease.slot = 0
-        WHERE lease.others = 0 AND (lease.id IS NULL OR lease.expires <= {schema}.now_us())
-            AND lease.counter < 9007199254740991
-        FOR UPDATE OF lease SKIP LOCKED
+            AS wanted (name, wanted_id, term, in_group, on_host, by_pid, by_program, with_comment, nth),
+        LATERAL (
+            SELECT ctid AS place FROM {schema}.leases
+            WHERE key = name AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= {schema}.now_us())
+                AND counter < 9007199254740991
+            FOR UPDATE SKIP LOCKED
+        ) AS row
     )
     UPDATE {schema}.leases AS lease
     SET counter = greatest(counter + 1, n), id = wanted_id, shared = false, state = 'h',

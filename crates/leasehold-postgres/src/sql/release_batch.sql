@@ -15,21 +15,22 @@ BEGIN
     {guard}
     RETURN QUERY
     WITH held AS MATERIALIZED (
-        SELECT lease.ctid AS place, wanted.nth, {schema}.now_us() AS n
-        FROM unnest(p_keys, p_ids, p_tokens) WITH ORDINALITY AS wanted (name, held_id, with_token, nth)
-        JOIN {schema}.leases AS lease ON lease.key = wanted.name AND lease.slot = 0
-        WHERE lease.id = wanted.held_id AND NOT lease.shared AND lease.state = 'h'
-            AND (wanted.with_token IS NULL OR lease.token = wanted.with_token)
-        FOR UPDATE OF lease SKIP LOCKED
+        SELECT place, nth, {schema}.now_us() AS n
+        FROM unnest(p_keys, p_ids, p_tokens) WITH ORDINALITY AS wanted (name, held_id, with_token, nth),
+        LATERAL (
+            SELECT ctid AS place FROM {schema}.leases
+            WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
+                AND (with_token IS NULL OR token = with_token)
+            FOR UPDATE SKIP LOCKED
+        ) AS row
     )
     UPDATE {schema}.leases AS lease SET id = NULL
     FROM held WHERE lease.ctid = place
     RETURNING nth, (lease.expires IS NULL OR lease.expires > n);
     -- A key that was skipped may wake somebody in vain.
-    SELECT array_agg(DISTINCT waiter.key) INTO listened
+    SELECT array_agg(name) INTO listened
     FROM unnest(p_keys, p_wakes) AS released (name, wakes)
-    JOIN {schema}.waiters AS waiter ON waiter.key = released.name
-    WHERE released.wakes;
+    WHERE wakes AND EXISTS (SELECT FROM {schema}.waiters WHERE key = name OFFSET 0);
     IF listened IS NOT NULL THEN
         PERFORM {schema}.wake(listened);
     END IF;

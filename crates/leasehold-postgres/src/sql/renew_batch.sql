@@ -14,14 +14,15 @@ BEGIN
     {guard}
     RETURN QUERY
     WITH held AS MATERIALIZED (
-        SELECT lease.ctid AS place, wanted.*, {schema}.now_us() AS n
+        SELECT place, wanted.*, {schema}.now_us() AS n
         FROM unnest(p_keys, p_ids, p_tos, p_tokens, p_raises) WITH ORDINALITY
-            AS wanted (name, held_id, until, with_token, raise_to, nth)
-        JOIN {schema}.leases AS lease ON lease.key = wanted.name AND lease.slot = 0
-        WHERE lease.id = wanted.held_id AND NOT lease.shared AND lease.state = 'h'
-            AND (lease.expires IS NULL OR lease.expires > {schema}.now_us())
-            AND (wanted.with_token IS NULL OR lease.token = wanted.with_token)
-        FOR UPDATE OF lease SKIP LOCKED
+            AS wanted (name, held_id, until, with_token, raise_to, nth),
+        LATERAL (
+            SELECT ctid AS place FROM {schema}.leases
+            WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
+                AND (expires IS NULL OR expires > {schema}.now_us()) AND (with_token IS NULL OR token = with_token)
+            FOR UPDATE SKIP LOCKED
+        ) AS row
     )
     UPDATE {schema}.leases AS lease
     SET expires = CASE WHEN expires IS NULL OR until IS NULL THEN NULL ELSE greatest(expires, n + until) END,

@@ -20,9 +20,9 @@ async fn one_key_stays_small_however_often_it_is_locked() {
     let calls = "
         DO $$ DECLARE n integer; BEGIN
             FOR n IN 1 .. 100000 LOOP
-                PERFORM leasehold.acquire(NULL, 'a', '{k}', '{-1}', 1000000, NULL, 'host', 1, 'program', NULL, false);
+                PERFORM leasehold.acquire_one(NULL, 'k', 'a', 1000000, NULL, 'host', 1, 'program', NULL);
                 COMMIT;
-                PERFORM leasehold.release(NULL, 'a', '{k}', NULL, NULL, true);
+                PERFORM leasehold.release_one(NULL, 'k', 'a', NULL, true);
                 COMMIT;
             END LOOP;
         END $$";
@@ -39,7 +39,7 @@ async fn one_semaphore_stays_small_however_often_it_is_taken() {
         DO $$ DECLARE n integer; BEGIN
             FOR n IN 1 .. 20000 LOOP
                 PERFORM leasehold.acquire(
-                    NULL, convert_to((n % 5)::text, 'UTF8'), '{k}', '{5}', 1000000, NULL, 'host', 1, NULL, NULL, false);
+                    NULL, convert_to((n % 5)::text, 'UTF8'), '{k}', '{5}', 1000000, NULL, 'host', 1, NULL, NULL);
                 COMMIT;
                 PERFORM leasehold.release(NULL, convert_to(((n + 1) % 5)::text, 'UTF8'), '{k}', NULL, NULL, true);
                 COMMIT;

@@ -1,1 +1,1 @@
-SELECT * FROM {schema}.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT * FROM {schema}.acquire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)

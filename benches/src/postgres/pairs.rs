@@ -1,0 +1,78 @@
+//! Acquire and release of a key that nobody else wants.
+
+use std::sync::Arc;
+
+use leasehold::{Key, Locker, Result};
+use leasehold_testkit::postgres::Server;
+
+use super::raw::Plain;
+use crate::sides::{Amount, Side, head, rows};
+use crate::subjects::{through_locker, through_store};
+
+/// As many plain connections as a large pool has.
+const POOL: usize = 64;
+
+pub(crate) async fn run(server: &Server) -> Result<()> {
+    println!("## Acquire and release of an uncontended key, durable commits\n");
+    println!(
+        "The first row is a pool of {POOL} connections (one per task if there are fewer), with one prepared statement \
+         to acquire and one to release.\n"
+    );
+    let plain = Plain::new(server, POOL, 256).await?;
+    let store = Arc::new(server.store().await);
+    let locks = Locker::new(Arc::clone(&store));
+    head();
+    for (tasks, pairs) in [(1, 1_000), (16, 200), (64, 100), (256, 50)] {
+        let (by_hand, by_store, by_locks) = (Arc::clone(&plain), Arc::clone(&store), locks.clone());
+        let mut sides = vec![
+            Side::new("plain statements", move |task, pairs| {
+                let plain = Arc::clone(&by_hand);
+                async move {
+                    let key = format!("k{task}");
+                    for _ in 0..pairs {
+                        plain.pair(task, &key).await?;
+                    }
+                    Ok(())
+                }
+            }),
+            Side::new("the store", move |task, pairs| {
+                let store = Arc::clone(&by_store);
+                async move {
+                    let key = Key::new(&format!("k{task}"))?;
+                    for _ in 0..pairs {
+                        through_store(&*store, &key).await?;
+                    }
+                    Ok(())
+                }
+            }),
+            Side::new("`Locker`", move |task, pairs| {
+                let locks = by_locks.clone();
+                async move {
+                    let key = Key::new(&format!("k{task}"))?;
+                    for _ in 0..pairs {
+                        through_locker(&locks, &key).await?;
+                    }
+                    Ok(())
+                }
+            }),
+        ];
+        if tasks == 1 {
+            let plain = Arc::clone(&plain);
+            sides.push(Side::new(
+                "`pg_advisory_lock`, `pg_advisory_unlock`",
+                move |task, pairs| {
+                    let plain = Arc::clone(&plain);
+                    async move {
+                        for _ in 0..pairs {
+                            plain.advisory_pair(task).await?;
+                        }
+                        Ok(())
+                    }
+                },
+            ));
+        }
+        rows(&sides, Amount { tasks, pairs, rounds: 7 }).await?;
+    }
+    println!();
+    Ok(())
+}

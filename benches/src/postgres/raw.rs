@@ -1,0 +1,86 @@
+//! The same work by plain statements.
+
+use std::sync::Arc;
+
+use leasehold::{Error, LeaseId, Result};
+use leasehold_postgres::tokio_postgres::{self, Client, Statement};
+use leasehold_testkit::postgres::{Server, connect};
+use tokio::sync::Mutex;
+
+/// Connections, each with the two statements prepared.
+pub(crate) struct Plain {
+    links: Vec<Mutex<Link>>,
+}
+
+struct Link {
+    client: Client,
+    acquire: Statement,
+    release: Statement,
+}
+
+const ACQUIRE: &str = "
+    UPDATE plain
+    SET counter = greatest(counter + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint), id = $2,
+        token = greatest(counter + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint),
+        expires = (date_part('epoch', clock_timestamp()) * 1000000)::bigint + $3,
+        granted_at = (date_part('epoch', clock_timestamp()) * 1000000)::bigint, host = $4, pid = $5, program = $6
+    WHERE key = $1 AND (id IS NULL OR expires <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+    RETURNING token, expires";
+
+const RELEASE: &str = "UPDATE plain SET id = NULL WHERE key = $1 AND id = $2";
+
+impl Plain {
+    /// So many connections, and a table with a row for each of so many keys.
+    pub(crate) async fn new(server: &Server, links: usize, keys: usize) -> Result<Arc<Self>> {
+        let schema = format!(
+            "DROP TABLE IF EXISTS plain;
+             CREATE TABLE plain (
+                 key text COLLATE \"C\" PRIMARY KEY, counter bigint NOT NULL, id bytea, token bigint, expires bigint,
+                 granted_at bigint, host text, pid bigint, program text
+             ) WITH (fillfactor = 50);
+             INSERT INTO plain (key, counter) SELECT 'k' || n, 1 FROM generate_series(0, {keys}) AS n"
+        );
+        server.run(&schema).await;
+        let mut all = Vec::new();
+        for _ in 0..links {
+            let client = connect(&server.url()).await.map_err(super::failed)?;
+            let acquire = client.prepare(ACQUIRE).await.map_err(refused)?;
+            let release = client.prepare(RELEASE).await.map_err(refused)?;
+            all.push(Mutex::new(Link { client, acquire, release }));
+        }
+        Ok(Arc::new(Self { links: all }))
+    }
+
+    /// A pair on the connection of this task.
+    pub(crate) async fn pair(&self, task: usize, key: &str) -> Result<()> {
+        let link = || self.links[task % self.links.len()].lock();
+        let id = LeaseId::mint()?.to_bytes().into_owned();
+        let (term, host, pid, program) = (30_000_000_i64, "host-1", 4711_i64, "bench");
+        let one = link().await;
+        let rows = one
+            .client
+            .query(&one.acquire, &[&key, &id, &term, &host, &pid, &program])
+            .await
+            .map_err(refused)?;
+        drop(one);
+        if rows.len() != 1 {
+            return Err(Error::unexpected("a free key was not acquired"));
+        }
+        let one = link().await;
+        one.client.execute(&one.release, &[&key, &id]).await.map_err(refused)?;
+        Ok(())
+    }
+
+    /// An advisory lock and its end.
+    pub(crate) async fn advisory_pair(&self, task: usize) -> Result<()> {
+        let link = self.links[task % self.links.len()].lock().await;
+        let task = i64::try_from(task).unwrap_or(0);
+        link.client.query("SELECT pg_advisory_lock($1)", &[&task]).await.map_err(refused)?;
+        link.client.query("SELECT pg_advisory_unlock($1)", &[&task]).await.map_err(refused)?;
+        Ok(())
+    }
+}
+
+fn refused(error: tokio_postgres::Error) -> Error {
+    Error::unexpected("a plain statement failed").with_source(error)
+}

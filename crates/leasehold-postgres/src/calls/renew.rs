@@ -1,0 +1,146 @@
+//! Renewals.
+
+use leasehold_core::{FencingToken, LostReason, Reason, RenewEntry, RenewOutcome, Result};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::acquire::{limits, mode, rest};
+use crate::call::{Call, Statement, bytes, column, micros, names};
+use crate::error;
+use crate::sql::Sql;
+
+pub(crate) struct Renew {
+    id: Vec<u8>,
+    keys: Vec<String>,
+    limits: Vec<i32>,
+    to: Option<i64>,
+    token: Option<i64>,
+    raise: Option<i64>,
+}
+
+impl Renew {
+    pub(crate) fn new(lease: &RenewEntry) -> Self {
+        Self {
+            id: bytes(lease.id()),
+            keys: names(lease.claims().keys()),
+            limits: limits(lease.claims()),
+            to: lease.to().duration().map(micros),
+            token: lease.token().map(integer),
+            raise: lease.raise().map(integer),
+        }
+    }
+}
+
+/// Tokens are below 2^53.
+pub(crate) fn integer(token: FencingToken) -> i64 {
+    i64::try_from(token.get()).unwrap_or(i64::MAX)
+}
+
+impl Statement for Renew {
+    fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a> {
+        Call::new(
+            &sql.renew,
+            [
+                (patience as _, Type::TEXT),
+                (&self.id as _, Type::BYTEA),
+                (&self.keys as _, Type::TEXT_ARRAY),
+                (&self.limits as _, Type::INT4_ARRAY),
+                (&self.to as _, Type::INT8),
+                (&self.token as _, Type::INT8),
+                (&self.raise as _, Type::INT8),
+            ],
+        )
+    }
+}
+
+/// An exclusive lease of one key.
+pub(crate) struct RenewOne(Renew);
+
+impl RenewOne {
+    pub(crate) fn new(lease: &RenewEntry) -> Self {
+        Self(Renew::new(lease))
+    }
+}
+
+impl Statement for RenewOne {
+    fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a> {
+        Call::new(
+            &sql.renew_one,
+            [
+                (patience as _, Type::TEXT),
+                (&self.0.keys[0] as _, Type::TEXT),
+                (&self.0.id as _, Type::BYTEA),
+                (&self.0.to as _, Type::INT8),
+                (&self.0.token as _, Type::INT8),
+                (&self.0.raise as _, Type::INT8),
+            ],
+        )
+    }
+}
+
+/// Several exclusive leases, each of one key.
+#[derive(Default)]
+pub(crate) struct RenewBatch {
+    keys: Vec<String>,
+    ids: Vec<Vec<u8>>,
+    tos: Vec<Option<i64>>,
+    tokens: Vec<Option<i64>>,
+    raises: Vec<Option<i64>>,
+}
+
+impl RenewBatch {
+    pub(crate) fn new<'a>(leases: impl Iterator<Item = &'a RenewEntry>) -> Self {
+        let mut batch = Self::default();
+        for lease in leases {
+            batch.keys.extend(names(lease.claims().keys()));
+            batch.ids.push(bytes(lease.id()));
+            batch.tos.push(lease.to().duration().map(micros));
+            batch.tokens.push(lease.token().map(integer));
+            batch.raises.push(lease.raise().map(integer));
+        }
+        batch
+    }
+}
+
+impl Statement for RenewBatch {
+    fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a> {
+        Call::new(
+            &sql.renew_batch,
+            [
+                (patience as _, Type::TEXT),
+                (&self.keys as _, Type::TEXT_ARRAY),
+                (&self.ids as _, Type::BYTEA_ARRAY),
+                (&self.tos as _, Type::INT8_ARRAY),
+                (&self.tokens as _, Type::INT8_ARRAY),
+                (&self.raises as _, Type::INT8_ARRAY),
+            ],
+        )
+    }
+}
+
+/// The outcome in the row of the function `renew`.
+pub(crate) fn outcome(server: &str, lease: &RenewEntry, rows: &[Row]) -> Result<RenewOutcome> {
+    let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+    let lost = |reason| Ok(RenewOutcome::Lost(Some(reason)));
+    match column::<&str>(server, row, "outcome")? {
+        "held" => held(server, row),
+        "gone" => lost(LostReason::Gone),
+        "expired" => lost(LostReason::Expired),
+        "evicted" => {
+            let reason: Option<&str> = column(server, row, "o_reason")?;
+            // A reason that cannot be read does not change the outcome.
+            lost(LostReason::Evicted(reason.and_then(|reason| Reason::new(reason).ok())))
+        }
+        "mode" => {
+            let key: &str = column(server, row, "o_key")?;
+            let found = lease.claims().keys().find(|known| known.as_str() == key);
+            let found = found.ok_or_else(|| error::odd(server, format_args!("the key {key:?}")))?;
+            Ok(RenewOutcome::Failed(mode(lease.id(), lease.claims(), found)))
+        }
+        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+    }
+}
+
+pub(crate) fn held(server: &str, row: &Row) -> Result<RenewOutcome> {
+    rest(server, row).map(RenewOutcome::Held)
+}

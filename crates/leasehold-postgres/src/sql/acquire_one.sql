@@ -1,0 +1,48 @@
+-- As acquire, for an exclusive lease of one key. Most keys are free, or have an exclusive holder.
+CREATE FUNCTION {schema}.acquire_one(
+    p_patience text,
+    p_key text,
+    p_id bytea,
+    p_term bigint,
+    p_group text,
+    p_host text,
+    p_pid bigint,
+    p_program text,
+    p_comment text,
+    OUT outcome text,
+    OUT o_token bigint,
+    OUT o_rest bigint,
+    OUT o_key text,
+    OUT o_now bigint,
+    OUT o_holder text
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    -- Read before a wait for the row, it can only refuse.
+    n bigint := {schema}.now_us();
+BEGIN
+    {guard}
+    UPDATE {schema}.leases
+    SET counter = greatest(counter + 1, n), id = p_id, shared = false, state = 'h', token = greatest(counter + 1, n),
+        expires = {schema}.now_us() + p_term, granted_at = n, renewed_at = NULL, group_name = p_group, host = p_host,
+        pid = p_pid, program = p_program, comment = p_comment
+    WHERE key = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= n) AND counter < 9007199254740991
+    RETURNING token, expires - {schema}.now_us() INTO o_token, o_rest;
+    IF FOUND THEN
+        outcome := 'granted';
+        RETURN;
+    END IF;
+    -- An exclusive holder refuses without a lock on the row, and so without a write.
+    SELECT 'refused', expires - clock.n, key, clock.n, {schema}.shown(lease)
+    INTO outcome, o_rest, o_key, o_now, o_holder
+    FROM {schema}.leases AS lease, (SELECT {schema}.now_us() AS n) AS clock
+    WHERE key = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > clock.n);
+    IF NOT FOUND THEN
+        SELECT * INTO outcome, o_token, o_rest, o_key, o_now, o_holder
+        FROM {schema}.acquire(
+            p_patience, p_id, ARRAY[p_key], '{-1}', p_term, p_group, p_host, p_pid, p_program, p_comment
+        );
+    END IF;
+END
+$$;

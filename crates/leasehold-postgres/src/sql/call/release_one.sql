@@ -1,0 +1,1 @@
+SELECT * FROM {schema}.release_one($1, $2, $3, $4, $5)

@@ -1,0 +1,25 @@
+-- As release, for one key that is not kept. A lease in slot 0 may be shared too.
+CREATE FUNCTION {schema}.release_one(
+    p_patience text,
+    p_key text,
+    p_id bytea,
+    p_token bigint,
+    p_wakes boolean,
+    OUT outcome text,
+    OUT o_rest bigint
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    {guard}
+    UPDATE {schema}.leases SET id = NULL
+    WHERE key = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
+    RETURNING CASE WHEN expires <= {schema}.now_us() THEN 'expired' ELSE 'released' END INTO outcome;
+    IF NOT FOUND THEN
+        SELECT * INTO outcome, o_rest
+        FROM {schema}.release(p_patience, p_id, ARRAY[p_key], NULL, p_token, p_wakes);
+    ELSIF p_wakes AND EXISTS (SELECT FROM {schema}.waiters WHERE key = p_key) THEN
+        PERFORM {schema}.wake(ARRAY[p_key]);
+    END IF;
+END
+$$;

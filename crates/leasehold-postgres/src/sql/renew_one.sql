@@ -1,0 +1,34 @@
+-- As renew, for an exclusive lease of one key.
+CREATE FUNCTION {schema}.renew_one(
+    p_patience text,
+    p_key text,
+    p_id bytea,
+    p_to bigint,
+    p_token bigint,
+    p_raise bigint,
+    OUT outcome text,
+    OUT o_rest bigint,
+    OUT o_key text,
+    OUT o_reason text
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    {guard}
+    UPDATE {schema}.leases
+    SET expires = CASE
+            WHEN expires IS NULL OR p_to IS NULL THEN NULL
+            ELSE greatest(expires, {schema}.now_us() + p_to)
+        END,
+        renewed_at = {schema}.now_us(), token = greatest(token, p_raise), counter = greatest(counter, p_raise)
+    WHERE key = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
+        AND (expires IS NULL OR expires > {schema}.now_us()) AND (p_token IS NULL OR token = p_token)
+    RETURNING expires - {schema}.now_us() INTO o_rest;
+    IF FOUND THEN
+        outcome := 'held';
+        RETURN;
+    END IF;
+    SELECT * INTO outcome, o_rest, o_key, o_reason
+    FROM {schema}.renew(p_patience, p_id, ARRAY[p_key], '{-1}', p_to, p_token, p_raise);
+END
+$$;
