@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireReply, Claims, ErrorKind, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
-    RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+    AcquireReply, AcquireRequest, Claim, Claims, ErrorKind, Mode, ReleaseEntry, ReleaseOutcome,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
@@ -18,13 +18,9 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("k{n}")).collect()
 }
 
-/// How many transactions the server has committed.
-async fn commits(server: &Server) -> i64 {
-    // Sessions report what they did when they have been idle for a while.
-    let control = server.connect().await.unwrap();
-    control.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
-    let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'";
-    control.query(text, &[]).await.unwrap()[0].get(0)
+/// How many transactions of the server have written; this counts too.
+async fn transactions(server: &Server) -> i64 {
+    server.rows("SELECT (pg_current_xact_id()::text)::bigint").await[0].get(0)
 }
 
 #[tokio::test]
@@ -32,16 +28,12 @@ async fn many_callers_share_transactions() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     let names = names(64);
-    let xid = async || -> i64 {
-        let text = "SELECT (pg_current_xact_id()::text)::bigint";
-        server.rows(text).await[0].get(0)
-    };
     for name in &names {
         granted(store.acquire(&acquire(name, "first", Mode::Exclusive)).await);
     }
     let ends = || names.iter().map(|name| release(name, "first"));
     let requests: Vec<_> = ends().collect();
-    let before = xid().await;
+    let before = transactions(&server).await;
     let released = join_all(requests.iter().map(|request| store.release(request))).await;
     assert!(
         released
@@ -55,7 +47,7 @@ async fn many_callers_share_transactions() {
     assert!(tokens.iter().all(Option::is_some));
     tokens.dedup();
     // 128 requests, and this question.
-    let used = xid().await - before;
+    let used = transactions(&server).await - before;
     assert!(used < 20, "{used} transactions");
 }
 
@@ -166,7 +158,10 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
     let entries = names
         .iter()
         .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), Mode::Exclusive), ttl));
+    let before = transactions(&server).await;
     let renewed = in_time(store.renew(&RenewRequest::new(entries.collect()))).await.unwrap();
+    let used = transactions(&server).await - before;
+    assert!(used < 20, "{used} transactions");
     for (name, outcome) in names.iter().zip(&renewed.leases) {
         match outcome {
             RenewOutcome::Held(_) => assert_ne!(name, "k42"),
@@ -240,7 +235,7 @@ async fn a_thousand_leases_are_renewed_and_released_in_few_transactions() {
         .await
         .into_iter()
         .for_each(|reply| drop(granted(reply)));
-    let before = commits(&server).await;
+    let before = transactions(&server).await;
     let entries = names.iter().map(|name| {
         RenewEntry::extend(
             id("a"),
@@ -253,6 +248,30 @@ async fn a_thousand_leases_are_renewed_and_released_in_few_transactions() {
     let ends = names.iter().map(|name| ReleaseEntry::new(id("a"), [key(name)])).collect();
     let released = store.release(&ReleaseRequest::new(ends)).await.unwrap();
     assert!(released.leases.iter().all(|outcome| matches!(outcome, ReleaseOutcome::Released)));
-    let used = commits(&server).await - before;
+    let used = transactions(&server).await - before;
     assert!(used < 40, "{used} transactions");
+}
+
+/// Each pair of sets has a key in common, and nobody has used the keys before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_crossing_sets_of_new_keys_one_is_granted_at_most() {
+    let server = Server::start(&["fsync=off"]).await.unwrap();
+    let stores = [server.store().await, server.store().await, server.store().await];
+    let mut granted = 0;
+    for round in 0..300 {
+        let names = ["a", "b", "c"].map(|name| key(&format!("{name}{round}")));
+        let tries = stores.iter().enumerate().map(|(n, store)| {
+            let keys = [names[n].clone(), names[(n + 1) % 3].clone()];
+            let claims = Claims::new(keys.map(|key| Claim { key, mode: Mode::Exclusive })).unwrap();
+            let request = AcquireRequest::new(id(&n.to_string()), claims, Ttl::new(LONG).unwrap());
+            let store = store.clone();
+            #[expect(clippy::disallowed_methods, reason = "clients run at the same time")]
+            tokio::spawn(async move { store.acquire(&request).await.unwrap() })
+        });
+        let replies = join_all(tries).await.into_iter().map(|reply| reply.unwrap());
+        let of_round = replies.filter(|reply| matches!(reply, AcquireReply::Granted(_))).count();
+        assert!(of_round <= 1, "{of_round} in round {round}");
+        granted += of_round;
+    }
+    assert!(granted > 200, "{granted}");
 }
