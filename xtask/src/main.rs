@@ -101,7 +101,10 @@ fn check() -> Outcome {
     // Every store, and no default feature.
     let mut least = cargo(&["clippy", "--package", "leasehold", "--no-default-features"]);
     least.args(["--features", "local,postgres,quorum,redis,sqlite"]).args(denied);
-    run(least)
+    run(least)?;
+    let mut provider = test::of_crypto_provider("clippy");
+    provider.arg("--all-targets").args(denied);
+    run(provider)
 }
 
 fn lint() -> Outcome {

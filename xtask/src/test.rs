@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::programs;
 use crate::report::{Required, Tally};
@@ -72,7 +73,7 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     }
     if arguments.packages.is_empty() && arguments.arguments.is_empty() {
         section("tests of which provider of cryptography is used");
-        if let Err(error) = times.take("crypto-provider", test_crypto_provider) {
+        if let Err(error) = times.take("crypto-provider", || run(of_crypto_provider("test"))) {
             failed.push(error.to_string());
         }
     }
@@ -95,12 +96,12 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
 /// All packages with tests. The benches have none, and their dependencies are nobody else's.
 pub(crate) const WHOLE: [&str; 3] = ["--workspace", "--exclude", "leasehold-benches"];
 
-/// These tests need a feature that nothing else may have, and so a workspace of their own.
-fn test_crypto_provider() -> Outcome {
+/// Runs Cargo on the tests which need a feature that nothing else may have, and so a workspace of their own.
+pub(crate) fn of_crypto_provider(subcommand: &str) -> Command {
     let manifest = root().join("tests/crypto-provider/Cargo.toml");
-    let mut tests = cargo(&["test", "--locked", "--manifest-path"]);
+    let mut tests = cargo(&[subcommand, "--locked", "--manifest-path"]);
     tests.arg(manifest).arg("--target-dir").arg(target());
-    run(tests)
+    tests
 }
 
 fn make_empty(folder: &Path) -> Outcome {

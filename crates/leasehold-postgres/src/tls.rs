@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::{Error, Result};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -35,8 +36,10 @@ pub(crate) fn of_authority(file: Option<&str>) -> Result<Tls> {
             roots.add_parsable_certificates(found.certs);
         }
     }
-    let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(ring)
+    // The provider of cryptography that the program has chosen, if it has.
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| Error::unexpected("TLS cannot be set up").with_source(e))?
         .with_root_certificates(roots)

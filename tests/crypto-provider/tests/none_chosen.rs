@@ -8,6 +8,7 @@ use rustls::crypto::CryptoProvider;
 #[tokio::test]
 async fn tls_works_with_the_stores_provider() {
     RedisConfig::from_url("rediss://localhost").unwrap();
-    assert!(CryptoProvider::get_default().is_none(), "reading a URL chooses none");
-    over_tls::a_lock_is_granted().await;
+    over_tls::postgres_grants_a_lock().await;
+    assert!(CryptoProvider::get_default().is_none(), "neither chooses one for the program");
+    over_tls::redis_grants_a_lock().await;
 }

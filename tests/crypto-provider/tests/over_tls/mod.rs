@@ -1,11 +1,14 @@
-//! A store on a server that uses TLS and asks for a certificate.
+//! Stores on servers that use TLS.
 
-use leasehold_core::{Mode, Store as _};
+use leasehold_core::{Mode, Store};
+use leasehold_postgres::PostgresStore;
 use leasehold_redis::RedisStore;
-use leasehold_testkit::redis::authority::Authority;
+use leasehold_testkit::authority::Authority;
+use leasehold_testkit::postgres;
 use leasehold_testkit::requests::{acquire, granted};
 
-pub async fn a_lock_is_granted() {
+/// The server asks for a certificate.
+pub async fn redis_grants_a_lock() {
     let ours = Authority::private();
     ours.sign("server");
     ours.sign("client");
@@ -17,6 +20,22 @@ pub async fn a_lock_is_granted() {
         cert.display(),
         key.display()
     );
-    let store = RedisStore::from_url(&url).await.unwrap();
+    grants_a_lock(RedisStore::from_url(&url).await.unwrap()).await;
+}
+
+pub async fn postgres_grants_a_lock() {
+    let ours = Authority::private();
+    ours.sign("server");
+    let server = postgres::Server::start_with_certificate(&ours, "server").await.unwrap();
+    let url = format!(
+        "postgres://postgres@localhost:{}/postgres?sslmode=verify-full&sslrootcert={}",
+        server.port(),
+        ours.file("ca.pem").display()
+    );
+    grants_a_lock(PostgresStore::from_url(&url).await.unwrap()).await;
+}
+
+async fn grants_a_lock(store: impl Store) {
+    store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
 }
