@@ -219,21 +219,26 @@ impl<B: Backing> Fixture<B> {
     /// Whether time is real and the case took a tick more of it than it let pass: leases that it needs may have
     /// ended.
     pub(crate) fn is_late(&self) -> bool {
+        self.late() > self.tick
+    }
+
+    /// How much more real time the case took than it let pass.
+    fn late(&self) -> Duration {
         let passed = *self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         match self.time {
-            Time::Manual(_) => false,
-            Time::Real { .. } => self.started.elapsed() > passed + self.tick,
+            Time::Manual(_) => Duration::ZERO,
+            Time::Real { .. } => self.started.elapsed().saturating_sub(passed),
         }
     }
 
-    /// Checks a duration that the store reported: to the microsecond on a manual clock; to a tick in real time or
-    /// with a margin.
+    /// Checks a duration that the store reported: to the microsecond on a manual clock, to a tick with a margin, and
+    /// less what the case is late in real time.
     #[track_caller]
     pub(crate) fn about(&self, found: Duration, expected: Duration, what: &str) -> Result {
         match self.time {
             Time::Manual(_) if self.can.margin.is_zero() => ensure_eq!(found, expected, "{what}"),
             Time::Manual(_) | Time::Real { .. } => ensure!(
-                found <= expected + self.tick && found + self.tick >= expected,
+                found <= expected + self.tick && found + self.tick + self.late() >= expected,
                 "{what}: expected about {expected:?}, found {found:?}"
             ),
         }
