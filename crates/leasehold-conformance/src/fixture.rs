@@ -54,15 +54,15 @@ impl<S> BehindProxies<S> {
 }
 
 impl<B: Backing> Fixture<B> {
-    /// Prepares the state and opens a first client.
-    pub(crate) async fn new(backing: B, reports: Reports) -> Result<Self> {
+    /// Prepares the state and opens a first client. A tick of real time is `longer` times as long as the state says.
+    pub(crate) async fn new(backing: B, reports: Reports, longer: u32) -> Result<Self> {
         let client = Client::new(backing.client().await?, &reports);
         client.store().prepare().await?;
         let can = client.store().capabilities();
         let time = backing.time();
         let tick = match time {
             Time::Manual(_) => Duration::from_secs(1),
-            Time::Real { tick } => tick,
+            Time::Real { tick } => tick * longer,
         };
         // Many margins fit into a term.
         let tick = tick.max(can.min_term).max(can.margin * 10);

@@ -143,38 +143,38 @@ impl Job {
     }
 }
 
-/// How many times a case is tried. A case that fails in real time, on a machine too busy to keep it, says nothing
-/// about the store.
-const TRIES: usize = 3;
+/// How many times as long a tick of real time is, try by try. A case that fails on a machine too busy to keep it says
+/// nothing about the store, and is tried again with more time.
+const TICKS: [u32; 3] = [1, 2, 8];
 
 /// Runs one case on its own state.
 async fn run_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> CaseResult {
     if case.needs.contains(&Need::Forgetting) {
         return run_forgetting_case(subject, case).await;
     }
-    let mut tries = 1;
-    loop {
-        let fixture = Fixture::new(subject.open().await?, subject.reports()).await?;
-        let verdict = case.run(&fixture).await;
-        if verdict.is_ok() || tries == TRIES || !fixture.is_late() {
-            return verdict;
+    let mut verdict = Err(Failure::new("it was not tried".to_owned()));
+    for longer in TICKS {
+        let fixture = Fixture::new(subject.open().await?, subject.reports(), longer).await?;
+        verdict = case.run(&fixture).await;
+        if verdict.is_ok() || !fixture.is_late() {
+            break;
         }
-        tries += 1;
     }
+    verdict
 }
 
 /// Runs one case on a state that forgets counters, if there is one.
 async fn run_forgetting_case<S: Subject>(subject: &S, case: &Case<S::Backing>) -> CaseResult {
     let never = match subject.open_forgetting(cases::FORGET_AFTER).await? {
         Forgets::After(backing) => {
-            let fixture = Fixture::new(backing, subject.reports()).await?;
+            let fixture = Fixture::new(backing, subject.reports(), 1).await?;
             return case.run(&fixture).await;
         }
         Forgets::Never => Some(Need::Forgetting),
         Forgets::CannotHere(why) => return Ok(Ended::CannotHere(why)),
         Forgets::Unknown => None,
     };
-    let fixture = Fixture::new(subject.open().await?, subject.reports()).await?;
+    let fixture = Fixture::new(subject.open().await?, subject.reports(), 1).await?;
     match case.unmet(&fixture).or(never) {
         Some(need) => need.refused(&fixture).await.map(Ended::NotApplicable),
         None => {
