@@ -1,14 +1,14 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock` or `postgres`. Figures are comparable
+//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock`, `sqlite` or `postgres`. Figures are comparable
 //! within one run only: quote them as ratios.
 
 mod handover;
 mod measure;
-mod postgres;
 mod redis;
 mod redlock;
 mod sides;
+mod sql;
 mod subjects;
 mod uncontended;
 
@@ -25,11 +25,12 @@ async fn main() -> Result<()> {
             handover::run().await
         }
         ["redis", ref parts @ ..] => redis::run(parts).await,
-        ["postgres", ref parts @ ..] => postgres::run(parts).await,
+        ["postgres", ref parts @ ..] => sql::postgres(parts).await,
+        ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
         ["redlock"] => redlock::run().await,
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
-             redlock; or postgres, with pairs for a part of it",
+             redlock; sqlite; or postgres",
         )),
     }
 }

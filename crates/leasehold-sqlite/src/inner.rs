@@ -8,6 +8,7 @@ use leasehold_core::{Clock, Result};
 use crate::config::{Location, NAME, SqliteConfig};
 use crate::database::Database;
 use crate::limit::Limit;
+use crate::rows::Rows;
 use crate::worker::Worker;
 
 pub(crate) struct Inner {
@@ -35,6 +36,16 @@ impl Inner {
         job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.run_within(self.limit(), operation, job).await
+    }
+
+    /// Runs a job that writes inside a transaction, which it may share with others; if that is rolled back, it runs
+    /// again.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        job: impl FnMut(&Rows<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.worker.write(self.limit(), job).await.map_err(|e| e.with_context(NAME, operation))
     }
 
     pub(crate) async fn run_within<T: Send + 'static>(

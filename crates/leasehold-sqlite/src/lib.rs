@@ -38,6 +38,7 @@ mod file;
 #[cfg(not(target_os = "linux"))]
 #[path = "file_elsewhere.rs"]
 mod file;
+mod group;
 mod health;
 mod inner;
 mod limit;

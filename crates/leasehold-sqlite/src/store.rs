@@ -16,7 +16,8 @@ use crate::inner::Inner;
 /// connection.
 ///
 /// A file on a disk reaches L2; see the [`manual`](crate::manual). Every operation is one transaction on the
-/// store's own thread, with the time limit of [`SqliteConfig::timeout`]. An error of kind `Unavailable` with the
+/// store's own thread, or shares one with those that arrived while another was on its way to the disk, and has the time
+/// limit of [`SqliteConfig::timeout`]. An error of kind `Unavailable` with the
 /// effect `NotApplied` means that others kept the database busy, or that the disk is full. With the default clock
 /// the store must be used in a tokio runtime with its timer enabled.
 ///

@@ -6,9 +6,8 @@ use crate::inner::Inner;
 impl Inner {
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         let request = request.clone();
-        self.run("acquire", move |database, limit| {
-            let keys = request.claims().keys();
-            decide(database, limit, keys, |table, now| table.acquire(&request, now))
+        self.write("acquire", move |rows| {
+            decide(rows, request.claims().keys(), |table, now| table.acquire(&request, now))
         })
         .await
     }

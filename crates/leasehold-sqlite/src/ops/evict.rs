@@ -17,14 +17,14 @@ impl Inner {
     /// Evicts exact records, or expired ones of named keys.
     async fn evict_named(&self, request: &EvictRequest) -> Result<EvictReply> {
         let request = request.clone();
-        self.run("evict", move |database, limit| {
+        self.write("evict", move |rows| {
             let keys: Vec<&Key> = match request.what() {
                 EvictScope::Exactly { targets, .. } => {
                     targets.iter().map(|target| &target.key).collect()
                 }
                 EvictScope::Expired(filter) => filter.keys().unwrap_or_default().iter().collect(),
             };
-            decide(database, limit, keys, |table, now| Ok(table.evict(&request, now)))
+            decide(rows, keys, |table, now| Ok(table.evict(&request, now)))
         })
         .await
     }

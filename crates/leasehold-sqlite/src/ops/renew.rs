@@ -6,9 +6,9 @@ use crate::inner::Inner;
 impl Inner {
     pub(crate) async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         let (leases, request) = (request.leases().len(), request.clone());
-        let renewed = self.run("renew", move |database, limit| {
+        let renewed = self.write("renew", move |rows| {
             let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
-            decide(database, limit, keys, |table, now| Ok(table.renew(&request, now)))
+            decide(rows, keys, |table, now| Ok(table.renew(&request, now)))
         });
         renewed.await.or_else(|error| match error.lost() {
             Some(reason) => {

@@ -4,12 +4,14 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Granted, Key, LeaseId, ManualClock, Mode, Refused,
-    ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewRequest, Result, Store, Ttl,
+    AcquireReply, AcquireRequest, BoxFuture, Claims, Clock, Granted, Key, LeaseId, ManualClock,
+    Mode, Refused, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewRequest, Result,
+    Store, Ttl,
 };
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
 use rusqlite::Connection;
@@ -53,6 +55,66 @@ impl Workplace {
         let mut path = self.path.clone().into_os_string();
         path.push(suffix);
         path.into()
+    }
+}
+
+/// Counts the transactions of the store's thread, and lets it hang in one: where an operation looks whether its limit has
+/// passed.
+#[derive(Debug)]
+pub(crate) struct Hanging {
+    clock: ManualClock,
+    /// How many reads of the clock are left until it hangs.
+    left: AtomicUsize,
+    transactions: AtomicUsize,
+    hangs: mpsc::Sender<()>,
+    goes_on: (mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>),
+}
+
+impl Hanging {
+    /// The clock, and a channel that tells when it hangs.
+    pub(crate) fn new(clock: &ManualClock) -> (Arc<Self>, mpsc::Receiver<()>) {
+        let ((hangs, hung), (sender, receiver)) = (mpsc::channel(), mpsc::channel());
+        let (clock, goes_on) = (clock.clone(), (sender, Mutex::new(receiver)));
+        let (left, transactions) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        (Arc::new(Self { clock, left, transactions, hangs, goes_on }), hung)
+    }
+
+    /// Lets the next operation hang.
+    pub(crate) fn hang(&self) {
+        // It reads the clock to see how long it may wait for the lock, then to decide by it, and then here.
+        self.left.store(3, Ordering::SeqCst);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.goes_on.0.send(()).unwrap();
+    }
+
+    pub(crate) fn transactions(&self) -> usize {
+        self.transactions.load(Ordering::SeqCst)
+    }
+}
+
+impl Clock for Hanging {
+    fn now(&self) -> Duration {
+        let now = self.clock.now();
+        if std::thread::current().name() == Some("leasehold-sqlite")
+            && self.left.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            self.hangs.send(()).unwrap();
+            self.goes_on.1.lock().unwrap().recv().unwrap();
+        }
+        now
+    }
+
+    fn wall_micros(&self) -> u64 {
+        if std::thread::current().name() == Some("leasehold-sqlite") {
+            self.transactions.fetch_add(1, Ordering::SeqCst);
+        }
+        self.clock.wall_micros()
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep_until(at)
     }
 }
 

@@ -8,4 +8,5 @@ mod processes;
 mod quirks;
 mod rules;
 mod scans;
+mod together;
 mod waiting;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::common::{SECOND, Workplace, acquire, count, grant, refuse, release, request};
+use crate::common::{Hanging, SECOND, Workplace, acquire, count, grant, refuse, release, request};
 use futures_util::FutureExt as _;
 use leasehold_core::{AcquireReply, BoxFuture, Clock, Effect, ErrorKind, ManualClock, Store};
 use leasehold_sqlite::SqliteConfig;
@@ -77,7 +77,7 @@ async fn the_clock_is_read_after_the_lock_is_taken() {
 }
 
 #[tokio::test]
-async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
+async fn an_operation_that_gets_the_lock_too_late_does_not_act() {
     let place = Workplace::new();
     let (reads, told) = mpsc::channel();
     let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
@@ -85,22 +85,37 @@ async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
     let mut raw = place.raw();
     let writing = hold(&mut raw);
     while told.try_recv().is_ok() {}
-    let (first, second) = (request("a", "k"), request("b", "k2"));
-    let (mut hung, mut behind) =
-        (Box::pin(store.acquire(&first)), Box::pin(store.acquire(&second)));
-    assert!((&mut hung).now_or_never().is_none() && (&mut behind).now_or_never().is_none());
+    let wanted = request("a", "k");
+    let mut waiting = Box::pin(store.acquire(&wanted));
+    assert!((&mut waiting).now_or_never().is_none());
     told.recv().unwrap();
     place.clock.advance(SqliteConfig::DEFAULT_TIMEOUT + SECOND);
-    let (hung, behind) = (hung.await.unwrap_err(), behind.await.unwrap_err());
-    assert_eq!((hung.kind(), hung.effect()), (ErrorKind::Unavailable, Effect::Unknown), "{hung}");
-    assert_eq!(
-        (behind.kind(), behind.effect()),
-        (ErrorKind::Unavailable, Effect::NotApplied),
-        "{behind}"
-    );
+    let error = waiting.await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     drop(writing);
+    assert!(grant(&store, "c", "k").await.fresh, "the first did not act");
+}
+
+#[tokio::test]
+async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
+    let place = Workplace::new();
+    let (clock, hung) = Hanging::new(&place.clock);
+    let store = place.config().clock(Arc::clone(&clock) as _).open().await.unwrap();
+    clock.hang();
+    let (first, second) = (request("a", "k"), request("b", "k2"));
+    let (mut hanging, mut behind) =
+        (Box::pin(store.acquire(&first)), Box::pin(store.acquire(&second)));
+    assert!((&mut hanging).now_or_never().is_none());
+    hung.recv().unwrap();
+    assert!((&mut behind).now_or_never().is_none());
+    place.clock.advance(SqliteConfig::DEFAULT_TIMEOUT + SECOND);
+    let (hanging, behind) = (hanging.await.unwrap_err(), behind.await.unwrap_err());
+    for (error, effect) in [(hanging, Effect::Unknown), (behind, Effect::NotApplied)] {
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, effect), "{error}");
+    }
+    clock.go_on();
     refuse(&store, "c", "k").await;
-    assert_eq!(count(&raw, "leasehold_holders"), 1, "the first acted after all");
+    assert_eq!(count(&place.raw(), "leasehold_holders"), 1, "the first acted after all");
     assert!(!grant(&store, "a", "k").await.fresh, "and its outcome can be learned");
 }
 

@@ -1,16 +1,14 @@
-//! The same work by plain statements.
-
-use std::sync::Arc;
+//! The same work by plain statements, each on a connection of a pool.
 
 use leasehold::{Error, LeaseId, Result};
 use leasehold_postgres::tokio_postgres::{self, Client, Statement};
 use leasehold_testkit::postgres::{Server, connect};
 use tokio::sync::Mutex;
 
-/// Connections, each with the two statements prepared.
-pub(crate) struct Plain {
-    links: Vec<Mutex<Link>>,
-}
+use super::Plain;
+
+/// Each with the two statements prepared.
+pub(crate) struct Connections(Vec<Mutex<Link>>);
 
 struct Link {
     client: Client,
@@ -29,9 +27,9 @@ const ACQUIRE: &str = "
 
 const RELEASE: &str = "UPDATE plain SET id = NULL WHERE key = $1 AND id = $2";
 
-impl Plain {
+impl Connections {
     /// So many connections, and a table with a row for each of so many keys.
-    pub(crate) async fn new(server: &Server, links: usize, keys: usize) -> Result<Arc<Self>> {
+    pub(crate) async fn open(server: &Server, links: usize, keys: usize) -> Result<Self> {
         let schema = format!(
             "DROP TABLE IF EXISTS plain;
              CREATE TABLE plain (
@@ -48,12 +46,22 @@ impl Plain {
             let release = client.prepare(RELEASE).await.map_err(refused)?;
             all.push(Mutex::new(Link { client, acquire, release }));
         }
-        Ok(Arc::new(Self { links: all }))
+        Ok(Self(all))
     }
 
-    /// A pair on the connection of this task.
-    pub(crate) async fn pair(&self, task: usize, key: &str) -> Result<()> {
-        let link = || self.links[task % self.links.len()].lock();
+    /// An advisory lock and its end.
+    pub(crate) async fn advisory_pair(&self, task: usize) -> Result<()> {
+        let link = self.0[task % self.0.len()].lock().await;
+        let task = i64::try_from(task).unwrap_or(0);
+        link.client.query("SELECT pg_advisory_lock($1)", &[&task]).await.map_err(refused)?;
+        link.client.query("SELECT pg_advisory_unlock($1)", &[&task]).await.map_err(refused)?;
+        Ok(())
+    }
+}
+
+impl Plain for Connections {
+    async fn pair(&self, task: usize, key: &str) -> Result<()> {
+        let link = || self.0[task % self.0.len()].lock();
         let id = LeaseId::mint()?.to_bytes().into_owned();
         let (term, host, pid, program) = (30_000_000_i64, "host-1", 4711_i64, "bench");
         let one = link().await;
@@ -68,15 +76,6 @@ impl Plain {
         }
         let one = link().await;
         one.client.execute(&one.release, &[&key, &id]).await.map_err(refused)?;
-        Ok(())
-    }
-
-    /// An advisory lock and its end.
-    pub(crate) async fn advisory_pair(&self, task: usize) -> Result<()> {
-        let link = self.links[task % self.links.len()].lock().await;
-        let task = i64::try_from(task).unwrap_or(0);
-        link.client.query("SELECT pg_advisory_lock($1)", &[&task]).await.map_err(refused)?;
-        link.client.query("SELECT pg_advisory_unlock($1)", &[&task]).await.map_err(refused)?;
         Ok(())
     }
 }

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use leasehold::{Key, Locker, Result};
-use leasehold_testkit::postgres::Server;
+use leasehold::{Key, Locker, Result, Store};
 
-use super::raw::Plain;
+use super::{POOL, Plain};
 use crate::sides::{Amount, Side, head, rows};
 use crate::subjects::{through_locker, through_store};
 
-/// As many plain connections as a large pool has.
-const POOL: usize = 64;
-
-pub(crate) async fn run(server: &Server) -> Result<()> {
+/// `alone` are further sides with one task.
+pub(crate) async fn run(
+    plain: Arc<impl Plain>,
+    store: Arc<impl Store>,
+    mut alone: Vec<Side>,
+) -> Result<()> {
     println!("## Acquire and release of an uncontended key, durable commits\n");
     println!(
         "The first row is a pool of {POOL} connections (one per task if there are fewer), with one prepared statement \
          to acquire and one to release.\n"
     );
-    let plain = Plain::new(server, POOL, 256).await?;
-    let store = Arc::new(server.store().await);
+    store.prepare().await?;
     let locks = Locker::new(Arc::clone(&store));
     head();
     for (tasks, pairs) in [(1, 1_000), (16, 200), (64, 100), (256, 50)] {
@@ -56,21 +56,7 @@ pub(crate) async fn run(server: &Server) -> Result<()> {
                 }
             }),
         ];
-        if tasks == 1 {
-            let plain = Arc::clone(&plain);
-            sides.push(Side::new(
-                "`pg_advisory_lock`, `pg_advisory_unlock`",
-                move |task, pairs| {
-                    let plain = Arc::clone(&plain);
-                    async move {
-                        for _ in 0..pairs {
-                            plain.advisory_pair(task).await?;
-                        }
-                        Ok(())
-                    }
-                },
-            ));
-        }
+        sides.append(&mut alone);
         rows(&sides, Amount { tasks, pairs, rounds: 7 }).await?;
     }
     println!();
