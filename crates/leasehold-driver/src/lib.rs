@@ -7,12 +7,10 @@ mod clock;
 mod combiner;
 mod hints;
 #[cfg(feature = "sql")]
-mod stored;
+pub mod sql;
 mod url;
 
 pub use clock::{SystemClock, TokioClock};
 pub use combiner::{Combine, Combiner};
 pub use hints::Hinter;
-#[cfg(feature = "sql")]
-pub use stored::Stored;
 pub use url::StoreUrl;

@@ -28,8 +28,8 @@ pub(crate) fn micros(duration: std::time::Duration) -> i64 {
     i64::try_from(leasehold_core::term::micros_up(duration)).unwrap_or(i64::MAX)
 }
 
-/// A statement with its owned values, so that it can outlive its caller.
-pub(crate) trait Statement: Send + Sync + 'static {
+/// A statement with its values.
+pub(crate) trait Statement: Sync {
     /// The call; `patience` is the longest wait for a row, in milliseconds, unless the session knows it.
     fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a>;
 }

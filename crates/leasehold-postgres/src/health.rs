@@ -1,7 +1,5 @@
 //! The level that the server supports under its present settings.
 
-use std::sync::Arc;
-
 use leasehold_core::{Error, Health, Level, Result};
 use tokio_postgres::Row;
 
@@ -15,14 +13,14 @@ use crate::sql::Sql;
 const OLDEST: i32 = 130_000;
 
 impl Inner {
-    pub(crate) async fn check(self: &Arc<Self>) -> Result<Health> {
-        let server = &self.links.server;
+    pub(crate) async fn check(&self) -> Result<Health> {
+        let server = &self.database.links.server;
         let before = wall();
-        let rows = self.read(Ask).await?;
+        let rows = self.database.read(&Ask).await?;
         let after = wall();
         let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
         let found = Found::of(server, row)?;
-        let mut health = found.health(server, self.sql.schema.as_str())?;
+        let mut health = found.health(server, self.database.sql.schema.as_str())?;
         let ours = before + (after - before) / 2;
         health.clock_difference_us = Some(found.now - i64::try_from(ours).unwrap_or(i64::MAX));
         if self.listener.is_none() {

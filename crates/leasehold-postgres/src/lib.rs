@@ -27,14 +27,12 @@
 mod call;
 mod calls;
 mod config;
+mod database;
 mod error;
 mod health;
 mod inner;
-mod lane;
 mod listener;
-mod ops;
 mod pool;
-mod position;
 mod schema;
 mod server;
 mod sql;

@@ -1,7 +1,5 @@
 //! Creates the schema, and says whether it is there.
 
-use std::sync::Arc;
-
 use leasehold_core::{Error, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -19,27 +17,27 @@ const LOCK: i64 = 0x4c73_6864;
 
 impl Inner {
     /// Creates the schema unless it is there.
-    pub(crate) async fn prepare(self: &Arc<Self>) -> Result<()> {
+    pub(crate) async fn prepare(&self) -> Result<()> {
         if self.is_prepared().await? {
             return Ok(());
         }
-        let (server, schema) = (&self.links.server, self.sql.schema.as_str());
-        let link = self.links.get().await?;
+        let (server, schema) = (&self.database.links.server, self.database.sql.schema.as_str());
+        let link = self.database.links.get().await?;
         let create = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; SELECT \
              pg_catalog.pg_advisory_xact_lock({LOCK})",
-            self.links.timeout.as_millis()
+            self.database.links.timeout.as_millis()
         );
         link.run(&create).await.map_err(|e| error::of(server, e))?;
         let created = async {
             // Another client may have been first.
             let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
-            let rows = link.rows(&exists.call(&self.sql, &patience)).await?;
+            let rows = link.rows(&exists.call(&self.database.sql, &patience)).await?;
             if rows.first().is_some_and(|row| Found::of(row) == Found::Nothing) {
                 if rows.first().is_some_and(|row| !row.get::<_, bool>(0)) {
                     link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
                 }
-                link.run(&self.sql.create).await?;
+                link.run(&self.database.sql.create).await?;
             }
             link.run("COMMIT").await
         };
@@ -51,10 +49,13 @@ impl Inner {
         Ok(())
     }
 
-    async fn is_prepared(self: &Arc<Self>) -> Result<bool> {
-        let rows = self.read(Exists { schema: self.sql.schema.as_str().to_owned() }).await?;
-        let row = rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?;
-        let schema = self.sql.schema.as_str();
+    async fn is_prepared(&self) -> Result<bool> {
+        let rows = self
+            .database
+            .read(&Exists { schema: self.database.sql.schema.as_str().to_owned() })
+            .await?;
+        let row = rows.first().ok_or_else(|| error::odd(&self.database.links.server, "no row"))?;
+        let schema = self.database.sql.schema.as_str();
         if row.get::<_, &str>(3) != "UTF8" {
             return Err(Error::incompatible(format!(
                 "the database has the encoding {}; the store needs one with UTF8",

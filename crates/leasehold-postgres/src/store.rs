@@ -49,7 +49,7 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PostgresStore({})", self.0.links.server)
+        write!(f, "PostgresStore({})", self.0.database.links.server)
     }
 }
 
@@ -84,22 +84,22 @@ impl Store for PostgresStore {
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         self.capabilities().admit(request)?;
-        self.0.renew(request).await.map_err(|e| e.with_context(NAME, "renew"))
+        self.0.leases.renew(request).await.map_err(|e| e.with_context(NAME, "renew"))
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         self.capabilities().admit(request)?;
-        self.0.release(request).await.map_err(|e| e.with_context(NAME, "release"))
+        self.0.leases.release(request).await.map_err(|e| e.with_context(NAME, "release"))
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.capabilities().admit(request)?;
-        self.0.list(request).await.map_err(|e| e.with_context(NAME, "list"))
+        self.0.leases.list(request).await.map_err(|e| e.with_context(NAME, "list"))
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.capabilities().admit(request)?;
-        self.0.evict(request).await.map_err(|e| e.with_context(NAME, "evict"))
+        self.0.leases.evict(request).await.map_err(|e| e.with_context(NAME, "evict"))
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {

@@ -6,18 +6,13 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Error, FencingToken, Granted, Key, Mode, RefusalReason,
     Refused, Remaining, Result,
 };
-use leasehold_driver::Stored;
+use leasehold_driver::sql::{Stored, mode_conflict};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::call::{Call, Statement, bytes, column, micros, names};
 use crate::error;
 use crate::sql::Sql;
-
-/// Whether it may travel with others.
-pub(crate) fn is_simple(claims: &Claims) -> bool {
-    claims.len() == 1 && claims.first().mode == Mode::Exclusive
-}
 
 /// The keys of claims, and the limits as our functions take them.
 pub(crate) fn limits(claims: &Claims) -> Vec<i32> {
@@ -190,7 +185,7 @@ pub(crate) fn reply(server: &str, request: &AcquireRequest, rows: &[Row]) -> Res
             let rest: Option<i64> = column(server, row, "o_rest")?;
             Ok(AcquireReply::Refused(Refused::new(key()?, why, rest.map(duration))))
         }
-        "mode" => Err(mode(request.id(), request.claims(), &key()?)),
+        "mode" => Err(mode_conflict(request.id(), request.claims(), &key()?)),
         "exhausted" => Err(Error::corrupt(format!(
             "the token counter of {:?} has reached its maximum",
             request.claims().first().key
@@ -215,16 +210,4 @@ pub(crate) fn rest(server: &str, row: &Row) -> Result<Remaining> {
 
 pub(crate) fn duration(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// The error for a lease that holds a key in another mode.
-pub(crate) fn mode(id: &leasehold_core::LeaseId, claims: &Claims, key: &Key) -> Error {
-    let asked = claims.iter().find(|claim| claim.key == *key).map(|claim| claim.mode);
-    let held = match asked {
-        Some(Mode::Exclusive) => "shared",
-        _ => "exclusive",
-    };
-    Error::invalid_input(format!(
-        "the lease {id} holds {key:?} as {held}, but is requested in another mode; release it first"
-    ))
 }

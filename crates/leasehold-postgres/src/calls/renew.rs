@@ -1,10 +1,11 @@
 //! Renewals.
 
 use leasehold_core::{FencingToken, LostReason, Reason, RenewEntry, RenewOutcome, Result};
+use leasehold_driver::sql::mode_conflict;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::acquire::{limits, mode, rest};
+use super::acquire::{limits, rest};
 use crate::call::{Call, Statement, bytes, column, micros, names};
 use crate::error;
 use crate::sql::Sql;
@@ -135,7 +136,7 @@ pub(crate) fn outcome(server: &str, lease: &RenewEntry, rows: &[Row]) -> Result<
             let key: &str = column(server, row, "o_key")?;
             let found = lease.claims().keys().find(|known| known.as_str() == key);
             let found = found.ok_or_else(|| error::odd(server, format_args!("the key {key:?}")))?;
-            Ok(RenewOutcome::Failed(mode(lease.id(), lease.claims(), found)))
+            Ok(RenewOutcome::Failed(mode_conflict(lease.id(), lease.claims(), found)))
         }
         other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
     }

@@ -1,0 +1,196 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Effect, Error, EvictReply, EvictRequest, EvictScope, Key,
+    ListReply, ListRequest, RefusalReason, Refused, ReleaseOutcome, ReleaseReply, ReleaseRequest,
+    RenewOutcome, RenewReply, RenewRequest, Result,
+};
+
+use super::entry::{Done, Entry};
+use super::lane::Lane;
+use super::page;
+use super::position::Position;
+use super::purge;
+use super::server::{SqlServer, locked, outliving};
+use crate::Combiner;
+
+/// The most requests that travel together.
+const MOST: usize = 1_000;
+
+/// The operations on the leases in the rows of a server.
+///
+/// Requests about exclusive leases of one key that arrive while others are under way travel together; all others have an
+/// exchange each. Requests outlive their callers (C15).
+pub struct SqlLeases<S: SqlServer> {
+    server: Arc<S>,
+    lane: Combiner<Lane<S>>,
+    /// Where the next purge continues, so that a small one need not begin at the start.
+    purged_to: Mutex<Position>,
+}
+
+impl<S: SqlServer> SqlLeases<S> {
+    /// The leases in the rows of this server.
+    pub fn new(server: Arc<S>) -> Self {
+        let lane = Combiner::new(Lane(Arc::clone(&server)), MOST);
+        Self { server, lane, purged_to: Mutex::default() }
+    }
+
+    /// Acquires. `alone` keeps the request from travelling with others: that of a waiter, whose try must see what others
+    /// did before.
+    ///
+    /// # Errors
+    /// Those of [`Store::acquire`](leasehold_core::Store::acquire).
+    pub async fn acquire(&self, request: &AcquireRequest, alone: bool) -> Result<AcquireReply> {
+        match self.carry_out(Entry::Acquire(request.clone()), alone).await? {
+            Some(Done::Acquired(reply)) => Ok(reply),
+            Some(other) => Err(self.odd(&other)),
+            None => {
+                let key = request.claims().first().key.clone();
+                Ok(AcquireReply::Refused(Refused::new(key, RefusalReason::Busy, None)))
+            }
+        }
+    }
+
+    /// Renews.
+    ///
+    /// # Errors
+    /// Those of [`Store::renew`](leasehold_core::Store::renew).
+    pub async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
+        let leases = request.leases();
+        let keys = leases.iter().flat_map(|lease| lease.claims().keys());
+        let outcomes = each(leases, keys, |lease| async {
+            match self.carry_out(Entry::Renew(lease.clone()), false).await? {
+                Some(Done::Renewed(outcome)) => Ok(outcome),
+                Some(other) => Err(self.odd(&other)),
+                None => Err(locked(self.server.name())),
+            }
+        });
+        all_or(outcomes.await, RenewOutcome::Failed).map(RenewReply::new)
+    }
+
+    /// Releases.
+    ///
+    /// # Errors
+    /// Those of [`Store::release`](leasehold_core::Store::release).
+    pub async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        let leases = request.leases();
+        let keys = leases.iter().flat_map(|lease| lease.keys());
+        let outcomes = each(leases, keys, |lease| async {
+            match self.carry_out(Entry::Release(lease.clone()), false).await? {
+                Some(Done::Released(outcome)) => Ok(outcome),
+                Some(other) => Err(self.odd(&other)),
+                None => Err(locked(self.server.name())),
+            }
+        });
+        all_or(outcomes.await, ReleaseOutcome::Failed).map(ReleaseReply::new)
+    }
+
+    /// Lists.
+    ///
+    /// # Errors
+    /// Those of [`Store::list`](leasehold_core::Store::list).
+    pub async fn list(&self, request: &ListRequest) -> Result<ListReply> {
+        page::list(&*self.server, request).await
+    }
+
+    /// Evicts.
+    ///
+    /// # Errors
+    /// Those of [`Store::evict`](leasehold_core::Store::evict).
+    pub async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        let (server, request) = (Arc::clone(&self.server), request.clone());
+        match request.what() {
+            EvictScope::Exactly { .. } => {
+                outliving(async move { evict_exactly(&*server, &request).await }).await
+            }
+            EvictScope::Expired(filter) => {
+                purge::purge(&server, filter, request.limit(), &self.purged_to).await
+            }
+        }
+    }
+
+    /// `None` if somebody else's transaction held a row for the whole time limit.
+    async fn carry_out(&self, entry: Entry, alone: bool) -> Result<Option<Done>> {
+        if entry.is_simple() && !alone {
+            if let Some(done) = self.together(entry.clone()).await {
+                return done.map(Some);
+            }
+        }
+        let server = Arc::clone(&self.server);
+        outliving(async move { server.send_apart(&entry).await }).await
+    }
+
+    /// Sends an entry with others. `None` if it did not act, and must be sent apart.
+    async fn together(&self, entry: Entry) -> Option<Result<Done>> {
+        let limit = self.server.timeout();
+        match tokio::time::timeout(limit, self.lane.send(entry)).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.lane.restart();
+                let server = self.server.name();
+                let message = format!("{server} did not answer within {limit:?}");
+                Some(Err(Error::unavailable(Effect::Unknown, message)))
+            }
+        }
+    }
+
+    fn odd(&self, done: &Done) -> Error {
+        Error::unexpected(format!("{} answered another request: {done:?}", self.server.name()))
+    }
+}
+
+async fn evict_exactly(server: &impl SqlServer, request: &EvictRequest) -> Result<EvictReply> {
+    let EvictScope::Exactly { targets, reason } = request.what() else {
+        return Ok(EvictReply::new(Vec::new(), 0, false));
+    };
+    let most = request.limit().min(targets.len());
+    // Every lease here has an id.
+    let named: Vec<_> =
+        targets[..most].iter().filter(|target| target.id.is_some()).cloned().collect();
+    let mut removed = Vec::new();
+    for nth in server.evict(&named, reason.as_ref()).await? {
+        let target = usize::try_from(nth - 1).ok().and_then(|nth| named.get(nth));
+        removed.push(target.cloned().ok_or_else(|| {
+            Error::unexpected(format!("{} evicted what nobody named", server.name()))
+                .with_effect(Effect::Unknown)
+        })?);
+    }
+    Ok(EvictReply::new(removed, 0, most < targets.len()))
+}
+
+/// Acts on all entries at once, or on one after the other if a key is named twice.
+async fn each<'a, E, T, F: Future<Output = T>>(
+    entries: &'a [E],
+    mut keys: impl Iterator<Item = &'a Key>,
+    act: impl Fn(&'a E) -> F,
+) -> Vec<T> {
+    let mut named = HashSet::new();
+    if keys.all(|key| named.insert(key)) {
+        return join_all(entries.iter().map(act)).await;
+    }
+    let mut outcomes = Vec::new();
+    for entry in entries {
+        outcomes.push(act(entry).await);
+    }
+    outcomes
+}
+
+/// The outcomes; the failure of all if all failed.
+fn all_or<T>(outcomes: Vec<Result<T>>, failed: impl Fn(Error) -> T) -> Result<Vec<T>> {
+    if outcomes.iter().all(Result::is_err) {
+        let failures = outcomes.into_iter().filter_map(Result::err);
+        let worst = failures.max_by_key(|failure| failure.effect() == Effect::Unknown);
+        return worst.map_or(Ok(Vec::new()), Err);
+    }
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(&failed)).collect())
+}
+
+impl<S: SqlServer> fmt::Debug for SqlLeases<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqlLeases({})", self.server.name())
+    }
+}

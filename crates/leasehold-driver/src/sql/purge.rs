@@ -1,0 +1,146 @@
+//! Purges: removal of what is over, step by step.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt as _;
+use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result};
+
+use super::old::{Old, Purge};
+use super::position::Position;
+use super::server::{SqlServer, outliving};
+
+/// How many rows one step removes, which limits how long it locks them.
+const STEP: usize = 100;
+
+/// Removes what is over from where the last purge ended. When its time is over it returns what it has done, and the next
+/// purge continues there.
+pub(super) async fn purge<S: SqlServer>(
+    server: &Arc<S>,
+    filter: &Filter,
+    most: usize,
+    purged_to: &Mutex<Position>,
+) -> Result<EvictReply> {
+    let wanted = filter.clone().with_expired(Expired::Only);
+    let keys = filter
+        .keys()
+        .map(|keys| -> Vec<_> { keys.iter().map(|key| key.as_str().to_owned()).collect() });
+    let start = match keys {
+        Some(_) => Position::default(),
+        None => purged_to.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+    };
+    let mut reply = EvictReply::new(Vec::new(), 0, true);
+    let (mut at, mut wrapped) = (start.clone(), start == Position::default());
+    let end = tokio::time::sleep(server.timeout());
+    tokio::pin!(end);
+    while (&mut end).now_or_never().is_none() {
+        let acted = !reply.removed.is_empty() || reply.forgotten > 0;
+        let scanned = server.scan(keys.as_deref(), &at).await;
+        let (page, next) =
+            scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
+        let room = most - reply.removed.len() - reply.forgotten;
+        let (candidates, full_at) =
+            Candidates::of(page, at.clone(), (&wanted, filter), room.min(STEP));
+        if !candidates.is_empty() {
+            let purged = remove(server, candidates, &mut reply).await;
+            purged.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
+        }
+        match full_at.or(next) {
+            Some(position) => at = position,
+            None if wrapped => {
+                at = Position::default();
+                reply.more = false;
+                break;
+            }
+            // From the beginning, as far as it has started.
+            None => (at, wrapped) = (Position::default(), true),
+        }
+        if reply.removed.len() + reply.forgotten >= most {
+            break;
+        }
+    }
+    if keys.is_none() {
+        *purged_to.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+    Ok(reply)
+}
+
+async fn remove<S: SqlServer>(
+    server: &Arc<S>,
+    candidates: Candidates,
+    reply: &mut EvictReply,
+) -> Result<()> {
+    let Candidates { targets, purge } = candidates;
+    let server = Arc::clone(server);
+    for nth in outliving(async move { server.purge(&purge).await }).await? {
+        if nth < 0 {
+            reply.forgotten += 1;
+        } else {
+            let target = usize::try_from(nth - 1).ok().and_then(|nth| targets.get(nth));
+            reply.removed.extend(target.cloned().flatten());
+        }
+    }
+    Ok(())
+}
+
+/// What one step is to remove.
+#[derive(Default)]
+struct Candidates {
+    /// `None` for a mark that only informs a holder.
+    targets: Vec<Option<EvictTarget>>,
+    purge: Purge,
+}
+
+impl Candidates {
+    fn len(&self) -> usize {
+        self.targets.iter().flatten().count() + self.purge.counted.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.purge.counted.is_empty()
+    }
+
+    /// At most `most` of these rows, which come after `at`, and the position before the first one that is left. The
+    /// counter of a key comes after all its records.
+    fn of(
+        page: Vec<Old>,
+        mut at: Position,
+        (wanted, filter): (&Filter, &Filter),
+        most: usize,
+    ) -> (Self, Option<Position>) {
+        let mut all = Self::default();
+        for key in page.chunk_by(|a, b| a.stored.key == b.stored.key) {
+            for row in key {
+                if all.len() == most {
+                    return (all, Some(at));
+                }
+                all.add(wanted, row);
+            }
+            let counted = key.iter().find(|row| {
+                row.forgettable && row.stored.key().is_ok_and(|key| filter.matches_counter(&key))
+            });
+            if let Some(Old { stored, .. }) = counted {
+                if all.len() == most {
+                    return (all, Some(at));
+                }
+                all.purge.counters.push(stored.counter);
+                all.purge.counted.push(stored.key.clone());
+            }
+            at = key.last().map(|row| Position::of(&row.stored)).unwrap_or(at);
+        }
+        (all, None)
+    }
+
+    fn add(&mut self, wanted: &Filter, row: &Old) {
+        let Old { now, stored, over, .. } = row;
+        let (true, Ok(Some(id))) = (over, stored.id()) else { return };
+        let target = match stored.record(*now) {
+            Ok(Some(record)) if wanted.matches(&record) => Some(EvictTarget::of(&record)),
+            Ok(None) => None,
+            Ok(Some(_)) | Err(_) => return,
+        };
+        self.targets.push(target);
+        self.purge.keys.push(stored.key.clone());
+        self.purge.ids.push(id.to_bytes().into_owned());
+        self.purge.tokens.push(stored.token);
+    }
+}

@@ -1,0 +1,56 @@
+//! Lists.
+
+use leasehold_driver::sql::{Position, Stored};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::call::{Call, Statement};
+use crate::sql::Sql;
+use crate::trace;
+
+pub(crate) struct LookUp<'k> {
+    pub(crate) keys: &'k [String],
+}
+
+impl Statement for LookUp<'_> {
+    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new(&sql.look_up, [(&self.keys as _, Type::TEXT_ARRAY)])
+    }
+}
+
+pub(crate) struct Page<'k> {
+    after: &'k Position,
+    most: i64,
+}
+
+impl<'k> Page<'k> {
+    pub(crate) fn new(after: &'k Position, most: usize) -> Self {
+        Self { after, most: i64::try_from(most).unwrap_or(i64::MAX) }
+    }
+}
+
+impl Statement for Page<'_> {
+    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
+        Call::new(
+            &sql.page,
+            [
+                (&self.after.key as _, Type::TEXT),
+                (&self.after.slot as _, Type::INT4),
+                (&self.most as _, Type::INT8),
+            ],
+        )
+    }
+}
+
+/// What a row says, with the clock of its reading.
+pub(crate) fn stored(row: &Row) -> Option<(i64, Stored)> {
+    let now = row.try_get(0).ok()?;
+    let text: &str = row.try_get(1).ok()?;
+    match Stored::parse(text) {
+        Ok(stored) => Some((now, stored)),
+        Err(error) => {
+            trace::not_listed(text, &error);
+            None
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What the server carries out: one exchange each.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{AcquireReply, Effect, Error, EvictTarget, Reason, Result};
+use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
+use tokio_postgres::Row;
+
+use crate::call::{Statement, micros};
+use crate::calls::acquire::{self, Acquire, AcquireBatch, AcquireOne};
+use crate::calls::evict::{Evict, Remove, Scan, positions};
+use crate::calls::list::{LookUp, Page, stored};
+use crate::calls::release::{self, Release, ReleaseBatch, ReleaseOne};
+use crate::calls::renew::{self, Renew, RenewBatch, RenewOne};
+use crate::error;
+use crate::pool::{Link, Links, Unanswered};
+use crate::sql::Sql;
+use crate::trace;
+
+pub(crate) struct Database {
+    pub(crate) links: Links,
+    pub(crate) sql: Arc<Sql>,
+    /// The connection for what travels together.
+    reserved: Mutex<Option<Link>>,
+    /// In microseconds.
+    forget_after: Option<i64>,
+}
+
+impl Database {
+    pub(crate) fn new(links: Links, sql: Arc<Sql>, forget_after: Option<Duration>) -> Self {
+        Self { links, sql, reserved: Mutex::default(), forget_after: forget_after.map(micros) }
+    }
+
+    /// The rows of a statement that waits for no row, on a connection of its own.
+    pub(crate) async fn read(&self, statement: &impl Statement) -> Result<Vec<Row>> {
+        self.patiently(statement).await?.ok_or_else(|| locked(&self.links.server))
+    }
+
+    /// The rows of a statement on a connection of its own. `None` if somebody else's transaction held a row for the whole
+    /// time limit.
+    async fn patiently(&self, statement: &impl Statement) -> Result<Option<Vec<Row>>> {
+        let server = &self.links.server;
+        let end = tokio::time::sleep(self.links.timeout);
+        tokio::pin!(end);
+        loop {
+            let left = end.deadline().saturating_duration_since(now());
+            if left.is_zero() {
+                return Err(locked(server));
+            }
+            let link = self.links.get().await?;
+            // The server gives up first, so that the outcome is known.
+            let patience = Some((left * 3 / 4).as_millis().max(1).to_string());
+            let call = statement.call(&self.sql, &patience);
+            match self.links.ask(link, left, &call).await.1 {
+                Ok(rows) => return Ok(Some(rows)),
+                // Rolled back because of another transaction, which is about to end.
+                Err(Unanswered::Server(e)) if error::is_conflict(&e) => {}
+                Err(Unanswered::Server(e)) if error::is_locked(&e) => return Ok(None),
+                Err(failure) => return Err(failure.into_error(server)),
+            }
+        }
+    }
+
+    /// The rows of a statement on the reserved connection, or `None` if it was rolled back because of somebody else's
+    /// transaction.
+    async fn briefly(&self, statement: &impl Statement) -> Option<Result<Vec<Row>>> {
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let link = match reserved.filter(Link::is_open) {
+            Some(link) => link,
+            None => match self.links.get().await {
+                Ok(link) => link,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        let patience = self.links.patience();
+        let call = statement.call(&self.sql, &patience);
+        let (link, rows) = self.links.ask(link, self.links.timeout, &call).await;
+        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        match rows {
+            Ok(rows) => Some(Ok(rows)),
+            Err(Unanswered::Server(e)) if error::is_conflict(&e) || error::is_locked(&e) => None,
+            Err(failure) => Some(Err(failure.into_error(&self.links.server))),
+        }
+    }
+
+    /// The outcome of each of `count` members; `None` for one that has no row.
+    async fn each<T>(
+        &self,
+        count: usize,
+        statement: &impl Statement,
+        outcome: impl Fn(&str, &Row) -> Result<T>,
+    ) -> Vec<Option<Result<T>>> {
+        let none = || (0..count).map(|_| None).collect();
+        let rows = match self.briefly(statement).await {
+            Some(Ok(rows)) => rows,
+            // Rolled back: each is tried alone.
+            None => return none(),
+            Some(Err(error)) if error.effect() == Effect::NotApplied => return none(),
+            Some(Err(error)) => return (0..count).map(|_| Some(Err(error.clone()))).collect(),
+        };
+        let mut outcomes: Vec<Option<Result<T>>> = none();
+        for row in rows {
+            let nth =
+                row.try_get::<_, i64>("o_nth").ok().and_then(|nth| usize::try_from(nth - 1).ok());
+            if let Some(place) = nth.and_then(|nth| outcomes.get_mut(nth)) {
+                *place = Some(outcome(&self.links.server, &row));
+            }
+        }
+        outcomes
+    }
+}
+
+impl SqlServer for Database {
+    async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
+        let rows = match entry {
+            Entry::Acquire(request) => self.briefly(&AcquireOne::new(request)).await?,
+            Entry::Renew(lease) => self.briefly(&RenewOne::new(lease)).await?,
+            Entry::Release(lease) => self.briefly(&ReleaseOne::new(lease)).await?,
+            _ => return None,
+        };
+        Some(rows.and_then(|rows| self.done(entry, &rows)))
+    }
+
+    async fn send_together(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+        let count = entries.len();
+        match entries.first() {
+            Some(Entry::Acquire(_)) => {
+                let batch = AcquireBatch::new(entries.iter().filter_map(|entry| match entry {
+                    Entry::Acquire(request) => Some(request),
+                    _ => None,
+                }));
+                let granted = |server: &str, row: &Row| {
+                    let granted = acquire::granted(server, row, true)?;
+                    Ok(Done::Acquired(AcquireReply::Granted(granted)))
+                };
+                self.each(count, &batch, granted).await
+            }
+            Some(Entry::Renew(_)) => {
+                let batch = RenewBatch::new(entries.iter().filter_map(|entry| match entry {
+                    Entry::Renew(lease) => Some(lease),
+                    _ => None,
+                }));
+                let held = |server: &str, row: &Row| renew::held(server, row).map(Done::Renewed);
+                self.each(count, &batch, held).await
+            }
+            Some(Entry::Release(_)) => {
+                let batch = ReleaseBatch::new(entries.iter().filter_map(|entry| match entry {
+                    Entry::Release(lease) => Some(lease),
+                    _ => None,
+                }));
+                let ended =
+                    |server: &str, row: &Row| release::ended(server, row).map(Done::Released);
+                self.each(count, &batch, ended).await
+            }
+            _ => (0..count).map(|_| None).collect(),
+        }
+    }
+
+    async fn send_apart(&self, entry: &Entry) -> Result<Option<Done>> {
+        let rows = match entry {
+            Entry::Acquire(request) => self.patiently(&Acquire::new(request)).await?,
+            Entry::Renew(lease) => self.patiently(&Renew::new(lease)).await?,
+            Entry::Release(lease) => self.patiently(&Release::new(lease)).await?,
+            _ => None,
+        };
+        rows.map(|rows| self.done(entry, &rows)).transpose()
+    }
+
+    async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
+        let rows = self.read(&LookUp { keys }).await?;
+        Ok(rows.iter().filter_map(stored).collect())
+    }
+
+    async fn page(&self, after: &Position, most: usize) -> Result<(Vec<(i64, Stored)>, bool)> {
+        let rows = self.read(&Page::new(after, most)).await?;
+        Ok((rows.iter().filter_map(stored).collect(), rows.len() == most))
+    }
+
+    async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
+        let rows = self.patiently(&Evict::new(targets, reason)).await?;
+        positions(&self.links.server, &rows.ok_or_else(|| locked(&self.links.server))?)
+    }
+
+    async fn scan(
+        &self,
+        keys: Option<&[String]>,
+        after: &Position,
+    ) -> Result<(Vec<Old>, Option<Position>)> {
+        let rows = self.read(&Scan { keys, after, forget_after: self.forget_after }).await?;
+        let (mut old, mut next) = (Vec::new(), None);
+        for row in &rows {
+            let Some((now, stored)) = stored(row) else { continue };
+            if row.get(2) {
+                next = Some(Position::of(&stored));
+            }
+            old.extend(Old::of(now, stored, row.get(3), row.get(4)));
+        }
+        Ok((old, next))
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
+        positions(&self.links.server, &self.read(&Remove(purge)).await?)
+    }
+
+    fn not_listed(&self, key: &str, error: &Error) {
+        trace::not_listed(key, error);
+    }
+
+    fn name(&self) -> &str {
+        &self.links.server
+    }
+
+    fn timeout(&self) -> Duration {
+        self.links.timeout
+    }
+}
+
+impl Database {
+    /// What the rows of a statement about one entry say.
+    fn done(&self, entry: &Entry, rows: &[Row]) -> Result<Done> {
+        let server = &self.links.server;
+        match entry {
+            Entry::Acquire(request) => acquire::reply(server, request, rows).map(Done::Acquired),
+            Entry::Renew(lease) => renew::outcome(server, lease, rows).map(Done::Renewed),
+            Entry::Release(_) => release::outcome(server, rows).map(Done::Released),
+            _ => Err(error::odd(server, "to a request that was not sent")),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
