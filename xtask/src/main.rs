@@ -100,7 +100,7 @@ fn check() -> Outcome {
     run(all)?;
     // Every store, and no default feature.
     let mut least = cargo(&["clippy", "--package", "leasehold", "--no-default-features"]);
-    least.args(["--features", "local,postgres,quorum,redis,sqlite"]).args(denied);
+    least.args(["--features", "local,mysql,postgres,quorum,redis,sqlite"]).args(denied);
     run(least)?;
     let mut provider = test::of_crypto_provider("clippy");
     provider.arg("--all-targets").args(denied);

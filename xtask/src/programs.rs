@@ -21,12 +21,14 @@ const SIDE_BY_SIDE: usize = 3;
 const THREADS: &str = "8";
 
 /// The longest programs begin first, the longest of all before the others.
-const LONGEST: [&str; 7] = [
+const LONGEST: [&str; 9] = [
     "front_end",
     "redis_conformance",
     "quorum_conformance",
     "postgres_conformance",
+    "mysql_conformance",
     "postgres",
+    "mysql",
     "redis",
     "cli",
 ];

@@ -26,6 +26,25 @@ pub(crate) enum Needs {
 pub(crate) const STORES: &[Store] = &[
     Store { name: "local", needs: Needs::Nothing("it is in the process") },
     Store {
+        name: "mariadb",
+        needs: Needs::Server(Server {
+            binaries: &["mariadbd", "mariadb-install-db"],
+            places: &[Whereabouts::Folder("/usr/sbin")],
+            source: Source::Packages(&["mariadb-server"]),
+            probe: "--help",
+        }),
+    },
+    Store {
+        name: "mysql",
+        needs: Needs::Server(Server {
+            // MariaDB brings a program of the first name, too.
+            binaries: &["mysqld", "ibd2sdi"],
+            places: &[Whereabouts::Folder("/usr/sbin")],
+            source: Source::Elsewhere("Debian has no package of MySQL 8; see dev.mysql.com"),
+            probe: "--version",
+        }),
+    },
+    Store {
         name: "postgres",
         needs: Needs::Server(Server {
             binaries: &["postgres", "initdb", "pg_basebackup", "pgbouncer"],
@@ -57,9 +76,16 @@ pub(crate) const STORES: &[Store] = &[
     },
 ];
 
-/// `cargo xtask servers`.
+/// `cargo xtask servers`. What cannot be installed is only named.
 pub(crate) fn servers() -> Outcome {
-    let missing: Vec<_> = provide().into_iter().filter_map(missing_name).collect();
+    let can_install = |name: &&str| {
+        let store = STORES.iter().find(|store| store.name == *name);
+        !store.is_some_and(|store| {
+            matches!(&store.needs, Needs::Server(Server { source: Source::Elsewhere(_), .. }))
+        })
+    };
+    let missing: Vec<_> =
+        provide().into_iter().filter_map(missing_name).filter(can_install).collect();
     if missing.is_empty() {
         Ok(())
     } else {

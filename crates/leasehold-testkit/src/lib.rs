@@ -9,9 +9,13 @@
     reason = "for the tests of this repository, which fail by panicking"
 )]
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub mod authority;
 pub mod contender;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod data;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

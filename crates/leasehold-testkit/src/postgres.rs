@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Process, Result, free_port, unprivileged};
@@ -11,6 +11,7 @@ use leasehold_postgres::{PostgresStore, tokio_postgres};
 use tempfile::TempDir;
 
 use crate::authority::Authority;
+use crate::data::{Data, put_certificate};
 
 /// A server with its own directory.
 pub struct Server {
@@ -162,34 +163,12 @@ pub fn program(name: &str) -> Result<PathBuf> {
 
 /// Puts a new cluster into the folder `data` of this directory. The first is made, the others are its copies.
 fn copy_cluster(directory: &Path) -> Result<()> {
-    static FIRST: OnceLock<std::result::Result<TempDir, String>> = OnceLock::new();
-    let first = FIRST.get_or_init(|| made().map_err(|error| error.to_string()));
-    let first = first.as_ref().map_err(|error| Failure::new(error.clone()))?;
-    let prefix = unprivileged(directory)?;
-    let from = first.path().join("data");
-    let copied = Command::new(prefix.first().map_or("cp", |program| program))
-        .args(prefix.iter().skip(1))
-        .args(prefix.first().map(|_| "cp"))
-        .arg("-a")
-        .arg(from)
-        .arg(directory)
-        .status()?;
-    if copied.success() { Ok(()) } else { Err(Failure::new(format!("cp: {copied}"))) }
-}
-
-fn made() -> Result<TempDir> {
-    let directory = tempfile::tempdir()?;
-    let mut command = unprivileged(directory.path())?;
-    command.push(program("initdb")?.display().to_string());
-    let words =
-        ["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"];
-    command.extend(words.map(str::to_owned));
-    let made =
-        Command::new(&command[0]).args(&command[1..]).current_dir(directory.path()).output()?;
-    if made.status.success() {
-        return Ok(directory);
-    }
-    Err(Failure::new(format!("initdb: {}", String::from_utf8_lossy(&made.stderr))))
+    static FIRST: Data = Data::new();
+    FIRST.copy_to(directory, |data| {
+        let words =
+            ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"];
+        Ok((program("initdb")?, words.map(str::to_owned).to_vec()))
+    })
 }
 
 /// A pooler before a server, with one session of the server for many clients.
@@ -241,17 +220,7 @@ impl Pooler {
 impl Server {
     /// Starts one whose certificate is `NAME.pem` of this authority.
     pub async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
-        let shared = tempfile::tempdir()?;
-        let prefix = unprivileged(shared.path())?;
-        for part in ["pem", "key"] {
-            let file = shared.path().join(format!("server.{part}"));
-            std::fs::copy(authority.file(&format!("{name}.{part}")), &file)?;
-            // The server wants its own key, which nobody else may read.
-            std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-            if !prefix.is_empty() {
-                unprivileged(&file)?;
-            }
-        }
+        let shared = put_certificate(authority, name)?;
         let file = |part: &str| shared.path().join(format!("server.{part}")).display().to_string();
         let settings = [
             "ssl=on".to_owned(),

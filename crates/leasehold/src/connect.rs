@@ -13,6 +13,7 @@ impl Locker {
     /// | `local:` | the one store of this process | `local` |
     /// | `sqlite:PATH` | a SQLite file | `sqlite` |
     /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
+    /// | `mysql://USER@HOST/DATABASE`, `mariadb://…` | MySQL or MariaDB, once [`prepare`](Locker::prepare) has run there | `mysql` |
     /// | `postgres://USER@HOST/DATABASE` | PostgreSQL, once [`prepare`](Locker::prepare) has run there | `postgres` |
     /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
     ///
@@ -76,6 +77,8 @@ fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
     match parsed.scheme() {
         #[cfg(feature = "local")]
         "local" => local(parsed),
+        #[cfg(feature = "mysql")]
+        scheme if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) => mysql(url),
         #[cfg(feature = "postgres")]
         scheme if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme) => postgres(url),
         #[cfg(feature = "redis")]
@@ -95,6 +98,16 @@ fn local(url: StoreUrl) -> Result<Open> {
     }
     url.finish(&[])?;
     Ok(Box::new(|| Box::pin(async { Ok(AnyStore::new(leasehold_local::LocalStore::shared())) })))
+}
+
+#[cfg(feature = "mysql")]
+fn mysql(url: &str) -> Result<Open> {
+    let config = leasehold_mysql::MysqlConfig::from_url(url)
+        .map_err(|error| error.with_context("mysql", "open"))?;
+    Ok(Box::new(move || {
+        let config = config.clone();
+        Box::pin(async move { config.open().await.map(AnyStore::new) })
+    }))
 }
 
 #[cfg(feature = "postgres")]
@@ -132,6 +145,8 @@ fn unknown(scheme: &str) -> Error {
     let known: &[&str] = &[
         #[cfg(feature = "local")]
         "local:",
+        #[cfg(feature = "mysql")]
+        "mysql://USER@HOST/DATABASE (mariadb:)",
         #[cfg(feature = "postgres")]
         "postgres://USER@HOST/DATABASE",
         #[cfg(feature = "redis")]

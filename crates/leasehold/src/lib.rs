@@ -76,6 +76,8 @@ pub use leasehold_core::{
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
+#[cfg(feature = "mysql")]
+pub use leasehold_mysql::{MysqlConfig, MysqlStore};
 #[cfg(feature = "postgres")]
 pub use leasehold_postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "quorum")]

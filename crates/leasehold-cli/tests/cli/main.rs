@@ -8,6 +8,7 @@ mod exclusion;
 mod exit_codes;
 mod listing;
 mod loss;
+mod mysql;
 mod nested;
 mod postgres;
 mod quorum;

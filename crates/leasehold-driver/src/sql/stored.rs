@@ -7,7 +7,7 @@ use leasehold_core::{
 use serde::Deserialize;
 
 /// A row of a table of leases, as a SQL server writes it in JSON: the store's own clock and the columns.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[non_exhaustive]
 pub struct Stored {
     /// The key.

@@ -23,6 +23,8 @@ mod left_behind;
 mod limits;
 mod loss;
 mod manual_clock;
+#[cfg(all(feature = "mysql", feature = "quorum", feature = "redis", feature = "sqlite"))]
+mod mysql;
 mod outlasting;
 #[cfg(all(feature = "postgres", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod postgres;

@@ -1,0 +1,273 @@
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::{Error, Result, table};
+use leasehold_driver::StoreUrl;
+use mysql_async::Pool;
+
+use crate::MysqlStore;
+use crate::pool::Links;
+use crate::server::Server;
+use crate::sql::{DatabaseName, Sql};
+use crate::store::NAME;
+
+/// Which server to use, and how.
+///
+/// ```
+/// use leasehold_mysql::MysqlConfig;
+/// use std::time::Duration;
+///
+/// let config = MysqlConfig::from_url("mysql://app@10.0.0.7/locks?timeout=2s")?
+///     .forget_after(Some(Duration::from_secs(7 * 24 * 60 * 60)));
+/// assert!(MysqlConfig::from_url("mysql://h/locks?ttl=1").is_err());
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MysqlConfig {
+    source: Source,
+    timeout: Duration,
+    forget_after: Option<Duration>,
+}
+
+#[derive(Clone)]
+enum Source {
+    Server { server: Box<Server>, connections: usize },
+    Pool { pool: Pool, database: String },
+}
+
+impl MysqlConfig {
+    /// The default time limit of an operation: 5 s.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The default name of the database.
+    pub const DEFAULT_DATABASE: &str = "leasehold";
+    /// The default of the most connections: 4.
+    pub const DEFAULT_CONNECTIONS: usize = 4;
+    /// The schemes of its URLs.
+    pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
+
+    const OPTIONS: &[&str] = &["timeout", "connections", "ssl-mode", "ssl-ca", "socket"];
+
+    /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `mariadb://…`, which is the same. The store's
+    /// objects are in that database, `leasehold` by default. The options:
+    ///
+    /// - `timeout`: the limit of an operation, such as `5s`;
+    /// - `connections`: the most connections, 2 or more;
+    /// - `ssl-mode`: `verify_identity` or `required` (the same: certificates and the host's name are always verified), or
+    ///   `disabled`. By default `disabled` for hosts named `localhost` or by a loopback address, else `verify_identity`;
+    /// - `ssl-ca`: the path of a private authority's certificate in PEM;
+    /// - `socket`: the path of a Unix socket, with a URL that has no host.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
+    /// repeats the URL, which may contain a password.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (scheme, rest) = address.split_once(':').unwrap_or(("", ""));
+        let scheme = scheme.to_ascii_lowercase();
+        if !Self::SCHEMES.contains(&scheme.as_str()) {
+            return Err(Error::invalid_input(format!(
+                "the URL of a store for MySQL or MariaDB begins with {}://",
+                Self::SCHEMES.join(":// or ")
+            )));
+        }
+        let mut options = StoreUrl::parse(&format!("{scheme}:?{query}"))?;
+        let server = Server::parse(rest, Self::DEFAULT_DATABASE, &mut options)?;
+        let mut config = Self::new(Source::Server {
+            server: Box::new(server),
+            connections: Self::DEFAULT_CONNECTIONS,
+        });
+        if let Some(timeout) = options.take_duration("timeout")? {
+            config.timeout = timeout;
+        }
+        if let Some(connections) = options.take("connections") {
+            let parsed = connections.parse().ok().filter(|connections| *connections >= 2);
+            let parsed = parsed.ok_or_else(|| {
+                Error::invalid_input(format!(
+                    "the option connections of the {scheme} URL is {connections:?}; it must be a number of 2 or more"
+                ))
+            })?;
+            config = config.connections(parsed);
+        }
+        options.finish(Self::OPTIONS)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The connections of your own pool, which must have at least two: one is reserved for what travels together. The
+    /// store's objects are in this database.
+    ///
+    /// What it prepares in a session stays there: with [`PoolOpts::with_reset_connection`] (the driver's default), each
+    /// operation takes two exchanges more.
+    ///
+    /// [`PoolOpts::with_reset_connection`]: mysql_async::PoolOpts::with_reset_connection
+    pub fn pool(pool: Pool, database: impl Into<String>) -> Self {
+        Self::new(Source::Pool { pool, database: database.into() })
+    }
+
+    fn new(source: Source) -> Self {
+        let (timeout, forget_after) = (Self::DEFAULT_TIMEOUT, Some(table::FORGET_AFTER));
+        Self { source, timeout, forget_after }
+    }
+
+    /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
+    /// else's transaction holds is within it.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None` for
+    /// never.
+    #[must_use]
+    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
+        self.forget_after = forget_after;
+        self
+    }
+
+    /// Sets the most connections, at least 2; no effect on your own pool.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Self {
+        if let Source::Server { connections, .. } = &mut self.source {
+            *connections = most;
+        }
+        self
+    }
+
+    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
+    /// [`prepare`](leasehold_core::Store::prepare) creates the store's objects.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
+    /// login.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn open(self) -> Result<MysqlStore> {
+        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
+    }
+
+    async fn connect(self) -> Result<MysqlStore> {
+        let database = self.check()?;
+        let links = match self.source {
+            Source::Server { server, connections } => {
+                let Server { opts, name, .. } = *server;
+                Links::new(opts, connections, name, self.timeout)?
+            }
+            Source::Pool { pool, .. } => Links::of_pool(pool, self.timeout),
+        };
+        drop(links.get().await?);
+        Ok(MysqlStore::new(links, Sql { database }, self.forget_after))
+    }
+
+    /// The name of the database.
+    fn check(&self) -> Result<DatabaseName> {
+        if self.timeout < Duration::from_millis(1) {
+            return Err(Error::invalid_input(format!(
+                "the option timeout is {:?}; it must be at least 1ms",
+                self.timeout
+            )));
+        }
+        match &self.source {
+            Source::Server { server, .. } => Ok(server.database.clone()),
+            Source::Pool { database, .. } => DatabaseName::new(database).ok_or_else(|| {
+                Error::invalid_input(format!(
+                    "the database is {database:?}; its name must be 1 to {} letters, digits, _, - and $",
+                    DatabaseName::MAX_BYTES
+                ))
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for MysqlConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (server, database) = match &self.source {
+            Source::Server { server, .. } => (server.name.as_str(), server.database.as_str()),
+            Source::Pool { database, .. } => ("a pool", database.as_str()),
+        };
+        f.debug_struct("MysqlConfig")
+            .field("server", &server)
+            .field("database", &database)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    fn server(url: &str) -> Server {
+        match MysqlConfig::from_url(url).unwrap().source {
+            Source::Server { server, .. } => *server,
+            Source::Pool { .. } => unreachable!("a URL names a server"),
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_url_is_parsed() {
+        let url =
+            "mysql://app:p%40ss@db-1:3307/locks?timeout=250ms&connections=7&ssl-mode=disabled";
+        let config = MysqlConfig::from_url(url).unwrap();
+        assert_eq!(config.timeout, Duration::from_millis(250));
+        let Source::Server { server, connections } = &config.source else { unreachable!() };
+        assert_eq!((server.name.as_str(), *connections), ("db-1:3307", 7));
+        assert_eq!(server.database.as_str(), "locks");
+        assert_eq!(server.opts.user(), Some("app"));
+        assert_eq!(server.opts.pass(), Some("p@ss"));
+        assert!(!format!("{config:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn what_a_url_does_not_say_has_a_default() {
+        let one = server("mariadb://localhost");
+        assert_eq!((one.name.as_str(), one.database.as_str()), ("localhost:3306", "leasehold"));
+        assert_eq!(server("mysql://[::1]:3307/a").name, "[::1]:3307".replace(['[', ']'], ""));
+        assert_eq!(
+            server("mysql:///a?socket=/run/mysqld/mysqld.sock").name,
+            "/run/mysqld/mysqld.sock"
+        );
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn connections_to_other_machines_are_encrypted_unless_the_url_says_otherwise() {
+        for (url, is_encrypted) in [
+            ("mysql://db-1/app", true),
+            ("mysql://10.0.0.7/app", true),
+            ("mysql://localhost/app", false),
+            ("mysql://127.0.0.1/app", false),
+            ("mysql://[::1]/app", false),
+            ("mysql://db-1/app?ssl-mode=DISABLED", false),
+            ("mysql://localhost/app?ssl-mode=verify_identity", true),
+        ] {
+            assert_eq!(server(url).opts.ssl_opts().is_some(), is_encrypted, "{url}");
+        }
+    }
+
+    #[test]
+    fn mistakes_in_a_url_are_named_and_no_secret() {
+        for (url, says) in [
+            ("postgres://h/app", "mysql://"),
+            ("mysql://h:port/app", "cannot be parsed"),
+            ("mysql:///app", "cannot be parsed"),
+            ("mysql:h", "cannot be parsed"),
+            ("mysql://h/app?ttl=1", "\"ttl\""),
+            ("mysql://h/a`b", "\"a`b\""),
+            ("mysql://h/a/b", "\"a/b\""),
+            ("mysql://h/app?timeout=1us", "at least 1ms"),
+            ("mysql://h/app?connections=1", "2 or more"),
+            ("mysql://h/app?ssl-mode=preferred", "verify_identity"),
+            ("mysql://h/app?socket=/s", "no host"),
+            ("mysql://u:hunter2@h:port/app", "cannot be parsed"),
+        ] {
+            let error = MysqlConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
+            let text = error.to_string();
+            assert!(text.contains(says) && !text.contains("hunter2"), "{text}");
+        }
+    }
+}

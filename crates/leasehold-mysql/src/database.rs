@@ -1,0 +1,220 @@
+//! What the server carries out: one exchange each.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
+use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
+use mysql_async::Row;
+
+use crate::call::{Call, micros};
+use crate::calls;
+use crate::error;
+use crate::pool::{IDLE, Link, Links, Unanswered};
+use crate::rows::{column, damaged_key, required, stored};
+use crate::sql::Sql;
+use crate::trace;
+
+/// How many rows one step of a purge reads.
+const LOOK_AT: i64 = 5_000;
+
+/// The longest pauses, the first and the last, before the next try of a call whose rows somebody else has locked.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
+
+pub(crate) struct Database {
+    pub(crate) links: Links,
+    pub(crate) sql: Sql,
+    /// The connection for what travels together.
+    reserved: Mutex<Option<(Link, tokio::time::Instant)>>,
+    /// The number of the last batch. They begin anywhere, so that no other store has the same ones.
+    batches: AtomicI64,
+    /// In microseconds.
+    forget_after: Option<i64>,
+}
+
+impl Database {
+    pub(crate) fn new(links: Links, sql: Sql, forget_after: Option<Duration>) -> Self {
+        let batches = AtomicI64::new(fastrand::i64(..));
+        let forget_after = forget_after.map(micros);
+        Self { links, sql, reserved: Mutex::default(), batches, forget_after }
+    }
+
+    /// The rows of a call that waits for no row, on a connection of its own.
+    pub(crate) async fn read(&self, call: Call) -> Result<Vec<Row>> {
+        let link = self.links.get().await?;
+        let rows = self.links.ask(link, self.links.timeout, &self.sql.database, call).await.1;
+        rows.map_err(|failure| failure.into_error(&self.links.server))
+    }
+
+    /// What the rows of a call say that finds nothing of it done while somebody else has locked one of its rows: tried on
+    /// a connection of its own until that has ended. `None` if it did not end within the time limit.
+    async fn patiently<T>(
+        &self,
+        call: impl Fn() -> Call,
+        read: impl Fn(&[Row]) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let end = tokio::time::sleep(self.links.timeout);
+        tokio::pin!(end);
+        let mut pause = PAUSES.0;
+        loop {
+            let left = end.deadline().saturating_duration_since(now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let link = self.links.get().await?;
+            match self.links.ask(link, left, &self.sql.database, call()).await.1 {
+                Ok(rows) => {
+                    if let Some(found) = read(&rows)? {
+                        return Ok(Some(found));
+                    }
+                }
+                Err(Unanswered::Conflict) => {}
+                Err(failure) => return Err(failure.into_error(&self.links.server)),
+            }
+            tokio::time::sleep(pause.mul_f64(fastrand::f64()).min(left)).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// The rows of a call on the reserved connection, or `None` if it was rolled back because of somebody else's
+    /// transaction.
+    async fn briefly(&self, call: Call) -> Option<Result<Vec<Row>>> {
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let alive = match reserved {
+            Some((link, used)) if now() - used < IDLE => Some(link),
+            Some((link, _)) => self.links.alive(link).await,
+            None => None,
+        };
+        let link = match alive {
+            Some(link) => link,
+            None => match self.links.get().await {
+                Ok(link) => link,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        let (link, rows) = self.links.ask(link, self.links.timeout, &self.sql.database, call).await;
+        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) =
+            link.map(|link| (link, now()));
+        match rows {
+            Ok(rows) => Some(Ok(rows)),
+            Err(Unanswered::Conflict) => None,
+            Err(Unanswered::Failed(error)) => Some(Err(error)),
+        }
+    }
+
+    /// The outcome of each of these entries; `None` for one that has no row.
+    async fn batch(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+        let server = &self.links.server;
+        let none = || entries.iter().map(|_| None).collect();
+        let number = self.batches.fetch_add(1, Ordering::Relaxed);
+        let Some(call) = calls::together(number, entries) else { return none() };
+        let rows = match self.briefly(call).await {
+            Some(Ok(rows)) => rows,
+            // Rolled back: each is tried alone.
+            None => return none(),
+            Some(Err(error)) if error.effect() == Effect::NotApplied => return none(),
+            Some(Err(error)) => return entries.iter().map(|_| Some(Err(error.clone()))).collect(),
+        };
+        let mut outcomes: Vec<Option<Result<Done>>> = none();
+        for row in rows {
+            let nth = required::<i64>(server, &row, "o_nth").ok();
+            let nth = nth.and_then(|nth| usize::try_from(nth - 1).ok());
+            if let Some((entry, place)) =
+                nth.and_then(|nth| Some((entries.get(nth)?, outcomes.get_mut(nth)?)))
+            {
+                *place = Some(calls::member(server, entry, &row));
+            }
+        }
+        outcomes
+    }
+
+    /// What rows say, each with the clock of its reading.
+    fn stored(&self, rows: &[Row]) -> Result<Vec<(i64, Stored)>> {
+        let server = &self.links.server;
+        let mut all = Vec::with_capacity(rows.len());
+        for row in rows {
+            match stored(server, row) {
+                Ok(stored) => all.push((required(server, row, "o_now")?, stored)),
+                Err(error) => trace::not_listed(&damaged_key(row), &error),
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl SqlServer for Database {
+    async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
+        let rows = self.briefly(calls::one(entry)?).await?;
+        rows.and_then(|rows| calls::done(&self.links.server, entry, &rows)).transpose()
+    }
+
+    async fn send_together(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+        self.batch(entries).await
+    }
+
+    async fn send_apart(&self, entry: &Entry) -> Result<Option<Done>> {
+        let server = &self.links.server;
+        let call = || calls::apart(entry).unwrap_or_else(|| calls::look_up(&[]));
+        self.patiently(call, |rows| calls::done(server, entry, rows)).await
+    }
+
+    async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
+        self.stored(&self.read(calls::look_up(keys)).await?)
+    }
+
+    async fn page(&self, after: &Position, most: usize) -> Result<(Vec<(i64, Stored)>, bool)> {
+        let rows = self.read(calls::page(after, most)).await?;
+        Ok((self.stored(&rows)?, rows.len() == most))
+    }
+
+    async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
+        let server = &self.links.server;
+        let call = || calls::evict(targets, reason);
+        let gone = self.patiently(call, |rows| calls::gone(server, rows)).await?;
+        gone.ok_or_else(|| locked(server))
+    }
+
+    async fn scan(
+        &self,
+        keys: Option<&[String]>,
+        after: &Position,
+    ) -> Result<(Vec<Old>, Option<Position>)> {
+        let server = &self.links.server;
+        let rows = self.read(calls::scan(keys, after, LOOK_AT, self.forget_after)).await?;
+        let (mut old, mut next) = (Vec::new(), None);
+        for row in &rows {
+            let Ok(stored) = stored(server, row) else { continue };
+            let flag = |name| column::<i64>(server, row, name).map(|flag| flag == Some(1));
+            if flag("o_more")? {
+                next = Some(Position::of(&stored));
+            }
+            let now = required(server, row, "o_now")?;
+            old.extend(Old::of(now, stored, flag("o_over")?, flag("o_old")?));
+        }
+        Ok((old, next))
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
+        let server = &self.links.server;
+        let rows = self.read(calls::purge(purge)).await?;
+        calls::gone(server, &rows)?.ok_or_else(|| error::odd(server, "a purge that waits"))
+    }
+
+    fn not_listed(&self, key: &str, error: &Error) {
+        trace::not_listed(key, error);
+    }
+
+    fn name(&self) -> &str {
+        &self.links.server
+    }
+
+    fn timeout(&self) -> Duration {
+        self.links.timeout
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}

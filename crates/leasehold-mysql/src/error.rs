@@ -1,0 +1,156 @@
+//! Converts failures of the driver and of the server.
+
+use std::time::Duration;
+
+use leasehold_core::{Effect, Error};
+use mysql_async::{Error as Failure, IoError, ServerError};
+
+/// The error of a request to `server`.
+pub(crate) fn of(server: &str, error: Failure) -> Error {
+    let mapped = match &error {
+        Failure::Server(told) => of_server(server, told),
+        other => Error::unavailable(
+            Effect::Unknown,
+            format!("the connection to {server} broke before its reply arrived ({})", said(other)),
+        ),
+    };
+    mapped.with_source(error)
+}
+
+/// The error of connecting to `server`.
+pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
+    let mapped = match &error {
+        Failure::Server(told) => of_server(server, told).with_effect(Effect::NotApplied),
+        other if is_of_tls(other) => Error::denied(format!(
+            "{server} and this client do not trust each other's certificates, or the server does not use TLS ({}); the \
+             option ssl-ca names the certificate of a private authority, and ssl-mode=disabled connects without TLS",
+            said(other)
+        )),
+        other => Error::unavailable(
+            Effect::NotApplied,
+            format!("connecting to {server} failed ({})", said(other)),
+        ),
+    };
+    mapped.with_source(error)
+}
+
+/// The server did not answer within `limit`.
+pub(crate) fn unanswered(server: &str, limit: Duration) -> Error {
+    Error::unavailable(Effect::Unknown, format!("{server} did not answer within {limit:?}"))
+}
+
+/// A reply that none of our procedures gives.
+pub(crate) fn odd(server: &str, what: impl std::fmt::Display) -> Error {
+    Error::unexpected(format!("{server} sent a reply that none of our procedures gives: {what}"))
+        .with_effect(Effect::Unknown)
+}
+
+/// Whether the same request may succeed later: it was rolled back because of another transaction.
+pub(crate) fn is_conflict(error: &Failure) -> bool {
+    // A lock that is not waited for, a deadlock, a row that has changed, a key that another client has just used for the
+    // first time.
+    matches!(error, Failure::Server(told) if [1205, 1213, 1020, 3572, 1062].contains(&told.code))
+}
+
+/// The error for what the server said. Our procedures roll back what fails, except that they may be interrupted after their
+/// commit.
+fn of_server(server: &str, told: &ServerError) -> Error {
+    let said = format!("{server} said: {} (error {})", told.message, told.code);
+    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
+    match told.code {
+        1045 | 1129 | 1130 | 1698 | 1862 => {
+            Error::denied(format!("{server} refused the user or its password; {said}"))
+        }
+        1044 | 1142 | 1143 | 1227 | 1370 => Error::denied(format!(
+            "the user lacks a privilege; docs/stores/mysql.md lists the least privileges, as GRANTs; {said}"
+        )),
+        1049 | 1054 | 1146 | 1305 | 1318 => Error::incompatible(format!(
+            "the objects of the store are missing, or of another version; run `leasehold init` with this store as a user \
+             who may create them; {said}"
+        )),
+        1290 | 1792 | 1836 | 4152 => not_now(
+            "this server is read-only, as a replica is, and cannot lock; connect to the primary",
+        ),
+        1665 => Error::incompatible(format!(
+            "the server writes its binary log by statements, which cannot record READ COMMITTED; set binlog_format to ROW \
+             or MIXED; {said}"
+        )),
+        1047 => not_now("the node of the Galera cluster is not ready"),
+        1021 | 1041 | 1114 | 1135 => not_now("the server lacks a resource"),
+        1040 | 1203 | 1226 => not_now("the server has no connection free"),
+        1048 | 1264 | 1366 | 1406 | 1690 => {
+            Error::corrupt(format!("a row of the store was changed and cannot be used; {said}"))
+        }
+        // Perhaps after the commit.
+        1030 | 1053 | 1080 | 1158..=1161 | 1317 | 1927 | 1969 | 3024 => Error::unavailable(
+            Effect::Unknown,
+            format!("the statement was interrupted, or the connection ended; {said}"),
+        ),
+        _ => Error::unexpected(said),
+    }
+}
+
+fn is_of_tls(error: &Failure) -> bool {
+    let text = error.to_string().to_lowercase();
+    let is_tls = match error {
+        #[cfg(feature = "tls")]
+        Failure::Io(IoError::Tls(_)) => true,
+        Failure::Io(IoError::Io(e)) => e.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    };
+    is_tls || text.contains("certificate") || text.contains("ssl")
+}
+
+/// What a failure is about; the driver's own text repeats its kind.
+fn said(error: &Failure) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    fn told(code: u16) -> ServerError {
+        ServerError { code, message: "no".to_owned(), state: "HY000".to_owned() }
+    }
+
+    #[test]
+    fn each_answer_of_a_server_has_its_kind_and_effect() {
+        use Effect::{NotApplied, Unknown};
+        use ErrorKind::{Corrupt, Denied, Incompatible, Unavailable, Unexpected};
+        for (code, kind, effect) in [
+            (1045, Denied, NotApplied),
+            (1142, Denied, NotApplied),
+            (1370, Denied, NotApplied),
+            (1049, Incompatible, NotApplied),
+            (1305, Incompatible, NotApplied),
+            (1290, Unavailable, NotApplied),
+            (1665, Incompatible, NotApplied),
+            (1114, Unavailable, NotApplied),
+            (1040, Unavailable, NotApplied),
+            (1264, Corrupt, NotApplied),
+            (1317, Unavailable, Unknown),
+            (1969, Unavailable, Unknown),
+            (1053, Unavailable, Unknown),
+            (1064, Unexpected, NotApplied),
+        ] {
+            let error = of_server("h:1", &told(code));
+            assert_eq!((error.kind(), error.effect()), (kind, effect), "{code}");
+            assert!(error.to_string().contains(&code.to_string()), "{error}");
+        }
+    }
+
+    #[test]
+    fn conflicts_are_tried_again() {
+        for code in [1205, 1213, 1020, 1062, 3572] {
+            assert!(is_conflict(&Failure::Server(told(code))), "{code}");
+        }
+        assert!(!is_conflict(&Failure::Server(told(1317))));
+    }
+}

@@ -1,0 +1,236 @@
+//! Connections.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use deadpool::managed::{self, Manager, Metrics, Object, RecycleResult};
+use leasehold_core::{Effect, Error, Result};
+use leasehold_driver::sql::locked;
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
+
+use crate::call::Call;
+use crate::error;
+use crate::sql::DatabaseName;
+
+/// What the sessions of our own connections have: the only statement that may wait, for another client that uses a key
+/// for the first time, waits for a second; each commits by itself; an idle connection stays.
+const SESSION: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, SESSION wait_timeout = 2147483, \
+     SESSION transaction_isolation = 'READ-COMMITTED'";
+
+/// The same for a server that has another name for the last one.
+const SESSION_OF_MARIADB: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
+     SESSION wait_timeout = 2147483, SESSION tx_isolation = 'READ-COMMITTED'";
+
+/// The fewest connections: one is reserved for what travels together.
+pub(crate) const FEWEST: usize = 2;
+
+/// A connection that was idle for longer may have ended, and is tried before it is used.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
+/// The connections of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Links {
+    pool: Pool,
+    /// The server, for messages.
+    pub(crate) server: String,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+enum Pool {
+    Ours(managed::Pool<Sessions>),
+    Callers(mysql_async::Pool),
+}
+
+/// Begins sessions.
+#[derive(Debug)]
+pub(crate) struct Sessions(Opts);
+
+impl Manager for Sessions {
+    type Type = Conn;
+    type Error = mysql_async::Error;
+
+    async fn create(&self) -> Result<Conn, mysql_async::Error> {
+        let mut conn = Conn::new(self.0.clone()).await?;
+        let (major, ..) = conn.server_version();
+        conn.query_drop(if major < 10 { SESSION } else { SESSION_OF_MARIADB }).await?;
+        Ok(conn)
+    }
+
+    async fn recycle(
+        &self,
+        conn: &mut Conn,
+        metrics: &Metrics,
+    ) -> RecycleResult<mysql_async::Error> {
+        // What failed or was interrupted does not come back.
+        if metrics.last_used() > IDLE {
+            conn.ping().await?;
+        }
+        Ok(())
+    }
+}
+
+/// One connection, until it is dropped.
+pub(crate) enum Link {
+    Ours(Object<Sessions>),
+    Callers(Conn),
+}
+
+impl Deref for Link {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        match self {
+            Self::Ours(conn) => conn,
+            Self::Callers(conn) => conn,
+        }
+    }
+}
+
+impl DerefMut for Link {
+    fn deref_mut(&mut self) -> &mut Conn {
+        match self {
+            Self::Ours(conn) => conn,
+            Self::Callers(conn) => conn,
+        }
+    }
+}
+
+impl Link {
+    /// Ends it: what its session has begun is rolled back.
+    fn close(self) {
+        let conn = match self {
+            Self::Ours(conn) => Object::take(conn),
+            Self::Callers(conn) => conn,
+        };
+        #[expect(clippy::disallowed_methods, reason = "the caller has its answer")]
+        drop(tokio::spawn(async move { drop(conn.disconnect().await) }));
+    }
+}
+
+/// Why an exchange has no rows.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// It was rolled back because of another transaction.
+    Conflict,
+    Failed(Error),
+}
+
+impl Unanswered {
+    pub(crate) fn into_error(self, server: &str) -> Error {
+        match self {
+            Self::Conflict => locked(server),
+            Self::Failed(error) => error,
+        }
+    }
+}
+
+impl Links {
+    /// At most so many connections to the server of these options.
+    pub(crate) fn new(opts: Opts, most: usize, server: String, timeout: Duration) -> Result<Self> {
+        let opts = OptsBuilder::from_opts(opts).tcp_nodelay(true).into();
+        let pool = managed::Pool::builder(Sessions(opts))
+            .max_size(most.max(FEWEST))
+            .build()
+            .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
+        Ok(Self { pool: Pool::Ours(pool), server, timeout })
+    }
+
+    /// The connections of a caller's pool.
+    pub(crate) fn of_pool(pool: mysql_async::Pool, timeout: Duration) -> Self {
+        Self { pool: Pool::Callers(pool), server: "the pool's server".to_owned(), timeout }
+    }
+
+    /// A connection.
+    pub(crate) async fn get(&self) -> Result<Link> {
+        let got = async {
+            match &self.pool {
+                Pool::Ours(pool) => pool.get().await.map(Link::Ours),
+                Pool::Callers(pool) => {
+                    pool.get_conn().await.map(Link::Callers).map_err(managed::PoolError::Backend)
+                }
+            }
+        };
+        match tokio::time::timeout(self.timeout, got).await {
+            Ok(Ok(link)) => Ok(link),
+            Ok(Err(managed::PoolError::Backend(e))) => Err(error::of_connecting(&self.server, e)),
+            Ok(Err(_)) | Err(_) => Err(Error::unavailable(
+                Effect::NotApplied,
+                format!(
+                    "no connection to {} was free or could be made within {:?}",
+                    self.server, self.timeout
+                ),
+            )),
+        }
+    }
+
+    /// This connection, unless it has ended.
+    pub(crate) async fn alive(&self, mut link: Link) -> Option<Link> {
+        let answered = tokio::time::timeout(self.timeout, link.ping()).await;
+        if matches!(answered, Ok(Ok(()))) {
+            return Some(link);
+        }
+        link.close();
+        None
+    }
+
+    /// The rows of all results that a call returns within `limit`, in one exchange, and the connection if it can be used again.
+    pub(crate) async fn ask(
+        &self,
+        mut link: Link,
+        limit: Duration,
+        database: &DatabaseName,
+        call: Call,
+    ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
+        let text = call.text(database);
+        let exchange = async {
+            let mut result = link.exec_iter(text, Params::Positional(call.values)).await?;
+            let mut rows = Vec::new();
+            while !result.is_empty() {
+                rows.extend(result.collect::<Row>().await?);
+            }
+            result.drop_result().await?;
+            Ok(rows)
+        };
+        let failure = match tokio::time::timeout(limit, exchange).await {
+            Ok(Ok(rows)) => return (Some(link), Ok(rows)),
+            // The procedure has rolled back.
+            Ok(Err(e)) if error::is_conflict(&e) => return (Some(link), Err(Unanswered::Conflict)),
+            Ok(Err(e)) => error::of(&self.server, e),
+            // What was sent there may still act.
+            Err(_) => error::unanswered(&self.server, limit),
+        };
+        link.close();
+        (None, Err(Unanswered::Failed(failure)))
+    }
+
+    /// Runs statements without values, one after the other.
+    pub(crate) async fn run(&self, statements: &[String]) -> Result<()> {
+        let mut link = self.get().await?;
+        for statement in statements {
+            link.query_drop(statement).await.map_err(|e| error::of(&self.server, e))?;
+        }
+        Ok(())
+    }
+
+    /// The rows of a statement without values that only reads.
+    pub(crate) async fn query(&self, statement: &str) -> Result<Vec<Row>> {
+        let mut link = self.get().await?;
+        let rows = tokio::time::timeout(self.timeout, link.query(statement)).await;
+        match rows {
+            Ok(rows) => rows.map_err(|e| error::of(&self.server, e)),
+            Err(_) => {
+                link.close();
+                Err(error::unanswered(&self.server, self.timeout))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}

@@ -1,0 +1,63 @@
+//! Reads rows.
+
+use leasehold_core::{Error, Result};
+use leasehold_driver::sql::Stored;
+use mysql_async::prelude::FromValue;
+use mysql_async::{Row, Value};
+
+use crate::error;
+
+/// The value of a column; `None` if it is null.
+pub(crate) fn column<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<Option<T>> {
+    match row.get_opt::<Option<T>, _>(name) {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(e)) => Err(error::odd(server, format_args!("{name}: {e}"))),
+        None => Err(error::odd(server, format_args!("no {name}"))),
+    }
+}
+
+/// The value of a column that is not null.
+pub(crate) fn required<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<T> {
+    column(server, row, name)?.ok_or_else(|| error::odd(server, format_args!("no {name}")))
+}
+
+/// What a row of the table says.
+pub(crate) fn stored(server: &str, row: &Row) -> Result<Stored> {
+    let text = |name: &str| -> Result<Option<String>> {
+        let Some(bytes) = column::<Vec<u8>>(server, row, name)? else { return Ok(None) };
+        String::from_utf8(bytes).map(Some).map_err(|e| {
+            Error::corrupt(format!("the column {name} of a row has no text in UTF-8"))
+                .with_source(e)
+        })
+    };
+    let mut stored = Stored::default();
+    stored.key = text("key")?.unwrap_or_default();
+    stored.slot = required(server, row, "slot")?;
+    stored.counter = required(server, row, "counter")?;
+    stored.id = column::<Vec<u8>>(server, row, "id")?.map(|id| hex(&id));
+    stored.shared = column::<i64>(server, row, "shared")?.map(|shared| shared != 0);
+    stored.state = text("state")?;
+    stored.token = column(server, row, "token")?;
+    stored.expires = column(server, row, "expires")?;
+    stored.granted_at = column(server, row, "granted_at")?;
+    stored.renewed_at = column(server, row, "renewed_at")?;
+    stored.group_name = text("group_name")?;
+    stored.host = text("host")?;
+    stored.pid = column(server, row, "pid")?;
+    stored.program = text("program")?;
+    stored.comment = text("comment")?;
+    stored.reason = text("reason")?;
+    Ok(stored)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The key of a row that cannot be read, for messages.
+pub(crate) fn damaged_key(row: &Row) -> String {
+    match row.get::<Value, _>("key") {
+        Some(Value::Bytes(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+        _ => String::new(),
+    }
+}

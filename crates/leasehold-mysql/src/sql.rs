@@ -1,0 +1,94 @@
+//! The statements, each in its own file, with the database's name inserted.
+
+/// The name of a database: the only text of a caller that is ever put into a statement (C14: it is validated and quoted,
+/// everything else is bound).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DatabaseName(String);
+
+impl DatabaseName {
+    /// The longest name that MySQL accepts.
+    pub(crate) const MAX_BYTES: usize = 64;
+
+    /// Accepts letters, digits, `_`, `-` and `$`.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let is_name = !name.is_empty()
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-$".contains(c))
+            && name.len() <= Self::MAX_BYTES;
+        is_name.then(|| Self(name.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As it is written in a statement.
+    pub(crate) fn quoted(&self) -> String {
+        format!("`{}`", self.0)
+    }
+
+    /// Inserts it, and how the procedures read the clock.
+    fn inserted(&self, text: &str) -> String {
+        text.replace("{now}", NOW).replace("{schema}", &self.quoted())
+    }
+}
+
+/// The server's clock: microseconds since 1970-01-01 UTC, whatever the session's time zone.
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// The files that create the objects, in order. A line `-- next` separates statements.
+const SCHEMA: &[&str] = &[
+    include_str!("sql/schema.sql"),
+    include_str!("sql/helpers.sql"),
+    include_str!("sql/acquire.sql"),
+    include_str!("sql/acquire_one.sql"),
+    include_str!("sql/acquire_batch.sql"),
+    include_str!("sql/renew.sql"),
+    include_str!("sql/renew_one.sql"),
+    include_str!("sql/renew_batch.sql"),
+    include_str!("sql/release.sql"),
+    include_str!("sql/release_one.sql"),
+    include_str!("sql/release_batch.sql"),
+    include_str!("sql/evict.sql"),
+    include_str!("sql/purge.sql"),
+    include_str!("sql/look.sql"),
+    // The last: it says that everything is there.
+    include_str!("sql/ready.sql"),
+];
+
+/// The texts of the calls.
+#[derive(Debug)]
+pub(crate) struct Sql {
+    pub(crate) database: DatabaseName,
+}
+
+impl Sql {
+    /// The statements that create everything, one by one.
+    pub(crate) fn create(&self) -> Vec<String> {
+        let files = SCHEMA.iter().flat_map(|file| file.split("-- next\n"));
+        files.map(|text| self.database.inserted(text)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn database_names_need_no_escape() {
+        for good in ["a", "_", "leasehold", "A-9_$", "1", &"a".repeat(64)] {
+            assert!(DatabaseName::new(good).is_some(), "{good}");
+        }
+        for bad in ["", "a b", "a`", "a\"", "ä", "a;", "a.b", "a/b", &"a".repeat(65)] {
+            assert!(DatabaseName::new(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn everything_is_inserted_everywhere() {
+        let sql = Sql { database: DatabaseName::new("x").unwrap() };
+        for statement in sql.create() {
+            assert!(!statement.contains(['{', '}']), "{statement}");
+            assert!(statement.contains("`x`.leasehold_"), "{statement}");
+        }
+    }
+}

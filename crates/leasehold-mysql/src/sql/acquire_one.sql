@@ -1,0 +1,48 @@
+-- As acquire, for an exclusive lease of one key. Most keys are free, or have an exclusive holder.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_acquire_one(
+    p_key VARBINARY(1024),
+    p_id VARBINARY(255),
+    p_term BIGINT,
+    p_group VARBINARY(255),
+    p_host VARBINARY(255),
+    p_pid BIGINT,
+    p_program VARBINARY(255),
+    p_comment VARBINARY(512)
+)
+SQL SECURITY INVOKER
+whole: BEGIN
+    DECLARE n, won BIGINT;
+    DECLARE found INT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    START TRANSACTION;
+    SET n = {now};
+    SELECT MAX(GREATEST(counter + 1, n)) INTO won FROM {schema}.leasehold_leases
+    WHERE `key` = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= n) AND counter < 9007199254740991
+    FOR UPDATE SKIP LOCKED;
+    IF won IS NOT NULL THEN
+        UPDATE {schema}.leasehold_leases
+        SET counter = won, id = p_id, shared = FALSE, state = 'h', token = won, expires = n + p_term, granted_at = n,
+            renewed_at = NULL, group_name = p_group, host = p_host, pid = p_pid, program = p_program, comment = p_comment
+        WHERE `key` = p_key AND slot = 0;
+        COMMIT;
+        SELECT 'granted' AS outcome, won AS o_token, p_term AS o_rest;
+        LEAVE whole;
+    END IF;
+    COMMIT;
+    -- An exclusive holder refuses without a lock on the row, and so without a write.
+    SELECT COUNT(*) INTO found FROM {schema}.leasehold_leases
+    WHERE `key` = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > n);
+    IF found = 1 THEN
+        -- If it has just changed, there is no row, and acquire decides.
+        SELECT 'refused' AS outcome, expires - n AS o_rest, n AS o_now, lease.*
+        FROM {schema}.leasehold_leases AS lease
+        WHERE `key` = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > n);
+        LEAVE whole;
+    END IF;
+    CALL {schema}.leasehold_acquire(
+        p_id, CONCAT('[["', HEX(p_key), '",-1]]'), p_term, p_group, p_host, p_pid, p_program, p_comment
+    );
+END

@@ -1,0 +1,50 @@
+-- How many slots after the first have a lease or a mark: with none, slot 0 alone decides about the key. p_keys is an
+-- array of arrays that begin with a key in hexadecimal digits.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_count_others(p_keys LONGTEXT)
+SQL SECURITY INVOKER
+BEGIN
+    UPDATE (
+        SELECT lease.`key` AS name, COUNT(IF(lease.slot > 0, lease.id, NULL)) AS counted
+        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k)
+        GROUP BY lease.`key`
+    ) AS now_there
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = now_there.name AND lease.slot = 0
+    SET lease.others = now_there.counted
+    WHERE lease.others <> now_there.counted;
+END
+-- next
+-- Drops the live records of a lease, with this token if one is given.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_drop_held(
+    p_keys LONGTEXT,
+    p_id VARBINARY(255),
+    p_now BIGINT,
+    p_token BIGINT
+)
+SQL SECURITY INVOKER
+BEGIN
+    UPDATE (
+        SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+        LIMIT 1000000
+    ) AS own
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.id = p_id
+    SET lease.id = NULL
+    WHERE lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > p_now)
+        AND (p_token IS NULL OR lease.token = p_token);
+    CALL {schema}.leasehold_count_others(p_keys);
+END
+-- next
+-- Locks the first slots of keys, and tells whether somebody else has one of them. Inside a transaction.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_lock(p_keys LONGTEXT, OUT p_is_locked BOOLEAN)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE ours, existing INT;
+    SELECT COUNT(lease.slot) INTO ours
+    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    FOR UPDATE SKIP LOCKED;
+    SELECT COUNT(lease.slot) INTO existing
+    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    SET p_is_locked = ours < existing;
+END

@@ -1,0 +1,84 @@
+-- All records of these keys, and the server's clock. p_keys is an array of arrays that begin with a key in hexadecimal
+-- digits.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_look_up(p_keys LONGTEXT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE n BIGINT DEFAULT {now};
+    SELECT n AS o_now, lease.*
+    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id IS NOT NULL
+    ORDER BY lease.`key`, lease.slot;
+END
+-- next
+-- Records in the order of key and slot, after a position, and the server's clock.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_page(p_key VARBINARY(1024), p_slot INT, p_most INT)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE n BIGINT DEFAULT {now};
+    SELECT n AS o_now, lease.*
+    FROM {schema}.leasehold_leases AS lease
+    WHERE lease.`key` >= p_key AND (lease.`key` > p_key OR lease.slot > p_slot) AND lease.id IS NOT NULL
+        AND lease.state <> 'e'
+    ORDER BY lease.`key`, lease.slot
+    LIMIT p_most;
+END
+-- next
+-- What may be purged among the next rows after a position, or of these keys; the last of these rows in any case. Whether
+-- it is the last and more may follow, whether its record is over, and whether its counter may be forgotten once no record
+-- is left. p_forget_after is how far a counter must lie behind the server's clock for that; without it, none is forgotten.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_scan(
+    p_key VARBINARY(1024),
+    p_slot INT,
+    p_keys LONGTEXT,
+    p_most INT,
+    p_forget_after BIGINT
+)
+SQL SECURITY INVOKER
+BEGIN
+    DECLARE n BIGINT DEFAULT {now};
+    IF p_keys IS NULL THEN
+        SELECT n AS o_now, page.* FROM (
+            SELECT next_rows.*, nth = counted AND counted = p_most AS o_more
+            FROM (
+                SELECT lease.*, ROW_NUMBER() OVER (ORDER BY lease.`key`, lease.slot) AS nth, COUNT(*) OVER () AS counted,
+                    lease.id IS NOT NULL AND COALESCE(lease.expires <= n, FALSE) AS o_over,
+                    lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
+                        AND (lease.id IS NULL OR COALESCE(lease.expires <= n, FALSE)) AS o_old
+                FROM (
+                    SELECT * FROM {schema}.leasehold_leases
+                    WHERE `key` >= p_key AND (`key` > p_key OR slot > p_slot)
+                    ORDER BY `key`, slot
+                    LIMIT p_most
+                ) AS lease
+            ) AS next_rows
+        ) AS page
+        WHERE o_more OR o_over OR o_old
+        ORDER BY `key`, slot;
+    ELSE
+        SELECT n AS o_now, lease.*, FALSE AS o_more,
+            lease.id IS NOT NULL AND COALESCE(lease.expires <= n, FALSE) AS o_over,
+            lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
+                AND (lease.id IS NULL OR COALESCE(lease.expires <= n, FALSE)) AS o_old
+        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k)
+        WHERE (lease.id IS NOT NULL AND COALESCE(lease.expires <= n, FALSE))
+            OR (lease.slot = 0 AND lease.counter + p_forget_after < n)
+        ORDER BY lease.`key`, lease.slot;
+    END IF;
+END
+-- next
+-- The server's clock, the version of the objects, what tells this store from others, and what the server says about
+-- itself. A variable that it does not have is missing. Replicas: MariaDB counts them for everybody, MySQL lists them for
+-- those with the privilege PROCESS.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_health()
+SQL SECURITY INVOKER
+BEGIN
+    SELECT {now} AS o_now, version AS o_version, identity AS o_identity,
+        (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas
+    FROM {schema}.leasehold_version;
+    SHOW GLOBAL VARIABLES WHERE Variable_name IN (
+        'version', 'read_only', 'super_read_only', 'innodb_read_only', 'innodb_flush_log_at_trx_commit',
+        'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on'
+    );
+    SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected';
+END

@@ -1,0 +1,34 @@
+-- As renew, for an exclusive lease of one key.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew_one(
+    p_key VARBINARY(1024),
+    p_id VARBINARY(255),
+    p_to BIGINT,
+    p_token BIGINT,
+    p_raise BIGINT
+)
+SQL SECURITY INVOKER
+whole: BEGIN
+    DECLARE n, ends BIGINT;
+    DECLARE found INT;
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
+        ROLLBACK;
+        RESIGNAL;
+    END;
+    START TRANSACTION;
+    SET n = {now};
+    SELECT COUNT(*), MAX(GREATEST(expires, n + p_to)) INTO found, ends FROM {schema}.leasehold_leases
+    WHERE `key` = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
+        AND (expires IS NULL OR expires > n) AND (p_token IS NULL OR token = p_token)
+    FOR UPDATE SKIP LOCKED;
+    IF found = 1 THEN
+        UPDATE {schema}.leasehold_leases
+        SET expires = ends, renewed_at = n, token = GREATEST(token, COALESCE(p_raise, 0)),
+            counter = GREATEST(counter, COALESCE(p_raise, 0))
+        WHERE `key` = p_key AND slot = 0;
+        COMMIT;
+        SELECT 'held' AS outcome, ends - n AS o_rest;
+        LEAVE whole;
+    END IF;
+    COMMIT;
+    CALL {schema}.leasehold_renew(p_id, CONCAT('[["', HEX(p_key), '",-1]]'), p_to, p_token, p_raise);
+END

@@ -1,0 +1,35 @@
+-- Everything that Leasehold keeps in MySQL and MariaDB: schema version 1. docs/stores/mysql.md explains every column.
+-- {schema} stands for the database of the URL, "leasehold" by default. Each statement can be run again.
+
+-- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key
+-- locks it first. A slot with an id has a lease; in a slot without one, all columns after it mean nothing. An
+-- exclusive lease is in slot 0. More than one shared lease, and the marks of evicted leases, take further slots, which
+-- are used again. All text is UTF-8 in binary columns, which no character set or collation of a session changes.
+CREATE TABLE IF NOT EXISTS {schema}.leasehold_leases (
+    `key`      VARBINARY(1024) NOT NULL,
+    slot       INT NOT NULL,
+    counter    BIGINT NOT NULL DEFAULT 0,
+    others     INT NOT NULL DEFAULT 0,
+    batch      BIGINT,
+    id         VARBINARY(255),
+    shared     BOOLEAN,
+    state      BINARY(1),
+    token      BIGINT,
+    expires    BIGINT,
+    granted_at BIGINT,
+    renewed_at BIGINT,
+    group_name VARBINARY(255),
+    host       VARBINARY(255),
+    pid        BIGINT,
+    program    VARBINARY(255),
+    comment    VARBINARY(512),
+    reason     VARBINARY(255),
+    PRIMARY KEY (`key`, slot)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+-- next
+-- The version of all objects, and what tells this store from others: one row, written last.
+CREATE TABLE IF NOT EXISTS {schema}.leasehold_version (
+    one      TINYINT NOT NULL PRIMARY KEY,
+    version  INT NOT NULL,
+    identity BINARY(36) NOT NULL
+) ENGINE = InnoDB

@@ -1,0 +1,187 @@
+//! Servers with a clock that the test moves: the store's procedures read it from a table.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_conformance::{
+    Failure, Network, Observation, Pool, Pooled, Proxy, Result, Row, WallStep,
+};
+use leasehold_core::{
+    Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Store as _,
+};
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::mysql_async::{Conn, Row as SqlRow};
+use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_testkit::mysql::{Product, Server};
+use tokio::sync::Mutex;
+
+/// Servers that cases reuse.
+#[derive(Clone)]
+pub(crate) struct Servers {
+    product: Product,
+    pool: Pool<Server>,
+}
+
+/// A database for one case alone.
+pub(crate) struct Clocked {
+    server: Pooled<Server>,
+    database: String,
+    forget_after: Duration,
+    clock: ManualClock,
+    /// A connection past the store.
+    control: Mutex<Conn>,
+}
+
+/// How the procedures read the clock.
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+impl Servers {
+    pub(crate) fn new(product: Product) -> Self {
+        Self { product, pool: Pool::new() }
+    }
+
+    pub(crate) async fn take(&self, forget_after: Duration) -> Result<Clocked> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // A killed process loses nothing that it has written; a power cut is not tested here.
+        let settings = ["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin"];
+        let server = self.pool.take(Server::start_product(self.product, &settings)).await?;
+        let database = format!("case_{}", LAST.fetch_add(1, Ordering::Relaxed));
+        let (clock, control) = (ManualClock::new(), Mutex::new(server.connect().await?));
+        let state = Clocked { server, database, forget_after, clock, control };
+        state.open().await?.prepare().await?;
+        state.replace_the_clock().await?;
+        Ok(state)
+    }
+}
+
+impl Clocked {
+    /// Creates each procedure again, with the clock of the test. A reader holds the table until its transaction ends.
+    async fn replace_the_clock(&self) -> Result {
+        let mut control = self.control.lock().await;
+        let (database, now) = (&self.database, self.clock.wall_micros());
+        let clock = format!("(SELECT now FROM {database}.test_clock)");
+        control
+            .query_drop(format!(
+                "CREATE TABLE {database}.test_clock (now BIGINT NOT NULL) ENGINE = MyISAM"
+            ))
+            .await?;
+        control.query_drop(format!("INSERT INTO {database}.test_clock VALUES ({now})")).await?;
+        let all: Vec<String> = control
+            .query(format!(
+                "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = '{database}'"
+            ))
+            .await?;
+        let mut replaced = 0;
+        for name in all {
+            let shown: Option<SqlRow> =
+                control.query_first(format!("SHOW CREATE PROCEDURE {database}.{name}")).await?;
+            let text: String = shown
+                .and_then(|row| row.get("Create Procedure"))
+                .ok_or_else(|| Failure::new(format!("the text of {name} cannot be read")))?;
+            if !text.contains(NOW) {
+                continue;
+            }
+            replaced += 1;
+            let text = text.replace(NOW, &clock).replacen(
+                &format!("PROCEDURE `{name}`"),
+                &format!("PROCEDURE {database}.`{name}`"),
+                1,
+            );
+            control.query_drop(format!("DROP PROCEDURE {database}.{name}")).await?;
+            control.query_drop(text).await?;
+        }
+        if replaced < 10 {
+            return Err(Failure::new(format!("only {replaced} procedures read the clock")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
+
+    pub(crate) async fn open(&self) -> Result<MysqlStore> {
+        // Longer than anything takes: parts of the suite move the clock while others wait.
+        self.open_at(self.server.port(), Duration::from_secs(30)).await
+    }
+
+    async fn open_at(&self, port: u16, timeout: Duration) -> Result<MysqlStore> {
+        let url = format!("mysql://root@127.0.0.1:{port}/{}", self.database);
+        let config = MysqlConfig::from_url(&url)?.timeout(timeout);
+        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+    }
+
+    /// A store connected through a proxy.
+    pub(crate) async fn open_behind_proxy(&self) -> Result<Network<MysqlStore>> {
+        let proxy = Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await?;
+        // Short for a waiting test, long for a busy machine.
+        let store = self.open_at(proxy.address().port(), Duration::from_secs(3)).await?;
+        Ok(Network::Proxied(store, vec![proxy]))
+    }
+
+    pub(crate) async fn advance(&self, by: Duration) -> Result {
+        self.change(|clock| clock.advance(by)).await
+    }
+
+    pub(crate) async fn step_wall(&self, step: WallStep) -> Result {
+        self.change(|clock| clock.set_wall_micros(step.from(clock.wall_micros()))).await
+    }
+
+    /// For the server and the manual clock this is one instant: meanwhile nobody reads either.
+    async fn change(&self, change: impl FnOnce(&ManualClock)) -> Result {
+        let mut control = self.control.lock().await;
+        let table = format!("{}.test_clock", self.database);
+        control.query_drop(format!("LOCK TABLES {table} WRITE")).await?;
+        change(&self.clock);
+        let now = self.clock.wall_micros();
+        control.query_drop(format!("UPDATE {table} SET now = {now}")).await?;
+        control.query_drop("UNLOCK TABLES").await?;
+        Ok(())
+    }
+
+    /// Kills the server and starts it again.
+    pub(crate) async fn restart(&self) -> Result {
+        self.server.restart().await?;
+        *self.control.lock().await = self.server.connect().await?;
+        Ok(())
+    }
+
+    /// The content of the database, by statements past the store.
+    pub(crate) async fn observe(&self) -> Result<Observation> {
+        let mut control = self.control.lock().await;
+        let text = format!("SELECT * FROM {}.leasehold_leases ORDER BY `key`, slot", self.database);
+        let now = i64::try_from(self.clock.wall_micros())?;
+        let (mut rows, mut counters) = (Vec::new(), Vec::new());
+        for row in control.query::<SqlRow, _>(text).await? {
+            let text = |name: &str| row.get::<Option<String>, _>(name).flatten();
+            let number = |name: &str| row.get::<Option<i64>, _>(name).flatten();
+            let key = Key::new(&text("key").unwrap_or_default())?;
+            if number("slot") == Some(0) {
+                let counter = number("counter").unwrap_or_default();
+                counters.push((key.clone(), u64::try_from(counter)?));
+            }
+            let Some(id) = row.get::<Option<Vec<u8>>, _>("id").flatten() else { continue };
+            let mode = if number("shared") == Some(1) { Mode::SHARED } else { Mode::Exclusive };
+            let live = text("state").as_deref() != Some("e")
+                && number("expires").is_none_or(|expires| expires > now);
+            let mut seen = Row::new(key, Some(LeaseId::foreign(&id)?), mode, live);
+            let token = number("token").unwrap_or_default();
+            seen.token = Some(FencingToken::new(u64::try_from(token)?)?);
+            seen.group = text("group_name").map(|group| GroupName::new(&group)).transpose()?;
+            if let Some(host) = text("host") {
+                seen.note = seen.note.with_host(&host)?;
+            }
+            if let Some(pid) = number("pid") {
+                seen.note = seen.note.with_pid(pid.try_into()?);
+            }
+            if let Some(program) = text("program") {
+                seen.note = seen.note.with_program(&program)?;
+            }
+            if let Some(comment) = text("comment") {
+                seen.note = seen.note.with_comment(&comment)?;
+            }
+            rows.push(seen);
+        }
+        Ok(Observation::new(rows, counters))
+    }
+}

@@ -1,0 +1,171 @@
+//! Servers that end, connections that are cut, and standbys.
+#![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_conformance::history::{Answer, History, check};
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_core::{Claims, Effect, ErrorKind, Level, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_driver::TokioClock;
+use leasehold_mysql::MysqlStore;
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_testkit::contender::{Contender, Habit};
+use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::requests::{acquire, granted, key, only, refused, renew};
+use leasehold_testkit::{LONG, in_time};
+
+const CLIENTS: u64 = 16;
+const TERM: Duration = Duration::from_secs(2);
+
+/// Contends on two keys while the server is killed again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killing_the_server_under_load_lets_no_second_holder_in() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
+    let done = Arc::new(AtomicBool::new(false));
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        let name = if client % 4 == 0 { "b" } else { "a" };
+        let mode = if client % 4 == 1 { Mode::SHARED } else { Mode::Exclusive };
+        let habit = Habit { claims: Claims::one(key(name), mode), term: TERM, hold: 20, rest: 10 };
+        let url = format!("{}?timeout=1s&connections=2", server.url());
+        let store = MysqlStore::from_url(&url).await.unwrap();
+        let random = fastrand::Rng::with_seed(client);
+        let mut contender = Contender::new(store, habit, clock, random, &instant);
+        let done = Arc::clone(&done);
+        clients.push(tokio::spawn(async move {
+            while !done.load(Ordering::Relaxed) {
+                contender.attempt().await;
+            }
+            contender
+        }));
+    }
+    for _ in 0..6 {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        server.restart().await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    done.store(true, Ordering::Relaxed);
+    let mut history = History::new(Vec::new(), Vec::new());
+    for client in clients {
+        drop(in_time(client).await.unwrap().tell(&mut history));
+    }
+    let found = check(&history);
+    assert!(found.is_empty(), "{found:?}");
+    let count = |is: fn(&Answer) -> bool| history.calls.iter().filter(|c| is(&c.answer)).count();
+    let grants = count(|answer| matches!(answer, Answer::Granted { fresh: true, .. }));
+    let kept =
+        count(|answer| matches!(answer, Answer::Held | Answer::Granted { fresh: false, .. }));
+    let refused = count(|answer| matches!(answer, Answer::Busy));
+    let unanswered = count(|answer| matches!(answer, Answer::AcquireUnknown | Answer::Unknown));
+    println!("{grants} grants, {kept} kept, {refused} refused, {unanswered} unanswered");
+    // Without contention and without faults it would prove nothing.
+    assert!(grants >= 20 && kept >= 10 && refused >= 20 && unanswered >= 10);
+}
+
+#[tokio::test]
+async fn a_killed_server_keeps_its_leases_and_tokens() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let before = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let shared = granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    server.restart().await.unwrap();
+    let store = server.store().await;
+    let after = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    assert_eq!((after.token, after.fresh), (before.token, false));
+    refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+    let renewed =
+        store.renew(&renew("s", "a", Mode::SHARED, Ttl::new(LONG).unwrap())).await.unwrap();
+    assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+    assert_ne!(shared.token, after.token);
+}
+
+#[tokio::test]
+async fn a_connection_cut_before_or_after_the_commit_leaves_one_grant() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!("{}?timeout=2s", url(proxy.address().port()));
+    for (n, mode) in [Mode::Exclusive, Mode::SHARED].into_iter().enumerate() {
+        for (m, fault) in
+            [Fault::CutBefore, Fault::CutAfter, Fault::SwallowAnswers].into_iter().enumerate()
+        {
+            let store = MysqlStore::from_url(&url).await.unwrap();
+            let name = format!("k{n}{m}");
+            // Both the connection for what travels together and another one are there.
+            granted(store.acquire(&acquire(&format!("{name} warm"), "a", Mode::Exclusive)).await);
+            granted(store.acquire(&acquire(&name, "warm", Mode::SHARED)).await);
+            store.release(&leasehold_testkit::requests::release(&name, "warm")).await.unwrap();
+            proxy.once(fault);
+            let error = in_time(store.acquire(&acquire(&name, "a", mode))).await.unwrap_err();
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
+            // The same request, sent again, learns what became of it.
+            let again = granted(in_time(store.acquire(&acquire(&name, "a", mode))).await);
+            assert_eq!(again.fresh, fault == Fault::CutBefore, "{fault:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_not_awaited_beyond_the_limit() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = MysqlStore::from_url(&format!("{}?timeout=1s", server.url())).await.unwrap();
+    store.prepare().await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    server.pause();
+    for mode in [Mode::Exclusive, Mode::SHARED] {
+        let error = in_time(store.acquire(&acquire("l", "a", mode))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("within"), "{error}");
+    }
+    server.resume();
+    refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_statement_time_limit_of_the_session_is_named() {
+    let server = Server::start(&["--max-statement-time=0.2"]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    // A table lock is not a row lock: a statement waits for it.
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("LOCK TABLES leasehold.leasehold_leases WRITE").await.unwrap();
+    let error = in_time(store.acquire(&acquire("k", "b", Mode::Exclusive))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("interrupted"), "{error}");
+    user.query_drop("UNLOCK TABLES").await.unwrap();
+    refused(in_time(store.acquire(&acquire("k", "b", Mode::Exclusive))).await);
+}
+
+#[tokio::test]
+async fn a_read_only_server_is_refused() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    server.run("CREATE USER app").await;
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON leasehold.* TO app").await;
+    server.run("SET GLOBAL read_only = ON").await;
+    let url = server.url().replace("root@", "app@");
+    let replica = MysqlStore::from_url(&url).await.unwrap();
+    let error = replica.acquire(&acquire("l", "b", Mode::Exclusive)).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
+    assert!(error.to_string().contains("connect to the primary"), "{error}");
+    let error = replica.check().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_has_no_level_and_is_not_durable() {
+    for setting in ["--innodb-flush-log-at-trx-commit=2", "--log-bin", "--innodb-doublewrite=0"] {
+        let server = Server::start(&[setting]).await.unwrap();
+        let health = server.store().await.check().await.unwrap();
+        assert_eq!((health.level, health.durable), (Level::BestEffort, false), "{setting}");
+        assert!(health.hazards[0].contains("sync_binlog"), "{health:?}");
+    }
+    let server = Server::start(&["--log-bin", "--sync-binlog=1"]).await.unwrap();
+    let health = server.store().await.check().await.unwrap();
+    assert_eq!((health.level, health.durable), (Level::Fenced, true), "{health:?}");
+}

@@ -1,0 +1,8 @@
+//! What the conformance suite does not try on real MariaDB servers.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
+
+mod bad_input;
+mod faults;
+mod rows;
+mod sessions;
+mod together;

@@ -1,0 +1,109 @@
+//! Sessions with other settings than ours, and a pool of the caller's.
+
+use leasehold_core::{Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, TxOpts};
+use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_testkit::LONG;
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
+
+/// Locks of all kinds behave as ever with these settings of the server.
+async fn works_with(settings: &[&str]) {
+    let server = Server::start(settings).await.unwrap();
+    let own = server.store().await;
+    works(&own).await;
+    // Sessions that are not ours keep these settings.
+    let opts: Opts =
+        Opts::from_url(&format!("mysql://root@127.0.0.1:{}?prefer_socket=false", server.port()))
+            .unwrap();
+    let config = MysqlConfig::pool(Pool::new(opts), "leasehold");
+    works(&config.open().await.unwrap()).await;
+}
+
+async fn works(store: &MysqlStore) {
+    for round in 0..2 {
+        let first = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+        assert!(first.fresh, "round {round}");
+        refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+        let renewed =
+            store.renew(&renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap())).await.unwrap();
+        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+        granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+        granted(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
+        let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+        assert_eq!(listed.records.len(), 3);
+        assert!(listed.records.iter().all(|record| record.id.is_some()), "{listed:?}");
+        for (name, lease) in [("k", "a"), ("s", "a"), ("s", "b")] {
+            store.release(&release(name, lease)).await.unwrap();
+        }
+    }
+    assert!(store.check().await.unwrap().hazards.is_empty());
+}
+
+#[tokio::test]
+async fn other_isolation_levels_work() {
+    for level in ["READ-UNCOMMITTED", "SERIALIZABLE"] {
+        works_with(&[&format!("--transaction-isolation={level}")]).await;
+    }
+}
+
+#[tokio::test]
+async fn other_time_zones_modes_and_character_sets_work() {
+    works_with(&[
+        "--default-time-zone=+13:00",
+        "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,SIMULTANEOUS_ASSIGNMENT",
+        "--character-set-server=latin1",
+        "--skip-character-set-client-handshake",
+        "--group-concat-max-len=4",
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_that_do_not_commit_by_themselves_work() {
+    works_with(&["--autocommit=0", "--innodb-lock-wait-timeout=50"]).await;
+}
+
+fn pool(server: &Server, most: usize) -> Pool {
+    let pool = PoolOpts::new().with_constraints(PoolConstraints::new(0, most).unwrap());
+    let opts = OptsBuilder::default()
+        .ip_or_hostname("127.0.0.1")
+        .tcp_port(server.port())
+        .user(Some("root"))
+        .prefer_socket(false)
+        .pool_opts(pool);
+    Pool::new(opts)
+}
+
+#[tokio::test]
+async fn a_pool_of_the_callers_own_serves() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    server.run("CREATE TABLE leasehold.mine (n INT)").await;
+    let pool = pool(&server, 3);
+    let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+    // A transaction of the caller's is neither joined nor ended.
+    let mut transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
+    transaction.query_drop("INSERT INTO leasehold.mine VALUES (1)").await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    store.release(&release("k", "a")).await.unwrap();
+    store.release(&release("s", "a")).await.unwrap();
+    transaction.rollback().await.unwrap();
+    assert!(server.rows("SELECT * FROM leasehold.mine").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_pool_without_a_free_connection_is_named() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let pool = pool(&server, 2);
+    let config = MysqlConfig::pool(pool.clone(), "leasehold");
+    let store = config.timeout(std::time::Duration::from_millis(200)).open().await.unwrap();
+    let taken = (pool.get_conn().await.unwrap(), pool.get_conn().await.unwrap());
+    let error = store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("within 200ms"), "{error}");
+    drop(taken);
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}

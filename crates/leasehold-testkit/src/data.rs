@@ -1,0 +1,67 @@
+//! What a server's directory has before it starts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use leasehold_conformance::{Failure, Result, unprivileged};
+use tempfile::TempDir;
+
+use crate::authority::Authority;
+
+/// The data of a new server, made once: all others are copies.
+pub(crate) struct Data(OnceLock<std::result::Result<TempDir, String>>);
+
+impl Data {
+    pub(crate) const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// Copies it into the folder `data` of this directory. It is made by the program and the words that `maker` returns for
+    /// the folder.
+    pub(crate) fn copy_to(
+        &self,
+        directory: &Path,
+        maker: impl FnOnce(&str) -> Result<(PathBuf, Vec<String>)>,
+    ) -> Result<()> {
+        let make = || {
+            let made = tempfile::tempdir()?;
+            let (program, words) = maker(&made.path().join("data").display().to_string())?;
+            run(made.path(), &program, &words)?;
+            Ok(made)
+        };
+        let made = self.0.get_or_init(|| make().map_err(|failure: Failure| failure.to_string()));
+        let made = made.as_ref().map_err(|failure| Failure::new(failure.clone()))?;
+        let from = made.path().join("data").display().to_string();
+        run(directory, Path::new("cp"), &["-a".to_owned(), from, ".".to_owned()])
+    }
+}
+
+/// Runs a program in this directory, which is then a user's who is not root.
+pub(crate) fn run(directory: &Path, program: &Path, words: &[String]) -> Result<()> {
+    let mut command = unprivileged(directory)?;
+    command.push(program.display().to_string());
+    command.extend_from_slice(words);
+    let ran = Command::new(&command[0]).args(&command[1..]).current_dir(directory).output()?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    Err(Failure::new(format!("{}: {said}", program.display())))
+}
+
+/// A directory with `server.pem` and `server.key`, which only the server's user may read: the certificate `NAME.pem` of this
+/// authority.
+pub(crate) fn put_certificate(authority: &Authority, name: &str) -> Result<TempDir> {
+    let shared = tempfile::tempdir()?;
+    let prefix = unprivileged(shared.path())?;
+    for part in ["pem", "key"] {
+        let file = shared.path().join(format!("server.{part}"));
+        std::fs::copy(authority.file(&format!("{name}.{part}")), &file)?;
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        if !prefix.is_empty() {
+            unprivileged(&file)?;
+        }
+    }
+    Ok(shared)
+}

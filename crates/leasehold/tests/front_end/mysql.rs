@@ -1,0 +1,85 @@
+//! The front end on a real MariaDB server.
+
+use std::future::IntoFuture as _;
+use std::time::Duration;
+
+use leasehold::{Level, Locker, LostReason, Ttl, Wait};
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::{LONG, in_time};
+
+async fn setup() -> (Server, Locker) {
+    let server = Server::start(&[]).await.unwrap();
+    let locks = Locker::open(&server.url()).await.unwrap();
+    locks.prepare().await.unwrap();
+    (server, locks)
+}
+
+#[tokio::test]
+async fn a_release_hands_over_to_another_process() {
+    let (server, locks) = setup().await;
+    let others = Locker::connect(&server.url()).await.unwrap();
+    assert_eq!(others.level(), Level::Fenced);
+    let guard = others.lock("k").ttl(Duration::from_secs(3_600)).await.unwrap();
+    let waits = locks.lock("k").wait(Wait::UpTo(LONG)).into_future();
+    let (waited, released) = tokio::join!(waits, guard.release());
+    released.unwrap();
+    waited.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn locks_of_every_kind_are_held_renewed_and_lost() {
+    let (server, locks) = setup().await;
+    let all = locks.lock_all(["a", "b"]).await.unwrap();
+    let one = locks.lock("one").ttl(Duration::from_millis(900)).await.unwrap();
+    let ever = locks.lock("ever").ttl(Ttl::NEVER).await.unwrap();
+    let shared =
+        (locks.lock("s").permits(2).await.unwrap(), locks.lock("s").permits(2).await.unwrap());
+    assert!(locks.try_lock("s").permits(2).await.unwrap().is_none());
+    assert!(locks.try_lock("b").await.unwrap().is_none());
+    // Longer than its term.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    for guard in [&all, &one, &ever, &shared.0, &shared.1] {
+        guard.verify().await.unwrap();
+    }
+    server.run("UPDATE leasehold.leasehold_leases SET id = NULL WHERE `key` = 'one'").await;
+    assert_eq!(in_time(one.lost()).await, LostReason::Gone);
+    all.release().await.unwrap();
+    ever.release().await.unwrap();
+    assert!(locks.try_lock("b").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_leader_is_elected_and_followed_by_another() {
+    let (server, locks) = setup().await;
+    let others = Locker::connect(&server.url()).await.unwrap();
+    let first = locks.election("job").campaign().await.unwrap();
+    let election = others.election("job");
+    let (second, resigned) = tokio::join!(in_time(election.campaign()), first.resign());
+    resigned.unwrap();
+    assert!(second.unwrap().is_leader());
+}
+
+/// A quorum of a MariaDB server, a Redis server and a SQLite file.
+#[tokio::test]
+async fn a_quorum_of_different_stores_decides() {
+    let (server, _) = setup().await;
+    let redis =
+        leasehold_testkit::redis::Server::start(leasehold_testkit::redis::DURABLE).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let encoded = |url: &str| url.replace('?', "%3F").replace('&', "%26").replace('=', "%3D");
+    let url = format!(
+        "quorum:?node={}&node={}&node=sqlite:{}",
+        encoded(&server.url()),
+        encoded(&redis.store_url()),
+        directory.path().join("locks.db").display()
+    );
+    let (locks, others) =
+        (Locker::connect(&url).await.unwrap(), Locker::connect(&url).await.unwrap());
+    let guard = locks.lock("k").await.unwrap();
+    assert!(others.try_lock("k").await.unwrap().is_none());
+    server.kill();
+    guard.renew().await.unwrap();
+    assert!(others.try_lock("k").await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert!(others.try_lock("k").await.unwrap().is_some());
+}
