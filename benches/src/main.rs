@@ -1,6 +1,6 @@
 //! Measures Leasehold side by side with the same work done by hand. Plain output, Markdown tables.
 //!
-//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock`, `sqlite` or `postgres`. Figures are comparable
+//! Run it with `cargo xtask bench`, `cargo xtask bench redis`, `redlock`, `sqlite`, `mariadb` or `postgres`. Figures are comparable
 //! within one run only: quote them as ratios.
 
 mod handover;
@@ -25,12 +25,13 @@ async fn main() -> Result<()> {
             handover::run().await
         }
         ["redis", ref parts @ ..] => redis::run(parts).await,
+        ["mariadb", ref parts @ ..] => sql::mariadb(parts).await,
         ["postgres", ref parts @ ..] => sql::postgres(parts).await,
         ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
         ["redlock"] => redlock::run().await,
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
-             redlock; sqlite; or postgres",
+             redlock; sqlite; mariadb; or postgres",
         )),
     }
 }

@@ -1,5 +1,6 @@
 //! The SQL stores: the store and the front end against the same work by plain statements.
 
+mod mysql;
 mod pairs;
 mod postgres;
 mod sqlite;
@@ -7,7 +8,7 @@ mod sqlite;
 use std::sync::Arc;
 
 use leasehold::{Error, Result, SqliteStore};
-use leasehold_testkit::postgres::Server;
+use leasehold_testkit::{mysql as mariadb, postgres::Server};
 
 use crate::measure;
 use crate::sides::Side;
@@ -56,6 +57,21 @@ pub(crate) async fn postgres(_: &[&str]) -> Result<()> {
         }
     });
     pairs::run(plain, Arc::new(server.store().await), vec![advisory]).await
+}
+
+pub(crate) async fn mariadb(_: &[&str]) -> Result<()> {
+    println!("# MariaDB\n");
+    // Commits wait for the disk.
+    let server = mariadb::Server::start(&[]).await.map_err(failed)?;
+    let version = server.rows("SELECT VERSION()").await;
+    let version: String = version[0].get(0).unwrap_or_default();
+    measure::print_machine(&[
+        ("MariaDB", &version),
+        ("mysql_async", measure::version("mysql_async")),
+    ]);
+    let store = Arc::new(server.store().await);
+    let plain = Arc::new(mysql::Connections::open(&server, POOL, TASKS).await?);
+    pairs::run(plain, store, Vec::new()).await
 }
 
 /// Converts a failure of the test tools.

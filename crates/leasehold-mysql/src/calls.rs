@@ -113,9 +113,16 @@ pub(crate) fn apart(entry: &Entry) -> Option<Call> {
     })
 }
 
-/// The call for several entries of one kind, each about an exclusive lease of one key. `batch` is a number that occurs
-/// once. All acquires have the note of the first, but for the comment.
-pub(crate) fn together(batch: i64, entries: &[Entry]) -> Option<Call> {
+/// Whether two entries of one kind may travel in one call: all acquires of a call have one host, process and program.
+pub(crate) fn may_join(first: &Entry, other: &Entry) -> bool {
+    let (Entry::Acquire(first), Entry::Acquire(other)) = (first, other) else { return true };
+    let (first, other) = (first.note(), other.note());
+    first.host() == other.host() && first.pid() == other.pid() && first.program() == other.program()
+}
+
+/// The call for several entries of one kind, each about an exclusive lease of one key, of which each may join the first.
+/// `batch` is a number that occurs once.
+pub(crate) fn together(batch: i64, entries: &[&Entry]) -> Option<Call> {
     let mut wanted = Json::default();
     for entry in entries {
         let key = Element::Bytes(entry.key().as_str().as_bytes());

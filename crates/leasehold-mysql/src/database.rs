@@ -106,24 +106,29 @@ impl Database {
     /// The outcome of each of these entries; `None` for one that has no row.
     async fn batch(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
         let server = &self.links.server;
-        let none = || entries.iter().map(|_| None).collect();
+        let mut outcomes: Vec<Option<Result<Done>>> = entries.iter().map(|_| None).collect();
+        let joined =
+            entries.iter().enumerate().filter(|(_, one)| calls::may_join(&entries[0], one));
+        let (places, members): (Vec<usize>, Vec<&Entry>) = joined.unzip();
         let number = self.batches.fetch_add(1, Ordering::Relaxed);
-        let Some(call) = calls::together(number, entries) else { return none() };
+        let Some(call) = calls::together(number, &members) else { return outcomes };
         let rows = match self.briefly(call).await {
             Some(Ok(rows)) => rows,
             // Rolled back: each is tried alone.
-            None => return none(),
-            Some(Err(error)) if error.effect() == Effect::NotApplied => return none(),
-            Some(Err(error)) => return entries.iter().map(|_| Some(Err(error.clone()))).collect(),
+            None => return outcomes,
+            Some(Err(error)) if error.effect() == Effect::NotApplied => return outcomes,
+            Some(Err(error)) => {
+                places.iter().for_each(|place| outcomes[*place] = Some(Err(error.clone())));
+                return outcomes;
+            }
         };
-        let mut outcomes: Vec<Option<Result<Done>>> = none();
         for row in rows {
             let nth = required::<i64>(server, &row, "o_nth").ok();
             let nth = nth.and_then(|nth| usize::try_from(nth - 1).ok());
-            if let Some((entry, place)) =
-                nth.and_then(|nth| Some((entries.get(nth)?, outcomes.get_mut(nth)?)))
+            if let Some((place, entry)) =
+                nth.and_then(|nth| Some((places.get(nth)?, members.get(nth)?)))
             {
-                *place = Some(calls::member(server, entry, &row));
+                outcomes[*place] = Some(calls::member(server, entry, &row));
             }
         }
         outcomes

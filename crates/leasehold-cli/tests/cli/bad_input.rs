@@ -86,7 +86,7 @@ fn stores() {
     std::fs::write(store.file("empty"), "\n").unwrap();
     for (url, expected, said) in [
         ("locks.db", 64, "no scheme"),
-        ("mysql://user:hunter2@host", 64, "\"mysql\" is not known"),
+        ("db2://user:hunter2@host", 64, "\"db2\" is not known"),
         ("redis://user:hunter2@:x", 64, "names no server"),
         ("redis://user:hunter2@127.0.0.1:1/?ttl=1", 64, "unknown option \"ttl\""),
         ("redis://user:hunter2@127.0.0.1:1/", 69, "127.0.0.1:1"),

@@ -40,8 +40,10 @@ whole: BEGIN
         SELECT 'refused' AS outcome, expires - n AS o_rest, n AS o_now, lease.*
         FROM {schema}.leasehold_leases AS lease
         WHERE `key` = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > n);
+        COMMIT;
         LEAVE whole;
     END IF;
+    COMMIT;
     CALL {schema}.leasehold_acquire(
         p_id, CONCAT('[["', HEX(p_key), '",-1]]'), p_term, p_group, p_host, p_pid, p_program, p_comment
     );

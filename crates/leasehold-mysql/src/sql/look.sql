@@ -1,3 +1,5 @@
+-- In a session that does not commit by itself, what only reads must end its transaction too.
+
 -- All records of these keys, and the server's clock. p_keys is an array of arrays that begin with a key in hexadecimal
 -- digits.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_look_up(p_keys LONGTEXT)
@@ -8,6 +10,7 @@ BEGIN
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id IS NOT NULL
     ORDER BY lease.`key`, lease.slot;
+    COMMIT;
 END
 -- next
 -- Records in the order of key and slot, after a position, and the server's clock.
@@ -21,6 +24,7 @@ BEGIN
         AND lease.state <> 'e'
     ORDER BY lease.`key`, lease.slot
     LIMIT p_most;
+    COMMIT;
 END
 -- next
 -- What may be purged among the next rows after a position, or of these keys; the last of these rows in any case. Whether
@@ -65,6 +69,7 @@ BEGIN
             OR (lease.slot = 0 AND lease.counter + p_forget_after < n)
         ORDER BY lease.`key`, lease.slot;
     END IF;
+    COMMIT;
 END
 -- next
 -- The server's clock, the version of the objects, what tells this store from others, and what the server says about
@@ -81,4 +86,5 @@ BEGIN
         'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on'
     );
     SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected';
+    COMMIT;
 END

@@ -26,6 +26,12 @@ async fn works(store: &MysqlStore) {
         let first = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
         assert!(first.fresh, "round {round}");
         refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+        // Two that travel together, on the connection that has just refused.
+        let ends = ["x", "y", "z"].map(|name| release(name, "a"));
+        futures_util::future::join_all(ends.iter().map(|end| store.release(end)))
+            .await
+            .into_iter()
+            .for_each(|released| drop(released.unwrap()));
         let renewed =
             store.renew(&renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap())).await.unwrap();
         assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));

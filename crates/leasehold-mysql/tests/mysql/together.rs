@@ -6,8 +6,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claim, Claims, ErrorKind, Mode, ReleaseEntry, ReleaseOutcome,
-    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store as _, Ttl,
+    AcquireReply, AcquireRequest, Claim, Claims, ErrorKind, Filter, ListRequest, Mode, Note,
+    ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest,
+    Store as _, Ttl,
 };
 use leasehold_mysql::MysqlStore;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
@@ -80,6 +81,31 @@ async fn each_member_has_its_own_outcome() {
             }
         };
         assert_eq!(is_granted, !["held", "shared"].contains(name), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn each_lease_is_listed_with_its_own_note() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let names = names(9);
+    for name in &names {
+        granted(store.acquire(&acquire(name, "warm", Mode::Exclusive)).await);
+        store.release(&release(name, "warm")).await.unwrap();
+    }
+    let requests: Vec<_> = (0..9)
+        .map(|n| {
+            let note = Note::default().with_host(&format!("host-{}", n % 3)).unwrap();
+            let note = note.with_comment(&format!("comment {n}")).unwrap();
+            acquire(&names[n], "a", Mode::Exclusive).with_note(note)
+        })
+        .collect();
+    let acquired = join_all(requests.iter().map(|request| store.acquire(request))).await;
+    acquired.into_iter().for_each(|reply| drop(granted(reply)));
+    let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+    assert_eq!(listed.records.len(), 9);
+    for (record, request) in listed.records.iter().zip(&requests) {
+        assert_eq!(record.note, *request.note());
     }
 }
 
@@ -236,10 +262,11 @@ async fn a_thousand_leases_are_renewed_and_released_in_few_calls() {
     let store = Arc::new(server.store().await);
     let names = names(1_000);
     let requests: Vec<_> = names.iter().map(|name| acquire(name, "a", Mode::Exclusive)).collect();
-    join_all(requests.iter().map(|request| store.acquire(request)))
-        .await
-        .into_iter()
-        .for_each(|reply| drop(granted(reply)));
+    // New keys have a transaction each.
+    for some in requests.chunks(100) {
+        let acquired = join_all(some.iter().map(|request| store.acquire(request))).await;
+        acquired.into_iter().for_each(|reply| drop(granted(reply)));
+    }
     let before = calls(&server).await;
     let entries = names.iter().map(|name| {
         RenewEntry::extend(

@@ -1,0 +1,65 @@
+//! The same work by plain statements, each on a connection of a pool.
+
+use leasehold::{Error, LeaseId, Result};
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::mysql_async::{self, Conn};
+use leasehold_testkit::mysql::Server;
+use tokio::sync::Mutex;
+
+use super::Plain;
+
+/// Statements are prepared when first used.
+pub(crate) struct Connections(Vec<Mutex<Conn>>);
+
+const ACQUIRE: &str = "
+    UPDATE leasehold.plain
+    SET counter = LAST_INSERT_ID(GREATEST(counter + 1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))),
+        id = ?, token = counter, expires = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + ?,
+        granted_at = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), host = ?, pid = ?, program = ?
+    WHERE `key` = ?
+        AND (id IS NULL OR expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))";
+
+const RELEASE: &str = "UPDATE leasehold.plain SET id = NULL WHERE `key` = ? AND id = ?";
+
+impl Connections {
+    /// So many connections, and a table with a row for each of so many keys.
+    pub(crate) async fn open(server: &Server, connections: usize, keys: usize) -> Result<Self> {
+        server
+            .run(
+                "CREATE TABLE leasehold.plain (
+                     `key` VARBINARY(255) PRIMARY KEY, counter BIGINT NOT NULL, id VARBINARY(255), token BIGINT,
+                     expires BIGINT, granted_at BIGINT, host VARBINARY(255), pid BIGINT, program VARBINARY(255)
+                 ) ENGINE = InnoDB",
+            )
+            .await;
+        for key in 0..keys {
+            server
+                .run(&format!("INSERT INTO leasehold.plain (`key`, counter) VALUES ('k{key}', 1)"))
+                .await;
+        }
+        let mut all = Vec::new();
+        for _ in 0..connections {
+            all.push(Mutex::new(server.connect().await.map_err(super::failed)?));
+        }
+        Ok(Self(all))
+    }
+}
+
+impl Plain for Connections {
+    async fn pair(&self, task: usize, key: &str) -> Result<()> {
+        let link = || self.0[task % self.0.len()].lock();
+        let id = LeaseId::mint()?.to_bytes().into_owned();
+        let mut one = link().await;
+        let values = (&id, 30_000_000_i64, "host-1", 4711_i64, "bench", key);
+        one.exec_drop(ACQUIRE, values).await.map_err(refused)?;
+        if one.last_insert_id().is_none_or(|token| token == 0) {
+            return Err(Error::unexpected("a free key was not acquired"));
+        }
+        drop(one);
+        link().await.exec_drop(RELEASE, (key, &id)).await.map_err(refused)
+    }
+}
+
+fn refused(error: mysql_async::Error) -> Error {
+    Error::unexpected("a plain statement failed").with_source(error)
+}
