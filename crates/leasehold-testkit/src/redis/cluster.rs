@@ -116,6 +116,14 @@ impl Cluster {
         keys: &[&str],
         between: impl AsyncFn(usize),
     ) {
+        // A new owner that has not heard of the newest epoch claims the slot in an older one, and loses it with its keys.
+        let mut newest = 0;
+        for node in &self.nodes {
+            newest = newest.max(node.epoch().await);
+        }
+        let newest = format!("cluster_current_epoch:{newest}\r");
+        let has_heard = |told: &str| told.contains(&newest);
+        until(&self.servers(), false, &["CLUSTER", "INFO"], has_heard).await.unwrap();
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         let slot = slot.to_string();
         let ids = [from.id().await, to.id().await];
@@ -153,6 +161,13 @@ impl Server {
     /// Its id in its cluster.
     pub async fn id(&self) -> String {
         self.text(&["CLUSTER", "MYID"]).await.unwrap()
+    }
+
+    /// The newest configuration epoch of its cluster that it has heard of.
+    async fn epoch(&self) -> u64 {
+        let info = self.text(&["CLUSTER", "INFO"]).await.unwrap();
+        let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+        epoch.expect("it has one").parse().unwrap()
     }
 }
 
