@@ -4,18 +4,21 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::shell::{Outcome, shown};
+use crate::shell::{Outcome, shown, within};
 use crate::times::Stopwatch;
 
 /// How many programs run at a time. Most of them wait more than they compute.
 const SIDE_BY_SIDE: usize = 3;
+
+/// A program that takes longer than this hangs, and is killed: the others still report what they found.
+const STUCK: Duration = Duration::from_secs(15 * 60);
 
 /// How many tests of one program run at a time.
 const THREADS: &str = "8";
@@ -129,14 +132,14 @@ pub(crate) fn run(
             let watch = Stopwatch::start();
             let mut command = program.command(arguments);
             prepare(&mut command);
-            let (status, said) =
+            let (passed, status, said) =
                 logged(command, &log).map_err(|error| format!("{}: {error}", program.name))?;
             let took = watch.elapsed();
             let mut ended = ended.lock().expect("no program panics");
             println!("\n--> {}: {status}", program.name);
             let said = String::from_utf8_lossy(&said);
             println!("{}", said.trim_end());
-            let failures = (!status.success()).then(|| failures(&said).to_owned());
+            let failures = (!passed).then(|| format!("{status}\n{}", failures(&said)));
             ended.push(Ran { name: program.name, took, failures });
         }
         Ok(())
@@ -148,11 +151,15 @@ pub(crate) fn run(
     Ok(ended.into_inner().expect("no program panics"))
 }
 
-/// Runs it with its output in a file, and returns the output.
-fn logged(mut command: Command, log: &Path) -> std::io::Result<(ExitStatus, Vec<u8>)> {
+/// Runs it with its output in a file, and returns whether it passed, how it ended, and its output.
+fn logged(mut command: Command, log: &Path) -> Outcome<(bool, String, Vec<u8>)> {
     let file = File::create(log)?;
-    let status = command.stdout(file.try_clone()?).stderr(file).status()?;
-    Ok((status, fs::read(log)?))
+    command.stdout(file.try_clone()?).stderr(file);
+    let (passed, status) = match within(STUCK, command)? {
+        Some(status) => (status.success(), status.to_string()),
+        None => (false, format!("killed, because it took more than {} s", STUCK.as_secs())),
+    };
+    Ok((passed, status, fs::read(log)?))
 }
 
 /// What a test program printed about failed tests; all of its output if it did not get that far.

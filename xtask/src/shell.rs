@@ -2,8 +2,15 @@
 
 use std::error::Error;
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 /// The result of a step; the error is for people.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -53,6 +60,26 @@ pub(crate) fn capture(mut command: Command) -> Outcome<String> {
     Err(format!("{}: {}: {}", shown(&command), output.status, last.trim()).into())
 }
 
+/// Runs a program and returns how it ended; `None` if it took longer than that and was killed with everything that
+/// it started in its process group.
+pub(crate) fn within(limit: Duration, mut program: Command) -> Outcome<Option<ExitStatus>> {
+    let mut child = program.process_group(0).spawn()?;
+    let group = Pid::from_raw(i32::try_from(child.id())?);
+    let (ended, end) = mpsc::channel();
+    let waiting = thread::spawn(move || {
+        let status = child.wait();
+        // After the limit nobody receives it.
+        ended.send(()).unwrap_or_default();
+        status
+    });
+    let in_time = end.recv_timeout(limit).is_ok();
+    if !in_time {
+        killpg(group, Signal::SIGKILL)?;
+    }
+    let status = waiting.join().expect("waiting does not panic")?;
+    Ok(in_time.then_some(status))
+}
+
 /// A heading above what follows.
 pub(crate) fn section(title: &str) {
     println!("\n==> {title}");
@@ -75,4 +102,23 @@ pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
     words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_ends_or_takes_too_long() {
+        let ends = |script: &str, limit| {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", script]);
+            within(limit, shell).unwrap().map(|status| status.code())
+        };
+        let long = Duration::from_secs(60);
+        assert_eq!(ends("exit 0", long), Some(Some(0)));
+        assert_eq!(ends("exit 1", long), Some(Some(1)));
+        // The shell's own child is killed too; otherwise its pipe would stay open.
+        assert_eq!(ends("sleep 600 | cat", Duration::from_millis(50)), None);
+    }
 }

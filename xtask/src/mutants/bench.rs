@@ -2,18 +2,12 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
-use std::sync::mpsc;
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-
 use super::list::Tests;
-use crate::shell::{Outcome, capture, cargo, command, run, target};
+use crate::shell::{Outcome, capture, cargo, command, run, target, within};
 use crate::{programs, test};
 
 /// A test that takes longer than this hangs because of the fault.
@@ -103,53 +97,15 @@ impl Bench {
             }
             let mut run = program.command(&tests.only);
             run.stdout(log.try_clone()?).stderr(log.try_clone()?);
-            verdict = match passes_within(run, STUCK)? {
+            verdict = match within(STUCK, run)? {
                 None => Judgement::Stuck,
-                Some(false) => Judgement::Caught,
-                Some(true) => Judgement::Missed,
+                Some(status) if status.success() => Judgement::Missed,
+                Some(_) => Judgement::Caught,
             };
             if verdict.is_caught() {
                 break;
             }
         }
         Ok(verdict)
-    }
-}
-
-/// Whether a program succeeds; `None` if it took too long and was killed with everything that it started.
-fn passes_within(mut program: Command, limit: Duration) -> Outcome<Option<bool>> {
-    let mut child = program.process_group(0).spawn()?;
-    let group = Pid::from_raw(i32::try_from(child.id())?);
-    let (ended, end) = mpsc::channel();
-    let waiting = thread::spawn(move || {
-        let status = child.wait();
-        // After the limit nobody receives it.
-        ended.send(status.as_ref().is_ok_and(ExitStatus::success)).unwrap_or_default();
-        status
-    });
-    let passes = end.recv_timeout(limit).ok();
-    if passes.is_none() {
-        killpg(group, Signal::SIGKILL)?;
-    }
-    waiting.join().expect("waiting does not panic")?;
-    Ok(passes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_passes_or_fails_or_takes_too_long() {
-        let passes = |script: &str, limit| {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", script]);
-            passes_within(shell, limit).unwrap()
-        };
-        let long = Duration::from_secs(60);
-        assert_eq!(passes("exit 0", long), Some(true));
-        assert_eq!(passes("exit 1", long), Some(false));
-        // The shell's own child is killed too; otherwise its pipe would stay open.
-        assert_eq!(passes("sleep 600 | cat", Duration::from_millis(50)), None);
     }
 }
