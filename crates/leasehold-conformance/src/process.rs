@@ -3,10 +3,11 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, User, chown, geteuid};
+use nix::unistd::{Pid, SysconfVar, User, chown, geteuid, sysconf};
 
 use crate::{Failure, Result};
 
@@ -127,6 +128,20 @@ impl Process {
         Ok(())
     }
 
+    /// How long processors have worked for the server and for the descendants that it has now, since each started.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let mut all = ticks(self.pid).ok_or_else(|| Failure::new("the server has ended"))?;
+        // A descendant may have ended meanwhile.
+        all += self.processes().into_iter().skip(1).filter_map(ticks).sum::<u64>();
+        let unknown = || Failure::new("the system does not say how long a tick is");
+        let per_second = sysconf(SysconfVar::CLK_TCK)?.ok_or_else(unknown)?;
+        let tick = Duration::from_secs(1) / u32::try_from(per_second)?;
+        Ok(tick * u32::try_from(all)?)
+    }
+
     /// The server and its descendants.
     fn processes(&self) -> Vec<Pid> {
         let mut all = vec![self.pid];
@@ -183,6 +198,13 @@ fn threads(pid: Pid) -> impl Iterator<Item = std::path::PathBuf> {
 fn state(thread: &Path) -> Option<char> {
     let stat = std::fs::read_to_string(thread.join("stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The clock ticks that a process has used, in user and kernel mode.
+fn ticks(pid: Pid) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
 }
 
 fn children(pid: Pid) -> Vec<Pid> {

@@ -10,6 +10,7 @@ use leasehold_mysql::mysql_async::{Conn, Opts, OptsBuilder, Row};
 use leasehold_mysql::{MysqlStore, mysql_async};
 use tempfile::TempDir;
 
+use crate::LONG;
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
 
@@ -149,9 +150,16 @@ impl Server {
         self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
     }
 
+    /// How long processors have worked for it.
+    pub fn processor_time(&self) -> Duration {
+        self.process.lock().unwrap().as_ref().unwrap().processor_time().unwrap()
+    }
+
     /// A store on it, with its objects.
     pub async fn store(&self) -> MysqlStore {
-        let store = MysqlStore::from_url(&self.url()).await.unwrap();
+        // On a busy machine many requests at once take longer than the default limit.
+        let url = format!("{}?timeout={}s", self.url(), LONG.as_secs());
+        let store = MysqlStore::from_url(&url).await.unwrap();
         leasehold_core::Store::prepare(&store).await.unwrap();
         store
     }

@@ -10,6 +10,7 @@ use leasehold_postgres::tokio_postgres::{Client, NoTls, Row};
 use leasehold_postgres::{PostgresStore, tokio_postgres};
 use tempfile::TempDir;
 
+use crate::LONG;
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
 
@@ -123,9 +124,16 @@ impl Server {
         self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
     }
 
+    /// How long processors have worked for it.
+    pub fn processor_time(&self) -> Duration {
+        self.process.lock().unwrap().as_ref().unwrap().processor_time().unwrap()
+    }
+
     /// A store on it, with its schema.
     pub async fn store(&self) -> PostgresStore {
-        let store = PostgresStore::from_url(&self.url()).await.unwrap();
+        // On a busy machine many requests at once take longer than the default limit.
+        let url = format!("{}&timeout={}s", self.url(), LONG.as_secs());
+        let store = PostgresStore::from_url(&url).await.unwrap();
         leasehold_core::Store::prepare(&store).await.unwrap();
         store
     }

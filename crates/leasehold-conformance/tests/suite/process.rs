@@ -55,3 +55,13 @@ async fn a_server_that_refuses_root_runs_as_another_user() {
     until(async || who().ends_with("done\n")).await;
     assert_ne!(who().lines().next(), Some("0"));
 }
+
+#[tokio::test]
+async fn the_processor_time_of_a_server_counts_its_descendants() {
+    let directory = tempfile::tempdir().unwrap();
+    let process =
+        Process::start("sh", ["-c", "sh -c 'while :; do :; done' & wait"], directory.path())
+            .unwrap();
+    let long = std::time::Duration::from_millis(50);
+    until(async || process.processor_time().unwrap() > long).await;
+}

@@ -23,6 +23,13 @@ mod left_behind;
 mod limits;
 mod loss;
 mod manual_clock;
+#[cfg(all(
+    any(feature = "mysql", feature = "postgres"),
+    feature = "quorum",
+    feature = "redis",
+    feature = "sqlite"
+))]
+mod mixed;
 #[cfg(all(feature = "mysql", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod mysql;
 mod outlasting;

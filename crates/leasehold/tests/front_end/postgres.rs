@@ -7,6 +7,8 @@ use leasehold::{Level, Locker, LostReason, Ttl, Wait};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::{LONG, in_time, until};
 
+use crate::mixed;
+
 async fn setup() -> (Server, Locker) {
     let server = Server::start(&[]).await.unwrap();
     let locks = Locker::open(&server.url()).await.unwrap();
@@ -68,28 +70,8 @@ async fn a_leader_is_elected_and_followed_by_another() {
     assert!(second.unwrap().is_leader());
 }
 
-/// A quorum of a PostgreSQL server, a Redis server and a SQLite file.
 #[tokio::test]
 async fn a_quorum_of_different_stores_decides() {
     let (server, _) = setup().await;
-    let redis =
-        leasehold_testkit::redis::Server::start(leasehold_testkit::redis::DURABLE).await.unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    let encoded = |url: &str| url.replace('?', "%3F").replace('&', "%26").replace('=', "%3D");
-    let url = format!(
-        "quorum:?node={}&node={}&node=sqlite:{}",
-        encoded(&server.url()),
-        encoded(&redis.store_url()),
-        directory.path().join("locks.db").display()
-    );
-    let (locks, others) =
-        (Locker::connect(&url).await.unwrap(), Locker::connect(&url).await.unwrap());
-    let guard = locks.lock("k").await.unwrap();
-    assert!(others.try_lock("k").await.unwrap().is_none());
-    server.kill();
-    // A node that has not answered an earlier request yet takes no part in a renewal.
-    until(async || guard.renew().await.is_ok()).await;
-    assert!(others.try_lock("k").await.unwrap().is_none());
-    guard.release().await.unwrap();
-    assert!(others.try_lock("k").await.unwrap().is_some());
+    mixed::decides(server.url(), || server.kill()).await;
 }
