@@ -1,7 +1,6 @@
 //! Requests that travel together.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -128,9 +127,7 @@ async fn a_member_whose_caller_has_gone_acts_and_disturbs_nobody() {
 #[tokio::test]
 async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
     let server = Server::start(&[]).await.unwrap();
-    let url = format!("{}&timeout=2s", server.url());
-    let store = PostgresStore::from_url(&url).await.unwrap();
-    store.prepare().await.unwrap();
+    let store = server.store().await;
     let names = names(100);
     for name in &names {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
@@ -143,23 +140,25 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
     // Each in a request of its own: the others do not wait for the one whose row is held.
     let requests: Vec<_> =
         names.iter().map(|name| renew(name, "a", Mode::Exclusive, ttl)).collect();
-    let mut held = 0;
-    let renewals = requests.iter().zip(&names).map(|(request, name)| {
-        let store = &store;
-        async move {
-            let renewed = tokio::time::timeout(Duration::from_secs(1), store.renew(request)).await;
-            assert_eq!(renewed.is_ok(), name != "k42", "{name}");
-            usize::from(renewed.is_ok())
-        }
-    });
-    held += join_all(renewals).await.into_iter().sum::<usize>();
-    assert_eq!(held, 99);
+    let mut renewals: Vec<_> =
+        requests.iter().map(|request| store.renew(request).boxed()).collect();
+    for renewal in &mut renewals {
+        assert!(renewal.now_or_never().is_none());
+    }
+    let mut waits = renewals.remove(42);
+    for renewed in in_time(join_all(renewals)).await {
+        assert!(matches!(only(renewed.unwrap().leases), RenewOutcome::Held(_)));
+    }
+    assert!((&mut waits).now_or_never().is_none());
+    drop(waits);
     // In one request, its own outcome is a failure that changed nothing.
     let entries = names
         .iter()
         .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), Mode::Exclusive), ttl));
+    let url = format!("{}&timeout=2s", server.url());
+    let hurried = PostgresStore::from_url(&url).await.unwrap();
     let before = transactions(&server).await;
-    let renewed = in_time(store.renew(&RenewRequest::new(entries.collect()))).await.unwrap();
+    let renewed = in_time(hurried.renew(&RenewRequest::new(entries.collect()))).await.unwrap();
     let used = transactions(&server).await - before;
     assert!(used < 20, "{used} transactions");
     for (name, outcome) in names.iter().zip(&renewed.leases) {
