@@ -31,7 +31,8 @@ async fn main() -> Result<()> {
         ["redlock"] => redlock::run().await,
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
-             redlock; sqlite; mariadb; or postgres",
+             redlock; sqlite; or mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
+             purge or size for a part of it",
         )),
     }
 }

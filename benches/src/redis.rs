@@ -5,7 +5,7 @@ pub(crate) mod raw;
 
 mod handover;
 mod pairs;
-mod renewal;
+pub(crate) mod renewal;
 mod waiting;
 
 use std::time::Duration;

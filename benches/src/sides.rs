@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use crate::measure::{float, median, micros, now, percentile, ratio};
 
 /// One way to do the work.
+#[derive(Clone)]
 pub(crate) struct Side {
-    name: String,
+    pub(crate) name: String,
     work: Work,
 }
 
@@ -27,7 +28,7 @@ impl Side {
     }
 
     /// How long this many tasks take for this many pairs each.
-    async fn time(&self, tasks: usize, pairs: usize) -> Result<Duration> {
+    pub(crate) async fn time(&self, tasks: usize, pairs: usize) -> Result<Duration> {
         let mut set = JoinSet::new();
         let start = now();
         for task in 0..tasks {

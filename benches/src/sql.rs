@@ -1,14 +1,21 @@
 //! The SQL stores: the store and the front end against the same work by plain statements.
 
+mod handover;
 mod mysql;
 mod pairs;
+mod peers;
 mod postgres;
+mod processor;
+mod purge;
+mod renewal;
+mod size;
 mod sqlite;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use leasehold::{Error, Result, SqliteStore};
-use leasehold_testkit::{mysql as mariadb, postgres::Server};
+use leasehold::{Error, Result, SqliteStore, Store};
+use leasehold_testkit::{mysql as mariadb, postgres as postgresql};
 
 use crate::measure;
 use crate::sides::Side;
@@ -17,8 +24,34 @@ use crate::subjects;
 /// As many plain connections as a large pool has.
 const POOL: usize = 64;
 
+/// Where the store is among the sides.
+const STORE: usize = 1;
+
 /// The most tasks, each with a key.
 const TASKS: usize = 256;
+
+/// A server of the benchmark.
+trait Server: Send + Sync + 'static {
+    type Store: Store + Clone;
+
+    fn port(&self) -> u16;
+
+    /// A store with so many connections, through this port.
+    fn store_at(
+        &self,
+        port: u16,
+        connections: usize,
+    ) -> impl Future<Output = Result<Self::Store>> + Send;
+
+    /// How long processors have worked for it.
+    fn processor_time(&self) -> Duration;
+
+    /// Adds so many expired leases, each with an old counter.
+    fn fill(&self, leases: u32) -> impl Future<Output = ()> + Send;
+
+    /// The size of the store's tables with their indexes, in bytes.
+    fn size(&self) -> impl Future<Output = u64> + Send;
+}
 
 /// Acquire and release by plain statements on a pool of connections.
 trait Plain: Send + Sync + 'static {
@@ -31,35 +64,66 @@ pub(crate) async fn sqlite(_: &[&str]) -> Result<()> {
     measure::print_machine(&[("SQLite", rusqlite::version())]);
     let folder = tempfile::tempdir().map_err(subjects::io)?;
     let plain = sqlite::Connections::open(&folder.path().join("plain.db"), POOL, TASKS)?;
-    let store = SqliteStore::open(folder.path().join("store.db")).await?;
-    pairs::run(Arc::new(plain), Arc::new(store), Vec::new()).await
+    let store = Arc::new(SqliteStore::open(folder.path().join("store.db")).await?);
+    pairs::run(&pairs::sides(&Arc::new(plain), &store), &[]).await
 }
 
 /// Measures these parts, or all.
-pub(crate) async fn postgres(_: &[&str]) -> Result<()> {
+pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
     println!("# PostgreSQL\n");
     // Commits wait for the disk.
-    let server = Server::start(&[]).await.map_err(failed)?;
+    let server = postgresql::Server::start(MANY).await.map_err(failed)?;
     let version = server.rows("SHOW server_version").await;
     measure::print_machine(&[
         ("PostgreSQL", version[0].get(0)),
         ("tokio-postgres", measure::version("tokio-postgres")),
     ]);
-    let plain = Arc::new(postgres::Connections::open(&server, POOL, TASKS).await?);
-    let advisory = Arc::clone(&plain);
-    let advisory = Side::new("`pg_advisory_lock`, `pg_advisory_unlock`", move |task, pairs| {
-        let plain = Arc::clone(&advisory);
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if ["pairs", "processor", "peers"].into_iter().any(wanted) {
+        let plain = Arc::new(postgres::Connections::open(&server, POOL, TASKS).await?);
+        let sides = pairs::sides(&plain, &Arc::new(server.store().await));
+        if wanted("pairs") {
+            pairs::run(&sides, &[advisory(plain)]).await?;
+        }
+        if wanted("processor") {
+            processor::run(&server, &sides).await?;
+        }
+        if wanted("peers") {
+            peers::run("postgres", &server.url(), &sides[STORE]).await?;
+        }
+    }
+    if wanted("handover") {
+        handover::run(&server).await?;
+    }
+    if wanted("renewal") {
+        renewal::run(&server).await?;
+    }
+    if wanted("purge") {
+        purge::run(&server).await?;
+    }
+    if wanted("size") {
+        size::run(&postgresql::Server::start(&["fsync=off"]).await.map_err(failed)?).await?;
+    }
+    Ok(())
+}
+
+/// Enough connections for a hundred processes.
+const MANY: &[&str] = &["max_connections=500"];
+
+fn advisory(plain: Arc<postgres::Connections>) -> Side {
+    Side::new("`pg_advisory_lock`, `pg_advisory_unlock`", move |task, pairs| {
+        let plain = Arc::clone(&plain);
         async move {
             for _ in 0..pairs {
                 plain.advisory_pair(task).await?;
             }
             Ok(())
         }
-    });
-    pairs::run(plain, Arc::new(server.store().await), vec![advisory]).await
+    })
 }
 
-pub(crate) async fn mariadb(_: &[&str]) -> Result<()> {
+/// Measures these parts, or all.
+pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
     println!("# MariaDB\n");
     // Commits wait for the disk.
     let server = mariadb::Server::start(&[]).await.map_err(failed)?;
@@ -69,9 +133,32 @@ pub(crate) async fn mariadb(_: &[&str]) -> Result<()> {
         ("MariaDB", &version),
         ("mysql_async", measure::version("mysql_async")),
     ]);
-    let store = Arc::new(server.store().await);
-    let plain = Arc::new(mysql::Connections::open(&server, POOL, TASKS).await?);
-    pairs::run(plain, store, Vec::new()).await
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if ["pairs", "processor", "peers"].into_iter().any(wanted) {
+        let store = Arc::new(server.store().await);
+        let plain = Arc::new(mysql::Connections::open(&server, POOL, TASKS).await?);
+        let sides = pairs::sides(&plain, &store);
+        if wanted("pairs") {
+            pairs::run(&sides, &[]).await?;
+        }
+        if wanted("processor") {
+            processor::run(&server, &sides).await?;
+        }
+        if wanted("peers") {
+            peers::run("mysql", &server.url(), &sides[STORE]).await?;
+        }
+    }
+    if wanted("renewal") {
+        renewal::run(&server).await?;
+    }
+    if wanted("purge") {
+        purge::run(&server).await?;
+    }
+    if wanted("size") {
+        let forgetful = ["--innodb-flush-log-at-trx-commit=0"];
+        size::run(&mariadb::Server::start(&forgetful).await.map_err(failed)?).await?;
+    }
+    Ok(())
 }
 
 /// Converts a failure of the test tools.

@@ -15,9 +15,9 @@ use crate::measure::{micros, now, percentile};
 use crate::subjects::TTL;
 
 /// Leases of one `Locker`.
-const LEASES: usize = 10_000;
+pub(crate) const LEASES: usize = 10_000;
 /// Observed rounds.
-const ROUNDS: usize = 3;
+pub(crate) const ROUNDS: usize = 3;
 
 /// Counts what a round of renewals sends, and how it affects others.
 pub(crate) async fn run() -> Result<()> {
@@ -82,7 +82,7 @@ pub(crate) async fn hold(locks: &Locker) -> Result<Vec<Guard>> {
 }
 
 /// Waits until all are renewed; returns when the first and the last were.
-async fn renewed(events: &mut [Events]) -> (Duration, Duration) {
+pub(crate) async fn renewed(events: &mut [Events]) -> (Duration, Duration) {
     let mut first = None;
     for of_one in events {
         while !matches!(of_one.next().await, Some(Event::Renewed { .. }) | None) {}

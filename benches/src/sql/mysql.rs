@@ -3,10 +3,12 @@
 use leasehold::{Error, LeaseId, Result};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{self, Conn};
-use leasehold_testkit::mysql::Server;
+use leasehold_testkit::mysql::{Server, url};
 use tokio::sync::Mutex;
 
 use super::Plain;
+use leasehold_mysql::MysqlStore;
+use std::time::Duration;
 
 /// Statements are prepared when first used.
 pub(crate) struct Connections(Vec<Mutex<Conn>>);
@@ -42,6 +44,37 @@ impl Connections {
             all.push(Mutex::new(server.connect().await.map_err(super::failed)?));
         }
         Ok(Self(all))
+    }
+}
+
+impl super::Server for Server {
+    type Store = MysqlStore;
+
+    fn port(&self) -> u16 {
+        Server::port(self)
+    }
+
+    async fn store_at(&self, port: u16, connections: usize) -> Result<MysqlStore> {
+        MysqlStore::from_url(&format!("{}?connections={connections}", url(port))).await
+    }
+
+    fn processor_time(&self) -> Duration {
+        Server::processor_time(self)
+    }
+
+    async fn fill(&self, leases: u32) {
+        self.run(&format!(
+            "INSERT INTO leasehold.leasehold_leases
+                 (`key`, slot, counter, id, shared, state, token, expires, granted_at)
+             SELECT CONCAT('old-', seq), 0, seq, UUID(), FALSE, 'h', seq, seq, 1 FROM seq_1_to_{leases}"
+        ))
+        .await;
+    }
+
+    async fn size(&self) -> u64 {
+        let sizes = "SELECT SUM(file_size) FROM information_schema.innodb_sys_tablespaces
+                     WHERE name LIKE 'leasehold/leasehold\\_%'";
+        self.rows(sizes).await[0].get(0).unwrap_or_default()
     }
 }
 

@@ -2,10 +2,12 @@
 
 use leasehold::{Error, LeaseId, Result};
 use leasehold_postgres::tokio_postgres::{self, Client, Statement};
-use leasehold_testkit::postgres::{Server, connect};
+use leasehold_testkit::postgres::{Server, connect, url};
 use tokio::sync::Mutex;
 
 use super::Plain;
+use leasehold_postgres::PostgresStore;
+use std::time::Duration;
 
 /// Each with the two statements prepared.
 pub(crate) struct Connections(Vec<Mutex<Link>>);
@@ -56,6 +58,37 @@ impl Connections {
         link.client.query("SELECT pg_advisory_lock($1)", &[&task]).await.map_err(refused)?;
         link.client.query("SELECT pg_advisory_unlock($1)", &[&task]).await.map_err(refused)?;
         Ok(())
+    }
+}
+
+impl super::Server for Server {
+    type Store = PostgresStore;
+
+    fn port(&self) -> u16 {
+        Server::port(self)
+    }
+
+    async fn store_at(&self, port: u16, connections: usize) -> Result<PostgresStore> {
+        PostgresStore::from_url(&format!("{}&connections={connections}", url(port))).await
+    }
+
+    fn processor_time(&self) -> Duration {
+        Server::processor_time(self)
+    }
+
+    async fn fill(&self, leases: u32) {
+        self.run(&format!(
+            "INSERT INTO leasehold.leases (key, slot, counter, id, shared, state, token, expires, granted_at)
+             SELECT 'old-' || n, 0, n, convert_to(gen_random_uuid()::text, 'UTF8'), false, 'h', n, n, 1
+             FROM generate_series(1, {leases}) AS n"
+        ))
+        .await;
+    }
+
+    async fn size(&self) -> u64 {
+        let sizes = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+                     WHERE relnamespace = 'leasehold'::regnamespace AND relkind = 'r'";
+        self.rows(sizes).await[0].get::<_, i64>(0).unsigned_abs()
     }
 }
 

@@ -1,0 +1,69 @@
+//! Removal of many expired leases beside live traffic.
+
+use std::time::Duration;
+
+use leasehold::{Filter, Result, Store};
+use leasehold_core::EvictRequest;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Server;
+use super::renewal::pair_after_pair;
+use crate::measure::{micros, now, percentile};
+
+/// Expired leases, each with a counter that may be forgotten.
+const LEASES: u32 = 1_000_000;
+
+/// How long others are measured alone.
+const ALONE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(server: &impl Server) -> Result<()> {
+    println!("## Purge of {LEASES} expired leases\n");
+    println!(
+        "Each with a counter that is old enough to be forgotten; by `evict` with its default limit, again and again. \
+         Others: acquires and releases of another key by another client.\n"
+    );
+    let store = server.store_at(server.port(), 4).await?;
+    store.prepare().await?;
+    server.fill(LEASES).await;
+    println!("| others | pairs | p50, µs | p99, µs | worst, µs |");
+    println!("|---|---|---|---|---|");
+    let (pairs, mut said) = mpsc::unbounded_channel();
+    let mut others = JoinSet::new();
+    others.spawn(pair_after_pair(server.store_at(server.port(), 2).await?, pairs));
+    tokio::time::sleep(ALONE).await;
+    row("alone", &mut said);
+    let start = now();
+    let (mut removed, mut forgotten) = (0, 0);
+    loop {
+        let reply = store.evict(&EvictRequest::expired(Filter::default())).await?;
+        removed += reply.removed.len();
+        forgotten += reply.forgotten;
+        if !reply.more {
+            break;
+        }
+    }
+    let took = now() - start;
+    row("during the purge", &mut said);
+    others.shutdown().await;
+    println!(
+        "\n{removed} leases and {forgotten} counters were removed in {:.0} s.\n",
+        took.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Of what has been said since the last row.
+fn row(when: &str, said: &mut mpsc::UnboundedReceiver<(Duration, Duration)>) {
+    let mut pairs = Vec::new();
+    while let Ok((_, took)) = said.try_recv() {
+        pairs.push(took);
+    }
+    println!(
+        "| {when} | {} | {} | {} | {} |",
+        pairs.len(),
+        micros(percentile(&mut pairs, 50)),
+        micros(percentile(&mut pairs, 99)),
+        micros(percentile(&mut pairs, 100))
+    );
+}
