@@ -107,6 +107,18 @@ impl Cluster {
         proxies
     }
 
+    /// Waits until all nodes have heard of the newest epoch. A new owner of a slot that has not claims it in an older one,
+    /// and loses it with its keys.
+    pub async fn agree_on_epoch(&self) {
+        let mut newest = 0;
+        for node in &self.nodes {
+            newest = newest.max(node.epoch().await);
+        }
+        let newest = format!("cluster_current_epoch:{newest}\r");
+        let has_heard = |told: &str| told.contains(&newest);
+        until(&self.servers(), false, &["CLUSTER", "INFO"], has_heard).await.unwrap();
+    }
+
     /// Moves a slot with these keys, and shows each state in between, after so many of them.
     pub async fn move_slot(
         &self,
@@ -116,14 +128,7 @@ impl Cluster {
         keys: &[&str],
         between: impl AsyncFn(usize),
     ) {
-        // A new owner that has not heard of the newest epoch claims the slot in an older one, and loses it with its keys.
-        let mut newest = 0;
-        for node in &self.nodes {
-            newest = newest.max(node.epoch().await);
-        }
-        let newest = format!("cluster_current_epoch:{newest}\r");
-        let has_heard = |told: &str| told.contains(&newest);
-        until(&self.servers(), false, &["CLUSTER", "INFO"], has_heard).await.unwrap();
+        self.agree_on_epoch().await;
         let (from, to) = (&self.nodes[from], &self.nodes[to]);
         let slot = slot.to_string();
         let ids = [from.id().await, to.id().await];
