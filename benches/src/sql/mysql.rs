@@ -66,7 +66,7 @@ impl super::Server for Server {
         self.run(&format!(
             "INSERT INTO leasehold.leasehold_leases
                  (`key`, slot, counter, id, shared, state, token, expires, granted_at)
-             SELECT CONCAT('old-', seq), 0, seq, UUID(), FALSE, 'h', seq, seq, 1 FROM seq_1_to_{leases}"
+             SELECT CONCAT('old-', seq), 0, seq, UUID(), FALSE, 'h', seq, seq, 1 FROM leasehold.seq_1_to_{leases}"
         ))
         .await;
     }

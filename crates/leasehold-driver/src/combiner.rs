@@ -92,11 +92,12 @@ impl<C: Combine> Combiner<C> {
     /// Lets another task, on this runtime, send what waits: for a caller whose request got no reply in time, because
     /// nobody drives the runtime of the task that should have sent it.
     pub fn restart(&self) {
-        let mut queue = self.0.queue();
-        queue.sender = None;
-        if !queue.waiting.is_empty() {
-            self.0.start(&mut queue);
-        }
+        let sender = {
+            let mut queue = self.0.queue();
+            queue.sender = None;
+            (!queue.waiting.is_empty()).then(|| self.0.next_sender(&mut queue))
+        };
+        sender.into_iter().for_each(Sender::start);
     }
 }
 
@@ -106,19 +107,18 @@ impl<C: Combine> Shared<C> {
     }
 
     fn enter(self: &Arc<Self>, waiting: Waiting<C>) {
-        let mut queue = self.queue();
-        queue.waiting.push_back(waiting);
-        if queue.sender.is_none() {
-            self.start(&mut queue);
-        }
+        let sender = {
+            let mut queue = self.queue();
+            queue.waiting.push_back(waiting);
+            queue.sender.is_none().then(|| self.next_sender(&mut queue))
+        };
+        sender.into_iter().for_each(Sender::start);
     }
 
-    fn start(self: &Arc<Self>, queue: &mut Queue<C>) {
+    fn next_sender(self: &Arc<Self>, queue: &mut Queue<C>) -> Sender<C> {
         queue.senders += 1;
         queue.sender = Some(queue.senders);
-        let sender = Sender { shared: Arc::clone(self), number: queue.senders };
-        #[expect(clippy::disallowed_methods, reason = "a request outlives its caller (C15)")]
-        drop(tokio::spawn(sender.run()));
+        Sender { shared: Arc::clone(self), number: queue.senders }
     }
 }
 
@@ -129,6 +129,12 @@ struct Sender<C: Combine> {
 }
 
 impl<C: Combine> Sender<C> {
+    /// Not under the queue's lock: a runtime that is ending drops it at once.
+    fn start(self) {
+        #[expect(clippy::disallowed_methods, reason = "a request outlives its caller (C15)")]
+        drop(tokio::spawn(self.run()));
+    }
+
     async fn run(self) {
         while let Some(batch) = self.next() {
             let many = batch.len() > 1;
@@ -359,6 +365,22 @@ mod tests {
             let error = call.await.unwrap().unwrap_err();
             assert_eq!(error.effect(), Effect::Unknown);
             sends(&combiner, 1).await;
+        });
+    }
+
+    #[test]
+    fn a_runtime_that_had_ended_stops_nobody() {
+        let (combiner, ended) = (combiner(), runtime());
+        let handle = ended.handle().clone();
+        drop(ended);
+        let mut call = Box::pin(combiner.send(request("a", "k", 0)));
+        {
+            let _inside = handle.enter();
+            assert!((&mut call).now_or_never().is_none());
+        }
+        runtime().block_on(async {
+            sends(&combiner, 1).await;
+            assert_eq!(call.await.unwrap().unwrap(), 0);
         });
     }
 
