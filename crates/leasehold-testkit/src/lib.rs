@@ -12,6 +12,7 @@
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub mod authority;
 pub mod contender;
+pub mod crowd;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod data;
 #[cfg(feature = "mysql")]

@@ -1,17 +1,14 @@
 //! Servers that end, connections that are cut, and standbys.
-#![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_conformance::history::{Answer, History, check};
+use leasehold_conformance::history::check;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{Claims, Effect, ErrorKind, Level, Mode, RenewOutcome, Store as _, Ttl};
-use leasehold_driver::TokioClock;
 use leasehold_mysql::MysqlStore;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_testkit::contender::{Contender, Habit};
+use leasehold_testkit::contender::Habit;
+use leasehold_testkit::crowd::{Crowd, Tally};
 use leasehold_testkit::mysql::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, key, only, refused, renew};
 use leasehold_testkit::{LONG, in_time};
@@ -24,46 +21,27 @@ const TERM: Duration = Duration::from_secs(2);
 async fn killing_the_server_under_load_lets_no_second_holder_in() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
-    let done = Arc::new(AtomicBool::new(false));
+    let url = format!("{}?timeout=1s&connections=2", server.url());
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let name = if client % 4 == 0 { "b" } else { "a" };
         let mode = if client % 4 == 1 { Mode::SHARED } else { Mode::Exclusive };
         let habit = Habit { claims: Claims::one(key(name), mode), term: TERM, hold: 20, rest: 10 };
-        let url = format!("{}?timeout=1s&connections=2", server.url());
-        let store = MysqlStore::from_url(&url).await.unwrap();
-        let random = fastrand::Rng::with_seed(client);
-        let mut contender = Contender::new(store, habit, clock, random, &instant);
-        let done = Arc::clone(&done);
-        clients.push(tokio::spawn(async move {
-            while !done.load(Ordering::Relaxed) {
-                contender.attempt().await;
-            }
-            contender
-        }));
+        clients.push((MysqlStore::from_url(&url).await.unwrap(), habit));
     }
+    let crowd = Crowd::start(clients);
     for _ in 0..6 {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        crowd.goes_on(10).await;
         server.restart().await.unwrap();
     }
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    done.store(true, Ordering::Relaxed);
-    let mut history = History::new(Vec::new(), Vec::new());
-    for client in clients {
-        drop(in_time(client).await.unwrap().tell(&mut history));
-    }
+    crowd.goes_on(10).await;
+    let (history, _stores) = crowd.stop().await;
     let found = check(&history);
     assert!(found.is_empty(), "{found:?}");
-    let count = |is: fn(&Answer) -> bool| history.calls.iter().filter(|c| is(&c.answer)).count();
-    let grants = count(|answer| matches!(answer, Answer::Granted { fresh: true, .. }));
-    let kept =
-        count(|answer| matches!(answer, Answer::Held | Answer::Granted { fresh: false, .. }));
-    let refused = count(|answer| matches!(answer, Answer::Busy));
-    let unanswered = count(|answer| matches!(answer, Answer::AcquireUnknown | Answer::Unknown));
-    println!("{grants} grants, {kept} kept, {refused} refused, {unanswered} unanswered");
+    let tally = Tally::of(&history);
+    println!("{tally}");
     // Without contention and without faults it would prove nothing.
-    assert!(grants >= 20 && kept >= 10 && refused >= 20 && unanswered >= 10);
+    assert!(tally.kept >= 10 && tally.refused >= 20 && tally.unanswered >= 10);
 }
 
 #[tokio::test]

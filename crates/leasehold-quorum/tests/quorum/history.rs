@@ -10,9 +10,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::faulty::{Cluster, Fault, claims, key, ms};
-use leasehold_conformance::history::{Answer, History, Violation, check};
+use leasehold_conformance::history::{History, Violation, check};
 use leasehold_core::{EvictRequest, Filter, Store as _};
 use leasehold_testkit::contender::{Contender, Habit};
+use leasehold_testkit::crowd::Tally;
 
 const TERM: Duration = Duration::from_secs(2);
 const CLIENTS: u64 = 4;
@@ -97,26 +98,17 @@ fn faults(seed: u64) -> u64 {
 }
 
 async fn judge(trial: Trial, seeds: u64) {
-    let (mut grants, mut beliefs, mut kept, mut unanswered) = (0, 0, 0, 0);
+    let mut tally = Tally::default();
     for seed in 0..seeds {
         let history = history(trial, seed, faults(seed)).await;
         let found = check(&history);
         assert!(found.is_empty(), "{trial:?}, seed {seed}: {found:?}");
-        let count =
-            |is: fn(&Answer) -> bool| history.calls.iter().filter(|c| is(&c.answer)).count();
-        grants += count(|answer| matches!(answer, Answer::Granted { fresh: true, .. }));
-        kept +=
-            count(|answer| matches!(answer, Answer::Held | Answer::Granted { fresh: false, .. }));
-        unanswered += count(|answer| matches!(answer, Answer::AcquireUnknown | Answer::Unknown));
-        beliefs += history.beliefs.len();
+        tally += Tally::of(&history);
     }
-    println!(
-        "{trial:?}: {seeds} histories, {grants} grants, {beliefs} beliefs, {kept} kept, \
-         {unanswered} unanswered"
-    );
+    println!("{trial:?}: {seeds} histories, {tally}");
     // A run without contention or without faults proves nothing.
     let least = 5 * usize::try_from(seeds).unwrap();
-    assert!(grants > least && kept > least && unanswered > least);
+    assert!(tally.grants > least && tally.kept > least && tally.unanswered > least);
 }
 
 #[tokio::test(start_paused = true)]

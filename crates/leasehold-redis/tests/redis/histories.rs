@@ -1,11 +1,10 @@
 //! What clients believe while real servers are killed, paused and replaced, judged by the checker of histories.
-#![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use leasehold_conformance::history::{Answer, History, Violation, check};
+use leasehold_conformance::history::{History, Violation, check};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Claims, ErrorKind, EvictReply, EvictRequest,
@@ -16,10 +15,10 @@ use leasehold_driver::TokioClock;
 use leasehold_quorum::{QuorumConfig, QuorumStore};
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::contender::{Contender, Habit};
+use leasehold_testkit::crowd::{Crowd, Tally};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::requests::{acquire, granted, key};
 use leasehold_testkit::{LONG, in_time, until};
-use tokio::sync::watch;
 
 /// The term that clients contend for while nodes fail one after the other.
 const TERM: Duration = Duration::from_secs(1);
@@ -126,57 +125,14 @@ fn habit(term: Duration) -> Habit {
     Habit { claims: Claims::one(key("job"), Mode::Exclusive), term, hold: 200, rest: 60 }
 }
 
-/// Clients that contend until they are stopped.
-struct Crowd {
-    running: Vec<tokio::task::JoinHandle<Contender<QuorumStore>>>,
-    is_over: Arc<AtomicBool>,
-    grants: watch::Sender<u64>,
-}
-
-impl Crowd {
-    async fn start(nodes: Nodes, servers: &[Server]) -> Self {
-        let (is_over, grants) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(0));
-        let (instant, clock) = (Arc::new(AtomicU64::new(1)), TokioClock::new());
-        let mut running = Vec::new();
-        for seed in 0..CLIENTS {
-            let store = nodes.quorum(servers, TERM).await;
-            let mut client =
-                Contender::new(store, habit(TERM), clock, fastrand::Rng::with_seed(seed), &instant);
-            let (is_over, grants) = (Arc::clone(&is_over), grants.clone());
-            running.push(tokio::spawn(async move {
-                while !is_over.load(Ordering::SeqCst) {
-                    if client.attempt().await {
-                        grants.send_modify(|grants| *grants += 1);
-                    }
-                }
-                client
-            }));
-        }
-        Self { running, is_over, grants }
-    }
-
-    /// Waits for this many more grants.
-    async fn goes_on(&self, more: u64) {
-        let mut grants = self.grants.subscribe();
-        let enough = *grants.borrow() + more;
-        in_time(grants.wait_for(|grants| *grants >= enough)).await.unwrap();
-    }
-
-    async fn stop(self) -> History {
-        self.is_over.store(true, Ordering::SeqCst);
-        let mut history = History::new(Vec::new(), Vec::new());
-        for client in self.running {
-            let store = in_time(client).await.unwrap().tell(&mut history);
-            in_time(store.settled()).await;
-        }
-        history
-    }
-}
-
 /// Kills and restarts, and then pauses, each of three nodes in turn, while clients contend.
 async fn under_faults(nodes: Nodes) {
     let servers = nodes.start().await;
-    let crowd = Crowd::start(nodes, &servers).await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push((nodes.quorum(&servers, TERM).await, habit(TERM)));
+    }
+    let crowd = Crowd::start(clients);
     crowd.goes_on(2).await;
     let (mut kills, mut pauses) = (0, 0);
     for server in &servers {
@@ -195,22 +151,16 @@ async fn under_faults(nodes: Nodes) {
         // Without it the next two would not be a majority.
         nodes.until_it_grants(server, TERM).await;
     }
-    let history = crowd.stop().await;
+    let (history, stores) = crowd.stop().await;
+    for store in stores {
+        in_time(store.settled()).await;
+    }
     let found = check(&history);
     assert!(found.is_empty(), "{nodes:?}: {found:?}");
-    let count = |is: fn(&Answer) -> bool| history.calls.iter().filter(|c| is(&c.answer)).count();
-    let grants = count(|answer| matches!(answer, Answer::Granted { fresh: true, .. }));
-    let refused = count(|answer| matches!(answer, Answer::Busy));
-    let kept =
-        count(|answer| matches!(answer, Answer::Held | Answer::Granted { fresh: false, .. }));
-    let unanswered = count(|answer| matches!(answer, Answer::AcquireUnknown | Answer::Unknown));
-    let beliefs = history.beliefs.len();
-    println!(
-        "{nodes:?}: {kills} kills, {pauses} pauses, {grants} grants, {refused} refused, {kept} kept, {unanswered} \
-         unanswered, {beliefs} beliefs"
-    );
+    let tally = Tally::of(&history);
+    println!("{nodes:?}: {kills} kills, {pauses} pauses, {tally}");
     // Without contention it would prove nothing.
-    assert!(grants >= 20 && beliefs >= 10 && kept >= 10 && refused >= 10);
+    assert!(tally.beliefs >= 10 && tally.kept >= 10 && tally.refused >= 10);
 }
 
 #[tokio::test]
