@@ -1,27 +1,43 @@
-//! One call of a procedure: its name and its values.
+//! One call: a procedure or a statement, and its values.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use leasehold_core::LeaseId;
 use mysql_async::Value;
 
-use crate::sql::DatabaseName;
+use crate::sql::Sql;
 
-/// A call of one of our procedures, with all values bound (C14).
+/// A call of one of our procedures, or a statement, with all values bound (C14).
 #[derive(Debug)]
-pub(crate) struct Call {
-    procedure: &'static str,
+pub(crate) struct Call<'a> {
+    text: Text<'a>,
     pub(crate) values: Vec<Value>,
 }
 
-impl Call {
-    pub(crate) fn new(procedure: &'static str, values: impl Into<Vec<Value>>) -> Self {
-        Self { procedure, values: values.into() }
+#[derive(Debug)]
+enum Text<'a> {
+    Procedure(&'static str),
+    Statement(&'a str),
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn procedure(name: &'static str, values: impl Into<Vec<Value>>) -> Self {
+        Self { text: Text::Procedure(name), values: values.into() }
     }
 
-    pub(crate) fn text(&self, database: &DatabaseName) -> String {
-        let marks = vec!["?"; self.values.len()].join(",");
-        format!("CALL {}.leasehold_{}({marks})", database.quoted(), self.procedure)
+    pub(crate) fn statement(text: &'a str, values: impl Into<Vec<Value>>) -> Self {
+        Self { text: Text::Statement(text), values: values.into() }
+    }
+
+    pub(crate) fn text(&self, sql: &Sql) -> Cow<'a, str> {
+        match self.text {
+            Text::Statement(text) => text.into(),
+            Text::Procedure(name) => {
+                let marks = vec!["?"; self.values.len()].join(",");
+                format!("CALL {}.leasehold_{name}({marks})", sql.database.quoted()).into()
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use mysql_async::{Row, Value};
 use crate::call::{Call, Element, Json, id, micros};
 use crate::error;
 use crate::rows::{column, required, stored};
+use crate::sql::Sql;
 
 /// The keys of claims, and the limits as our procedures take them.
 fn limited(claims: &Claims) -> Value {
@@ -56,15 +57,15 @@ fn who(request: &AcquireRequest) -> [Value; 5] {
 }
 
 /// The call for an entry about an exclusive lease of one key.
-pub(crate) fn one(entry: &Entry) -> Option<Call> {
+pub(crate) fn one(entry: &Entry) -> Option<Call<'static>> {
     let key = Value::from(entry.key().as_str());
     Some(match entry {
         Entry::Acquire(request) => {
             let mut values = vec![key, id(request.id()), term(request).into()];
             values.extend(who(request));
-            Call::new("acquire_one", values)
+            Call::procedure("acquire_one", values)
         }
-        Entry::Renew(lease) => Call::new(
+        Entry::Renew(lease) => Call::procedure(
             "renew_one",
             [
                 key,
@@ -75,22 +76,22 @@ pub(crate) fn one(entry: &Entry) -> Option<Call> {
             ],
         ),
         Entry::Release(lease) => {
-            Call::new("release_one", [key, id(lease.id()), lease.token().map(integer).into()])
+            Call::procedure("release_one", [key, id(lease.id()), lease.token().map(integer).into()])
         }
         _ => return None,
     })
 }
 
 /// The call for any entry.
-pub(crate) fn apart(entry: &Entry) -> Option<Call> {
+pub(crate) fn apart(entry: &Entry) -> Option<Call<'static>> {
     Some(match entry {
         Entry::Acquire(request) => {
             let mut values =
                 vec![id(request.id()), limited(request.claims()), term(request).into()];
             values.extend(who(request));
-            Call::new("acquire", values)
+            Call::procedure("acquire", values)
         }
-        Entry::Renew(lease) => Call::new(
+        Entry::Renew(lease) => Call::procedure(
             "renew",
             [
                 id(lease.id()),
@@ -100,7 +101,7 @@ pub(crate) fn apart(entry: &Entry) -> Option<Call> {
                 lease.raise().map(integer).into(),
             ],
         ),
-        Entry::Release(lease) => Call::new(
+        Entry::Release(lease) => Call::procedure(
             "release",
             [
                 id(lease.id()),
@@ -122,7 +123,35 @@ pub(crate) fn may_join(first: &Entry, other: &Entry) -> bool {
 
 /// The call for several entries of one kind, each about an exclusive lease of one key, of which each may join the first.
 /// `batch` is a number that occurs once.
-pub(crate) fn together(batch: i64, entries: &[&Entry]) -> Option<Call> {
+pub(crate) fn together(batch: i64, entries: &[&Entry]) -> Option<Call<'static>> {
+    let wanted = wanted(entries)?;
+    Some(match entries.first()? {
+        Entry::Acquire(request) => {
+            let [_, host, pid, program, _] = who(request);
+            Call::procedure("acquire_batch", [batch.into(), wanted, host, pid, program])
+        }
+        Entry::Renew(_) => Call::procedure("renew_batch", [batch.into(), wanted]),
+        Entry::Release(_) => Call::procedure("release_batch", [batch.into(), wanted]),
+        _ => return None,
+    })
+}
+
+/// As [`together`], by a statement of MariaDB.
+pub(crate) fn together_direct<'a>(sql: &'a Sql, entries: &[&Entry]) -> Option<Call<'a>> {
+    let wanted = wanted(entries)?;
+    Some(match entries.first()? {
+        Entry::Acquire(request) => {
+            let [_, host, pid, program, _] = who(request);
+            Call::statement(&sql.acquire_batch, [wanted, host, pid, program])
+        }
+        Entry::Renew(_) => Call::statement(&sql.renew_batch, [wanted]),
+        Entry::Release(_) => Call::statement(&sql.release_batch, [wanted]),
+        _ => return None,
+    })
+}
+
+/// What entries ask for, each about an exclusive lease of one key.
+fn wanted(entries: &[&Entry]) -> Option<Value> {
     let mut wanted = Json::default();
     for entry in entries {
         let key = Element::Bytes(entry.key().as_str().as_bytes());
@@ -149,18 +178,10 @@ pub(crate) fn together(batch: i64, entries: &[&Entry]) -> Option<Call> {
             _ => return None,
         }
     }
-    Some(match entries.first()? {
-        Entry::Acquire(request) => {
-            let [_, host, pid, program, _] = who(request);
-            Call::new("acquire_batch", [batch.into(), wanted.value(), host, pid, program])
-        }
-        Entry::Renew(_) => Call::new("renew_batch", [batch.into(), wanted.value()]),
-        Entry::Release(_) => Call::new("release_batch", [batch.into(), wanted.value()]),
-        _ => return None,
-    })
+    Some(wanted.value())
 }
 
-pub(crate) fn evict(targets: &[EvictTarget], reason: Option<&Reason>) -> Call {
+pub(crate) fn evict(targets: &[EvictTarget], reason: Option<&Reason>) -> Call<'static> {
     let mut wanted = Json::default();
     for target in targets {
         let bytes = target.id.as_ref().map(|id| id.to_bytes());
@@ -170,10 +191,10 @@ pub(crate) fn evict(targets: &[EvictTarget], reason: Option<&Reason>) -> Call {
             Element::integer(target.token.map(integer)),
         ]);
     }
-    Call::new("evict", [wanted.value(), reason.map(Reason::as_str).into()])
+    Call::procedure("evict", [wanted.value(), reason.map(Reason::as_str).into()])
 }
 
-pub(crate) fn purge(purge: &Purge) -> Call {
+pub(crate) fn purge(purge: &Purge) -> Call<'static> {
     let (mut over, mut counted) = (Json::default(), Json::default());
     for ((key, id), token) in purge.keys.iter().zip(&purge.ids).zip(&purge.tokens) {
         over.push([Element::Bytes(key.as_bytes()), Element::Bytes(id), Element::integer(*token)]);
@@ -181,16 +202,16 @@ pub(crate) fn purge(purge: &Purge) -> Call {
     for (key, counter) in purge.counted.iter().zip(&purge.counters) {
         counted.push([Element::Bytes(key.as_bytes()), Element::Integer(*counter)]);
     }
-    Call::new("purge", [over.value(), counted.value()])
+    Call::procedure("purge", [over.value(), counted.value()])
 }
 
-pub(crate) fn look_up(keys: &[String]) -> Call {
-    Call::new("look_up", [names(keys.iter().map(String::as_str))])
+pub(crate) fn look_up(keys: &[String]) -> Call<'static> {
+    Call::procedure("look_up", [names(keys.iter().map(String::as_str))])
 }
 
-pub(crate) fn page(after: &Position, most: usize) -> Call {
+pub(crate) fn page(after: &Position, most: usize) -> Call<'static> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
-    Call::new("page", [after.key.as_str().into(), after.slot.into(), most.into()])
+    Call::procedure("page", [after.key.as_str().into(), after.slot.into(), most.into()])
 }
 
 pub(crate) fn scan(
@@ -198,18 +219,19 @@ pub(crate) fn scan(
     after: &Position,
     most: i64,
     forget_after: Option<i64>,
-) -> Call {
+) -> Call<'static> {
     let keys = keys.map_or(Value::NULL, |keys| names(keys.iter().map(String::as_str)));
     let values =
         [after.key.as_str().into(), after.slot.into(), keys, most.into(), forget_after.into()];
-    Call::new("scan", values)
+    Call::procedure("scan", values)
 }
 
-/// What the rows of a call about one entry say; `None` if somebody else's transaction holds a row of its keys.
+/// What the rows of a call about one entry say; `None` if somebody else's transaction holds a row of its keys, or if it is
+/// for the general procedure to decide.
 pub(crate) fn done(server: &str, entry: &Entry, rows: &[Row]) -> Result<Option<Done>> {
     let Some(row) = rows.first() else { return Ok(None) };
     let outcome: String = required(server, row, "outcome")?;
-    if outcome == "locked" {
+    if outcome == "locked" || outcome == "undecided" {
         return Ok(None);
     }
     let done = match entry {

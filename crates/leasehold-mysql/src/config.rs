@@ -8,7 +8,7 @@ use mysql_async::Pool;
 use crate::MysqlStore;
 use crate::pool::Links;
 use crate::server::Server;
-use crate::sql::{DatabaseName, Sql};
+use crate::sql::{self, DatabaseName, Sql};
 use crate::store::NAME;
 
 /// Which server to use, and how.
@@ -27,6 +27,7 @@ pub struct MysqlConfig {
     source: Source,
     timeout: Duration,
     forget_after: Option<Duration>,
+    clock: &'static str,
 }
 
 #[derive(Clone)]
@@ -106,7 +107,7 @@ impl MysqlConfig {
 
     fn new(source: Source) -> Self {
         let (timeout, forget_after) = (Self::DEFAULT_TIMEOUT, Some(table::FORGET_AFTER));
-        Self { source, timeout, forget_after }
+        Self { source, timeout, forget_after, clock: sql::NOW }
     }
 
     /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
@@ -134,6 +135,14 @@ impl MysqlConfig {
         self
     }
 
+    /// Sets how statements read the clock, for the tests of this crate: `{schema}` stands for the database.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, expression: &'static str) -> Self {
+        self.clock = expression;
+        self
+    }
+
     /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
     /// [`prepare`](leasehold_core::Store::prepare) creates the store's objects.
     ///
@@ -157,7 +166,7 @@ impl MysqlConfig {
             Source::Pool { pool, .. } => Links::of_pool(pool, self.timeout),
         };
         drop(links.get().await?);
-        Ok(MysqlStore::new(links, Sql { database }, self.forget_after))
+        Ok(MysqlStore::new(links, Sql::new(database, self.clock), self.forget_after))
     }
 
     /// The name of the database.

@@ -41,9 +41,9 @@ impl Database {
     }
 
     /// The rows of a call that waits for no row, on a connection of its own.
-    pub(crate) async fn read(&self, call: Call) -> Result<Vec<Row>> {
+    pub(crate) async fn read(&self, call: Call<'_>) -> Result<Vec<Row>> {
         let link = self.links.get().await?;
-        let rows = self.links.ask(link, self.links.timeout, &self.sql.database, call).await.1;
+        let rows = self.links.ask(link, self.links.timeout, &self.sql, call).await.1;
         rows.map_err(|failure| failure.into_error(&self.links.server))
     }
 
@@ -51,7 +51,7 @@ impl Database {
     /// a connection of its own until that has ended. `None` if it did not end within the time limit.
     async fn patiently<T>(
         &self,
-        call: impl Fn() -> Call,
+        call: impl Fn() -> Call<'static>,
         read: impl Fn(&[Row]) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let end = tokio::time::sleep(self.links.timeout);
@@ -63,7 +63,7 @@ impl Database {
                 return Ok(None);
             }
             let link = self.links.get().await?;
-            match self.links.ask(link, left, &self.sql.database, call()).await.1 {
+            match self.links.ask(link, left, &self.sql, call()).await.1 {
                 Ok(rows) => {
                     if let Some(found) = read(&rows)? {
                         return Ok(Some(found));
@@ -77,23 +77,24 @@ impl Database {
         }
     }
 
-    /// The rows of a call on the reserved connection, or `None` if it was rolled back because of somebody else's
-    /// transaction.
-    async fn briefly(&self, call: Call) -> Option<Result<Vec<Row>>> {
+    /// The connection that is reserved for what travels together.
+    async fn reserved(&self) -> Result<Link> {
         let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
         let alive = match reserved {
             Some((link, used)) if now() - used < IDLE => Some(link),
             Some((link, _)) => self.links.alive(link).await,
             None => None,
         };
-        let link = match alive {
-            Some(link) => link,
-            None => match self.links.get().await {
-                Ok(link) => link,
-                Err(error) => return Some(Err(error)),
-            },
-        };
-        let (link, rows) = self.links.ask(link, self.links.timeout, &self.sql.database, call).await;
+        match alive {
+            Some(link) => Ok(link),
+            None => self.links.get().await,
+        }
+    }
+
+    /// The rows of a call on the reserved connection, or `None` if it was rolled back because of somebody else's
+    /// transaction.
+    async fn briefly(&self, link: Link, call: Call<'_>) -> Option<Result<Vec<Row>>> {
+        let (link, rows) = self.links.ask(link, self.links.timeout, &self.sql, call).await;
         *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) =
             link.map(|link| (link, now()));
         match rows {
@@ -110,9 +111,19 @@ impl Database {
         let joined =
             entries.iter().enumerate().filter(|(_, one)| calls::may_join(&entries[0], one));
         let (places, members): (Vec<usize>, Vec<&Entry>) = joined.unzip();
-        let number = self.batches.fetch_add(1, Ordering::Relaxed);
-        let Some(call) = calls::together(number, &members) else { return outcomes };
-        let rows = match self.briefly(call).await {
+        let reply = match self.reserved().await {
+            Ok(link) => {
+                let call = if link.is_direct() {
+                    calls::together_direct(&self.sql, &members)
+                } else {
+                    calls::together(self.batches.fetch_add(1, Ordering::Relaxed), &members)
+                };
+                let Some(call) = call else { return outcomes };
+                self.briefly(link, call).await
+            }
+            Err(error) => Some(Err(error)),
+        };
+        let rows = match reply {
             Some(Ok(rows)) => rows,
             // Rolled back: each is tried alone.
             None => return outcomes,
@@ -123,12 +134,10 @@ impl Database {
             }
         };
         for row in rows {
-            let nth = required::<i64>(server, &row, "o_nth").ok();
-            let nth = nth.and_then(|nth| usize::try_from(nth - 1).ok());
-            if let Some((place, entry)) =
-                nth.and_then(|nth| Some((places.get(nth)?, members.get(nth)?)))
-            {
-                outcomes[*place] = Some(calls::member(server, entry, &row));
+            let key: Vec<u8> = required(server, &row, "key").unwrap_or_default();
+            let nth = members.binary_search_by(|member| member.key().as_str().as_bytes().cmp(&key));
+            if let Ok(nth) = nth {
+                outcomes[places[nth]] = Some(calls::member(server, members[nth], &row));
             }
         }
         outcomes
@@ -150,8 +159,13 @@ impl Database {
 
 impl SqlServer for Database {
     async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
-        let rows = self.briefly(calls::one(entry)?).await?;
-        rows.and_then(|rows| calls::done(&self.links.server, entry, &rows)).transpose()
+        let server = &self.links.server;
+        let link = match self.reserved().await {
+            Ok(link) => link,
+            Err(error) => return Some(Err(error)),
+        };
+        let rows = self.briefly(link, calls::one(entry)?).await?;
+        rows.and_then(|rows| calls::done(server, entry, &rows)).transpose()
     }
 
     async fn send_together(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {

@@ -14,7 +14,7 @@ impl Database {
     pub(crate) async fn check(&self) -> Result<Health> {
         let server = &self.links.server;
         let before = wall();
-        let rows = self.read(Call::new("health", [])).await?;
+        let rows = self.read(Call::procedure("health", [])).await?;
         let after = wall();
         let (about_us, about_it): (Vec<Row>, Vec<Row>) =
             rows.into_iter().partition(|row| row.len() > 2);

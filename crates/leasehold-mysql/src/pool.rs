@@ -12,16 +12,17 @@ use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
 
 use crate::call::Call;
 use crate::error;
-use crate::sql::DatabaseName;
+use crate::sql::Sql;
 
 /// What the sessions of our own connections have: the only statement that may wait, for another client that uses a key
-/// for the first time, waits for a second; each commits by itself; an idle connection stays.
+/// for the first time, waits for a second, which is the shortest time; each commits by itself; an idle connection stays;
+/// statements mean the same whatever mode the server has.
 const SESSION: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, SESSION wait_timeout = 2147483, \
-     SESSION transaction_isolation = 'READ-COMMITTED'";
+     SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION transaction_isolation = 'READ-COMMITTED'";
 
-/// The same for a server that has another name for the last one.
+/// MariaDB before 11.1 has another name for the last one.
 const SESSION_OF_MARIADB: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
-     SESSION wait_timeout = 2147483, SESSION tx_isolation = 'READ-COMMITTED'";
+     SESSION wait_timeout = 2147483, SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION tx_isolation = 'READ-COMMITTED'";
 
 /// The fewest connections: one is reserved for what travels together.
 pub(crate) const FEWEST: usize = 2;
@@ -54,8 +55,7 @@ impl Manager for Sessions {
 
     async fn create(&self) -> Result<Conn, mysql_async::Error> {
         let mut conn = Conn::new(self.0.clone()).await?;
-        let (major, ..) = conn.server_version();
-        conn.query_drop(if major < 10 { SESSION } else { SESSION_OF_MARIADB }).await?;
+        conn.query_drop(if is_mariadb(&conn) { SESSION_OF_MARIADB } else { SESSION }).await?;
         Ok(conn)
     }
 
@@ -70,6 +70,10 @@ impl Manager for Sessions {
         }
         Ok(())
     }
+}
+
+fn is_mariadb(conn: &Conn) -> bool {
+    conn.server_version().0 >= 10
 }
 
 /// One connection, until it is dropped.
@@ -99,6 +103,11 @@ impl DerefMut for Link {
 }
 
 impl Link {
+    /// Whether it accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
+    pub(crate) fn is_direct(&self) -> bool {
+        matches!(self, Self::Ours(conn) if is_mariadb(conn))
+    }
+
     /// Ends it: what its session has begun is rolled back.
     fn close(self) {
         let conn = match self {
@@ -176,17 +185,17 @@ impl Links {
         None
     }
 
-    /// The rows of all results that a call returns within `limit`, in one exchange, and the connection if it can be used again.
+    /// What a call returns within `limit`, in one exchange, and the connection if it can be used again.
     pub(crate) async fn ask(
         &self,
         mut link: Link,
         limit: Duration,
-        database: &DatabaseName,
-        call: Call,
+        sql: &Sql,
+        call: Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
-        let text = call.text(database);
+        let text = call.text(sql);
         let exchange = async {
-            let mut result = link.exec_iter(text, Params::Positional(call.values)).await?;
+            let mut result = link.exec_iter(&*text, Params::Positional(call.values)).await?;
             let mut rows = Vec::new();
             while !result.is_empty() {
                 rows.extend(result.collect::<Row>().await?);
@@ -196,7 +205,7 @@ impl Links {
         };
         let failure = match tokio::time::timeout(limit, exchange).await {
             Ok(Ok(rows)) => return (Some(link), Ok(rows)),
-            // The procedure has rolled back.
+            // The procedure or the server has rolled back.
             Ok(Err(e)) if error::is_conflict(&e) => return (Some(link), Err(Unanswered::Conflict)),
             Ok(Err(e)) => error::of(&self.server, e),
             // What was sent there may still act.

@@ -47,6 +47,9 @@ pub(crate) fn stored(server: &str, row: &Row) -> Result<Stored> {
     stored.program = text("program")?;
     stored.comment = text("comment")?;
     stored.reason = text("reason")?;
+    if stored.id.is_none() && stored.state.as_deref() != Some("f") {
+        return Err(Error::corrupt(format!("the row of the key {:?} has no id", stored.key)));
+    }
     Ok(stored)
 }
 

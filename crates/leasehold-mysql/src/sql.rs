@@ -26,14 +26,14 @@ impl DatabaseName {
         format!("`{}`", self.0)
     }
 
-    /// Inserts it, and how the procedures read the clock.
-    fn inserted(&self, text: &str) -> String {
-        text.replace("{now}", NOW).replace("{schema}", &self.quoted())
+    /// Inserts it, and how the clock is read.
+    fn inserted(&self, text: &str, clock: &str) -> String {
+        text.replace("{now}", clock).replace("{schema}", &self.quoted())
     }
 }
 
 /// The server's clock: microseconds since 1970-01-01 UTC, whatever the session's time zone.
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// The files that create the objects, in order. A line `-- next` separates statements.
 const SCHEMA: &[&str] = &[
@@ -59,13 +59,28 @@ const SCHEMA: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) database: DatabaseName,
+    clock: &'static str,
+    pub(crate) acquire_batch: String,
+    pub(crate) renew_batch: String,
+    pub(crate) release_batch: String,
 }
 
 impl Sql {
+    pub(crate) fn new(database: DatabaseName, clock: &'static str) -> Self {
+        let inserted = |text| database.inserted(text, clock);
+        Self {
+            acquire_batch: inserted(include_str!("sql/mariadb/acquire_batch.sql")),
+            renew_batch: inserted(include_str!("sql/mariadb/renew_batch.sql")),
+            release_batch: inserted(include_str!("sql/mariadb/release_batch.sql")),
+            database,
+            clock,
+        }
+    }
+
     /// The statements that create everything, one by one.
     pub(crate) fn create(&self) -> Vec<String> {
         let files = SCHEMA.iter().flat_map(|file| file.split("-- next\n"));
-        files.map(|text| self.database.inserted(text)).collect()
+        files.map(|text| self.database.inserted(text, self.clock)).collect()
     }
 }
 
@@ -85,8 +100,9 @@ mod tests {
 
     #[test]
     fn everything_is_inserted_everywhere() {
-        let sql = Sql { database: DatabaseName::new("x").unwrap() };
-        for statement in sql.create() {
+        let sql = Sql::new(DatabaseName::new("x").unwrap(), NOW);
+        let direct = [&sql.acquire_batch, &sql.renew_batch, &sql.release_batch];
+        for statement in sql.create().iter().chain(direct) {
             assert!(!statement.contains(['{', '}']), "{statement}");
             assert!(statement.contains("`x`.leasehold_"), "{statement}");
         }

@@ -93,7 +93,7 @@ whole: BEGIN
                 SELECT lease.slot, lease.shared, lease.id = p_id AS own, COUNT(*) OVER () AS live,
                     ROW_NUMBER() OVER (ORDER BY lease.expires IS NULL, lease.expires, lease.token) AS nth
                 FROM {schema}.leasehold_leases AS lease
-                WHERE lease.`key` = this_key AND lease.id IS NOT NULL AND NOT lease.state <=> 'e'
+                WHERE lease.`key` = this_key AND lease.state NOT IN ('e', 'f')
                     AND (lease.expires IS NULL OR lease.expires > n)
             ) AS holder
             WHERE lim = -1 OR shared IS NOT TRUE OR own OR (lim > 0 AND nth = live - lim + 1)
@@ -120,7 +120,7 @@ whole: BEGIN
             LIMIT 1000000
         ) AS own
         STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.slot = 0
-        WHERE lease.counter = 0 AND lease.id IS NULL;
+        WHERE lease.counter = 0 AND lease.state = 'f';
         SELECT 'refused' AS outcome, IF(ends, longest, NULL) AS o_rest, n AS o_now, lease.*
         FROM {schema}.leasehold_leases AS lease WHERE lease.`key` = refused_key AND lease.slot = refused_slot;
         COMMIT;
@@ -142,14 +142,14 @@ whole: BEGIN
         LIMIT 1000000
     ) AS own
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name
-    SET lease.id = NULL
-    WHERE lease.id IS NOT NULL AND (lease.id = p_id OR lease.expires <= n);
+    SET lease.state = 'f'
+    WHERE lease.state <> 'f' AND (lease.id = p_id OR lease.expires <= n);
     OPEN each_key;
     SET i = 0;
     WHILE i < wanted DO
         FETCH each_key INTO this_key, lim;
         SET place = (
-            SELECT COALESCE(MIN(IF(id IS NULL, slot, NULL)), MAX(slot) + 1)
+            SELECT COALESCE(MIN(IF(state = 'f', slot, NULL)), MAX(slot) + 1)
             FROM {schema}.leasehold_leases WHERE `key` = this_key
         );
         INSERT INTO {schema}.leasehold_leases (

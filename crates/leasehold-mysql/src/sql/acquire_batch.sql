@@ -1,6 +1,6 @@
 -- Takes keys that are free, each for an exclusive lease of its own. No key occurs twice. p_wanted is an array of arrays:
--- key and id in hexadecimal digits, term, group and comment in hexadecimal digits. Returns the positions of those that
--- were granted. A key that is missing there is not free, is being changed by somebody else or is new: acquire decides
+-- key and id in hexadecimal digits, term, group and comment in hexadecimal digits. Returns the keys that were
+-- granted. A key that is missing there is not free, is being changed by somebody else or is new: acquire decides
 -- about it. p_batch is a number that occurs once.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_acquire_batch(
     p_batch BIGINT,
@@ -27,7 +27,7 @@ BEGIN
             k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', g VARCHAR(510) PATH '$[3]',
             c VARCHAR(1024) PATH '$[4]')) AS w
         STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
-        WHERE lease.others = 0 AND (lease.id IS NULL OR lease.expires <= n) AND lease.counter < 9007199254740991
+        WHERE lease.others = 0 AND (lease.state = 'f' OR lease.expires <= n) AND lease.counter < 9007199254740991
         LIMIT 1000000
         FOR UPDATE SKIP LOCKED
     ) AS free
@@ -36,8 +36,8 @@ BEGIN
         lease.state = 'h', lease.token = free.new_token, lease.expires = free.ends, lease.granted_at = n,
         lease.renewed_at = NULL, lease.group_name = free.new_group, lease.host = p_host, lease.pid = p_pid,
         lease.program = p_program, lease.comment = free.new_comment;
-    SELECT w.nth AS o_nth, lease.token AS o_token, lease.expires - n AS o_rest
-    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
+    SELECT lease.`key`, lease.token AS o_token, lease.expires - n AS o_rest
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch;
     COMMIT;

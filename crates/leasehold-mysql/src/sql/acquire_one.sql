@@ -20,7 +20,7 @@ whole: BEGIN
     START TRANSACTION;
     SET n = {now};
     SELECT MAX(GREATEST(counter + 1, n)) INTO won FROM {schema}.leasehold_leases
-    WHERE `key` = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= n) AND counter < 9007199254740991
+    WHERE `key` = p_key AND slot = 0 AND others = 0 AND (state = 'f' OR expires <= n) AND counter < 9007199254740991
     FOR UPDATE SKIP LOCKED;
     IF won IS NOT NULL THEN
         UPDATE {schema}.leasehold_leases
@@ -34,12 +34,14 @@ whole: BEGIN
     COMMIT;
     -- An exclusive holder refuses without a lock on the row, and so without a write.
     SELECT COUNT(*) INTO found FROM {schema}.leasehold_leases
-    WHERE `key` = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > n);
+    WHERE `key` = p_key AND slot = 0 AND state <> 'f' AND id <> p_id AND NOT shared
+        AND (expires IS NULL OR expires > n);
     IF found = 1 THEN
         -- If it has just changed, there is no row, and acquire decides.
         SELECT 'refused' AS outcome, expires - n AS o_rest, n AS o_now, lease.*
         FROM {schema}.leasehold_leases AS lease
-        WHERE `key` = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > n);
+        WHERE `key` = p_key AND slot = 0 AND state <> 'f' AND id <> p_id AND NOT shared
+            AND (expires IS NULL OR expires > n);
         COMMIT;
         LEAVE whole;
     END IF;

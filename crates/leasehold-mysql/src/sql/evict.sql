@@ -33,7 +33,8 @@ whole: BEGIN
         FETCH each_target INTO this_key, wanted_id, wanted_token;
         SET at_slot = (
             SELECT MIN(slot) FROM {schema}.leasehold_leases
-            WHERE `key` = this_key AND id = wanted_id AND state <> 'e' AND (wanted_token IS NULL OR token = wanted_token)
+            WHERE `key` = this_key AND id = wanted_id AND state NOT IN ('e', 'f')
+                AND (wanted_token IS NULL OR token = wanted_token)
         );
         IF at_slot IS NOT NULL THEN
             SELECT state = 'h' AND (expires IS NULL OR expires > n), LEAST(COALESCE(expires, n + 3600000000), n + 3600000000)
@@ -42,7 +43,7 @@ whole: BEGIN
             IF is_live THEN
                 -- Never in slot 0, where the next holder comes.
                 SET place = (
-                    SELECT COALESCE(MIN(IF(id IS NULL, slot, NULL)), MAX(slot) + 1, 1)
+                    SELECT COALESCE(MIN(IF(state = 'f', slot, NULL)), MAX(slot) + 1, 1)
                     FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0
                 );
                 INSERT INTO {schema}.leasehold_leases (
@@ -58,7 +59,7 @@ whole: BEGIN
                     group_name = VALUES(group_name), host = VALUES(host), pid = VALUES(pid), program = VALUES(program),
                     comment = VALUES(comment), reason = VALUES(reason);
             END IF;
-            UPDATE {schema}.leasehold_leases SET id = NULL WHERE `key` = this_key AND slot = at_slot;
+            UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = this_key AND slot = at_slot;
             SET gone = CONCAT(gone, ' ', i);
         END IF;
     END WHILE;

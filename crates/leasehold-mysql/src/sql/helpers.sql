@@ -4,7 +4,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_count_others(p_keys LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
     UPDATE (
-        SELECT lease.`key` AS name, COUNT(IF(lease.slot > 0, lease.id, NULL)) AS counted
+        SELECT lease.`key` AS name, COUNT(IF(lease.slot > 0 AND lease.state <> 'f', 1, NULL)) AS counted
         FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
         STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k)
         GROUP BY lease.`key`
@@ -28,7 +28,7 @@ BEGIN
         LIMIT 1000000
     ) AS own
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.id = p_id
-    SET lease.id = NULL
+    SET lease.state = 'f'
     WHERE lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > p_now)
         AND (p_token IS NULL OR lease.token = p_token);
     CALL {schema}.leasehold_count_others(p_keys);

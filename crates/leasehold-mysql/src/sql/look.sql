@@ -8,7 +8,7 @@ BEGIN
     DECLARE n BIGINT DEFAULT {now};
     SELECT n AS o_now, lease.*
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id IS NOT NULL
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.state <> 'f'
     ORDER BY lease.`key`, lease.slot;
     COMMIT;
 END
@@ -20,8 +20,7 @@ BEGIN
     DECLARE n BIGINT DEFAULT {now};
     SELECT n AS o_now, lease.*
     FROM {schema}.leasehold_leases AS lease
-    WHERE lease.`key` >= p_key AND (lease.`key` > p_key OR lease.slot > p_slot) AND lease.id IS NOT NULL
-        AND lease.state <> 'e'
+    WHERE lease.`key` >= p_key AND (lease.`key` > p_key OR lease.slot > p_slot) AND lease.state NOT IN ('e', 'f')
     ORDER BY lease.`key`, lease.slot
     LIMIT p_most;
     COMMIT;
@@ -45,9 +44,9 @@ BEGIN
             SELECT next_rows.*, nth = counted AND counted = p_most AS o_more
             FROM (
                 SELECT lease.*, ROW_NUMBER() OVER (ORDER BY lease.`key`, lease.slot) AS nth, COUNT(*) OVER () AS counted,
-                    lease.id IS NOT NULL AND COALESCE(lease.expires <= n, FALSE) AS o_over,
+                    lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE) AS o_over,
                     lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
-                        AND (lease.id IS NULL OR COALESCE(lease.expires <= n, FALSE)) AS o_old
+                        AND (lease.state = 'f' OR COALESCE(lease.expires <= n, FALSE)) AS o_old
                 FROM (
                     SELECT * FROM {schema}.leasehold_leases
                     WHERE `key` >= p_key AND (`key` > p_key OR slot > p_slot)
@@ -60,12 +59,12 @@ BEGIN
         ORDER BY `key`, slot;
     ELSE
         SELECT n AS o_now, lease.*, FALSE AS o_more,
-            lease.id IS NOT NULL AND COALESCE(lease.expires <= n, FALSE) AS o_over,
+            lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE) AS o_over,
             lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
-                AND (lease.id IS NULL OR COALESCE(lease.expires <= n, FALSE)) AS o_old
+                AND (lease.state = 'f' OR COALESCE(lease.expires <= n, FALSE)) AS o_old
         FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
         STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k)
-        WHERE (lease.id IS NOT NULL AND COALESCE(lease.expires <= n, FALSE))
+        WHERE (lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE))
             OR (lease.slot = 0 AND lease.counter + p_forget_after < n)
         ORDER BY lease.`key`, lease.slot;
     END IF;

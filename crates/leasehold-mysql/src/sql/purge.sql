@@ -34,12 +34,12 @@ BEGIN
         IF at_slot = 1 THEN
             SET at_slot = (
                 SELECT MIN(slot) FROM {schema}.leasehold_leases
-                WHERE `key` = this_key AND id = wanted_id AND token = known AND expires <= n
+                WHERE `key` = this_key AND id = wanted_id AND state <> 'f' AND token = known AND expires <= n
             );
             IF at_slot IS NOT NULL THEN
-                UPDATE {schema}.leasehold_leases SET id = NULL WHERE `key` = this_key AND slot = at_slot;
+                UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = this_key AND slot = at_slot;
                 -- Slots after the first that nobody uses.
-                DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0 AND id IS NULL;
+                DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0 AND state = 'f';
                 UPDATE {schema}.leasehold_leases SET others = others - (at_slot > 0) WHERE `key` = this_key AND slot = 0;
                 SET gone = CONCAT(gone, ' ', i);
             END IF;
@@ -52,9 +52,9 @@ BEGIN
         SET i = i + 1;
         FETCH each_counter INTO this_key, known;
         SELECT COUNT(*) INTO at_slot FROM {schema}.leasehold_leases
-        WHERE `key` = this_key AND slot = 0 AND id IS NULL AND counter = known FOR UPDATE SKIP LOCKED;
+        WHERE `key` = this_key AND slot = 0 AND state = 'f' AND counter = known FOR UPDATE SKIP LOCKED;
         IF at_slot = 1 AND NOT EXISTS (
-            SELECT 1 FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0 AND id IS NOT NULL
+            SELECT 1 FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0 AND state <> 'f'
         ) THEN
             DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key;
             SET gone = CONCAT(gone, ' -', i);

@@ -21,9 +21,9 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ) AS held
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = held.name AND lease.slot = 0
-    SET lease.batch = p_batch, lease.id = NULL;
-    SELECT w.nth AS o_nth, COALESCE(lease.expires <= n, FALSE) AS o_late
-    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
+    SET lease.batch = p_batch, lease.state = 'f';
+    SELECT lease.`key`, COALESCE(lease.expires <= n, FALSE) AS o_late
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch;
     COMMIT;

@@ -17,7 +17,7 @@ whole: BEGIN
     WHERE `key` = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
     FOR UPDATE SKIP LOCKED;
     IF is_late IS NOT NULL THEN
-        UPDATE {schema}.leasehold_leases SET id = NULL WHERE `key` = p_key AND slot = 0;
+        UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = p_key AND slot = 0;
         COMMIT;
         SELECT IF(is_late, 'expired', 'released') AS outcome;
         LEAVE whole;

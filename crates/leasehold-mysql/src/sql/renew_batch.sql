@@ -27,8 +27,8 @@ BEGIN
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = held.name AND lease.slot = 0
     SET lease.batch = p_batch, lease.expires = held.ends, lease.renewed_at = n, lease.token = held.new_token,
         lease.counter = held.new_counter;
-    SELECT w.nth AS o_nth, lease.expires - n AS o_rest
-    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
+    SELECT lease.`key`, lease.expires - n AS o_rest
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch;
     COMMIT;

@@ -1,4 +1,4 @@
-//! Servers with a clock that the test moves: the store's procedures read it from a table.
+//! Servers with a clock that the test moves: the store's statements read it from a table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,8 +32,8 @@ pub(crate) struct Clocked {
     control: Mutex<Conn>,
 }
 
-/// How the procedures read the clock.
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+/// How the store's statements read the clock.
+const CLOCK: &str = "(SELECT now FROM {schema}.test_clock)";
 
 impl Servers {
     pub(crate) fn new(product: Product) -> Self {
@@ -48,50 +48,23 @@ impl Servers {
         let database = format!("case_{}", LAST.fetch_add(1, Ordering::Relaxed));
         let (clock, control) = (ManualClock::new(), Mutex::new(server.connect().await?));
         let state = Clocked { server, database, forget_after, clock, control };
+        state.create_the_clock().await?;
         state.open().await?.prepare().await?;
-        state.replace_the_clock().await?;
         Ok(state)
     }
 }
 
 impl Clocked {
-    /// Creates each procedure again, with the clock of the test. A reader holds the table until its transaction ends.
-    async fn replace_the_clock(&self) -> Result {
+    /// A reader holds the table until its transaction ends.
+    async fn create_the_clock(&self) -> Result {
         let mut control = self.control.lock().await;
         let (database, now) = (&self.database, self.clock.wall_micros());
-        let clock = format!("(SELECT now FROM {database}.test_clock)");
-        control
-            .query_drop(format!(
-                "CREATE TABLE {database}.test_clock (now BIGINT NOT NULL) ENGINE = MyISAM"
-            ))
-            .await?;
-        control.query_drop(format!("INSERT INTO {database}.test_clock VALUES ({now})")).await?;
-        let all: Vec<String> = control
-            .query(format!(
-                "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = '{database}'"
-            ))
-            .await?;
-        let mut replaced = 0;
-        for name in all {
-            let shown: Option<SqlRow> =
-                control.query_first(format!("SHOW CREATE PROCEDURE {database}.{name}")).await?;
-            let text: String = shown
-                .and_then(|row| row.get("Create Procedure"))
-                .ok_or_else(|| Failure::new(format!("the text of {name} cannot be read")))?;
-            if !text.contains(NOW) {
-                continue;
-            }
-            replaced += 1;
-            let text = text.replace(NOW, &clock).replacen(
-                &format!("PROCEDURE `{name}`"),
-                &format!("PROCEDURE {database}.`{name}`"),
-                1,
-            );
-            control.query_drop(format!("DROP PROCEDURE {database}.{name}")).await?;
-            control.query_drop(text).await?;
-        }
-        if replaced < 10 {
-            return Err(Failure::new(format!("only {replaced} procedures read the clock")));
+        for statement in [
+            format!("CREATE DATABASE {database}"),
+            format!("CREATE TABLE {database}.test_clock (now BIGINT NOT NULL) ENGINE = MyISAM"),
+            format!("INSERT INTO {database}.test_clock VALUES ({now})"),
+        ] {
+            control.query_drop(statement).await?;
         }
         Ok(())
     }
@@ -107,7 +80,7 @@ impl Clocked {
 
     async fn open_at(&self, port: u16, timeout: Duration) -> Result<MysqlStore> {
         let url = format!("mysql://root@127.0.0.1:{port}/{}", self.database);
-        let config = MysqlConfig::from_url(&url)?.timeout(timeout);
+        let config = MysqlConfig::from_url(&url)?.timeout(timeout).clock(CLOCK);
         Ok(config.forget_after(Some(self.forget_after)).open().await?)
     }
 
@@ -160,7 +133,10 @@ impl Clocked {
                 let counter = number("counter").unwrap_or_default();
                 counters.push((key.clone(), u64::try_from(counter)?));
             }
-            let Some(id) = row.get::<Option<Vec<u8>>, _>("id").flatten() else { continue };
+            if text("state").as_deref() == Some("f") {
+                continue;
+            }
+            let id: Vec<u8> = row.get("id").ok_or_else(|| Failure::new("a lease has no id"))?;
             let mode = if number("shared") == Some(1) { Mode::SHARED } else { Mode::Exclusive };
             let live = text("state").as_deref() != Some("e")
                 && number("expires").is_none_or(|expires| expires > now);

@@ -117,7 +117,8 @@ async fn a_row_that_was_damaged_by_hand_is_never_granted() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     for damage in [
-        "state = NULL",
+        "state = 'x'",
+        "id = NULL",
         "shared = NULL",
         "token = NULL",
         "host = UNHEX('ff')",

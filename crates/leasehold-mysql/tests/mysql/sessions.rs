@@ -71,7 +71,7 @@ async fn sessions_that_do_not_commit_by_themselves_work() {
     works_with(&["--autocommit=0", "--innodb-lock-wait-timeout=50"]).await;
 }
 
-fn pool(server: &Server, most: usize) -> Pool {
+pub(crate) fn pool(server: &Server, most: usize) -> Pool {
     let pool = PoolOpts::new().with_constraints(PoolConstraints::new(0, most).unwrap());
     let opts = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")

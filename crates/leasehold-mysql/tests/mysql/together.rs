@@ -10,20 +10,22 @@ use leasehold_core::{
     ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest,
     Store as _, Ttl,
 };
-use leasehold_mysql::MysqlStore;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, release, renew};
 use leasehold_testkit::{LONG, in_time};
+
+use crate::sessions::pool;
 
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("k{n}")).collect()
 }
 
-/// How many procedures have been called.
+/// How many calls and statements clients have sent.
 async fn calls(server: &Server) -> i64 {
     let status = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS
-                  WHERE VARIABLE_NAME = 'COM_CALL_PROCEDURE'";
+                  WHERE VARIABLE_NAME = 'COM_STMT_EXECUTE'";
     server.rows(status).await[0].get::<String, _>(0).unwrap().parse().unwrap()
 }
 
@@ -58,7 +60,14 @@ async fn many_callers_share_calls() {
 #[tokio::test]
 async fn each_member_has_its_own_outcome() {
     let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    has_its_own_outcome(&server.store().await).await;
+    // Statements of ours need sessions of ours: here, procedures do the same.
+    server.run("DELETE FROM leasehold.leasehold_leases").await;
+    let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
+    has_its_own_outcome(&config.open().await.unwrap()).await;
+}
+
+async fn has_its_own_outcome(store: &MysqlStore) {
     for name in ["held", "free", "expired", "shared"] {
         granted(store.acquire(&acquire(name, "warm", Mode::Exclusive)).await);
         store.release(&release(name, "warm")).await.unwrap();
@@ -82,6 +91,21 @@ async fn each_member_has_its_own_outcome() {
         };
         assert_eq!(is_granted, !["held", "shared"].contains(name), "{name}");
     }
+    let ttl = Ttl::new(LONG).unwrap();
+    let renewals = asks.map(|name| renew(name, "b", Mode::Exclusive, ttl));
+    let replies = join_all(renewals.iter().map(|request| store.renew(request))).await;
+    for (name, reply) in asks.iter().zip(replies) {
+        let is_held = matches!(only(reply.unwrap().leases), RenewOutcome::Held(_));
+        assert_eq!(is_held, !["held", "shared"].contains(name), "{name}");
+    }
+    let ends = asks.map(|name| release(name, "b"));
+    let replies = join_all(ends.iter().map(|request| store.release(request))).await;
+    for (name, reply) in asks.iter().zip(replies) {
+        let outcome = only(reply.unwrap().leases);
+        let is_released = matches!(outcome, ReleaseOutcome::Released);
+        assert_eq!(is_released, !["held", "shared"].contains(name), "{name}: {outcome:?}");
+    }
+    refused(store.acquire(&acquire("held", "b", Mode::Exclusive)).await);
 }
 
 #[tokio::test]

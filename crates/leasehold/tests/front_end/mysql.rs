@@ -43,7 +43,7 @@ async fn locks_of_every_kind_are_held_renewed_and_lost() {
     for guard in [&all, &one, &ever, &shared.0, &shared.1] {
         guard.verify().await.unwrap();
     }
-    server.run("UPDATE leasehold.leasehold_leases SET id = NULL WHERE `key` = 'one'").await;
+    server.run("UPDATE leasehold.leasehold_leases SET state = 'f' WHERE `key` = 'one'").await;
     assert_eq!(in_time(one.lost()).await, LostReason::Gone);
     all.release().await.unwrap();
     ever.release().await.unwrap();
