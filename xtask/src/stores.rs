@@ -28,10 +28,11 @@ pub(crate) const STORES: &[Store] = &[
     Store {
         name: "mariadb",
         needs: Needs::Server(Server {
-            binaries: &["mariadbd", "mariadb-install-db"],
+            // Its package brings mariadb-install-db too, which ends with 1 however it is asked.
+            binaries: &["mariadbd"],
             places: &[Whereabouts::Folder("/usr/sbin")],
             source: Source::Packages(&["mariadb-server"]),
-            probe: "--help",
+            probe: "--version",
         }),
     },
     Store {
