@@ -66,6 +66,12 @@ async fn other_time_zones_modes_and_character_sets_work() {
     .await;
 }
 
+/// In this mode procedures are written in another language.
+#[tokio::test]
+async fn a_server_in_the_mode_of_oracle_works() {
+    works_with(&["--sql-mode=ORACLE"]).await;
+}
+
 #[tokio::test]
 async fn sessions_that_do_not_commit_by_themselves_work() {
     works_with(&["--autocommit=0", "--innodb-lock-wait-timeout=50"]).await;
