@@ -1,5 +1,6 @@
 //! C3: a lease id names one attempt; while its lease lives, the same request confirms it.
 
+use futures_util::future::try_join_all;
 use leasehold_core::{
     AcquireReply, LeaseId, Mode, Note, ReleaseOutcome, ReleaseRequest, Remaining, RenewOutcome,
     RenewRequest, Store, Ttl,
@@ -15,6 +16,7 @@ cases! {
     c03_same_id_returns_the_same_token,
     c03_same_id_of_many_keys_returns_the_same_token [ManyKeys],
     c03_another_client_may_send_the_request_again,
+    c03_a_request_sent_twice_at_once_is_one_lease,
     c03_a_renewal_may_be_sent_again,
     c03_same_id_extends_to_the_larger_term,
     c03_same_id_never_shortens,
@@ -71,6 +73,27 @@ async fn c03_another_client_may_send_the_request_again<B: Backing>(
     other.released(&lease).await?;
     fixture.holds("job", &[]).await?;
     fixture.client.not_held(&lease).await?;
+    PASSED
+}
+
+/// On keys that nobody has used before. On a quorum each may raise the token of the lease.
+async fn c03_a_request_sent_twice_at_once_is_one_lease<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
+    let clients = [fixture.another().await?, fixture.another().await?];
+    for round in 0..30 {
+        let lease = fixture.exclusive(&format!("job-{round}"));
+        let answers = try_join_all(clients.iter().map(|client| client.acquire(&lease))).await?;
+        let grants: Vec<_> = answers
+            .iter()
+            .filter_map(|answer| match answer {
+                AcquireReply::Granted(granted) => Some(granted.token),
+                _ => None,
+            })
+            .collect();
+        ensure_eq!(grants.len(), 2, "how often the same request was granted: {answers:?}");
+        ensure!(grants[0] == grants[1] || !fixture.reports.winner, "two tokens: {answers:?}");
+    }
     PASSED
 }
 

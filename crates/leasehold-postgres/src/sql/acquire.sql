@@ -40,6 +40,10 @@ BEGIN
     FOR i IN 1 .. cardinality(p_keys) LOOP
         SELECT * INTO one FROM {schema}.leases
         WHERE key = p_keys[i] AND id = p_id AND state = 'h' AND (expires IS NULL OR expires > n);
+        IF FOUND AND p_keys[i] <> ALL (existing) THEN
+            -- It came after the lock: the same request, sent twice at once. The next try locks it.
+            RAISE EXCEPTION 'the key is new' USING ERRCODE = 'serialization_failure';
+        END IF;
         mine[i] := one.token;
         IF one.shared <> (p_limits[i] >= 0) THEN
             outcome := 'mode';
@@ -72,6 +76,9 @@ BEGIN
         ORDER BY nth DESC
         LIMIT 1;
         CONTINUE WHEN NOT FOUND;
+        IF one.id = p_id AND p_keys[i] <> ALL (existing) THEN
+            RAISE EXCEPTION 'the key is new' USING ERRCODE = 'serialization_failure';
+        END IF;
         longest := CASE WHEN longest IS NULL OR one.expires IS NULL THEN NULL ELSE greatest(longest, one.expires - n) END;
         IF refusing.key IS NULL OR outcome IS NULL THEN
             outcome := 'refused';
