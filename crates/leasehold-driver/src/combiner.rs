@@ -1,6 +1,6 @@
 //! Requests that arrive while others are under way travel together.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,23 +37,27 @@ pub trait Combine: Send + Sync + 'static {
     ) -> impl Future<Output = Vec<Option<Result<Self::Reply>>>> + Send;
 }
 
-/// Sends one batch of requests at a time: those that arrive meanwhile travel in the next. Requests for one key are sent
-/// in the order in which they arrived. Clones are one combiner.
+/// From so many waiting requests on, a second batch at a time pays.
+const MANY: usize = 40;
+
+/// Sends requests in batches: those that arrive while as many batches as there may be are under way travel in the next.
+/// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
 ///
-/// The batches are sent by a task that lives while there are requests, on the runtime of the first of them.
+/// The batches are sent by tasks that live while there are requests, on the runtimes of those who asked.
 pub struct Combiner<C: Combine>(Arc<Shared<C>>);
 
 struct Shared<C: Combine> {
     combine: C,
     most: usize,
+    lanes: usize,
     queue: Mutex<Queue<C>>,
 }
 
 struct Queue<C: Combine> {
     waiting: VecDeque<Waiting<C>>,
-    /// The task that sends them, by its number.
-    sender: Option<u64>,
-    senders: u64,
+    /// The tasks that send them, by their numbers, with the keys of the batch that each has under way.
+    senders: BTreeMap<u64, HashSet<Key>>,
+    started: u64,
 }
 
 struct Waiting<C: Combine> {
@@ -62,10 +66,11 @@ struct Waiting<C: Combine> {
 }
 
 impl<C: Combine> Combiner<C> {
-    /// A combiner of batches of at most `most` requests.
-    pub fn new(combine: C, most: usize) -> Self {
-        let queue = Queue { waiting: VecDeque::new(), sender: None, senders: 0 };
-        Self(Arc::new(Shared { combine, most, queue: Mutex::new(queue) }))
+    /// A combiner of batches of at most `most` requests, of which one is under way at a time, and where many requests wait
+    /// up to `lanes`.
+    pub fn new(combine: C, most: usize, lanes: usize) -> Self {
+        let queue = Queue { waiting: VecDeque::new(), senders: BTreeMap::new(), started: 0 };
+        Self(Arc::new(Shared { combine, most, lanes, queue: Mutex::new(queue) }))
     }
 
     /// How requests are sent.
@@ -94,8 +99,8 @@ impl<C: Combine> Combiner<C> {
     pub fn restart(&self) {
         let sender = {
             let mut queue = self.0.queue();
-            queue.sender = None;
-            (!queue.waiting.is_empty()).then(|| self.0.next_sender(&mut queue))
+            queue.senders.clear();
+            self.0.next_sender(&mut queue)
         };
         sender.into_iter().for_each(Sender::start);
     }
@@ -109,16 +114,31 @@ impl<C: Combine> Shared<C> {
     fn enter(self: &Arc<Self>, waiting: Waiting<C>) {
         let sender = {
             let mut queue = self.queue();
+            let is_under_way = queue.is_under_way(C::key(&waiting.request));
             queue.waiting.push_back(waiting);
-            queue.sender.is_none().then(|| self.next_sender(&mut queue))
+            if is_under_way { None } else { self.next_sender(&mut queue) }
         };
         sender.into_iter().for_each(Sender::start);
     }
 
-    fn next_sender(self: &Arc<Self>, queue: &mut Queue<C>) -> Sender<C> {
-        queue.senders += 1;
-        queue.sender = Some(queue.senders);
-        Sender { shared: Arc::clone(self), number: queue.senders }
+    /// Another sender, if one is needed.
+    fn next_sender(self: &Arc<Self>, queue: &mut Queue<C>) -> Option<Sender<C>> {
+        let waiting = queue.waiting.len();
+        let is_needed = match queue.senders.len() {
+            0 => waiting > 0,
+            senders => senders < self.lanes && waiting > MANY,
+        };
+        is_needed.then(|| {
+            queue.started += 1;
+            queue.senders.insert(queue.started, HashSet::new());
+            Sender { shared: Arc::clone(self), number: queue.started }
+        })
+    }
+}
+
+impl<C: Combine> Queue<C> {
+    fn is_under_way(&self, key: &Key) -> bool {
+        self.senders.values().any(|keys| keys.contains(key))
     }
 }
 
@@ -157,15 +177,23 @@ impl<C: Combine> Sender<C> {
 
     /// The next batch; `None` at the end of this task.
     fn next(&self) -> Option<Vec<Waiting<C>>> {
-        let mut queue = self.shared.queue();
-        if queue.sender != Some(self.number) {
-            return None;
-        }
-        let batch = batch(&mut queue.waiting, self.shared.most);
-        if batch.is_empty() {
-            queue.sender = None;
-            return None;
-        }
+        let (batch, other) = {
+            let mut queue = self.shared.queue();
+            queue.senders.get_mut(&self.number)?.clear();
+            let most = match self.shared.lanes {
+                1 => self.shared.most,
+                lanes => queue.waiting.len().div_ceil(lanes).max(MANY).min(self.shared.most),
+            };
+            let batch = queue.take(most);
+            if batch.is_empty() {
+                queue.senders.remove(&self.number);
+                return None;
+            }
+            let keys = batch.iter().map(|waiting| C::key(&waiting.request).clone());
+            queue.senders.insert(self.number, keys.collect());
+            (batch, self.shared.next_sender(&mut queue))
+        };
+        other.into_iter().for_each(Sender::start);
         Some(batch)
     }
 }
@@ -173,32 +201,29 @@ impl<C: Combine> Sender<C> {
 impl<C: Combine> Drop for Sender<C> {
     /// With its runtime, too.
     fn drop(&mut self) {
-        let mut queue = self.shared.queue();
-        if queue.sender == Some(self.number) {
-            queue.sender = None;
-        }
+        self.shared.queue().senders.remove(&self.number);
     }
 }
 
-/// Takes the first request and those of its kind after it, in key order. One for a key that an earlier request has stays.
-fn batch<C: Combine>(waiting: &mut VecDeque<Waiting<C>>, most: usize) -> Vec<Waiting<C>> {
-    let Some(first) = waiting.pop_front() else { return Vec::new() };
-    if waiting.is_empty() {
-        return vec![first];
-    }
-    let kind = C::kind(&first.request);
-    let mut earlier = HashSet::from([C::key(&first.request).clone()]);
-    let mut batch = vec![first];
-    for next in std::mem::take(waiting) {
-        let is_first = earlier.insert(C::key(&next.request).clone());
-        if is_first && batch.len() < most && C::kind(&next.request) == kind {
-            batch.push(next);
-        } else {
-            waiting.push_back(next);
+impl<C: Combine> Queue<C> {
+    /// Takes the first request that may be sent and those of its kind after it, in key order. One for a key that is under
+    /// way, or that an earlier request has, stays.
+    fn take(&mut self, most: usize) -> Vec<Waiting<C>> {
+        let (mut batch, mut earlier) = (Vec::<Waiting<C>>::new(), HashSet::new());
+        for next in std::mem::take(&mut self.waiting) {
+            let key = C::key(&next.request);
+            let is_first = !self.is_under_way(key) && earlier.insert(key.clone());
+            let is_alike =
+                batch.first().is_none_or(|first| C::kind(&first.request) == C::kind(&next.request));
+            if is_first && is_alike && batch.len() < most {
+                batch.push(next);
+            } else {
+                self.waiting.push_back(next);
+            }
         }
+        batch.sort_by(|a, b| C::key(&a.request).cmp(C::key(&b.request)));
+        batch
     }
-    batch.sort_by(|a, b| C::key(&a.request).cmp(C::key(&b.request)));
-    batch
 }
 
 impl<C: Combine> Clone for Combiner<C> {
@@ -215,12 +240,14 @@ impl<C: Combine> fmt::Debug for Combiner<C> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+
     use futures_util::FutureExt as _;
     use tokio::sync::Semaphore;
 
     use super::*;
 
-    /// Sends when it is let, and keeps what it sent.
+    /// Keeps what it sends, and replies when it is let.
     struct Fake {
         let_through: Semaphore,
         sent: Mutex<Vec<Vec<String>>>,
@@ -232,12 +259,16 @@ mod tests {
         Request(kind, Key::new(key).unwrap(), number)
     }
 
+    fn request_of(key: &str) -> Request {
+        request("a", key, 0)
+    }
+
     impl Fake {
         async fn note(&self, requests: &[Request]) {
-            self.let_through.acquire().await.unwrap().forget();
             let said =
                 requests.iter().map(|Request(kind, key, number)| format!("{kind} {key} {number}"));
             self.sent.lock().unwrap().push(said.collect());
+            self.let_through.acquire().await.unwrap().forget();
         }
     }
 
@@ -269,23 +300,36 @@ mod tests {
     }
 
     fn combiner() -> Combiner<Fake> {
+        combiner_of(3, 1)
+    }
+
+    fn combiner_of(most: usize, lanes: usize) -> Combiner<Fake> {
         let sent = Mutex::default();
-        Combiner::new(Fake { let_through: Semaphore::new(0), sent }, 3)
+        Combiner::new(Fake { let_through: Semaphore::new(0), sent }, most, lanes)
+    }
+
+    type Call = Pin<Box<dyn Future<Output = Option<Result<u32>>> + Send>>;
+
+    /// Sends these, in this order.
+    async fn enter(
+        combiner: &Combiner<Fake>,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Vec<Call> {
+        let mut calls = Vec::new();
+        for request in requests {
+            let combiner = combiner.clone();
+            let mut call: Call = Box::pin(async move { combiner.send(request).await });
+            assert!((&mut call).now_or_never().is_none());
+            calls.push(call);
+            tokio::task::yield_now().await;
+        }
+        calls
     }
 
     /// Sends these while the first is under way, in this order, and returns the batches.
     async fn batches(requests: Vec<Request>) -> (Vec<Vec<String>>, Vec<Option<u32>>) {
         let combiner = combiner();
-        let mut calls = Vec::new();
-        for request in requests {
-            let mut call = Box::pin({
-                let combiner = combiner.clone();
-                async move { combiner.send(request).await }
-            });
-            assert!((&mut call).now_or_never().is_none());
-            calls.push(call);
-            tokio::task::yield_now().await;
-        }
+        let calls = enter(&combiner, requests).await;
         combiner.combine().let_through.add_permits(100);
         let mut replies = Vec::new();
         for call in calls {
@@ -316,6 +360,40 @@ mod tests {
         ];
         assert_eq!(sent, expected);
         assert_eq!(replies, (0..8).map(Some).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn where_many_wait_two_batches_are_under_way_and_no_key_is_in_both() {
+        let combiner = combiner_of(1_000, 2);
+        let many = |of: &str| {
+            (0..MANY).map(move |n| request_of(&format!("{of}{n:02}"))).collect::<Vec<_>>()
+        };
+        let sent = || combiner.combine().sent.lock().unwrap().clone();
+        let mut calls = enter(&combiner, [request("a", "same", 0), request("a", "same", 1)]).await;
+        calls.extend(enter(&combiner, many("x")).await);
+        let said = |of: &str| (0..MANY).map(|n| format!("a {of}{n:02} 0")).collect::<Vec<_>>();
+        assert_eq!(sent(), [vec!["a same 0".to_owned()], said("x")]);
+        calls.extend(enter(&combiner, many("y")).await);
+        assert_eq!(sent().len(), 2);
+        combiner.combine().let_through.add_permits(100);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        let third: Vec<_> = std::iter::once("a same 1".to_owned()).chain(said("y")).collect();
+        let of_third: HashSet<_> = sent()[2..].concat().into_iter().collect();
+        assert_eq!(of_third, third.into_iter().collect());
+    }
+
+    #[tokio::test]
+    async fn few_that_wait_travel_in_one_batch_at_a_time() {
+        let combiner = combiner_of(1_000, 2);
+        let calls = enter(&combiner, (0..MANY).map(|n| request_of(&format!("k{n}")))).await;
+        assert_eq!(combiner.combine().sent.lock().unwrap().len(), 1);
+        combiner.combine().let_through.add_permits(100);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(combiner.combine().sent.lock().unwrap().len(), 2);
     }
 
     #[tokio::test]

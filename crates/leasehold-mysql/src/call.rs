@@ -50,6 +50,8 @@ pub(crate) fn id(id: &LeaseId) -> Value {
     Value::Bytes(id.to_bytes().into_owned())
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// An array for `JSON_TABLE`. Bytes are written in hexadecimal digits, which no character set changes.
 #[derive(Debug, Default)]
 pub(crate) struct Json(String);
@@ -63,9 +65,9 @@ impl Json {
             match element {
                 Element::Bytes(bytes) => {
                     self.0.push('"');
-                    for byte in bytes {
-                        let _: std::fmt::Result = write!(self.0, "{byte:02x}");
-                    }
+                    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+                    self.0
+                        .extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
                     self.0.push('"');
                 }
                 Element::Integer(integer) => {

@@ -1,7 +1,7 @@
 //! What the server carries out: one exchange each.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
@@ -25,8 +25,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 pub(crate) struct Database {
     pub(crate) links: Links,
     pub(crate) sql: Sql,
-    /// The connection for what travels together.
-    reserved: Mutex<Option<(Link, tokio::time::Instant)>>,
+    /// The connections for what travels together, with their last uses.
+    reserved: Mutex<Vec<(Link, tokio::time::Instant)>>,
     /// The number of the last batch. They begin anywhere, so that no other store has the same ones.
     batches: AtomicI64,
     /// In microseconds.
@@ -77,9 +77,9 @@ impl Database {
         }
     }
 
-    /// The connection that is reserved for what travels together.
+    /// A connection that is reserved for what travels together.
     async fn reserved(&self) -> Result<Link> {
-        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let alive = match reserved {
             Some((link, used)) if now() - used < IDLE => Some(link),
             Some((link, _)) => self.links.alive(link).await,
@@ -91,12 +91,15 @@ impl Database {
         }
     }
 
-    /// The rows of a call on the reserved connection, or `None` if it was rolled back because of somebody else's
+    /// The rows of a call on a reserved connection, or `None` if it was rolled back because of somebody else's
     /// transaction.
     async fn briefly(&self, link: Link, call: Call<'_>) -> Option<Result<Vec<Row>>> {
         let (link, rows) = self.links.ask(link, self.links.timeout, &self.sql, call).await;
-        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) =
-            link.map(|link| (link, now()));
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserved.len() < self.links.lanes {
+            reserved.extend(link.map(|link| (link, now())));
+        }
+        drop(reserved);
         match rows {
             Ok(rows) => Some(Ok(rows)),
             Err(Unanswered::Conflict) => None,
@@ -105,11 +108,14 @@ impl Database {
     }
 
     /// The outcome of each of these entries; `None` for one that has no row.
-    async fn batch(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+    async fn batch(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
         let server = &self.links.server;
         let mut outcomes: Vec<Option<Result<Done>>> = entries.iter().map(|_| None).collect();
-        let joined =
-            entries.iter().enumerate().filter(|(_, one)| calls::may_join(&entries[0], one));
+        let joined = entries
+            .iter()
+            .map(|entry| &**entry)
+            .enumerate()
+            .filter(|(_, one)| calls::may_join(&entries[0], one));
         let (places, members): (Vec<usize>, Vec<&Entry>) = joined.unzip();
         let reply = match self.reserved().await {
             Ok(link) => {
@@ -158,6 +164,10 @@ impl Database {
 }
 
 impl SqlServer for Database {
+    fn lanes(&self) -> usize {
+        self.links.lanes
+    }
+
     async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
         let server = &self.links.server;
         let link = match self.reserved().await {
@@ -168,7 +178,7 @@ impl SqlServer for Database {
         rows.and_then(|rows| calls::done(server, entry, &rows)).transpose()
     }
 
-    async fn send_together(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+    async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
         self.batch(entries).await
     }
 

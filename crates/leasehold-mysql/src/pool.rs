@@ -27,6 +27,9 @@ const SESSION_OF_MARIADB: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESS
 /// The fewest connections: one is reserved for what travels together.
 pub(crate) const FEWEST: usize = 2;
 
+/// The most connections that are reserved, of our own.
+const LANES: usize = 2;
+
 /// A connection that was idle for longer may have ended, and is tried before it is used.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
@@ -37,6 +40,8 @@ pub(crate) struct Links {
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) timeout: Duration,
+    /// How many of them are reserved for what travels together, so that at least one is not.
+    pub(crate) lanes: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -144,12 +149,14 @@ impl Links {
             .max_size(most.max(FEWEST))
             .build()
             .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
-        Ok(Self { pool: Pool::Ours(pool), server, timeout })
+        let lanes = LANES.min(pool.status().max_size - 1);
+        Ok(Self { pool: Pool::Ours(pool), server, timeout, lanes })
     }
 
     /// The connections of a caller's pool.
     pub(crate) fn of_pool(pool: mysql_async::Pool, timeout: Duration) -> Self {
-        Self { pool: Pool::Callers(pool), server: "the pool's server".to_owned(), timeout }
+        let server = "the pool's server".to_owned();
+        Self { pool: Pool::Callers(pool), server, timeout, lanes: 1 }
     }
 
     /// A connection.

@@ -18,9 +18,9 @@ pub(crate) const NAME: &str = "mysql";
 
 /// Leases in a database of MySQL or MariaDB. Cheap to clone; clones share the connections.
 ///
-/// Requests for exclusive locks of one key that arrive while others are under way travel together, in one transaction on
-/// one connection; all other requests have a transaction each. No request is part of a transaction of yours. If a reply
-/// is lost, the error's effect is `Unknown`, and the same request may be sent again.
+/// Requests for exclusive locks of one key that arrive while others are under way travel together, in one transaction;
+/// all other requests have a transaction each. No request is part of a transaction of yours. If a reply is lost, the
+/// error's effect is `Unknown`, and the same request may be sent again.
 ///
 /// # Cancel safety
 /// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is

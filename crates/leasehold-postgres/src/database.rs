@@ -21,8 +21,8 @@ use crate::trace;
 pub(crate) struct Database {
     pub(crate) links: Links,
     pub(crate) sql: Arc<Sql>,
-    /// The connection for what travels together.
-    reserved: Mutex<Option<Link>>,
+    /// The connections for what travels together.
+    reserved: Mutex<Vec<Link>>,
     /// In microseconds.
     forget_after: Option<i64>,
 }
@@ -62,10 +62,10 @@ impl Database {
         }
     }
 
-    /// The rows of a statement on the reserved connection, or `None` if it was rolled back because of somebody else's
+    /// The rows of a statement on a reserved connection, or `None` if it was rolled back because of somebody else's
     /// transaction.
     async fn briefly(&self, statement: &impl Statement) -> Option<Result<Vec<Row>>> {
-        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let link = match reserved.filter(Link::is_open) {
             Some(link) => link,
             None => match self.links.get().await {
@@ -76,7 +76,11 @@ impl Database {
         let patience = self.links.patience();
         let call = statement.call(&self.sql, &patience);
         let (link, rows) = self.links.ask(link, self.links.timeout, &call).await;
-        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = link;
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserved.len() < self.links.lanes {
+            reserved.extend(link);
+        }
+        drop(reserved);
         match rows {
             Ok(rows) => Some(Ok(rows)),
             Err(Unanswered::Server(e)) if error::is_conflict(&e) || error::is_locked(&e) => None,
@@ -112,6 +116,10 @@ impl Database {
 }
 
 impl SqlServer for Database {
+    fn lanes(&self) -> usize {
+        self.links.lanes
+    }
+
     async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
         let rows = match entry {
             Entry::Acquire(request) => self.briefly(&AcquireOne::new(request)).await?,
@@ -122,11 +130,11 @@ impl SqlServer for Database {
         Some(rows.and_then(|rows| self.done(entry, &rows)))
     }
 
-    async fn send_together(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+    async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
         let count = entries.len();
-        match entries.first() {
+        match entries.first().map(|entry| &**entry) {
             Some(Entry::Acquire(_)) => {
-                let batch = AcquireBatch::new(entries.iter().filter_map(|entry| match entry {
+                let batch = AcquireBatch::new(entries.iter().filter_map(|entry| match &**entry {
                     Entry::Acquire(request) => Some(request),
                     _ => None,
                 }));
@@ -137,7 +145,7 @@ impl SqlServer for Database {
                 self.each(count, &batch, granted).await
             }
             Some(Entry::Renew(_)) => {
-                let batch = RenewBatch::new(entries.iter().filter_map(|entry| match entry {
+                let batch = RenewBatch::new(entries.iter().filter_map(|entry| match &**entry {
                     Entry::Renew(lease) => Some(lease),
                     _ => None,
                 }));
@@ -145,7 +153,7 @@ impl SqlServer for Database {
                 self.each(count, &batch, held).await
             }
             Some(Entry::Release(_)) => {
-                let batch = ReleaseBatch::new(entries.iter().filter_map(|entry| match entry {
+                let batch = ReleaseBatch::new(entries.iter().filter_map(|entry| match &**entry {
                     Entry::Release(lease) => Some(lease),
                     _ => None,
                 }));

@@ -25,6 +25,8 @@ pub(crate) struct Links {
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) timeout: Duration,
+    /// How many of them are reserved for what travels together, so that at least one is not.
+    pub(crate) lanes: usize,
     /// Each connection is a session that the server began for us, so settings stay.
     pub(crate) direct: bool,
     /// Statements can be prepared.
@@ -42,6 +44,9 @@ pub(crate) struct Link {
 
 /// The fewest connections: one is reserved for what travels together.
 pub(crate) const FEWEST: usize = 2;
+
+/// The most connections that are reserved, of our own.
+const LANES: usize = 2;
 
 impl Links {
     /// Connects to the server of this configuration.
@@ -63,6 +68,7 @@ impl Links {
                 pool,
                 server: server.clone(),
                 timeout,
+                lanes: LANES.min(most.max(FEWEST) - 1),
                 direct: false,
                 prepares: false,
                 isolates: Arc::default(),
@@ -104,6 +110,7 @@ impl Links {
             pool,
             server: "the pool's server".to_owned(),
             timeout,
+            lanes: 1,
             direct: false,
             prepares,
             isolates: Arc::default(),

@@ -11,23 +11,23 @@ use crate::Combine;
 pub(super) struct Lane<S>(pub(super) Arc<S>);
 
 impl<S: SqlServer> Combine for Lane<S> {
-    type Request = Entry;
+    type Request = Arc<Entry>;
     type Reply = Done;
     type Kind = EntryKind;
 
-    fn kind(entry: &Entry) -> EntryKind {
+    fn kind(entry: &Arc<Entry>) -> EntryKind {
         entry.kind()
     }
 
-    fn key(entry: &Entry) -> &Key {
+    fn key(entry: &Arc<Entry>) -> &Key {
         entry.key()
     }
 
-    async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
+    async fn send(&self, entry: &Arc<Entry>) -> Option<Result<Done>> {
         self.0.send(entry).await
     }
 
-    async fn send_together(&self, entries: &[Entry]) -> Vec<Option<Result<Done>>> {
+    async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
         self.0.send_together(entries).await
     }
 }

@@ -35,7 +35,7 @@ pub struct SqlLeases<S: SqlServer> {
 impl<S: SqlServer> SqlLeases<S> {
     /// The leases in the rows of this server.
     pub fn new(server: Arc<S>) -> Self {
-        let lane = Combiner::new(Lane(Arc::clone(&server)), MOST);
+        let lane = Combiner::new(Lane(Arc::clone(&server)), MOST, server.lanes());
         Self { server, lane, purged_to: Mutex::default() }
     }
 
@@ -115,8 +115,9 @@ impl<S: SqlServer> SqlLeases<S> {
 
     /// `None` if somebody else's transaction held a row for the whole time limit.
     async fn carry_out(&self, entry: Entry, alone: bool) -> Result<Option<Done>> {
+        let entry = Arc::new(entry);
         if entry.is_simple() && !alone {
-            if let Some(done) = self.together(entry.clone()).await {
+            if let Some(done) = self.together(Arc::clone(&entry)).await {
                 return done.map(Some);
             }
         }
@@ -125,7 +126,7 @@ impl<S: SqlServer> SqlLeases<S> {
     }
 
     /// Sends an entry with others. `None` if it did not act, and must be sent apart.
-    async fn together(&self, entry: Entry) -> Option<Result<Done>> {
+    async fn together(&self, entry: Arc<Entry>) -> Option<Result<Done>> {
         let limit = self.server.timeout();
         match tokio::time::timeout(limit, self.lane.send(entry)).await {
             Ok(done) => done,
@@ -168,6 +169,9 @@ async fn each<'a, E, T, F: Future<Output = T>>(
     mut keys: impl Iterator<Item = &'a Key>,
     act: impl Fn(&'a E) -> F,
 ) -> Vec<T> {
+    if let [entry] = entries {
+        return vec![act(entry).await];
+    }
     let mut named = HashSet::new();
     if keys.all(|key| named.insert(key)) {
         return join_all(entries.iter().map(act)).await;

@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
@@ -10,6 +11,9 @@ use super::stored::Stored;
 
 /// The statements of a server, one exchange each.
 pub trait SqlServer: Send + Sync + 'static {
+    /// How many batches of requests that travel together may be under way at a time: as many connections are reserved.
+    fn lanes(&self) -> usize;
+
     /// Carries out an entry about an exclusive lease of one key, on the connection that is reserved for what travels
     /// together, without a long wait for its row. `None` if it did not act, and must be sent apart.
     fn send(&self, entry: &Entry) -> impl Future<Output = Option<Result<Done>>> + Send;
@@ -18,7 +22,7 @@ pub trait SqlServer: Send + Sync + 'static {
     /// reply for each; `None` for one that did not act, and must be sent apart.
     fn send_together(
         &self,
-        entries: &[Entry],
+        entries: &[Arc<Entry>],
     ) -> impl Future<Output = Vec<Option<Result<Done>>>> + Send;
 
     /// Carries out any entry, on a connection of its own. `None` if somebody else's transaction held a row for the whole
