@@ -7,6 +7,7 @@ mod handover;
 mod measure;
 mod redis;
 mod redlock;
+mod renewal;
 mod sides;
 mod sql;
 mod subjects;

@@ -80,10 +80,19 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
     ]);
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     if ["pairs", "processor", "peers"].into_iter().any(wanted) {
+        let store = Arc::new(server.store().await);
         let plain = Arc::new(postgres::Connections::open(&server, POOL, TASKS).await?);
-        let sides = pairs::sides(&plain, &Arc::new(server.store().await));
+        let sides = pairs::sides(&plain, &store);
         if wanted("pairs") {
-            pairs::run(&sides, &[advisory(plain)]).await?;
+            let as_store = alone(AS_STORE, &plain, |plain, task| async move {
+                plain.pair_as_store(task, &format!("k{task}")).await
+            });
+            let advisory = alone(
+                "`pg_advisory_lock`, `pg_advisory_unlock`",
+                &plain,
+                |plain, task| async move { plain.advisory_pair(task).await },
+            );
+            pairs::run(&sides, &[as_store, advisory]).await?;
         }
         if wanted("processor") {
             processor::run(&server, &sides).await?;
@@ -110,12 +119,21 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
 /// Enough connections for a hundred processes.
 const MANY: &[&str] = &["max_connections=500"];
 
-fn advisory(plain: Arc<postgres::Connections>) -> Side {
-    Side::new("`pg_advisory_lock`, `pg_advisory_unlock`", move |task, pairs| {
+/// The name of a side that sends what the store sends for a lone caller, without the store.
+const AS_STORE: &str = "the store's statements by the driver";
+
+/// A side with a pair of its own on plain connections.
+fn alone<P: Plain, F: Future<Output = Result<()>> + Send>(
+    name: &str,
+    plain: &Arc<P>,
+    pair: impl Fn(Arc<P>, usize) -> F + Copy + Send + Sync + 'static,
+) -> Side {
+    let plain = Arc::clone(plain);
+    Side::new(name, move |task, pairs| {
         let plain = Arc::clone(&plain);
         async move {
             for _ in 0..pairs {
-                plain.advisory_pair(task).await?;
+                pair(Arc::clone(&plain), task).await?;
             }
             Ok(())
         }
@@ -139,7 +157,10 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
         let plain = Arc::new(mysql::Connections::open(&server, POOL, TASKS).await?);
         let sides = pairs::sides(&plain, &store);
         if wanted("pairs") {
-            pairs::run(&sides, &[]).await?;
+            let as_store = alone(AS_STORE, &plain, |plain, task| async move {
+                plain.pair_as_store(task, &format!("k{task}")).await
+            });
+            pairs::run(&sides, &[as_store]).await?;
         }
         if wanted("processor") {
             processor::run(&server, &sides).await?;

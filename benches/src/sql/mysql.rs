@@ -2,7 +2,7 @@
 
 use leasehold::{Error, LeaseId, Result};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::mysql_async::{self, Conn};
+use leasehold_mysql::mysql_async::{self, Conn, Row};
 use leasehold_testkit::mysql::{Server, url};
 use tokio::sync::Mutex;
 
@@ -22,6 +22,11 @@ const ACQUIRE: &str = "
         AND (id IS NULL OR expires <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))";
 
 const RELEASE: &str = "UPDATE leasehold.plain SET id = NULL WHERE `key` = ? AND id = ?";
+
+/// What the store sends for a lone caller.
+const ACQUIRE_AS_STORE: &str = "CALL leasehold.leasehold_acquire_one(?, ?, ?, NULL, ?, ?, ?, NULL)";
+
+const RELEASE_AS_STORE: &str = "CALL leasehold.leasehold_release_one(?, ?, ?)";
 
 impl Connections {
     /// So many connections, and a table with a row for each of so many keys.
@@ -44,6 +49,17 @@ impl Connections {
             all.push(Mutex::new(server.connect().await.map_err(super::failed)?));
         }
         Ok(Self(all))
+    }
+
+    /// What the store sends for a lone caller, without the store.
+    pub(crate) async fn pair_as_store(&self, task: usize, key: &str) -> Result<()> {
+        let mut link = self.0[task % self.0.len()].lock().await;
+        let id = LeaseId::mint()?.to_bytes().into_owned();
+        let values = (key, &id, 30_000_000_i64, "host-1", 4711_i64, "bench");
+        let row: Option<Row> = link.exec_first(ACQUIRE_AS_STORE, values).await.map_err(refused)?;
+        let token: Option<i64> = row.and_then(|row| row.get("o_token"));
+        let token = token.ok_or_else(|| Error::unexpected("a free key was not acquired"))?;
+        link.exec_drop(RELEASE_AS_STORE, (key, &id, token)).await.map_err(refused)
     }
 }
 

@@ -16,6 +16,8 @@ struct Link {
     client: Client,
     acquire: Statement,
     release: Statement,
+    acquire_as_store: Statement,
+    release_as_store: Statement,
 }
 
 const ACQUIRE: &str = "
@@ -29,8 +31,14 @@ const ACQUIRE: &str = "
 
 const RELEASE: &str = "UPDATE plain SET id = NULL WHERE key = $1 AND id = $2";
 
+/// What the store sends for a lone caller.
+const ACQUIRE_AS_STORE: &str =
+    "SELECT * FROM leasehold.acquire_one(NULL, $1, $2, $3, NULL, $4, $5, $6, NULL)";
+
+const RELEASE_AS_STORE: &str = "SELECT * FROM leasehold.release_one(NULL, $1, $2, $3, false)";
+
 impl Connections {
-    /// So many connections, and a table with a row for each of so many keys.
+    /// So many connections, and a table with a row for each of so many keys. The server has the store's objects.
     pub(crate) async fn open(server: &Server, links: usize, keys: usize) -> Result<Self> {
         let schema = format!(
             "DROP TABLE IF EXISTS plain;
@@ -46,9 +54,30 @@ impl Connections {
             let client = connect(&server.url()).await.map_err(super::failed)?;
             let acquire = client.prepare(ACQUIRE).await.map_err(refused)?;
             let release = client.prepare(RELEASE).await.map_err(refused)?;
-            all.push(Mutex::new(Link { client, acquire, release }));
+            let acquire_as_store = client.prepare(ACQUIRE_AS_STORE).await.map_err(refused)?;
+            let release_as_store = client.prepare(RELEASE_AS_STORE).await.map_err(refused)?;
+            let link = Link { client, acquire, release, acquire_as_store, release_as_store };
+            all.push(Mutex::new(link));
         }
         Ok(Self(all))
+    }
+
+    /// What the store sends for a lone caller, without the store.
+    pub(crate) async fn pair_as_store(&self, task: usize, key: &str) -> Result<()> {
+        let link = self.0[task % self.0.len()].lock().await;
+        let id = LeaseId::mint()?.to_bytes().into_owned();
+        let (term, host, pid, program) = (30_000_000_i64, "host-1", 4711_i64, "bench");
+        let row = link
+            .client
+            .query_one(&link.acquire_as_store, &[&key, &id, &term, &host, &pid, &program])
+            .await
+            .map_err(refused)?;
+        let token: i64 = row.try_get("o_token").map_err(refused)?;
+        link.client
+            .query_one(&link.release_as_store, &[&key, &id, &token])
+            .await
+            .map_err(refused)?;
+        Ok(())
     }
 
     /// An advisory lock and its end.

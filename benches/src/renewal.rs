@@ -1,0 +1,93 @@
+//! Renewal of many leases by one process.
+
+use std::future::IntoFuture as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use leasehold::{Error, Event, Events, Guard, Locker, Result, Store};
+use leasehold_conformance::Proxy;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::measure::{micros, now, percentile};
+use crate::subjects::TTL;
+
+/// Leases of one `Locker`.
+pub(crate) const LEASES: usize = 10_000;
+/// Observed rounds.
+pub(crate) const ROUNDS: usize = 3;
+
+/// The columns of [`Held::round`].
+pub(crate) const COLUMNS: &str =
+    "exchanges | from the first to the last lease, ms | others p50, µs | others worst, µs |";
+
+/// Where another client says when each of its operations began and how long it took.
+pub(crate) type Said = mpsc::UnboundedSender<(Duration, Duration)>;
+
+/// Leases that a `Locker` renews through a proxy.
+pub(crate) struct Held {
+    proxy: Proxy,
+    guards: Vec<Guard>,
+    events: Vec<Events>,
+}
+
+impl Held {
+    /// Leases on the server at this address, in the store that `open` finds at the proxy's.
+    pub(crate) async fn open<S: Store, F: Future<Output = Result<S>>>(
+        server: SocketAddr,
+        open: impl FnOnce(SocketAddr) -> F,
+    ) -> Result<Self> {
+        let proxy = Proxy::before(server)
+            .await
+            .map_err(|e| Error::unexpected(format!("the proxy failed ({e})")))?;
+        let locks = Locker::new(open(proxy.address()).await?);
+        let mut guards = Vec::with_capacity(LEASES);
+        for hundred in 0..LEASES / 100 {
+            let mut taken = JoinSet::new();
+            for n in 0..100 {
+                let key = format!("lease-{hundred}-{n}");
+                taken.spawn(locks.lock(key.as_str()).ttl(TTL).into_future());
+            }
+            guards.extend(taken.join_all().await.into_iter().collect::<Result<Vec<_>>>()?);
+        }
+        let events = guards.iter().map(Guard::events).collect();
+        Ok(Self { proxy, guards, events })
+    }
+
+    /// Waits until all are renewed once, while another client operates, and describes it in [`COLUMNS`].
+    pub(crate) async fn round<F: Future<Output: Send> + Send + 'static>(
+        &mut self,
+        other: impl FnOnce(Said) -> F,
+    ) -> String {
+        let exchanges = self.proxy.exchanges();
+        let (operations, mut said) = mpsc::unbounded_channel();
+        let mut others = JoinSet::new();
+        others.spawn(other(operations));
+        let mut first = None;
+        for of_one in &mut self.events {
+            while !matches!(of_one.next().await, Some(Event::Renewed { .. }) | None) {}
+            first.get_or_insert_with(now);
+        }
+        let last = now();
+        let first = first.unwrap_or(last);
+        others.shutdown().await;
+        let mut during = Vec::new();
+        while let Some((start, took)) = said.recv().await {
+            if start + took >= first && start <= last {
+                during.push(took);
+            }
+        }
+        format!(
+            "{} | {:.0} | {} | {} |",
+            self.proxy.exchanges() - exchanges,
+            (last - first).as_secs_f64() * 1e3,
+            micros(percentile(&mut during, 50)),
+            micros(percentile(&mut during, 100)),
+        )
+    }
+
+    /// Fails unless all are held.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.guards.iter().try_for_each(Guard::check)
+    }
+}
