@@ -78,9 +78,9 @@ pub(crate) async fn postgres(parts: &[&str]) -> Result<()> {
         ("PostgreSQL", version[0].get(0)),
         ("tokio-postgres", measure::version("tokio-postgres")),
     ]);
+    let store = Arc::new(server.store().await);
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     if ["pairs", "processor", "peers"].into_iter().any(wanted) {
-        let store = Arc::new(server.store().await);
         let plain = Arc::new(postgres::Connections::open(&server, POOL, TASKS).await?);
         let sides = pairs::sides(&plain, &store);
         if wanted("pairs") {
@@ -151,9 +151,9 @@ pub(crate) async fn mariadb(parts: &[&str]) -> Result<()> {
         ("MariaDB", &version),
         ("mysql_async", measure::version("mysql_async")),
     ]);
+    let store = Arc::new(server.store().await);
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     if ["pairs", "processor", "peers"].into_iter().any(wanted) {
-        let store = Arc::new(server.store().await);
         let plain = Arc::new(mysql::Connections::open(&server, POOL, TASKS).await?);
         let sides = pairs::sides(&plain, &store);
         if wanted("pairs") {

@@ -11,8 +11,6 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
-/// Of many who hear that a key is free, one can have it: they try one after the other, on average this far apart.
-const EACH: Duration = Duration::from_micros(250);
 /// Too short to wait for: timers count milliseconds.
 const AT_ONCE: Duration = Duration::from_millis(1);
 /// No hint is put off for longer, whatever the message says.
@@ -28,7 +26,7 @@ pub struct Hinter(mpsc::Sender<Hint>);
 #[derive(Debug)]
 struct Hint {
     key: Key,
-    hearers: u32,
+    within: Duration,
 }
 
 impl Hinter {
@@ -40,10 +38,11 @@ impl Hinter {
         (Self(sender), Wakeups::new(hints))
     }
 
-    /// Hints that `key` may be free, as so many connections heard.
-    pub fn hint(&self, key: &Key, hearers: u32) {
+    /// Hints that `key` may be free, at a random moment within this time: of many who heard it one can have it, so they try
+    /// one after the other.
+    pub fn hint(&self, key: &Key, within: Duration) {
         // It has unread hints, or is about to leave.
-        drop(self.0.try_send(Hint { key: key.clone(), hearers }));
+        drop(self.0.try_send(Hint { key: key.clone(), within }));
     }
 }
 
@@ -70,8 +69,8 @@ impl Stream for Hints {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Key>> {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
         while let Poll::Ready(heard) = self.hints.poll_recv(context) {
-            let Some(Hint { key, hearers }) = heard else { return Poll::Ready(None) };
-            match (put_off(&mut self.random, hearers), here) {
+            let Some(Hint { key, within }) = heard else { return Poll::Ready(None) };
+            match (put_off(&mut self.random, within), here) {
                 // A waiter that is already waiting does not wait longer for another hint.
                 (Some(pause), Some(runtime)) => {
                     let pause = || Box::pin(tokio::time::sleep(pause));
@@ -91,9 +90,9 @@ impl Stream for Hints {
     }
 }
 
-/// How long to put off a hint that `hearers` connections heard; `None` for not at all.
-fn put_off(random: &mut Random, hearers: u32) -> Option<Duration> {
-    let pause = random.up_to(EACH.saturating_mul(hearers).min(LONGEST));
+/// How long to put off a hint; `None` for not at all.
+fn put_off(random: &mut Random, within: Duration) -> Option<Duration> {
+    let pause = random.up_to(within.min(LONGEST));
     (pause > AT_ONCE).then_some(pause)
 }
 
@@ -119,14 +118,14 @@ mod tests {
     fn hearers_of_a_hint_try_one_after_the_other() {
         let mut random = Random::from_seed(1);
         let mut draws =
-            |hearers| -> Vec<_> { (0..10_000).map(|_| put_off(&mut random, hearers)).collect() };
-        for few in [0, 1, 4] {
-            assert!(draws(few).iter().all(Option::is_none), "{few}");
+            |within| -> Vec<_> { (0..10_000).map(|_| put_off(&mut random, within)).collect() };
+        for short in [Duration::ZERO, AT_ONCE] {
+            assert!(draws(short).iter().all(Option::is_none), "{short:?}");
         }
-        let of_hundred = draws(100);
+        let of_hundred = draws(25 * AT_ONCE);
         let at_once = of_hundred.iter().filter(|pause| pause.is_none()).count();
         assert!((300..500).contains(&at_once), "{at_once} of 10,000");
-        assert!(of_hundred.iter().flatten().all(|pause| *pause <= 100 * EACH));
-        assert!(draws(u32::MAX).iter().flatten().all(|pause| *pause <= LONGEST));
+        assert!(of_hundred.iter().flatten().all(|pause| *pause <= 25 * AT_ONCE));
+        assert!(draws(Duration::MAX).iter().flatten().all(|pause| *pause <= LONGEST));
     }
 }

@@ -24,6 +24,9 @@ use crate::trace;
 const REMEMBERED: Duration = Duration::from_secs(60);
 /// How often it is told again, which also shows that the connection lives.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// How far apart those who are notified of the same release try, on average: tries that must fail leave the server time for
+/// the next release.
+const EACH: Duration = Duration::from_millis(3);
 /// The pause before the next attempt to connect, while anyone listens.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a new waiter does not try to listen after an attempt to connect has failed.
@@ -218,9 +221,10 @@ impl Inner {
     /// Passes on a notification: how many were told, and the key.
     fn hint(&self, payload: &str) {
         let Some((told, key)) = payload.split_once(' ') else { return };
-        let told = told.parse().unwrap_or(1);
+        let told: u32 = told.parse().unwrap_or(1);
+        let within = EACH.saturating_mul(told.saturating_sub(1));
         for hearer in self.heard().get(key).into_iter().flatten() {
-            hearer.hinter.hint(&hearer.key, told);
+            hearer.hinter.hint(&hearer.key, within);
         }
     }
 
@@ -228,7 +232,7 @@ impl Inner {
     fn lost(&self) {
         self.deaf.store(true, Ordering::Relaxed);
         for hearer in self.heard().values().flatten() {
-            hearer.hinter.hint(&hearer.key, 1);
+            hearer.hinter.hint(&hearer.key, Duration::ZERO);
         }
     }
 

@@ -2,10 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use leasehold_core::Key;
 use leasehold_driver::Hinter;
 use redis::Value;
+
+/// How far apart those who hear the same message try, on average.
+const EACH: Duration = Duration::from_micros(250);
 
 /// The listeners of each channel of one server.
 #[derive(Debug, Default)]
@@ -63,7 +67,7 @@ impl Listeners {
         let Some(channel) = channel_of(told) else { return };
         let hearers = told.get(1).and_then(text_of).and_then(|text| text.parse().ok()).unwrap_or(1);
         for listener in self.channels_now().get(channel).into_iter().flatten() {
-            listener.hinter.hint(&listener.key, hearers);
+            listener.hinter.hint(&listener.key, EACH.saturating_mul(hearers));
         }
     }
 
@@ -71,7 +75,7 @@ impl Listeners {
     pub(crate) fn hint_at(&self, channels: &[String]) {
         let now = self.channels_now();
         let listeners = channels.iter().filter_map(|channel| now.get(channel)).flatten();
-        listeners.for_each(|listener| listener.hinter.hint(&listener.key, 1));
+        listeners.for_each(|listener| listener.hinter.hint(&listener.key, Duration::ZERO));
     }
 
     /// Adds listeners to `channel`.
