@@ -64,6 +64,7 @@ pub(crate) enum Need {
     ReportsAge,
     ReportsHolder,
     ReportsEvicted,
+    QuietReleases,
     /// A state that forgets counters after [`FORGET_AFTER`](crate::cases::FORGET_AFTER).
     Forgetting,
 }
@@ -86,6 +87,7 @@ impl Need {
             Self::ReportsAge => reports.age,
             Self::ReportsHolder => reports.holder,
             Self::ReportsEvicted => reports.evicted,
+            Self::QuietReleases => reports.quiet,
             Self::Forgetting => true,
         }
     }
@@ -173,6 +175,7 @@ impl Need {
                 return Ok(format!("{name} does not name the holder in a refusal"));
             }
             Self::ReportsEvicted => return Ok(format!("{name} does not report evictions")),
+            Self::QuietReleases => return Ok(format!("{name} wakes waiters at every change")),
             Self::Forgetting => {
                 let lease = fixture.exclusive("job");
                 client.grant(&lease).await?;

@@ -209,6 +209,8 @@ pub struct Reports {
     pub holder: bool,
     /// The renewal of an evicted lease says that it was evicted, and why.
     pub evicted: bool,
+    /// A release without wake-up wakes nobody. A store whose waiters watch the data cannot tell it from others.
+    pub quiet: bool,
     /// How many times a listing shows each record: once, except on a quorum, which shows each node's own.
     pub copies: usize,
     /// Of simultaneous contenders one always wins. In a quorum they may split the nodes, and are then all refused.
@@ -235,6 +237,7 @@ impl Reports {
             age: true,
             holder: true,
             evicted: true,
+            quiet: true,
             copies: 1,
             winner: true,
             forgotten: true,
@@ -253,6 +256,7 @@ impl Reports {
             age: false,
             holder: false,
             evicted: false,
+            quiet: true,
             copies: 1,
             winner: true,
             forgotten: true,

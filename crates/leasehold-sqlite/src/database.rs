@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::rows::{Rows, sql_integer};
 use crate::schema::{self, Schema};
 use crate::sql::Sql;
+use crate::view::View;
 
 /// Room for all prepared statements of the store.
 const STATEMENTS: usize = 32;
@@ -64,7 +65,7 @@ impl Database {
             clock: config.clock,
             forget_after: config.forget_after,
         };
-        database.protect()?;
+        protect(&database.connection, &database.name)?;
         // Before anything is written, so that another program's file is left unchanged; on one snapshot, because
         // others may be creating the tables.
         database.transaction(TransactionBehavior::Deferred, limit, || database.inspect())?;
@@ -118,6 +119,15 @@ impl Database {
         operation: impl FnOnce(&Rows<'_>) -> Result<T>,
     ) -> Result<T> {
         self.transaction(TransactionBehavior::Deferred, limit, || operation(&self.rows()?))
+    }
+
+    /// What a waiter sees; `None` of a database in memory.
+    pub(crate) fn view(&self) -> Result<Option<View>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        file.verify()?;
+        let connection = open_file(file).map_err(|e| self.failed(e))?;
+        protect(&connection, &self.name)?;
+        Ok(Some(View::new(connection, self.sql.seen.clone(), file.path())))
     }
 
     /// For messages.
@@ -207,31 +217,6 @@ impl Database {
         Ok(left)
     }
 
-    /// Disables anything active in a file that we did not write: triggers, views, functions in the schema; and
-    /// writes no temporary files.
-    fn protect(&self) -> Result<()> {
-        for (option, value) in [
-            (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
-            (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
-            (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
-            (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
-        ] {
-            let set = self.connection.set_db_config(option, value).map_err(|e| self.failed(e))?;
-            if set != value {
-                return Err(Error::incompatible(format!(
-                    "this SQLite ({}) ignores {option:?}; build with the bundled one",
-                    rusqlite::version()
-                )));
-            }
-        }
-        self.connection
-            .pragma_update(None, "temp_store", "memory")
-            .and_then(|()| self.connection.pragma_update(None, "cell_size_check", true))
-            .map_err(|e| self.failed(e))?;
-        self.connection.set_prepared_statement_cache_capacity(STATEMENTS);
-        Ok(())
-    }
-
     /// Lets readers and the writer work without waiting for each other, and makes a commit one fsync.
     fn enter_wal(&self, limit: Limit) -> Result<()> {
         loop {
@@ -276,6 +261,32 @@ impl Database {
     fn failed(&self, error: rusqlite::Error) -> Error {
         error::sqlite(&self.name, error)
     }
+}
+
+/// Disables anything active in a file that we did not write: triggers, views, functions in the schema; and writes no
+/// temporary files.
+fn protect(connection: &Connection, name: &str) -> Result<()> {
+    let failed = |e| error::sqlite(name, e);
+    for (option, value) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
+    ] {
+        let set = connection.set_db_config(option, value).map_err(failed)?;
+        if set != value {
+            return Err(Error::incompatible(format!(
+                "this SQLite ({}) ignores {option:?}; build with the bundled one",
+                rusqlite::version()
+            )));
+        }
+    }
+    connection
+        .pragma_update(None, "temp_store", "memory")
+        .and_then(|()| connection.pragma_update(None, "cell_size_check", true))
+        .map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(())
 }
 
 fn open_memory() -> rusqlite::Result<Connection> {

@@ -9,6 +9,7 @@ use crate::config::{Location, NAME, SqliteConfig};
 use crate::database::Database;
 use crate::limit::Limit;
 use crate::rows::Rows;
+use crate::watch::Watch;
 use crate::worker::Worker;
 
 pub(crate) struct Inner {
@@ -16,6 +17,7 @@ pub(crate) struct Inner {
     pub(crate) location: Location,
     pub(crate) clock: Arc<dyn Clock>,
     timeout: Duration,
+    pub(crate) watch: Watch,
 }
 
 impl Inner {
@@ -27,7 +29,7 @@ impl Inner {
         let worker = Worker::start(location.to_string(), Arc::clone(&clock), limit, open)
             .await
             .map_err(|e| e.with_context(NAME, "open"))?;
-        Ok(Self { worker, location, clock, timeout })
+        Ok(Self { worker, location, clock, timeout, watch: Watch::default() })
     }
 
     pub(crate) async fn run<T: Send + 'static>(

@@ -29,6 +29,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod boot;
+#[cfg(target_os = "linux")]
+mod changes;
+#[cfg(not(target_os = "linux"))]
+#[path = "changes_elsewhere.rs"]
+mod changes;
 mod config;
 mod database;
 mod decide;
@@ -48,6 +53,8 @@ mod schema;
 mod sql;
 mod store;
 mod sweep;
+mod view;
+mod watch;
 mod worker;
 
 pub use config::SqliteConfig;

@@ -7,7 +7,7 @@ use leasehold_core::{
     ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
-use crate::config::{NAME, SqliteConfig};
+use crate::config::{Location, NAME, SqliteConfig};
 use crate::database::Database;
 use crate::health;
 use crate::inner::Inner;
@@ -140,6 +140,7 @@ impl Store for SqliteStore {
         can.tokens = true;
         can.reports_expired = true;
         can.compares_tokens = true;
+        can.notifications = matches!(self.0.location, Location::File(_));
         can
     }
 
@@ -177,8 +178,13 @@ impl Store for SqliteStore {
         self.0.evict(request).await
     }
 
-    /// SQLite does not notify: waiters poll.
-    async fn subscribe(&self, _keys: &[Key]) -> Result<Wakeups> {
-        Ok(Wakeups::none())
+    /// Hints from a thread that watches the file as long as anybody waits; none in memory.
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        if let Some(wakeups) = self.0.watch.listen(keys, None) {
+            return Ok(wakeups);
+        }
+        let view = self.0.run("subscribe", |database, _| database.view()).await?;
+        let wakeups = view.and_then(|view| self.0.watch.listen(keys, Some(view)));
+        Ok(wakeups.unwrap_or_else(Wakeups::none))
     }
 }

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_conformance::{Backing, Forgets, Observation, Restarted, Result, Subject, Time};
+use leasehold_conformance::{
+    Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Time,
+};
 use leasehold_core::{Clock, ManualClock, table};
 use leasehold_sqlite::{SqliteConfig, SqliteStore};
 use leasehold_testkit::sqlite;
@@ -47,6 +49,12 @@ impl Subject for Sqlite {
 
     fn name(&self) -> &'static str {
         "sqlite"
+    }
+
+    fn reports(&self) -> Reports {
+        let mut reports = Reports::all();
+        reports.quiet = false;
+        reports
     }
 
     async fn open(&self) -> Result<State> {

@@ -24,6 +24,25 @@ fn a_waiter_starts_when_the_holder_releases() {
     assert!(!store.is_held("k"));
 }
 
+/// The loops compete for the key all the time, each with its next job right after the last one.
+#[test]
+fn a_waiter_is_served_beside_loops_of_short_jobs() {
+    let store = Store::new();
+    let jobs = format!(
+        "while {} run k -- sh -c 'echo job; sleep 0.05'; do :; done",
+        env!("CARGO_BIN_EXE_leasehold")
+    );
+    let loops = ["one", "two"].map(|key| Running::start(store.script(key, &jobs)));
+    for one in &loops {
+        assert_eq!(one.line(), "job");
+    }
+    for _ in 0..10 {
+        let start = now();
+        assert_eq!(store.code("run -w 20s k -- true"), 0);
+        assert!(now() - start < Duration::from_secs(5), "{:?}", now() - start);
+    }
+}
+
 #[test]
 fn several_keys_are_one_lease() {
     let store = Store::new();

@@ -17,7 +17,7 @@ cases! {
     c12_an_eviction_wakes [Notifications],
     c12_every_subscriber_is_woken [Notifications],
     c12_one_of_several_keys_wakes [Notifications],
-    c12_a_release_without_wakeup_wakes_nobody [Notifications],
+    c12_a_release_without_wakeup_wakes_nobody [Notifications, QuietReleases],
     c12_a_hint_names_a_requested_key [Notifications],
     c12_a_dropped_subscription_disturbs_nobody [Notifications],
     c12_a_hint_missed_before_the_subscription_does_no_harm [Notifications],

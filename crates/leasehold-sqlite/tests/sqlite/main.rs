@@ -10,3 +10,4 @@ mod rules;
 mod scans;
 mod together;
 mod waiting;
+mod wakeups;

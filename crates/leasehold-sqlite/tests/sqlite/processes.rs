@@ -212,3 +212,16 @@ async fn a_user_without_permission_is_denied() {
     // In its own user namespace, even root has no privilege over files outside it.
     passes_again("a_user_without_permission_is_denied", USER, &place.path);
 }
+
+#[tokio::test]
+async fn where_the_kernel_gives_no_events_waiters_are_woken_too() {
+    if let Some(path) = role() {
+        fs::write("/proc/sys/user/max_inotify_instances", "0").unwrap();
+        let soon = crate::wakeups::soon_of_20(&path).await;
+        assert!(soon >= 15, "{soon} of 20");
+        return;
+    }
+    let place = Workplace::new();
+    let mapped = &["unshare", "--user", "--map-root-user"];
+    passes_again("where_the_kernel_gives_no_events_waiters_are_woken_too", mapped, &place.path);
+}

@@ -1,0 +1,135 @@
+//! Who waits for which key, and the thread that notices what other connections commit.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use leasehold_core::{Key, Wakeups};
+use leasehold_driver::Hinter;
+
+use crate::changes::{Changes, Waker};
+use crate::view::{Holders, View};
+
+/// A commit becomes visible some time after its write to the log, and without an event: the looks after a write are so
+/// many milliseconds apart.
+const LOOKS: [u64; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Who waits for keys of a file. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Watch(Arc<Mutex<Heard>>);
+
+#[derive(Debug, Default)]
+struct Heard {
+    keys: HashMap<Key, Vec<Hearer>>,
+    last: u64,
+    /// That of the thread, while one runs.
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Hearer {
+    number: u64,
+    hinter: Hinter,
+}
+
+impl Watch {
+    /// Hints for these keys from now on. `None` unless a thread looks, or can be started with this view.
+    pub(crate) fn listen(&self, keys: &[Key], view: Option<View>) -> Option<Wakeups> {
+        let mut heard = self.heard();
+        if heard.waker.is_none() {
+            let view = view?;
+            let changes = Changes::of(view.log())?;
+            let (watch, waker) = (self.clone(), changes.waker());
+            let run = move || watch.run(&view, changes);
+            thread::Builder::new().name("leasehold-watch".to_owned()).spawn(run).ok()?;
+            heard.waker = Some(waker);
+        }
+        heard.last += 1;
+        let (number, left, left_keys) = (heard.last, self.clone(), keys.to_vec());
+        let (hinter, wakeups) = Hinter::new(move || left.leave(number, &left_keys));
+        for key in keys {
+            let hearer = Hearer { number, hinter: hinter.clone() };
+            heard.keys.entry(key.clone()).or_default().push(hearer);
+        }
+        Some(wakeups)
+    }
+
+    fn leave(&self, number: u64, keys: &[Key]) {
+        let mut heard = self.heard();
+        for key in keys {
+            if let Some(hearers) = heard.keys.get_mut(key) {
+                hearers.retain(|hearer| hearer.number != number);
+                if hearers.is_empty() {
+                    heard.keys.remove(key);
+                }
+            }
+        }
+        if let (true, Some(waker)) = (heard.keys.is_empty(), &heard.waker) {
+            waker.wake();
+        }
+    }
+
+    /// Looks whenever something may have been committed, as long as anybody waits.
+    fn run(&self, view: &View, mut changes: Changes) {
+        let mut known = Known::default();
+        let mut looks = LOOKS[..0].iter();
+        loop {
+            // Before the look: what is written from now on ends the wait.
+            changes.watch();
+            let mut heard = self.heard();
+            if heard.keys.is_empty() {
+                heard.waker = None;
+                return;
+            }
+            let keys: Vec<Key> = heard.keys.keys().cloned().collect();
+            drop(heard);
+            for key in known.look(view, &keys) {
+                self.hint(&key);
+            }
+            match looks.next() {
+                Some(pause) => changes.pause(Duration::from_millis(*pause)),
+                None if changes.wait() => looks = LOOKS.iter(),
+                None => {}
+            }
+        }
+    }
+
+    fn hint(&self, key: &Key) {
+        for hearer in self.heard().keys.get(key).into_iter().flatten() {
+            hearer.hinter.hint(key, Duration::ZERO);
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the last look found.
+#[derive(Default)]
+struct Known {
+    version: Option<i64>,
+    holders: HashMap<Key, Holders>,
+}
+
+impl Known {
+    /// The keys that may have become free since the last look that included them. What cannot be read now is looked at
+    /// again: whoever tries is told why.
+    fn look(&mut self, view: &View, keys: &[Key]) -> Vec<Key> {
+        let Ok(version) = view.version() else { return Vec::new() };
+        if self.version == Some(version) && keys.iter().all(|key| self.holders.contains_key(key)) {
+            return Vec::new();
+        }
+        let holders: HashMap<Key, Holders> =
+            keys.iter().filter_map(|key| Some((key.clone(), view.holders(key).ok()?))).collect();
+        let has_changed = |key: &Key, now: &Holders| self.holders.get(key) != Some(now);
+        let freed = holders
+            .iter()
+            .filter(|(key, now)| now.may_admit() && has_changed(key, now))
+            .map(|(key, _)| key.clone())
+            .collect();
+        (self.version, self.holders) = (Some(version), holders);
+        freed
+    }
+}
