@@ -41,8 +41,8 @@ impl MysqlConfig {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
     /// The default name of the database.
     pub const DEFAULT_DATABASE: &str = "leasehold";
-    /// The default of the most connections: 4.
-    pub const DEFAULT_CONNECTIONS: usize = 4;
+    /// The default of the most connections: 5.
+    pub const DEFAULT_CONNECTIONS: usize = 5;
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 

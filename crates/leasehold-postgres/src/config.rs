@@ -51,8 +51,8 @@ impl PostgresConfig {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
     /// The default name of the schema.
     pub const DEFAULT_SCHEMA: &str = "leasehold";
-    /// The default of the most connections for requests: 4.
-    pub const DEFAULT_CONNECTIONS: usize = 4;
+    /// The default of the most connections for requests: 5.
+    pub const DEFAULT_CONNECTIONS: usize = 5;
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
 

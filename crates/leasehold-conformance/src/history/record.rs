@@ -21,7 +21,7 @@ const CLIENTS: usize = 4;
 /// Tasks of each client.
 const TASKS: usize = 4;
 /// Attempts of each task.
-const ROUNDS: usize = 45;
+const ROUNDS: usize = 60;
 const KEYS: [&str; 3] = ["one", "two", "three"];
 
 /// Records the answers to contending clients, and checks them.

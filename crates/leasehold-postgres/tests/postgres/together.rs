@@ -10,7 +10,9 @@ use leasehold_core::{
 };
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, release, renew};
+use leasehold_testkit::requests::{
+    acquire, acquire_for, granted, id, key, only, refused, release, renew,
+};
 use leasehold_testkit::{LONG, in_time};
 
 fn names(count: usize) -> Vec<String> {
@@ -229,7 +231,8 @@ async fn a_thousand_leases_are_renewed_and_released_in_few_transactions() {
     let server = Server::start(&["fsync=off"]).await.unwrap();
     let store = Arc::new(server.store().await);
     let names = names(1_000);
-    let requests: Vec<_> = names.iter().map(|name| acquire(name, "a", Mode::Exclusive)).collect();
+    let requests: Vec<_> =
+        names.iter().map(|name| acquire_for(name, "a", Mode::Exclusive, 20 * LONG)).collect();
     join_all(requests.iter().map(|request| store.acquire(request)))
         .await
         .into_iter()
