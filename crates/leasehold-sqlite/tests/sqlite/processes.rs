@@ -225,3 +225,30 @@ async fn where_the_kernel_gives_no_events_waiters_are_woken_too() {
     let mapped = &["unshare", "--user", "--map-root-user"];
     passes_again("where_the_kernel_gives_no_events_waiters_are_woken_too", mapped, &place.path);
 }
+
+/// In a process of its own: it has one thread that watches.
+#[tokio::test]
+async fn who_waits_while_nothing_is_written_sleeps() {
+    if let Some(path) = role() {
+        let (holder, waiter) =
+            (SqliteStore::open(&path).await.unwrap(), SqliteStore::open(&path).await.unwrap());
+        grant(&holder, "a", "k").await;
+        let _wakeups = waiter.subscribe(&[crate::common::key("k")]).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let waits = waits_of("leasehold-watch");
+        assert!((1..40).contains(&waits), "{waits} waits in 2 s");
+        return;
+    }
+    let place = Workplace::new();
+    passes_again("who_waits_while_nothing_is_written_sleeps", &["env"], &place.path);
+}
+
+/// How often the thread of this name has waited.
+fn waits_of(name: &str) -> u64 {
+    let all = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let of = |task: &Path| fs::read_to_string(task.join("comm")).unwrap();
+    let task = all.into_iter().find(|task| of(task).trim() == name).unwrap();
+    let status = fs::read_to_string(task.join("status")).unwrap();
+    let waits = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    waits.unwrap().trim().parse().unwrap()
+}
