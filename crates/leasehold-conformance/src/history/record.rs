@@ -219,7 +219,7 @@ impl<B: Backing> Contender<B> {
     async fn confirm(&mut self, attempt: &Attempt, deadline: Option<Duration>) -> Result {
         let invoked = self.records.instant();
         let Some(acquired) = answered(self.store.acquire(&attempt.request()).await)? else {
-            self.write(attempt, invoked, Answer::AcquireUnknown);
+            self.write(attempt, invoked, Answer::AcquireUnknown).await;
             return Ok(());
         };
         let answer = match acquired {
@@ -234,7 +234,7 @@ impl<B: Backing> Contender<B> {
             }
             AcquireReply::Refused(refused) => Answer::refused(&refused.why),
         };
-        self.write(attempt, invoked, answer);
+        self.write(attempt, invoked, answer).await;
         Ok(())
     }
 
@@ -271,7 +271,7 @@ impl<B: Backing> Contender<B> {
             }
             Some(AcquireReply::Refused(refused)) => Answer::refused(&refused.why),
         };
-        self.write(attempt, invoked, answer);
+        self.write(attempt, invoked, answer).await;
         Ok(reply.map(|_| (answer, deadline)))
     }
 
@@ -280,7 +280,7 @@ impl<B: Backing> Contender<B> {
         let (sent, invoked) = (self.records.now(), self.records.instant());
         let renewed = answered(self.store.renew(&attempt.renew(attempt.term)).await)?;
         let Some(renewed) = renewed else {
-            self.write(attempt, invoked, Answer::Unknown);
+            self.write(attempt, invoked, Answer::Unknown).await;
             return Ok(None);
         };
         let (answer, deadline) = match renewed.leases.first() {
@@ -290,7 +290,7 @@ impl<B: Backing> Contender<B> {
             Some(RenewOutcome::Lost(_)) => (Answer::Lost, None),
             other => return Err(Failure::new(format!("a renewal was answered by {other:?}"))),
         };
-        self.write(attempt, invoked, answer);
+        self.write(attempt, invoked, answer).await;
         Ok(deadline)
     }
 
@@ -302,11 +302,19 @@ impl<B: Backing> Contender<B> {
             Some(ReleaseOutcome::Expired | ReleaseOutcome::NotHeld) => Answer::Ended,
             other => return Err(Failure::new(format!("a release was answered by {other:?}"))),
         };
-        self.write(attempt, invoked, answer);
+        self.write(attempt, invoked, answer).await;
         Ok(())
     }
 
-    fn write(&self, attempt: &Attempt, invoked: u64, answer: Answer) {
+    /// Records a request as answered; one that found its lease ended, when the lease has ended for all.
+    async fn write(&self, attempt: &Attempt, invoked: u64, answer: Answer) {
+        let margin = self.store.capabilities().margin;
+        if matches!(answer, Answer::Lost | Answer::Ended) && !margin.is_zero() {
+            match &self.records.time {
+                Time::Manual(_) => self.backing.advance(margin).await,
+                Time::Real { .. } => tokio::time::sleep(margin).await,
+            }
+        }
         let (id, claims) = (attempt.id.clone(), attempt.claims.clone());
         let call = Call::new(id, claims, invoked, self.records.instant(), answer);
         self.records.write(|history| history.calls.push(call));

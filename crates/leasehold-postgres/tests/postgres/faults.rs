@@ -105,7 +105,7 @@ async fn a_server_that_hangs_is_not_awaited_beyond_the_limit() {
 async fn a_statement_time_out_of_the_session_is_named_and_changed_nothing() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    server.run("ALTER ROLE postgres SET statement_timeout = '100ms'").await;
+    server.run("ALTER ROLE postgres SET statement_timeout = '1s'").await;
     let store = PostgresStore::from_url(&server.url()).await.unwrap();
     granted(store.acquire(&acquire("k", "warm", Mode::SHARED)).await);
     let user = server.connect().await.unwrap();
