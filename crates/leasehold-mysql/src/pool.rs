@@ -1,7 +1,6 @@
 //! Connections.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use deadpool::managed::{self, Manager, Metrics, Object, RecycleResult};
@@ -81,46 +80,63 @@ fn is_mariadb(conn: &Conn) -> bool {
     conn.server_version().0 >= 10
 }
 
-/// One connection, until it is dropped.
-pub(crate) enum Link {
+/// One connection, until it is dropped. If an exchange was begun on it and did not end, its reply may still come: the
+/// connection is closed then, so that nobody takes that reply for his own.
+pub(crate) struct Link {
+    /// Until the end.
+    source: Option<Source>,
+    /// No reply can come that nobody waits for.
+    is_clean: bool,
+}
+
+enum Source {
     Ours(Object<Sessions>),
     Callers(Conn),
 }
 
-impl Deref for Link {
-    type Target = Conn;
-
-    fn deref(&self) -> &Conn {
-        match self {
-            Self::Ours(conn) => conn,
-            Self::Callers(conn) => conn,
-        }
-    }
-}
-
-impl DerefMut for Link {
-    fn deref_mut(&mut self) -> &mut Conn {
-        match self {
-            Self::Ours(conn) => conn,
-            Self::Callers(conn) => conn,
-        }
-    }
-}
-
 impl Link {
+    fn new(source: Source) -> Self {
+        Self { source: Some(source), is_clean: true }
+    }
+
     /// Whether it accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
     pub(crate) fn is_direct(&self) -> bool {
-        matches!(self, Self::Ours(conn) if is_mariadb(conn))
+        matches!(&self.source, Some(Source::Ours(conn)) if is_mariadb(conn))
+    }
+
+    async fn exchange<T>(
+        &mut self,
+        exchange: impl AsyncFnOnce(&mut Conn) -> mysql_async::Result<T>,
+    ) -> mysql_async::Result<T> {
+        self.is_clean = false;
+        let answer = match self.source.as_mut().expect("it has not ended") {
+            Source::Ours(conn) => exchange(conn).await,
+            Source::Callers(conn) => exchange(conn).await,
+        };
+        self.is_clean = matches!(answer, Ok(_) | Err(mysql_async::Error::Server(_)));
+        answer
     }
 
     /// Ends it: what its session has begun is rolled back.
-    fn close(self) {
-        let conn = match self {
-            Self::Ours(conn) => Object::take(conn),
-            Self::Callers(conn) => conn,
+    fn close(mut self) {
+        self.is_clean = false;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.is_clean {
+            return;
+        }
+        let conn = match self.source.take() {
+            Some(Source::Ours(conn)) => Object::take(conn),
+            Some(Source::Callers(conn)) => conn,
+            None => return,
         };
-        #[expect(clippy::disallowed_methods, reason = "the caller has its answer")]
-        drop(tokio::spawn(async move { drop(conn.disconnect().await) }));
+        // Without a runtime it ends too, without a farewell.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(runtime.spawn(async move { drop(conn.disconnect().await) }));
+        }
     }
 }
 
@@ -163,14 +179,14 @@ impl Links {
     pub(crate) async fn get(&self) -> Result<Link> {
         let got = async {
             match &self.pool {
-                Pool::Ours(pool) => pool.get().await.map(Link::Ours),
+                Pool::Ours(pool) => pool.get().await.map(Source::Ours),
                 Pool::Callers(pool) => {
-                    pool.get_conn().await.map(Link::Callers).map_err(managed::PoolError::Backend)
+                    pool.get_conn().await.map(Source::Callers).map_err(managed::PoolError::Backend)
                 }
             }
         };
         match tokio::time::timeout(self.timeout, got).await {
-            Ok(Ok(link)) => Ok(link),
+            Ok(Ok(source)) => Ok(Link::new(source)),
             Ok(Err(managed::PoolError::Backend(e))) => Err(error::of_connecting(&self.server, e)),
             Ok(Err(_)) | Err(_) => Err(Error::unavailable(
                 Effect::NotApplied,
@@ -184,7 +200,8 @@ impl Links {
 
     /// This connection, unless it has ended.
     pub(crate) async fn alive(&self, mut link: Link) -> Option<Link> {
-        let answered = tokio::time::timeout(self.timeout, link.ping()).await;
+        let ping = link.exchange(async |conn| conn.ping().await);
+        let answered = tokio::time::timeout(self.timeout, ping).await;
         if matches!(answered, Ok(Ok(()))) {
             return Some(link);
         }
@@ -201,15 +218,15 @@ impl Links {
         call: Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
         let text = call.text(sql);
-        let exchange = async {
-            let mut result = link.exec_iter(&*text, Params::Positional(call.values)).await?;
+        let exchange = link.exchange(async |conn| {
+            let mut result = conn.exec_iter(&*text, Params::Positional(call.values)).await?;
             let mut rows = Vec::new();
             while !result.is_empty() {
                 rows.extend(result.collect::<Row>().await?);
             }
             result.drop_result().await?;
             Ok(rows)
-        };
+        });
         let failure = match tokio::time::timeout(limit, exchange).await {
             Ok(Ok(rows)) => return (Some(link), Ok(rows)),
             // The procedure or the server has rolled back.
@@ -226,7 +243,8 @@ impl Links {
     pub(crate) async fn run(&self, statements: &[String]) -> Result<()> {
         let mut link = self.get().await?;
         for statement in statements {
-            link.query_drop(statement).await.map_err(|e| error::of(&self.server, e))?;
+            let done = link.exchange(async |conn| conn.query_drop(statement).await).await;
+            done.map_err(|e| error::of(&self.server, e))?;
         }
         Ok(())
     }
@@ -234,7 +252,8 @@ impl Links {
     /// The rows of a statement without values that only reads.
     pub(crate) async fn query(&self, statement: &str) -> Result<Vec<Row>> {
         let mut link = self.get().await?;
-        let rows = tokio::time::timeout(self.timeout, link.query(statement)).await;
+        let query = link.exchange(async |conn| conn.query(statement).await);
+        let rows = tokio::time::timeout(self.timeout, query).await;
         match rows {
             Ok(rows) => rows.map_err(|e| error::of(&self.server, e)),
             Err(_) => {

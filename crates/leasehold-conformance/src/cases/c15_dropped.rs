@@ -233,6 +233,12 @@ async fn c15_a_caller_dropped_behind_a_slow_network_harms_no_other<B: Backing>(
     // Sent again, the same request shows what became of it.
     behind.client.acquire(&dropped).await?;
     fixture.holds("job", &[&dropped]).await?;
+    // Nobody gets the page that another has asked for.
+    for polls in 1..10 {
+        let request = ListRequest::new(Filter::default());
+        dropped_after(polls, store.list(&request)).await.transpose()?;
+        behind.client.only(other.filter()).await?;
+    }
     behind.client.released(&other).await?;
     PASSED
 }
