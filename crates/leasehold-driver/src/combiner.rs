@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec;
 
 use leasehold_core::{Effect, Error, Key, Result};
 use tokio::sync::oneshot;
@@ -39,6 +40,8 @@ pub trait Combine: Send + Sync + 'static {
 
 /// From so many waiting requests on, a second batch at a time pays.
 const MANY: usize = 40;
+/// From so many on, fewer batches pay more than shorter ones.
+const VERY_MANY: usize = 400;
 
 /// Sends requests in batches: those that arrive while as many batches as there may be are under way travel in the next.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
@@ -65,6 +68,23 @@ struct Waiting<C: Combine> {
     reply: oneshot::Sender<Option<Result<C::Reply>>>,
 }
 
+/// A request that has entered a [`Combiner`].
+#[derive(Debug)]
+pub struct Turn<R>(oneshot::Receiver<Option<Result<R>>>);
+
+impl<R> Turn<R> {
+    /// Waits for the reply. `None` if the request did not act, and must be sent by the caller without others behind it.
+    ///
+    /// # Errors
+    /// That of the request; `Unavailable` with an unknown effect if the runtime that sent it has ended.
+    pub async fn reply(self) -> Option<Result<R>> {
+        self.0.await.unwrap_or_else(|_| {
+            let message = "the async runtime that sent the request has ended";
+            Some(Err(Error::unavailable(Effect::Unknown, message)))
+        })
+    }
+}
+
 impl<C: Combine> Combiner<C> {
     /// A combiner of batches of at most `most` requests, of which one is under way at a time, and where many requests wait
     /// up to `lanes`.
@@ -78,20 +98,21 @@ impl<C: Combine> Combiner<C> {
         &self.0.combine
     }
 
-    /// Sends a request in its turn. `None` if it did not act, and must be sent by the caller without others behind it.
-    ///
-    /// # Errors
-    /// That of the request; `Unavailable` with an unknown effect if the runtime that sent it has ended.
-    ///
-    /// # Cancel safety
-    /// Once polled, a request is sent even if its future is dropped.
-    pub async fn send(&self, request: C::Request) -> Option<Result<C::Reply>> {
-        let (reply, replied) = oneshot::channel();
-        self.0.enter(Waiting { request, reply });
-        replied.await.unwrap_or_else(|_| {
-            let message = "the async runtime that sent the request has ended";
-            Some(Err(Error::unavailable(Effect::Unknown, message)))
-        })
+    /// Sends these requests in their turn, even if nobody waits for the replies. They arrive at once, so that they travel
+    /// in as few batches as they can.
+    pub fn enter(
+        &self,
+        requests: impl IntoIterator<Item = C::Request>,
+    ) -> vec::IntoIter<Turn<C::Reply>> {
+        let (waiting, turns): (Vec<_>, Vec<_>) = requests
+            .into_iter()
+            .map(|request| {
+                let (reply, replied) = oneshot::channel();
+                (Waiting { request, reply }, Turn(replied))
+            })
+            .unzip();
+        self.0.enter(waiting);
+        turns.into_iter()
     }
 
     /// Lets another task, on this runtime, send what waits: for a caller whose request got no reply in time, because
@@ -111,12 +132,13 @@ impl<C: Combine> Shared<C> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(self: &Arc<Self>, waiting: Waiting<C>) {
+    fn enter(self: &Arc<Self>, waiting: Vec<Waiting<C>>) {
         let sender = {
             let mut queue = self.queue();
-            let is_under_way = queue.is_under_way(C::key(&waiting.request));
-            queue.waiting.push_back(waiting);
-            if is_under_way { None } else { self.next_sender(&mut queue) }
+            let may_be_sent =
+                waiting.iter().any(|waiting| !queue.is_under_way(C::key(&waiting.request)));
+            queue.waiting.extend(waiting);
+            if may_be_sent { self.next_sender(&mut queue) } else { None }
         };
         sender.into_iter().for_each(Sender::start);
     }
@@ -180,9 +202,13 @@ impl<C: Combine> Sender<C> {
         let (batch, other) = {
             let mut queue = self.shared.queue();
             queue.senders.get_mut(&self.number)?.clear();
-            let most = match self.shared.lanes {
-                1 => self.shared.most,
-                lanes => queue.waiting.len().div_ceil(lanes).max(MANY).min(self.shared.most),
+            let most = match queue.waiting.len() {
+                VERY_MANY.. => self.shared.most,
+                waiting => {
+                    let busy = queue.senders.values().filter(|keys| !keys.is_empty()).count();
+                    let free = self.shared.lanes.saturating_sub(busy).max(1);
+                    waiting.div_ceil(free).max(MANY).min(self.shared.most)
+                }
             };
             let batch = queue.take(most);
             if batch.is_empty() {
@@ -310,6 +336,11 @@ mod tests {
 
     type Call = Pin<Box<dyn Future<Output = Option<Result<u32>>> + Send>>;
 
+    fn call(combiner: &Combiner<Fake>, request: Request) -> Call {
+        let turn = combiner.enter([request]).next().unwrap();
+        Box::pin(turn.reply())
+    }
+
     /// Sends these, in this order.
     async fn enter(
         combiner: &Combiner<Fake>,
@@ -317,10 +348,7 @@ mod tests {
     ) -> Vec<Call> {
         let mut calls = Vec::new();
         for request in requests {
-            let combiner = combiner.clone();
-            let mut call: Call = Box::pin(async move { combiner.send(request).await });
-            assert!((&mut call).now_or_never().is_none());
-            calls.push(call);
+            calls.push(call(combiner, request));
             tokio::task::yield_now().await;
         }
         calls
@@ -397,6 +425,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_enters_at_once_travels_in_as_few_batches_as_it_can() {
+        for (count, batches) in
+            [(40, vec![40]), (120, vec![60, 60]), (400, vec![400]), (2_000, vec![1_000, 1_000])]
+        {
+            let combiner = combiner_of(1_000, 2);
+            let turns = combiner.enter((0..count).map(|n| request_of(&format!("k{n:04}"))));
+            combiner.combine().let_through.add_permits(100);
+            for turn in turns {
+                turn.reply().await.unwrap().unwrap();
+            }
+            let sent = combiner.combine().sent.lock().unwrap();
+            assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), batches);
+        }
+    }
+
+    #[tokio::test]
     async fn a_skipped_member_is_for_its_caller_to_send() {
         let (_, replies) = batches(vec![
             request("a", "x", 0),
@@ -411,11 +455,10 @@ mod tests {
     async fn a_request_is_sent_although_its_caller_has_gone() {
         let combiner = combiner();
         for number in 0..3 {
-            let mut call = Box::pin(combiner.send(request("a", "k", number)));
-            assert!((&mut call).now_or_never().is_none());
+            drop(call(&combiner, request("a", "k", number)));
         }
         combiner.combine().let_through.add_permits(100);
-        assert_eq!(combiner.send(request("a", "k", 3)).await.unwrap().unwrap(), 3);
+        assert_eq!(call(&combiner, request("a", "k", 3)).await.unwrap().unwrap(), 3);
         assert_eq!(combiner.combine().sent.lock().unwrap().len(), 4);
     }
 
@@ -426,21 +469,21 @@ mod tests {
     async fn sends(combiner: &Combiner<Fake>, number: u32) {
         combiner.combine().let_through.add_permits(100);
         let long = std::time::Duration::from_secs(30);
-        let sent = tokio::time::timeout(long, combiner.send(request("a", "k", number))).await;
+        let sent = tokio::time::timeout(long, call(combiner, request("a", "k", number))).await;
         assert_eq!(sent.unwrap().unwrap().unwrap(), number);
     }
 
     #[test]
     fn a_runtime_that_ends_stops_nobody() {
         let (combiner, ends) = (combiner(), runtime());
-        let mut call = Box::pin(combiner.send(request("a", "k", 0)));
-        ends.block_on(async {
-            assert!((&mut call).now_or_never().is_none());
-            tokio::task::yield_now().await;
-        });
+        let first = {
+            let _inside = ends.enter();
+            call(&combiner, request("a", "k", 0))
+        };
+        ends.block_on(tokio::task::yield_now());
         drop(ends);
         runtime().block_on(async {
-            let error = call.await.unwrap().unwrap_err();
+            let error = first.await.unwrap().unwrap_err();
             assert_eq!(error.effect(), Effect::Unknown);
             sends(&combiner, 1).await;
         });
@@ -451,30 +494,28 @@ mod tests {
         let (combiner, ended) = (combiner(), runtime());
         let handle = ended.handle().clone();
         drop(ended);
-        let mut call = Box::pin(combiner.send(request("a", "k", 0)));
-        {
+        let first = {
             let _inside = handle.enter();
-            assert!((&mut call).now_or_never().is_none());
-        }
+            call(&combiner, request("a", "k", 0))
+        };
         runtime().block_on(async {
             sends(&combiner, 1).await;
-            assert_eq!(call.await.unwrap().unwrap(), 0);
+            assert_eq!(first.await.unwrap().unwrap(), 0);
         });
     }
 
     #[test]
     fn a_runtime_that_nobody_drives_stops_nobody() {
         let (combiner, undriven) = (combiner(), runtime());
-        let mut call = Box::pin(combiner.send(request("a", "k", 0)));
-        {
+        let mut first = {
             let _inside = undriven.enter();
-            assert!((&mut call).now_or_never().is_none());
-        }
+            call(&combiner, request("a", "k", 0))
+        };
         runtime().block_on(async {
             combiner.combine().let_through.add_permits(100);
-            assert!((&mut call).now_or_never().is_none());
+            assert!((&mut first).now_or_never().is_none());
             combiner.restart();
-            assert_eq!(call.await.unwrap().unwrap(), 0);
+            assert_eq!(first.await.unwrap().unwrap(), 0);
             sends(&combiner, 1).await;
         });
     }

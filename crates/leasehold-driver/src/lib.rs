@@ -11,6 +11,6 @@ pub mod sql;
 mod url;
 
 pub use clock::{SystemClock, TokioClock};
-pub use combiner::{Combine, Combiner};
+pub use combiner::{Combine, Combiner, Turn};
 pub use hints::Hinter;
 pub use url::StoreUrl;

@@ -1,6 +1,5 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
@@ -16,7 +15,7 @@ use super::page;
 use super::position::Position;
 use super::purge;
 use super::server::{SqlServer, locked, outliving};
-use crate::Combiner;
+use crate::{Combiner, Turn};
 
 /// The most requests that travel together.
 const MOST: usize = 1_000;
@@ -45,7 +44,9 @@ impl<S: SqlServer> SqlLeases<S> {
     /// # Errors
     /// Those of [`Store::acquire`](leasehold_core::Store::acquire).
     pub async fn acquire(&self, request: &AcquireRequest, alone: bool) -> Result<AcquireReply> {
-        match self.carry_out(Entry::Acquire(request.clone()), alone).await? {
+        let entry = Arc::new(Entry::Acquire(request.clone()));
+        let turn = if alone { None } else { self.turn(&entry) };
+        match self.carry_out(entry, turn).await? {
             Some(Done::Acquired(reply)) => Ok(reply),
             Some(other) => Err(self.odd(&other)),
             None => {
@@ -62,14 +63,14 @@ impl<S: SqlServer> SqlLeases<S> {
     pub async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         let leases = request.leases();
         let keys = leases.iter().flat_map(|lease| lease.claims().keys());
-        let outcomes = each(leases, keys, |lease| async {
-            match self.carry_out(Entry::Renew(lease.clone()), false).await? {
+        let entries = leases.iter().cloned().map(Entry::Renew);
+        let outcomes =
+            self.carry_out_all(entries, keys).await.into_iter().map(|done| match done? {
                 Some(Done::Renewed(outcome)) => Ok(outcome),
                 Some(other) => Err(self.odd(&other)),
                 None => Err(locked(self.server.name())),
-            }
-        });
-        all_or(outcomes.await, RenewOutcome::Failed).map(RenewReply::new)
+            });
+        all_or(outcomes.collect(), RenewOutcome::Failed).map(RenewReply::new)
     }
 
     /// Releases.
@@ -79,14 +80,14 @@ impl<S: SqlServer> SqlLeases<S> {
     pub async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
         let leases = request.leases();
         let keys = leases.iter().flat_map(|lease| lease.keys());
-        let outcomes = each(leases, keys, |lease| async {
-            match self.carry_out(Entry::Release(lease.clone()), false).await? {
+        let entries = leases.iter().cloned().map(Entry::Release);
+        let outcomes =
+            self.carry_out_all(entries, keys).await.into_iter().map(|done| match done? {
                 Some(Done::Released(outcome)) => Ok(outcome),
                 Some(other) => Err(self.odd(&other)),
                 None => Err(locked(self.server.name())),
-            }
-        });
-        all_or(outcomes.await, ReleaseOutcome::Failed).map(ReleaseReply::new)
+            });
+        all_or(outcomes.collect(), ReleaseOutcome::Failed).map(ReleaseReply::new)
     }
 
     /// Lists.
@@ -113,11 +114,40 @@ impl<S: SqlServer> SqlLeases<S> {
         }
     }
 
-    /// `None` if somebody else's transaction held a row for the whole time limit.
-    async fn carry_out(&self, entry: Entry, alone: bool) -> Result<Option<Done>> {
-        let entry = Arc::new(entry);
-        if entry.is_simple() && !alone {
-            if let Some(done) = self.together(Arc::clone(&entry)).await {
+    /// Carries out all entries at once, or one after the other if a key is named twice.
+    async fn carry_out_all<'a>(
+        &self,
+        entries: impl Iterator<Item = Entry>,
+        mut keys: impl Iterator<Item = &'a Key>,
+    ) -> Vec<Result<Option<Done>>> {
+        let entries: Vec<_> = entries.map(Arc::new).collect();
+        let mut named = HashSet::new();
+        if keys.all(|key| named.insert(key)) {
+            let simple = entries.iter().filter(|entry| entry.is_simple()).cloned();
+            let mut turns = self.lane.enter(simple);
+            let outcomes = entries.into_iter().map(|entry| {
+                let turn = if entry.is_simple() { turns.next() } else { None };
+                self.carry_out(entry, turn)
+            });
+            return join_all(outcomes).await;
+        }
+        let mut outcomes = Vec::new();
+        for entry in entries {
+            let turn = self.turn(&entry);
+            outcomes.push(self.carry_out(entry, turn).await);
+        }
+        outcomes
+    }
+
+    fn turn(&self, entry: &Arc<Entry>) -> Option<Turn<Done>> {
+        entry.is_simple().then(|| self.lane.enter([Arc::clone(entry)]).next()).flatten()
+    }
+
+    /// Carries out an entry, apart if it has no turn with others. `None` if somebody else's transaction held a row for the
+    /// whole time limit.
+    async fn carry_out(&self, entry: Arc<Entry>, turn: Option<Turn<Done>>) -> Result<Option<Done>> {
+        if let Some(turn) = turn {
+            if let Some(done) = self.in_time(turn).await {
                 return done.map(Some);
             }
         }
@@ -125,10 +155,10 @@ impl<S: SqlServer> SqlLeases<S> {
         outliving(async move { server.send_apart(&entry).await }).await
     }
 
-    /// Sends an entry with others. `None` if it did not act, and must be sent apart.
-    async fn together(&self, entry: Arc<Entry>) -> Option<Result<Done>> {
+    /// The reply to an entry that is sent with others. `None` if it did not act, and must be sent apart.
+    async fn in_time(&self, turn: Turn<Done>) -> Option<Result<Done>> {
         let limit = self.server.timeout();
-        match tokio::time::timeout(limit, self.lane.send(entry)).await {
+        match tokio::time::timeout(limit, turn.reply()).await {
             Ok(done) => done,
             Err(_) => {
                 self.lane.restart();
@@ -161,26 +191,6 @@ async fn evict_exactly(server: &impl SqlServer, request: &EvictRequest) -> Resul
         })?);
     }
     Ok(EvictReply::new(removed, 0, most < targets.len()))
-}
-
-/// Acts on all entries at once, or on one after the other if a key is named twice.
-async fn each<'a, E, T, F: Future<Output = T>>(
-    entries: &'a [E],
-    mut keys: impl Iterator<Item = &'a Key>,
-    act: impl Fn(&'a E) -> F,
-) -> Vec<T> {
-    if let [entry] = entries {
-        return vec![act(entry).await];
-    }
-    let mut named = HashSet::new();
-    if keys.all(|key| named.insert(key)) {
-        return join_all(entries.iter().map(act)).await;
-    }
-    let mut outcomes = Vec::new();
-    for entry in entries {
-        outcomes.push(act(entry).await);
-    }
-    outcomes
 }
 
 /// The outcomes; the failure of all if all failed.
