@@ -2,15 +2,16 @@
 -- key and id in hexadecimal digits, term, group and comment in hexadecimal digits. A key that is missing in the reply is
 -- not free, is being changed by somebody else or is new: acquire decides about it.
 INSERT INTO {schema}.leasehold_leases (`key`, slot, counter, id, expires, group_name, comment)
-SELECT lease.`key`, 0, GREATEST(lease.counter + 1, {now}), UNHEX(w.i), {now} + w.t, UNHEX(w.g), UNHEX(w.c)
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
+SELECT lease.`key`, 0, GREATEST(lease.counter + 1, clock.n), UNHEX(w.i), clock.n + w.t, UNHEX(w.g), UNHEX(w.c)
+FROM (SELECT {now} AS n) AS clock
+STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', g VARCHAR(510) PATH '$[3]',
     c VARCHAR(1024) PATH '$[4]')) AS w
 STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
-WHERE lease.others = 0 AND (lease.state = 'f' OR lease.expires <= {now}) AND lease.counter < 9007199254740991
+WHERE lease.others = 0 AND (lease.state = 'f' OR lease.expires <= clock.n) AND lease.counter < 9007199254740991
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE
     counter = VALUES(counter), id = VALUES(id), shared = FALSE, state = 'h', token = VALUES(counter),
-    expires = VALUES(expires), granted_at = {now}, renewed_at = NULL, group_name = VALUES(group_name), host = ?,
+    expires = VALUES(expires), granted_at = clock.n, renewed_at = NULL, group_name = VALUES(group_name), host = ?,
     pid = ?, program = ?, comment = VALUES(comment)
-RETURNING `key`, token AS o_token, expires - {now} AS o_rest
+RETURNING `key`, token AS o_token, expires - granted_at AS o_rest

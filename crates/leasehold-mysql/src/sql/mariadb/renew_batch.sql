@@ -3,14 +3,15 @@
 -- renew decides about it.
 INSERT INTO {schema}.leasehold_leases (`key`, slot, counter, token, expires)
 SELECT lease.`key`, 0, GREATEST(lease.counter, COALESCE(w.r, 0)), GREATEST(lease.token, COALESCE(w.r, 0)),
-    GREATEST(lease.expires, {now} + w.t)
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    GREATEST(lease.expires, clock.n + w.t)
+FROM (SELECT {now} AS n) AS clock
+STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', o BIGINT PATH '$[3]',
     r BIGINT PATH '$[4]')) AS w
 STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
 WHERE lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
-    AND (lease.expires IS NULL OR lease.expires > {now}) AND (w.o IS NULL OR lease.token = w.o)
+    AND (lease.expires IS NULL OR lease.expires > clock.n) AND (w.o IS NULL OR lease.token = w.o)
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE
-    counter = VALUES(counter), token = VALUES(token), expires = VALUES(expires), renewed_at = {now}
-RETURNING `key`, expires - {now} AS o_rest
+    counter = VALUES(counter), token = VALUES(token), expires = VALUES(expires), renewed_at = clock.n
+RETURNING `key`, expires - renewed_at AS o_rest
