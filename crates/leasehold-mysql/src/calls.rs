@@ -217,9 +217,10 @@ pub(crate) fn page(after: &Position, most: usize) -> Call<'static> {
 pub(crate) fn scan(
     keys: Option<&[String]>,
     after: &Position,
-    most: i64,
+    most: usize,
     forget_after: Option<i64>,
 ) -> Call<'static> {
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
     let keys = keys.map_or(Value::NULL, |keys| names(keys.iter().map(String::as_str)));
     let values =
         [after.key.as_str().into(), after.slot.into(), keys, most.into(), forget_after.into()];

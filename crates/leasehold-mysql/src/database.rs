@@ -16,9 +16,6 @@ use crate::rows::{column, damaged_key, required, stored};
 use crate::sql::Sql;
 use crate::trace;
 
-/// How many rows one step of a purge reads.
-const LOOK_AT: i64 = 5_000;
-
 /// The longest pauses, the first and the last, before the next try of a call whose rows somebody else has locked.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
 
@@ -208,9 +205,10 @@ impl SqlServer for Database {
         &self,
         keys: Option<&[String]>,
         after: &Position,
+        most: usize,
     ) -> Result<(Vec<Old>, Option<Position>)> {
         let server = &self.links.server;
-        let rows = self.read(calls::scan(keys, after, LOOK_AT, self.forget_after)).await?;
+        let rows = self.read(calls::scan(keys, after, most, self.forget_after)).await?;
         let (mut old, mut next) = (Vec::new(), None);
         for row in &rows {
             let Ok(stored) = stored(server, row) else { continue };

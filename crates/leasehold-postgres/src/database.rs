@@ -194,8 +194,10 @@ impl SqlServer for Database {
         &self,
         keys: Option<&[String]>,
         after: &Position,
+        most: usize,
     ) -> Result<(Vec<Old>, Option<Position>)> {
-        let rows = self.read(&Scan { keys, after, forget_after: self.forget_after }).await?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = self.read(&Scan { keys, after, most, forget_after: self.forget_after }).await?;
         let (mut old, mut next) = (Vec::new(), None);
         for row in &rows {
             let Some((now, stored)) = stored(row) else { continue };

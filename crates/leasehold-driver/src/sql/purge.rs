@@ -12,6 +12,9 @@ use super::server::{SqlServer, outliving};
 /// How many rows one step removes, which limits how long it locks them.
 const STEP: usize = 100;
 
+/// How many rows are read for a step: few where there is much to remove, and up to many where there is little.
+const LOOK_AT: (usize, usize) = (200, 5_000);
+
 /// Removes what is over from where the last purge ended. When its time is over it returns what it has done, and the next
 /// purge continues there.
 pub(super) async fn purge<S: SqlServer>(
@@ -32,9 +35,10 @@ pub(super) async fn purge<S: SqlServer>(
     let (mut at, mut wrapped) = (start.clone(), start == Position::default());
     let end = tokio::time::sleep(server.timeout());
     tokio::pin!(end);
+    let mut look_at = LOOK_AT.0;
     while (&mut end).now_or_never().is_none() {
         let acted = !reply.removed.is_empty() || reply.forgotten > 0;
-        let scanned = server.scan(keys.as_deref(), &at).await;
+        let scanned = server.scan(keys.as_deref(), &at, look_at).await;
         let (page, next) =
             scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         let room = most - reply.removed.len() - reply.forgotten;
@@ -44,6 +48,7 @@ pub(super) async fn purge<S: SqlServer>(
             let purged = remove(server, candidates, &mut reply).await;
             purged.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         }
+        look_at = if full_at.is_some() { LOOK_AT.0 } else { LOOK_AT.1.min(look_at * 5) };
         match full_at.or(next) {
             Some(position) => at = position,
             None if wrapped => {

@@ -47,12 +47,13 @@ pub trait SqlServer: Send + Sync + 'static {
         reason: Option<&Reason>,
     ) -> impl Future<Output = Result<Vec<i64>>> + Send;
 
-    /// What may be purged among the next rows after a position, or of these keys; and where the next step begins, unless
-    /// these were the last rows.
+    /// What may be purged among the next `most` rows after a position, or of these keys; and where the next step begins,
+    /// unless these were the last rows.
     fn scan(
         &self,
         keys: Option<&[String]>,
         after: &Position,
+        most: usize,
     ) -> impl Future<Output = Result<(Vec<Old>, Option<Position>)>> + Send;
 
     /// Removes what is over, and returns the positions of what is gone, counted from 1: of records as they are, of

@@ -10,9 +10,6 @@ use crate::call::{Call, Statement, bytes, names};
 use crate::error;
 use crate::sql::Sql;
 
-/// How many rows one step of a purge reads.
-const LOOK_AT: i64 = 5_000;
-
 pub(crate) struct Evict {
     keys: Vec<String>,
     ids: Vec<Vec<u8>>,
@@ -67,6 +64,7 @@ impl Statement for Remove<'_> {
 pub(crate) struct Scan<'k> {
     pub(crate) keys: Option<&'k [String]>,
     pub(crate) after: &'k Position,
+    pub(crate) most: i64,
     pub(crate) forget_after: Option<i64>,
 }
 
@@ -78,7 +76,7 @@ impl Statement for Scan<'_> {
                 (&self.after.key as _, Type::TEXT),
                 (&self.after.slot as _, Type::INT4),
                 (&self.keys as _, Type::TEXT_ARRAY),
-                (&LOOK_AT as _, Type::INT8),
+                (&self.most as _, Type::INT8),
                 (&self.forget_after as _, Type::INT8),
             ],
         )
