@@ -2,6 +2,7 @@
 //! itself alone; `unshare` needs no privilege where user namespaces are allowed.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -224,6 +225,37 @@ async fn where_the_kernel_gives_no_events_waiters_are_woken_too() {
     let place = Workplace::new();
     let mapped = &["unshare", "--user", "--map-root-user"];
     passes_again("where_the_kernel_gives_no_events_waiters_are_woken_too", mapped, &place.path);
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_killed_while_it_watches_leaves_others_alone() {
+    if let Some(path) = role() {
+        let store = SqliteStore::open(&path).await.unwrap();
+        let mut wakeups = store.subscribe(&[crate::common::key("k")]).await.unwrap();
+        println!("watches");
+        loop {
+            wakeups.next().await;
+        }
+    }
+    let place = Workplace::new();
+    SqliteStore::open(&place.path).await.unwrap().close().await;
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let test = "a_waiter_that_is_killed_while_it_watches_leaves_others_alone";
+        let mut command = again(test, &[], &place.path);
+        let mut waiter = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(waiter.stdout.take().unwrap());
+        said.lines().find(|line| line.as_ref().unwrap().contains("watches")).unwrap().unwrap();
+        waiters.push(waiter);
+    }
+    for waiter in &mut waiters {
+        waiter.kill().unwrap();
+        waiter.wait().unwrap();
+        let soon = crate::wakeups::soon_of_20(&place.path).await;
+        assert!(soon >= 15, "{soon} of 20");
+    }
+    let raw = place.raw();
+    assert_eq!((count(&raw, "leasehold_boots"), count(&raw, "leasehold_holders")), (1, 1));
 }
 
 /// In a process of its own: it has one thread that watches.
