@@ -102,9 +102,12 @@ fn check() -> Outcome {
     let mut least = cargo(&["clippy", "--package", "leasehold", "--no-default-features"]);
     least.args(["--features", "local,mysql,postgres,quorum,redis,sqlite"]).args(denied);
     run(least)?;
-    let mut provider = test::of_crypto_provider("clippy");
-    provider.arg("--all-targets").args(denied);
-    run(provider)
+    for name in test::APART {
+        let mut tests = test::apart(name, "clippy");
+        tests.arg("--all-targets").args(denied);
+        run(tests)?;
+    }
+    Ok(())
 }
 
 fn lint() -> Outcome {

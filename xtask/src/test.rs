@@ -72,9 +72,11 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
         }
     }
     if arguments.packages.is_empty() && arguments.arguments.is_empty() {
-        section("tests of which provider of cryptography is used");
-        if let Err(error) = times.take("crypto-provider", || run(of_crypto_provider("test"))) {
-            failed.push(error.to_string());
+        for name in APART {
+            section(&format!("tests/{name}"));
+            if let Err(error) = times.take(name, || run(apart(name, "test"))) {
+                failed.push(error.to_string());
+            }
         }
     }
 
@@ -96,9 +98,12 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
 /// All packages with tests. The benches have none, and their dependencies are nobody else's.
 pub(crate) const WHOLE: [&str; 3] = ["--workspace", "--exclude", "leasehold-benches"];
 
-/// Runs Cargo on the tests which need a feature that nothing else may have, and so a workspace of their own.
-pub(crate) fn of_crypto_provider(subcommand: &str) -> Command {
-    let manifest = root().join("tests/crypto-provider/Cargo.toml");
+/// The folders of tests which need dependencies or features that nothing else may have, and so workspaces of their own.
+pub(crate) const APART: [&str; 2] = ["beside-sqlx", "crypto-provider"];
+
+/// Runs Cargo on the tests of such a folder.
+pub(crate) fn apart(name: &str, subcommand: &str) -> Command {
+    let manifest = root().join("tests").join(name).join("Cargo.toml");
     let mut tests = cargo(&[subcommand, "--locked", "--manifest-path"]);
     tests.arg(manifest).arg("--target-dir").arg(target());
     tests
