@@ -30,9 +30,10 @@ async fn main() -> Result<()> {
         ["postgres", ref parts @ ..] => sql::postgres(parts).await,
         ["sqlite", ref parts @ ..] => sql::sqlite(parts).await,
         ["redlock"] => redlock::run().await,
+        ["child", way, path, role] => sql::processes::child(way, path, role).await,
         _ => Err(Error::invalid_input(
             "give nothing for the embedded stores; redis, with pairs, handover, waiting or renewal for a part of it; \
-             redlock; sqlite; or mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
+             redlock; sqlite, with pairs or processes for a part of it; or mariadb or postgres, with pairs, processor, peers, handover (postgres), renewal, \
              purge or size for a part of it",
         )),
     }

@@ -4,6 +4,8 @@ use std::future::IntoFuture as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use leasehold::{Error, Event, Events, Guard, Locker, Result, Store};
 use leasehold_conformance::Proxy;
 use tokio::sync::mpsc;
@@ -64,10 +66,14 @@ impl Held {
         let mut others = JoinSet::new();
         others.spawn(other(operations));
         let mut first = None;
-        for of_one in &mut self.events {
+        let renewals = self.events.iter_mut().map(|of_one| async {
             while !matches!(of_one.next().await, Some(Event::Renewed { .. }) | None) {}
+        });
+        let mut renewals: FuturesUnordered<_> = renewals.collect();
+        while renewals.next().await.is_some() {
             first.get_or_insert_with(now);
         }
+        drop(renewals);
         let last = now();
         let first = first.unwrap_or(last);
         others.shutdown().await;

@@ -5,6 +5,7 @@ mod mysql;
 mod pairs;
 mod peers;
 mod postgres;
+pub(crate) mod processes;
 mod processor;
 mod purge;
 mod renewal;
@@ -59,13 +60,21 @@ trait Plain: Send + Sync + 'static {
     fn pair(&self, task: usize, key: &str) -> impl Future<Output = Result<()>> + Send;
 }
 
-pub(crate) async fn sqlite(_: &[&str]) -> Result<()> {
+/// Measures these parts, or all.
+pub(crate) async fn sqlite(parts: &[&str]) -> Result<()> {
     println!("# SQLite\n");
     measure::print_machine(&[("SQLite", rusqlite::version())]);
-    let folder = tempfile::tempdir().map_err(subjects::io)?;
-    let plain = sqlite::Connections::open(&folder.path().join("plain.db"), POOL, TASKS)?;
-    let store = Arc::new(SqliteStore::open(folder.path().join("store.db")).await?);
-    pairs::run(&pairs::sides(&Arc::new(plain), &store), &[]).await
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if wanted("pairs") {
+        let folder = tempfile::tempdir().map_err(subjects::io)?;
+        let plain = sqlite::Connections::open(&folder.path().join("plain.db"), POOL, TASKS)?;
+        let store = Arc::new(SqliteStore::open(folder.path().join("store.db")).await?);
+        pairs::run(&pairs::sides(&Arc::new(plain), &store), &[]).await?;
+    }
+    if wanted("processes") {
+        processes::run().await?;
+    }
+    Ok(())
 }
 
 /// Measures these parts, or all.
