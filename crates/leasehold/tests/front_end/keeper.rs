@@ -100,7 +100,7 @@ fn the_next_keeper_does_what_a_runtime_left_undone() {
     let store = Flaky::in_real_time();
     let locks = store.locks();
     let kept = first.block_on(async {
-        store.on_release([Fault::SlowRequest(ms(300))]);
+        store.on_release([Fault::SlowRequest(secs(60))]);
         drop(locks.lock("k").ttl(Ttl::NEVER).await.unwrap());
         locks.lock("kept").ttl(secs(3)).await.unwrap()
     });
