@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use leasehold_core::{
-    Capabilities, Effect, Error, ErrorKind, EvictRequest, FencingToken, Filter, Mode,
+    Capabilities, Effect, Error, ErrorKind, EvictRequest, FencingToken, Filter, LeaseId, Mode,
     ReleaseRequest, RenewRequest, Store, Ttl,
 };
 
@@ -59,6 +59,8 @@ pub(crate) enum Need {
     ComparesTokens,
     /// Records end for others after they have ended for their holders.
     Margin,
+    /// Lease ids of any bytes.
+    AnyId,
     ReportsGroup,
     ReportsNote,
     ReportsAge,
@@ -82,6 +84,7 @@ impl Need {
             Self::ReportsExpired => can.reports_expired,
             Self::ComparesTokens => can.compares_tokens,
             Self::Margin => !can.margin.is_zero(),
+            Self::AnyId => !can.text_ids,
             Self::ReportsGroup => reports.group,
             Self::ReportsNote => reports.note,
             Self::ReportsAge => reports.age,
@@ -167,6 +170,11 @@ impl Need {
                 client.grant(&next).await?;
                 client.released(&next).await?;
                 "margin"
+            }
+            Self::AnyId => {
+                let id = LeaseId::foreign(&[0xff])?;
+                unsupported(&client.reject(&fixture.exclusive("job").with_id(&id)).await?)?;
+                "lease ids of any bytes"
             }
             Self::ReportsGroup => return Ok(format!("{name} does not report groups")),
             Self::ReportsNote => return Ok(format!("{name} does not report notes")),

@@ -59,6 +59,8 @@ pub struct Capabilities {
     pub margin: Duration,
     /// The longest key, in bytes.
     pub max_key_bytes: usize,
+    /// Lease ids must be text: UTF-8 without zero bytes.
+    pub text_ids: bool,
     /// The most keys of one lease; `None` is no limit.
     pub max_claims: Option<usize>,
     /// The most shared holders of one key; `None` is no limit.
@@ -122,6 +124,7 @@ impl Capabilities {
             max_term: Ttl::MAX,
             margin: Duration::ZERO,
             max_key_bytes: Key::MAX_BYTES,
+            text_ids: false,
             max_claims: None,
             max_holders: None,
             reasons: &[],

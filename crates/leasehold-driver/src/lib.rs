@@ -6,6 +6,8 @@
 mod clock;
 mod combiner;
 mod hints;
+#[cfg(feature = "legacy")]
+pub mod legacy;
 #[cfg(feature = "sql")]
 pub mod sql;
 mod url;

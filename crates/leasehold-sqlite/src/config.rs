@@ -106,23 +106,7 @@ impl SqliteConfig {
                 url.scheme()
             )));
         }
-        let mut config = match url.rest() {
-            ":memory:" => Self::memory(),
-            "" => {
-                return Err(Error::invalid_input(
-                    "the sqlite URL has no path; write sqlite:PATH, for example sqlite:locks.db, or \
-                     sqlite::memory:",
-                ));
-            }
-            // Elsewhere this means a host, or a relative path.
-            rest if rest.starts_with("//") && !rest.starts_with("///") => {
-                return Err(Error::invalid_input(
-                    "the sqlite URL has two slashes after the colon, but a SQLite store is never on another host; \
-                     write sqlite:PATH, for example sqlite:locks.db or sqlite:/var/lib/app/locks.db",
-                ));
-            }
-            path => Self::file(path),
-        };
+        let mut config = Self::path_of(&url)?.map_or_else(Self::memory, Self::file);
         if let Some(timeout) = url.take_duration("timeout")? {
             config.timeout = timeout;
         }
@@ -141,6 +125,25 @@ impl SqliteConfig {
         config.check()?;
         url.finish(&["timeout", "prefix", "mode"])?;
         Ok(config)
+    }
+
+    /// The path in a URL; `None` for a database in memory.
+    pub(crate) fn path_of(url: &StoreUrl) -> Result<Option<PathBuf>> {
+        match url.rest() {
+            ":memory:" => Ok(None),
+            "" => Err(Error::invalid_input(
+                "the sqlite URL has no path; write sqlite:PATH, for example sqlite:locks.db, or \
+                 sqlite::memory:",
+            )),
+            // Elsewhere this means a host, or a relative path.
+            rest if rest.starts_with("//") && !rest.starts_with("///") => {
+                Err(Error::invalid_input(
+                    "the sqlite URL has two slashes after the colon, but a SQLite store is never on another host; \
+                     write sqlite:PATH, for example sqlite:locks.db or sqlite:/var/lib/app/locks.db",
+                ))
+            }
+            path => Ok(Some(path.into())),
+        }
     }
 
     /// Sets the time limit of an operation, at least 1 ms: how long it may wait for its turn and for the
@@ -219,7 +222,7 @@ impl SqliteConfig {
                 Self::MIN_TIMEOUT
             )));
         }
-        if is_prefix(&self.prefix) {
+        if is_identifier(&self.prefix) {
             return Ok(());
         }
         Err(Error::invalid_input(format!(
@@ -231,7 +234,7 @@ impl SqliteConfig {
 }
 
 /// Whether it may stand in a statement unquoted (C14). SQLite reserves names that begin with `sqlite_`.
-fn is_prefix(text: &str) -> bool {
+pub(crate) fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && text.len() <= SqliteConfig::MAX_PREFIX
@@ -247,12 +250,12 @@ mod tests {
     #[test]
     fn prefixes_are_identifiers() {
         for good in ["a", "_", "leasehold_", "A9_", &"a".repeat(63)] {
-            assert!(is_prefix(good), "{good}");
+            assert!(is_identifier(good), "{good}");
         }
         for bad in
             ["", "9a", "a-b", "a b", "a\"", "ä", "a;", "sqlite_", "SQLite_x", &"a".repeat(64)]
         {
-            assert!(!is_prefix(bad), "{bad}");
+            assert!(!is_identifier(bad), "{bad}");
         }
     }
 

@@ -46,6 +46,7 @@ mod file;
 mod group;
 mod health;
 mod inner;
+mod legacy;
 mod limit;
 mod ops;
 mod rows;
@@ -58,6 +59,7 @@ mod watch;
 mod worker;
 
 pub use config::SqliteConfig;
+pub use legacy::{LegacyFile, SqliteLegacyConfig, SqliteLegacyStore};
 pub use store::SqliteStore;
 
 /// Guarantees, schema, limits and hazards of the SQLite store.

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_conformance::{
-    Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Time,
+    Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Suite, Time,
 };
 use leasehold_core::{Clock, ManualClock, table};
-use leasehold_sqlite::{SqliteConfig, SqliteStore};
+use leasehold_sqlite::{SqliteConfig, SqliteLegacyConfig, SqliteLegacyStore, SqliteStore};
 use leasehold_testkit::sqlite;
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
-    leasehold_conformance::main(Sqlite)
+    Suite::new().on(Sqlite).on(Legacy).main()
 }
 
 struct Sqlite;
@@ -91,6 +91,74 @@ impl Backing for State {
         let new = format!("after-{old}");
         sqlite::cut_power(&self.path(&old), &self.path(&new))?;
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(Restarted::Persisted)
+    }
+}
+
+/// The table of the PHP library in a file.
+struct Legacy;
+
+struct LegacyState {
+    directory: TempDir,
+    clock: ManualClock,
+}
+
+impl LegacyState {
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("app.db")
+    }
+}
+
+impl Subject for Legacy {
+    type Backing = LegacyState;
+
+    fn name(&self) -> &'static str {
+        "sqlite-legacy"
+    }
+
+    fn reports(&self) -> Reports {
+        let mut reports = Reports::nothing();
+        reports.holder = true;
+        reports.winner = true;
+        reports.own_clock = false;
+        reports.unit = Duration::from_secs(1);
+        reports
+    }
+
+    fn oracle_operations(&self, _: &Time) -> usize {
+        20_000
+    }
+
+    async fn open(&self) -> Result<LegacyState> {
+        Ok(LegacyState { directory: tempfile::tempdir()?, clock: ManualClock::new() })
+    }
+
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<LegacyState>> {
+        Ok(Forgets::Never)
+    }
+}
+
+impl Backing for LegacyState {
+    type Store = SqliteLegacyStore;
+
+    async fn client(&self) -> Result<SqliteLegacyStore> {
+        let config = SqliteLegacyConfig::file(self.path())
+            .clock(Arc::new(self.clock.clone()))
+            // Nobody overwrites what he has read before.
+            .settle(Duration::ZERO);
+        Ok(config.open()?)
+    }
+
+    fn time(&self) -> Time {
+        Time::Manual(self.clock.clone())
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        // By default a row is taken over two seconds after its end.
+        sqlite::observe_legacy(&self.path(), self.clock.wall_micros() - 2_000_000)
+    }
+
+    async fn restart(&self) -> Result<Restarted> {
         Ok(Restarted::Persisted)
     }
 }

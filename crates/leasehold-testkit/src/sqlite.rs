@@ -36,6 +36,23 @@ pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
     Ok(Observation::new(rows, counters))
 }
 
+/// The content of the PHP library's table in a file. Rows that ended at `over` or before, in microseconds since 1970, may be
+/// taken over.
+pub fn observe_legacy(file: &Path, over: u64) -> Result<Observation> {
+    let file = Connection::open(file)?;
+    let mut statement = file.prepare(
+        "SELECT resource, owner, unixepoch(expires_at) * 1000000 > ?1 FROM distributed_locks",
+    )?;
+    let mut stored = statement.query([i64::try_from(over)?])?;
+    let mut rows = Vec::new();
+    while let Some(row) = stored.next()? {
+        let key = Key::new(&row.get::<_, String>(0)?)?;
+        let id = LeaseId::foreign(row.get::<_, String>(1)?.as_bytes())?;
+        rows.push(Row::new(key, Some(id), Mode::Exclusive, row.get(2)?));
+    }
+    Ok(Observation::new(rows, Vec::new()))
+}
+
 /// Leaves in `new` what a power cut would leave of `old`; connected clients keep `old`.
 pub fn cut_power(old: &Path, new: &Path) -> Result<()> {
     std::fs::copy(old, new)?;

@@ -12,6 +12,7 @@ impl Locker {
     /// |---|---|---|
     /// | `local:` | the one store of this process | `local` |
     /// | `sqlite:PATH` | a SQLite file | `sqlite` |
+    /// | `sqlite:PATH?format=legacy` | the table of the PHP library in a SQLite file | `sqlite` |
     /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
     /// | `mysql://USER@HOST/DATABASE`, `mariadb://…` | MySQL or MariaDB, once [`prepare`](Locker::prepare) has run there | `mysql` |
     /// | `postgres://USER@HOST/DATABASE` | PostgreSQL, once [`prepare`](Locker::prepare) has run there | `postgres` |
@@ -133,6 +134,14 @@ fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Open> {
+    if StoreUrl::parse(url)?.take("format").is_some() {
+        let config = leasehold_sqlite::SqliteLegacyConfig::from_url(url)
+            .map_err(|error| error.with_context("sqlite", "open"))?;
+        return Ok(Box::new(move || {
+            let config = config.clone();
+            Box::pin(async move { config.open().map(AnyStore::new) })
+        }));
+    }
     let config = leasehold_sqlite::SqliteConfig::from_url(url)
         .map_err(|error| error.with_context("sqlite", "open"))?;
     Ok(Box::new(move || {

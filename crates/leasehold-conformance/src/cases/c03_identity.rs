@@ -32,7 +32,7 @@ cases! {
     c03_same_id_on_another_key_is_another_lease [Shared],
     c03_what_names_an_earlier_token_changes_nothing [ComparesTokens],
     c03_ids_are_compared_verbatim,
-    c03_ids_of_any_bytes_are_kept,
+    c03_ids_of_any_bytes_are_kept [AnyId],
 }
 
 async fn c03_same_id_returns_the_same_token<B: Backing>(fixture: &Fixture<B>) -> CaseResult {

@@ -76,6 +76,7 @@ impl Sealed for AcquireRequest {}
 
 impl Request for AcquireRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
+        can.check_id(&self.id)?;
         self.claims.check(can)?;
         if self.term.is_never() {
             return Err(Error::invalid_input(

@@ -1,4 +1,4 @@
-use crate::{Capabilities, Claims, Error, Feature, Mode, Result, Ttl};
+use crate::{Capabilities, Claims, Error, Feature, LeaseId, Mode, Result, Ttl};
 
 /// A request, or a part of one, that can be checked before any I/O; see
 /// [`Capabilities::admit`](crate::Capabilities::admit).
@@ -21,6 +21,17 @@ impl Capabilities {
     /// `Unsupported` or `InvalidInput`, effect `NotApplied`.
     pub fn admit(&self, request: &impl Request) -> Result<()> {
         request.check(self)
+    }
+
+    pub(super) fn check_id(&self, id: &LeaseId) -> Result<()> {
+        let bytes = id.to_bytes();
+        if !self.text_ids || std::str::from_utf8(&bytes).is_ok_and(|text| !text.contains('\0')) {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "the store {} keeps only lease ids that are text, and {id} is not; give one in UTF-8 without zero bytes",
+            self.name
+        )))
     }
 }
 

@@ -103,6 +103,7 @@ impl Request for ReleaseEntry {
         if self.keys.is_empty() {
             return Err(Error::invalid_input("a release has no key; give all keys of the lease"));
         }
+        can.check_id(&self.id)?;
         can.check_keys(self.keys.iter(), self.keys.len())?;
         match self.keep {
             Some(_) if !can.keep => Err(can.lacks(Feature::Keep)),

@@ -113,6 +113,7 @@ impl Sealed for RenewEntry {}
 
 impl Request for RenewEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
+        can.check_id(&self.id)?;
         self.claims.check(can)?;
         if self.raise.is_some() && !can.tokens {
             return Err(can.lacks(Feature::Tokens));

@@ -26,6 +26,7 @@ pub fn capabilities(
         can.min_term = can.min_term.max(node.min_term);
         can.max_term = can.max_term.min(node.max_term);
         can.max_key_bytes = can.max_key_bytes.min(node.max_key_bytes);
+        can.text_ids |= node.text_ids;
         can.max_claims = smaller(can.max_claims, node.max_claims);
         can.max_holders = smaller(can.max_holders, node.max_holders);
     }

@@ -4,6 +4,7 @@
 
 mod common;
 mod errors;
+mod legacy;
 mod processes;
 mod quirks;
 mod rules;

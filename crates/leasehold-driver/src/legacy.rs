@@ -1,0 +1,14 @@
+//! The table of the PHP library Nene DistributedLock, which its clients and ours share: one row for each lock, with the
+//! holder's name and the end of its term in whole seconds of UTC.
+//!
+//! A PHP client reads a row and overwrites it without a look at what has changed since, by its own host's clock. So a
+//! lease ends for its holder before its row does, a row is taken over only some time after its end, and who took a row
+//! over looks again whether it still has it.
+
+mod rows;
+mod rules;
+mod table;
+
+pub use rows::{LegacyRow, LegacyRows, Seen};
+pub use rules::Margin;
+pub use table::{LegacyConfig, LegacyTable};

@@ -1,0 +1,63 @@
+use std::future::Future;
+
+use leasehold_core::{Health, Result};
+
+/// A row of the table. Times are seconds since 1970-01-01 UTC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "the format will not change")]
+pub struct LegacyRow {
+    /// The name of the lock.
+    pub resource: String,
+    /// The holder's name: the id of a lease.
+    pub owner: String,
+    /// When the lock ends.
+    pub expires_at: i64,
+    /// When it was acquired.
+    pub acquired_at: i64,
+}
+
+/// What a look at one resource found.
+#[derive(Debug, Clone)]
+#[expect(clippy::exhaustive_structs, reason = "a clock and a row")]
+pub struct Seen {
+    /// The server's clock, in microseconds since 1970-01-01 UTC.
+    pub now: i64,
+    /// The row, whose resource differs from the requested one where the collation of the table does not tell the two
+    /// apart.
+    pub row: Option<LegacyRow>,
+}
+
+/// The guarded statements, each a transaction of its own. The outcome says whether a row was changed.
+pub trait LegacyRows: Send + Sync + 'static {
+    /// The store, for messages.
+    fn name(&self) -> &'static str;
+
+    /// Reads the row of a resource.
+    fn look(&self, resource: &str) -> impl Future<Output = Result<Seen>> + Send;
+
+    /// Adds a row, unless there is one of its resource.
+    fn insert(&self, row: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Puts a row in the place of one that is still as it was seen.
+    fn replace(
+        &self,
+        seen: &LegacyRow,
+        by: &LegacyRow,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Removes a row that is still as it was seen.
+    fn delete(&self, seen: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
+
+    /// At most `most` rows after a resource, in the table's order, and the server's clock.
+    fn page(
+        &self,
+        after: &str,
+        most: usize,
+    ) -> impl Future<Output = Result<(i64, Vec<LegacyRow>)>> + Send;
+
+    /// Whether the table is there and as it must be, and what the server's settings support.
+    fn check(&self) -> impl Future<Output = Result<Health>> + Send;
+
+    /// Creates the table if it is missing.
+    fn prepare(&self) -> impl Future<Output = Result<()>> + Send;
+}

@@ -1,0 +1,433 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::term::micros_up;
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Capabilities, Clock, Cursor, Effect, Error, EvictReply,
+    EvictRequest, EvictScope, EvictTarget, Expired, Feature, Filter, Granted, Health, Key, LeaseId,
+    ListReply, ListRequest, LostReason, Mode, Record, RecordTerm, RefusalReason, Refused,
+    ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Remaining, RenewEntry,
+    RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
+};
+
+use super::rows::{LegacyRow, LegacyRows, Seen};
+use super::rules::{Margin, seconds, since};
+
+/// How often an operation begins again because somebody else changed the row meanwhile.
+const TRIES: usize = 10;
+/// How many rows a page of a listing or a purge reads.
+const LOOK_AT: usize = 1_000;
+/// The longest name, and the longest owner, in bytes.
+const MAX_BYTES: usize = 255;
+
+const REASONS: &[(Feature, &str)] = &[
+    (Feature::Shared, "the PHP library's table has exclusive locks only"),
+    (Feature::ManyKeys, "the PHP library's table has one row for each lock"),
+    (Feature::Never, "a row of the PHP library's table has an end"),
+    (Feature::Keep, "a row of the PHP library's table is held or not there"),
+    (Feature::Tokens, "the PHP library's table has no room for them"),
+    (Feature::Terms, "the PHP library's table has whole seconds"),
+];
+
+/// How the table is used.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct LegacyConfig {
+    /// By how much the clocks of the PHP hosts and of the server differ at most.
+    pub skew: Duration,
+    /// After a row was taken over, how long until a look whether it is still ours: longer than a PHP client takes between
+    /// reading a row and overwriting it.
+    pub settle: Duration,
+    /// Counts `settle`.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl LegacyConfig {
+    /// Hosts whose clocks differ by a second, and clients that overwrite what they read within half a second.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { skew: Duration::from_secs(1), settle: Duration::from_millis(500), clock }
+    }
+}
+
+/// A store in the table of the PHP library.
+pub struct LegacyTable<R>(Arc<Inner<R>>);
+
+struct Inner<R> {
+    rows: R,
+    margin: Margin,
+    settle: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl<R: LegacyRows> LegacyTable<R> {
+    /// The store of these rows.
+    pub fn new(rows: R, config: LegacyConfig) -> Self {
+        let LegacyConfig { skew, settle, clock } = config;
+        Self(Arc::new(Inner { rows, margin: Margin::of(skew), settle, clock }))
+    }
+
+    /// Runs this to its end even if its caller goes (C15).
+    async fn run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        operation: impl FnOnce(Arc<Inner<R>>) -> F,
+    ) -> Result<T> {
+        #[expect(clippy::disallowed_methods, reason = "a request outlives its caller (C15)")]
+        let task = tokio::spawn(operation(Arc::clone(&self.0)));
+        task.await.unwrap_or_else(|e| {
+            let message = "the request's task ended";
+            Err(Error::unavailable(Effect::Unknown, message).with_source(e))
+        })
+    }
+}
+
+impl<R: LegacyRows> Store for LegacyTable<R> {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::none(self.0.rows.name());
+        can.reports_expired = true;
+        can.min_term = Duration::from_secs(1);
+        can.max_key_bytes = MAX_BYTES;
+        can.text_ids = true;
+        can.margin = self.0.margin.between_holder_and_others();
+        can.reasons = REASONS;
+        can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.0.rows.check().await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.0.rows.prepare().await
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run(|inner| async move { inner.acquire(&request).await }).await
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run(|inner| async move {
+            let keys = request.leases().iter().map(|lease| &lease.claims().first().key);
+            let renewals = request.leases().iter().map(|lease| inner.renew(lease));
+            let outcomes = each(keys, renewals).await.into_iter();
+            let outcome = |renewed: Result<_>| renewed.unwrap_or_else(RenewOutcome::Failed);
+            Ok(RenewReply::new(outcomes.map(outcome).collect()))
+        })
+        .await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run(|inner| async move {
+            let keys = request.leases().iter().map(|lease| &lease.keys()[0]);
+            let releases = request.leases().iter().map(|lease| inner.release(lease));
+            let outcomes = each(keys, releases).await.into_iter();
+            let outcome = |released: Result<_>| released.unwrap_or_else(ReleaseOutcome::Failed);
+            Ok(ReleaseReply::new(outcomes.map(outcome).collect()))
+        })
+        .await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
+        self.capabilities().admit(request)?;
+        self.0.list(request).await
+    }
+
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        self.capabilities().admit(request)?;
+        let request = request.clone();
+        self.run(|inner| async move {
+            match request.what() {
+                EvictScope::Exactly { targets, .. } => inner.evict(targets, request.limit()).await,
+                EvictScope::Expired(filter) => inner.purge(filter, request.limit()).await,
+            }
+        })
+        .await
+    }
+
+    async fn subscribe(&self, _: &[Key]) -> Result<Wakeups> {
+        Ok(Wakeups::none())
+    }
+}
+
+impl<R: LegacyRows> Inner<R> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
+        let key = &request.claims().first().key;
+        let owner = owner(request.id());
+        let term = request.term().duration().map_or(i64::MAX, micros);
+        for _ in 0..TRIES {
+            let Seen { now, row } = self.rows.look(key.as_str()).await?;
+            let mut new = LegacyRow {
+                resource: key.as_str().to_owned(),
+                owner: owner.clone(),
+                expires_at: self.margin.expires_at(now, term),
+                acquired_at: seconds(now),
+            };
+            let Some(row) = row else {
+                if self.rows.insert(&new).await? {
+                    return Ok(self.granted(&new, now, true));
+                }
+                continue;
+            };
+            let is_own = row.owner == owner;
+            let is_held = is_own && !self.margin.left(&row, now).is_zero();
+            if !is_own && !self.margin.until_free(&row, now).is_zero() {
+                return Ok(AcquireReply::Refused(self.refused(key, &row, now)));
+            }
+            if is_held {
+                new.expires_at = new.expires_at.max(row.expires_at);
+            }
+            if !self.rows.replace(&row, &new).await? {
+                continue;
+            }
+            if is_held {
+                return Ok(self.granted(&new, now, false));
+            }
+            return Ok(match self.taken_by_another(key, &new).await? {
+                None => self.granted(&new, now, true),
+                Some(refused) => AcquireReply::Refused(refused),
+            });
+        }
+        Ok(AcquireReply::Refused(Refused::new(key.clone(), RefusalReason::Busy, None)))
+    }
+
+    /// After a row was taken over, whether a client that had read it before has overwritten it.
+    async fn taken_by_another(&self, key: &Key, taken: &LegacyRow) -> Result<Option<Refused>> {
+        self.clock.sleep_until(self.clock.now() + self.settle).await;
+        let looked = self.rows.look(key.as_str()).await;
+        let Seen { now, row } = looked.map_err(|e| e.with_effect(Effect::Unknown))?;
+        Ok(match row {
+            Some(row) if row.owner == taken.owner => None,
+            Some(row) => Some(self.refused(key, &row, now)),
+            None => Some(Refused::new(key.clone(), RefusalReason::Busy, None)),
+        })
+    }
+
+    /// What remains was seen at `now`, before the row was written.
+    fn granted(&self, row: &LegacyRow, now: i64, fresh: bool) -> AcquireReply {
+        let left = Remaining::For(self.margin.left(row, now));
+        AcquireReply::Granted(Granted::new(None, left, fresh))
+    }
+
+    fn refused(&self, key: &Key, row: &LegacyRow, now: i64) -> Refused {
+        let holder = self.record(row, now).ok().map(Box::new);
+        let after = self.margin.until_free(row, now);
+        Refused::new(key.clone(), RefusalReason::Held(holder), Some(after))
+    }
+
+    async fn renew(&self, lease: &RenewEntry) -> Result<RenewOutcome> {
+        let key = &lease.claims().first().key;
+        let owner = owner(lease.id());
+        let to = lease.to().duration().map_or(i64::MAX, micros);
+        for _ in 0..TRIES {
+            let Seen { now, row } = self.rows.look(key.as_str()).await?;
+            let Some(row) = row.filter(|row| row.owner == owner) else {
+                return Ok(RenewOutcome::Lost(Some(LostReason::Gone)));
+            };
+            if self.margin.left(&row, now).is_zero() {
+                return Ok(RenewOutcome::Lost(Some(LostReason::Expired)));
+            }
+            let mut new = row.clone();
+            new.expires_at = row.expires_at.max(self.margin.expires_at(now, to));
+            if new == row || self.rows.replace(&row, &new).await? {
+                return Ok(RenewOutcome::Held(Remaining::For(self.margin.left(&new, now))));
+            }
+        }
+        Err(self.busy())
+    }
+
+    async fn release(&self, lease: &ReleaseEntry) -> Result<ReleaseOutcome> {
+        let owner = owner(lease.id());
+        for _ in 0..TRIES {
+            let Seen { now, row } = self.rows.look(lease.keys()[0].as_str()).await?;
+            let Some(row) = row.filter(|row| row.owner == owner) else {
+                return Ok(ReleaseOutcome::NotHeld);
+            };
+            if self.rows.delete(&row).await? {
+                return Ok(match self.margin.left(&row, now) {
+                    Duration::ZERO => ReleaseOutcome::Expired,
+                    _ => ReleaseOutcome::Released,
+                });
+            }
+        }
+        Err(self.busy())
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
+        let filter = request.filter();
+        let mut reply = ListReply::new(Vec::new(), None);
+        let (found, more) = self.found(filter, request.cursor()).await?;
+        let count = found.len();
+        for (nth, (now, row)) in found.into_iter().enumerate() {
+            let cursor = cursor_after(&row);
+            reply
+                .records
+                .extend(self.record(&row, now).ok().filter(|record| filter.matches(record)));
+            let is_full = reply.records.len() == request.limit();
+            if is_full || nth + 1 == count {
+                reply.next = (more || nth + 1 < count).then_some(cursor);
+                break;
+            }
+        }
+        Ok(reply)
+    }
+
+    /// The rows of the keys that a filter names, or some rows after a position and whether there may be more; each with the
+    /// server's clock.
+    async fn found(
+        &self,
+        filter: &Filter,
+        after: Option<&Cursor>,
+    ) -> Result<(Vec<(i64, LegacyRow)>, bool)> {
+        let after = after.map(position).transpose()?;
+        let Some(keys) = filter.keys() else {
+            let (now, page) = self.rows.page(after.unwrap_or_default(), LOOK_AT).await?;
+            let more = page.len() == LOOK_AT;
+            return Ok((page.into_iter().map(|row| (now, row)).collect(), more));
+        };
+        let mut found = Vec::new();
+        for key in keys {
+            let Seen { now, row } = self.rows.look(key.as_str()).await?;
+            found.extend(row.map(|row| (now, row)));
+        }
+        found.sort_by(|(_, a), (_, b)| a.resource.cmp(&b.resource));
+        found.dedup_by(|(_, a), (_, b)| a.resource == b.resource);
+        found.retain(|(_, row)| after.is_none_or(|after| row.resource.as_str() > after));
+        Ok((found, false))
+    }
+
+    async fn evict(&self, targets: &[EvictTarget], limit: usize) -> Result<EvictReply> {
+        let most = limit.min(targets.len());
+        let mut removed = Vec::new();
+        for target in &targets[..most] {
+            if self.remove(target).await.map_err(|e| acted(e, &removed))? {
+                removed.push(target.clone());
+            }
+        }
+        Ok(EvictReply::new(removed, 0, most < targets.len()))
+    }
+
+    async fn remove(&self, target: &EvictTarget) -> Result<bool> {
+        for _ in 0..TRIES {
+            let Seen { row, .. } = self.rows.look(target.key.as_str()).await?;
+            let Some(row) = row.filter(|row| id(row) == target.id) else { return Ok(false) };
+            if self.rows.delete(&row).await? {
+                return Ok(true);
+            }
+        }
+        Err(self.busy())
+    }
+
+    /// Removes rows that anybody may take over.
+    async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
+        let wanted = filter.clone().with_expired(Expired::Only);
+        let mut reply = EvictReply::new(Vec::new(), 0, false);
+        let mut after = None;
+        loop {
+            let (found, more) =
+                self.found(filter, after.as_ref()).await.map_err(|e| acted(e, &reply.removed))?;
+            after = found.last().map(|(_, row)| cursor_after(row));
+            for (now, row) in found {
+                let is_over = self.margin.until_free(&row, now).is_zero();
+                let Ok(record) = self.record(&row, now) else { continue };
+                if !is_over || !wanted.matches(&record) {
+                    continue;
+                }
+                if reply.removed.len() == limit {
+                    reply.more = true;
+                    return Ok(reply);
+                }
+                if self.rows.delete(&row).await.map_err(|e| acted(e, &reply.removed))? {
+                    reply.removed.push(EvictTarget::of(&record));
+                }
+            }
+            if !more {
+                return Ok(reply);
+            }
+        }
+    }
+
+    /// The lease of a row as its holder is told, if it is a client of ours.
+    fn record(&self, row: &LegacyRow, now: i64) -> Result<Record> {
+        let key = Key::new(&row.resource)?;
+        let term = match self.margin.left(row, now) {
+            Duration::ZERO => RecordTerm::Expired(Some(self.margin.since_end(row, now))),
+            left => RecordTerm::Live(Remaining::For(left)),
+        };
+        let mut record = Record::new(key, Mode::Exclusive, term);
+        record.id = id(row);
+        record.age = Some(since(row.acquired_at, now));
+        Ok(record)
+    }
+
+    fn busy(&self) -> Error {
+        let name = self.rows.name();
+        let message = format!("{name}: others changed the row again and again; try again");
+        Error::unavailable(Effect::NotApplied, message)
+    }
+}
+
+/// Acts on all entries at once, or on one after the other if a key is named twice.
+async fn each<'k, T>(
+    mut keys: impl Iterator<Item = &'k Key>,
+    acts: impl Iterator<Item = impl Future<Output = T>>,
+) -> Vec<T> {
+    let mut named = HashSet::new();
+    if keys.all(|key| named.insert(key)) {
+        return join_all(acts).await;
+    }
+    let mut outcomes = Vec::new();
+    for act in acts {
+        outcomes.push(act.await);
+    }
+    outcomes
+}
+
+fn cursor_after(row: &LegacyRow) -> Cursor {
+    Cursor::new(format!("{}\0", row.resource).into_bytes())
+}
+
+/// The resource of a cursor.
+fn position(cursor: &Cursor) -> Result<&str> {
+    let text = std::str::from_utf8(cursor.as_bytes()).ok();
+    let resource = text.and_then(|text| text.strip_suffix('\0'));
+    resource.ok_or_else(|| Error::invalid_input("the cursor does not come from this store"))
+}
+
+/// The error of an operation that has removed something already.
+fn acted(error: Error, removed: &[EvictTarget]) -> Error {
+    if removed.is_empty() { error } else { error.with_effect(Effect::Unknown) }
+}
+
+/// The id of a lease as the table keeps it: admitted ids are text.
+fn owner(id: &LeaseId) -> String {
+    String::from_utf8_lossy(&id.to_bytes()).into_owned()
+}
+
+fn id(row: &LegacyRow) -> Option<LeaseId> {
+    LeaseId::foreign(row.owner.as_bytes()).ok()
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(micros_up(duration)).unwrap_or(i64::MAX)
+}
+
+impl<R: LegacyRows> fmt::Debug for LegacyTable<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LegacyTable({})", self.0.rows.name())
+    }
+}
+
+impl<R> Clone for LegacyTable<R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}

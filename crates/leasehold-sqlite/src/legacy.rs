@@ -1,0 +1,347 @@
+//! The table of the PHP library in a file of an application: over a connection of its own, which changes no setting of the
+//! file.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result};
+use leasehold_driver::legacy::{LegacyConfig, LegacyRow, LegacyRows, LegacyTable, Seen};
+use leasehold_driver::{StoreUrl, SystemClock};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
+
+use crate::config::{NAME, SqliteConfig, is_identifier};
+use crate::error;
+
+/// A store in the table of the PHP library Nene DistributedLock, in a SQLite file.
+pub type SqliteLegacyStore = LegacyTable<LegacyFile>;
+
+/// Which file and table to use, and how.
+#[derive(Debug, Clone)]
+pub struct SqliteLegacyConfig {
+    path: PathBuf,
+    table: String,
+    timeout: Duration,
+    legacy: LegacyConfig,
+}
+
+impl SqliteLegacyConfig {
+    /// The table's name in the PHP library.
+    pub const DEFAULT_TABLE: &str = "distributed_locks";
+
+    /// The table `distributed_locks` in this file.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            table: Self::DEFAULT_TABLE.to_owned(),
+            timeout: SqliteConfig::DEFAULT_TIMEOUT,
+            legacy: LegacyConfig::new(Arc::new(SystemClock::new())),
+        }
+    }
+
+    /// Parses a URL: `sqlite:PATH?format=legacy`, with the options `table`, `skew`, `settle` and `timeout`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another scheme or format, no path, an unknown option or a wrong value.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let mut url = StoreUrl::parse(url)?;
+        if url.scheme() != NAME || url.take("format").as_deref() != Some("legacy") {
+            return Err(Error::invalid_input(format!(
+                "the URL of this store begins with {NAME}: and has the option format=legacy"
+            )));
+        }
+        let path = SqliteConfig::path_of(&url)?.ok_or_else(|| {
+            Error::invalid_input(
+                "the PHP library's table in memory would be nobody else's; write sqlite:PATH?format=legacy",
+            )
+        })?;
+        let mut config = Self::file(path);
+        if let Some(table) = url.take("table") {
+            config.table = table;
+        }
+        config.timeout = url.take_duration("timeout")?.unwrap_or(config.timeout);
+        config.legacy.skew = url.take_duration("skew")?.unwrap_or(config.legacy.skew);
+        config.legacy.settle = url.take_duration("settle")?.unwrap_or(config.legacy.settle);
+        url.finish(&["format", "table", "skew", "settle", "timeout"])?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Sets the table's name: a letter or `_`, then at most 62 letters, digits and `_`.
+    #[must_use]
+    pub fn table(mut self, table: impl Into<String>) -> Self {
+        self.table = table.into();
+        self
+    }
+
+    /// Sets the time limit of a statement, by default 5 s: how long it may wait for the database's write lock.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets by how much the clocks of the processes that use the file differ at most, by default 1 s.
+    #[must_use]
+    pub fn skew(mut self, skew: Duration) -> Self {
+        self.legacy.skew = skew;
+        self
+    }
+
+    /// Sets how long after a row was taken over the store looks whether a PHP client has overwritten it, by default 500 ms.
+    #[must_use]
+    pub fn settle(mut self, settle: Duration) -> Self {
+        self.legacy.settle = settle;
+        self
+    }
+
+    /// Sets the clock, for tests that do not sleep.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.legacy.clock = clock;
+        self
+    }
+
+    /// The store. The file is opened when it is first used.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the table's name is not an identifier.
+    pub fn open(self) -> Result<SqliteLegacyStore> {
+        self.check().map_err(|e| e.with_context(NAME, "open"))?;
+        let file = LegacyFile {
+            name: self.path.display().to_string(),
+            path: self.path,
+            sql: Arc::new(Sql::new(&self.table)),
+            table: self.table,
+            timeout: self.timeout,
+            clock: Arc::clone(&self.legacy.clock),
+            connection: Arc::default(),
+        };
+        Ok(LegacyTable::new(file, self.legacy))
+    }
+
+    fn check(&self) -> Result<()> {
+        if is_identifier(&self.table) {
+            return Ok(());
+        }
+        Err(Error::invalid_input(format!(
+            "the option table is {:?}; it must be a letter or _, then at most 62 letters, digits and _, and not begin with \
+             sqlite_",
+            self.table
+        )))
+    }
+}
+
+/// The statements. Times are bound and read as seconds since 1970; the file has them as text in UTC.
+#[derive(Debug)]
+struct Sql {
+    create: String,
+    look: String,
+    insert: String,
+    replace: String,
+    delete: String,
+    page: String,
+}
+
+impl Sql {
+    fn new(table: &str) -> Self {
+        let is_seen = "resource = ?1 AND owner = ?2 AND expires_at = datetime(?3, 'unixepoch')";
+        let row = "resource, owner, unixepoch(expires_at), unixepoch(acquired_at)";
+        Self {
+            create: format!(
+                "CREATE TABLE IF NOT EXISTS {table} (
+                     resource    VARCHAR(255) NOT NULL PRIMARY KEY,
+                     owner       VARCHAR(255) NOT NULL,
+                     expires_at  DATETIME NOT NULL,
+                     acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
+                 )"
+            ),
+            look: format!("SELECT {row} FROM {table} WHERE resource = ?1"),
+            insert: format!(
+                "INSERT INTO {table} (resource, owner, expires_at, acquired_at)
+                 VALUES (?1, ?2, datetime(?3, 'unixepoch'), datetime(?4, 'unixepoch'))
+                 ON CONFLICT (resource) DO NOTHING"
+            ),
+            replace: format!(
+                "UPDATE {table}
+                 SET owner = ?4, expires_at = datetime(?5, 'unixepoch'), acquired_at = datetime(?6, 'unixepoch')
+                 WHERE {is_seen}"
+            ),
+            delete: format!("DELETE FROM {table} WHERE {is_seen}"),
+            page: format!("SELECT {row} FROM {table} WHERE resource > ?1 ORDER BY resource LIMIT ?2"),
+        }
+    }
+}
+
+/// A SQLite file with the table.
+pub struct LegacyFile {
+    path: PathBuf,
+    name: String,
+    table: String,
+    sql: Arc<Sql>,
+    timeout: Duration,
+    clock: Arc<dyn Clock>,
+    connection: Arc<Mutex<Option<Connection>>>,
+}
+
+impl LegacyFile {
+    /// Does this on the connection, which it opens first if need be.
+    async fn on<T: Send + 'static>(
+        &self,
+        flags: OpenFlags,
+        act: impl FnOnce(&Connection, &Sql) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (connection, sql) = (Arc::clone(&self.connection), Arc::clone(&self.sql));
+        let (path, timeout) = (self.path.clone(), self.timeout);
+        let acted = tokio::task::spawn_blocking(move || {
+            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+            let connection = match &mut *connection {
+                Some(connection) => connection,
+                none => none.insert(opened(&path, flags, timeout)?),
+            };
+            act(connection, &sql)
+        });
+        match acted.await {
+            Ok(Err(e)) if is_missing(&e) => Err(Error::incompatible(format!(
+                "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`",
+                self.name, self.table
+            ))
+            .with_source(e)),
+            Ok(acted) => acted.map_err(|e| error::commit(&self.name, e)),
+            Err(e) => {
+                let message = format!("an operation on {} ended with its runtime", self.name);
+                Err(Error::unavailable(Effect::Unknown, message).with_source(e))
+            }
+        }
+    }
+
+    fn now(&self) -> i64 {
+        i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX)
+    }
+}
+
+/// Whether the file or the table is not there.
+fn is_missing(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+        || error.to_string().contains("no such table")
+}
+
+const EXISTING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
+    .union(OpenFlags::SQLITE_OPEN_NOFOLLOW)
+    .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
+/// A connection whose commits are on the disk when they return.
+fn opened(path: &Path, flags: OpenFlags, timeout: Duration) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(timeout)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(connection)
+}
+
+impl LegacyRows for LegacyFile {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn look(&self, resource: &str) -> Result<Seen> {
+        let resource = resource.to_owned();
+        let clock = Arc::clone(&self.clock);
+        self.on(EXISTING, move |connection, sql| {
+            // Before the row: it may be a little older than it was.
+            let now = i64::try_from(clock.wall_micros()).unwrap_or(i64::MAX);
+            let row =
+                connection.prepare_cached(&sql.look)?.query_row([resource], read).optional()?;
+            Ok(Seen { now, row })
+        })
+        .await
+    }
+
+    async fn insert(&self, row: &LegacyRow) -> Result<bool> {
+        let row = row.clone();
+        self.on(EXISTING, move |connection, sql| {
+            let LegacyRow { resource, owner, expires_at, acquired_at } = row;
+            let values = params![resource, owner, expires_at, acquired_at];
+            Ok(connection.prepare_cached(&sql.insert)?.execute(values)? > 0)
+        })
+        .await
+    }
+
+    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow) -> Result<bool> {
+        let (seen, by) = (seen.clone(), by.clone());
+        self.on(EXISTING, move |connection, sql| {
+            let values = params![
+                seen.resource,
+                seen.owner,
+                seen.expires_at,
+                by.owner,
+                by.expires_at,
+                by.acquired_at
+            ];
+            Ok(connection.prepare_cached(&sql.replace)?.execute(values)? > 0)
+        })
+        .await
+    }
+
+    async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
+        let seen = seen.clone();
+        self.on(EXISTING, move |connection, sql| {
+            let values = params![seen.resource, seen.owner, seen.expires_at];
+            Ok(connection.prepare_cached(&sql.delete)?.execute(values)? > 0)
+        })
+        .await
+    }
+
+    async fn page(&self, after: &str, most: usize) -> Result<(i64, Vec<LegacyRow>)> {
+        let (after, now) = (after.to_owned(), self.now());
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.on(EXISTING, move |connection, sql| {
+            let mut page = connection.prepare_cached(&sql.page)?;
+            let rows = page.query_map(params![after, most], read)?;
+            Ok((now, rows.collect::<rusqlite::Result<_>>()?))
+        })
+        .await
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let mut health = Health::new(Level::BestEffort);
+        health.identity = Some(format!("{NAME}:{}:{}", self.name, self.table));
+        match self.page("", 1).await {
+            Ok(_) => {}
+            // Not prepared yet.
+            Err(e) if e.kind() == ErrorKind::Incompatible => {
+                health.hazards.push(e.to_string());
+                return Ok(health);
+            }
+            Err(e) => return Err(e),
+        }
+        health.schema = Some(1);
+        health.durable = true;
+        health.hazards.push(
+            "a PHP client overwrites a row that it has read without another look: if it is stopped for longer than the option \
+             settle between the two, two clients hold; nothing is safe from that until all clients are ours, in another format"
+                .to_owned(),
+        );
+        Ok(health)
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
+        self.on(creating, |connection, sql| connection.execute_batch(&sql.create)).await
+    }
+}
+
+fn read(row: &Row<'_>) -> rusqlite::Result<LegacyRow> {
+    Ok(LegacyRow {
+        resource: row.get(0)?,
+        owner: row.get(1)?,
+        expires_at: row.get(2)?,
+        acquired_at: row.get(3)?,
+    })
+}
+
+impl fmt::Debug for LegacyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LegacyFile({}, {})", self.name, self.table)
+    }
+}
