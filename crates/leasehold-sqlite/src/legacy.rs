@@ -9,7 +9,10 @@ use std::time::Duration;
 use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result};
 use leasehold_driver::legacy::{LegacyConfig, LegacyRow, LegacyRows, LegacyTable, Seen};
 use leasehold_driver::{StoreUrl, SystemClock};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction,
+    TransactionBehavior, params,
+};
 
 use crate::config::{NAME, SqliteConfig, is_identifier};
 use crate::error;
@@ -186,10 +189,11 @@ pub struct LegacyFile {
 }
 
 impl LegacyFile {
-    /// Does this on the connection, which it opens first if need be.
+    /// Does this on the connection, which it opens first if need be. A failure of what only reads has no effect.
     async fn on<T: Send + 'static>(
         &self,
         flags: OpenFlags,
+        failed: fn(&str, rusqlite::Error) -> Error,
         act: impl FnOnce(&Connection, &Sql) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (connection, sql) = (Arc::clone(&self.connection), Arc::clone(&self.sql));
@@ -208,17 +212,17 @@ impl LegacyFile {
                 self.name, self.table
             ))
             .with_source(e)),
-            Ok(acted) => acted.map_err(|e| error::commit(&self.name, e)),
+            Ok(acted) => acted.map_err(|e| failed(&self.name, e)),
             Err(e) => {
                 let message = format!("an operation on {} ended with its runtime", self.name);
                 Err(Error::unavailable(Effect::Unknown, message).with_source(e))
             }
         }
     }
+}
 
-    fn now(&self) -> i64 {
-        i64::try_from(self.clock.wall_micros()).unwrap_or(i64::MAX)
-    }
+fn micros(clock: &dyn Clock) -> i64 {
+    i64::try_from(clock.wall_micros()).unwrap_or(i64::MAX)
 }
 
 /// Whether the file or the table is not there.
@@ -247,9 +251,9 @@ impl LegacyRows for LegacyFile {
     async fn look(&self, resource: &str) -> Result<Seen> {
         let resource = resource.to_owned();
         let clock = Arc::clone(&self.clock);
-        self.on(EXISTING, move |connection, sql| {
+        self.on(EXISTING, error::sqlite, move |connection, sql| {
             // Before the row: it may be a little older than it was.
-            let now = i64::try_from(clock.wall_micros()).unwrap_or(i64::MAX);
+            let now = micros(&*clock);
             let row =
                 connection.prepare_cached(&sql.look)?.query_row([resource], read).optional()?;
             Ok(Seen { now, row })
@@ -259,7 +263,7 @@ impl LegacyRows for LegacyFile {
 
     async fn insert(&self, row: &LegacyRow) -> Result<bool> {
         let row = row.clone();
-        self.on(EXISTING, move |connection, sql| {
+        self.on(EXISTING, error::commit, move |connection, sql| {
             let LegacyRow { resource, owner, expires_at, acquired_at } = row;
             let values = params![resource, owner, expires_at, acquired_at];
             Ok(connection.prepare_cached(&sql.insert)?.execute(values)? > 0)
@@ -267,9 +271,15 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow) -> Result<bool> {
-        let (seen, by) = (seen.clone(), by.clone());
-        self.on(EXISTING, move |connection, sql| {
+    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow, before: Option<i64>) -> Result<bool> {
+        let (seen, by, clock) = (seen.clone(), by.clone(), Arc::clone(&self.clock));
+        self.on(EXISTING, error::commit, move |connection, sql| {
+            // Its lock may have been waited for.
+            let transaction =
+                Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            if before.is_some_and(|before| micros(&*clock) >= before) {
+                return Ok(false);
+            }
             let values = params![
                 seen.resource,
                 seen.owner,
@@ -278,14 +288,16 @@ impl LegacyRows for LegacyFile {
                 by.expires_at,
                 by.acquired_at
             ];
-            Ok(connection.prepare_cached(&sql.replace)?.execute(values)? > 0)
+            let replaced = connection.prepare_cached(&sql.replace)?.execute(values)? > 0;
+            transaction.commit()?;
+            Ok(replaced)
         })
         .await
     }
 
     async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
         let seen = seen.clone();
-        self.on(EXISTING, move |connection, sql| {
+        self.on(EXISTING, error::commit, move |connection, sql| {
             let values = params![seen.resource, seen.owner, seen.expires_at];
             Ok(connection.prepare_cached(&sql.delete)?.execute(values)? > 0)
         })
@@ -293,9 +305,9 @@ impl LegacyRows for LegacyFile {
     }
 
     async fn page(&self, after: &str, most: usize) -> Result<(i64, Vec<LegacyRow>)> {
-        let (after, now) = (after.to_owned(), self.now());
+        let (after, now) = (after.to_owned(), micros(&*self.clock));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.on(EXISTING, move |connection, sql| {
+        self.on(EXISTING, error::sqlite, move |connection, sql| {
             let mut page = connection.prepare_cached(&sql.page)?;
             let rows = page.query_map(params![after, most], read)?;
             Ok((now, rows.collect::<rusqlite::Result<_>>()?))
@@ -327,7 +339,8 @@ impl LegacyRows for LegacyFile {
 
     async fn prepare(&self) -> Result<()> {
         let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
-        self.on(creating, |connection, sql| connection.execute_batch(&sql.create)).await
+        self.on(creating, error::commit, |connection, sql| connection.execute_batch(&sql.create))
+            .await
     }
 }
 

@@ -38,11 +38,12 @@ pub trait LegacyRows: Send + Sync + 'static {
     /// Adds a row, unless there is one of its resource.
     fn insert(&self, row: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Puts a row in the place of one that is still as it was seen.
+    /// Puts a row in the place of one that is still as it was seen, unless the server's clock has reached `before` by then.
     fn replace(
         &self,
         seen: &LegacyRow,
         by: &LegacyRow,
+        before: Option<i64>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Removes a row that is still as it was seen.

@@ -28,14 +28,19 @@ impl Margin {
         end.div_euclid(SECOND) + i64::from(end.rem_euclid(SECOND) > 0)
     }
 
+    /// When a lease ends for its holder, in microseconds.
+    pub(super) fn end(self, row: &LegacyRow) -> i64 {
+        row.expires_at.saturating_mul(SECOND) - self.0
+    }
+
     /// What remains of a lease for its holder; zero once it has ended.
     pub(super) fn left(self, row: &LegacyRow, now: i64) -> Duration {
-        micros(row.expires_at.saturating_mul(SECOND) - self.0 - now)
+        micros(self.end(row) - now)
     }
 
     /// How long ago a lease ended for its holder.
     pub(super) fn since_end(self, row: &LegacyRow, now: i64) -> Duration {
-        micros(now - (row.expires_at.saturating_mul(SECOND) - self.0))
+        micros(now - self.end(row))
     }
 
     /// How long until a row may be taken over; zero once it may.

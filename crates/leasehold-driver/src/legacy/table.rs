@@ -185,7 +185,8 @@ impl<R: LegacyRows> Inner<R> {
             if is_held {
                 new.expires_at = new.expires_at.max(row.expires_at);
             }
-            if !self.rows.replace(&row, &new).await? {
+            let before = is_held.then(|| self.margin.end(&row));
+            if !self.rows.replace(&row, &new, before).await? {
                 continue;
             }
             if is_held {
@@ -237,7 +238,9 @@ impl<R: LegacyRows> Inner<R> {
             }
             let mut new = row.clone();
             new.expires_at = row.expires_at.max(self.margin.expires_at(now, to));
-            if new == row || self.rows.replace(&row, &new).await? {
+            // A lease that ended while this waited is not revived (C6).
+            let before = Some(self.margin.end(&row));
+            if new == row || self.rows.replace(&row, &new, before).await? {
                 return Ok(RenewOutcome::Held(Remaining::For(self.margin.left(&new, now))));
             }
         }

@@ -1,11 +1,11 @@
 //! The table of the PHP library: its own 17 cases by their names, its defects, and its clients beside ours.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, Clock, ErrorKind, EvictRequest, Filter, ListRequest, LostReason, ManualClock,
-    Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
+    AcquireReply, BoxFuture, Clock, Effect, ErrorKind, EvictRequest, Filter, ListRequest,
+    LostReason, ManualClock, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
 };
 use leasehold_sqlite::{SqliteLegacyConfig, SqliteLegacyStore};
 use leasehold_testkit::requests::{acquire_for, granted, refused, release, renew};
@@ -244,6 +244,58 @@ async fn who_took_a_row_over_looks_again_whether_a_php_client_has_overwritten_it
     };
     let refusal = refused(reply);
     assert!(format!("{:?}", refusal.why).contains("php"), "{refusal:?}");
+}
+
+/// Says when the store first looks at it.
+#[derive(Debug)]
+struct Looked(ManualClock, mpsc::Sender<()>);
+
+impl Clock for Looked {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        let micros = self.0.wall_micros();
+        self.1.send(()).unwrap_or_default();
+        micros
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(at)
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
+    let place = Workplace::new();
+    let store = open(&place).await;
+    assert!(acquires(&store, "r", "a").await);
+    // So that it has something to write.
+    place.clock.advance(SECOND);
+    let other = place.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (looks, looked) = mpsc::channel();
+    let clock = Arc::new(Looked(place.clock.clone(), looks));
+    let waiting = config(&place).clock(clock).open().unwrap();
+    let mut renewing = JoinSet::new();
+    renewing.spawn(async move { renews(&waiting, "r", "a").await });
+    tokio::task::spawn_blocking(move || looked.recv().unwrap()).await.unwrap();
+    place.clock.advance(TERM + SECOND);
+    other.execute_batch("COMMIT").unwrap();
+    let expired = RenewOutcome::Lost(Some(LostReason::Expired));
+    let renewed = renewing.join_next().await.unwrap().unwrap();
+    assert_eq!(format!("{renewed:?}"), format!("{expired:?}"));
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
+    let place = Workplace::new();
+    let (store, php) = (open(&place).await, Php::beside(&place));
+    php.crafts("r", "a", "no time");
+    let request = acquire_for("r", "b", Mode::Exclusive, TERM);
+    let error = store.acquire(&request).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Corrupt, Effect::NotApplied), "{error}");
 }
 
 /// What a PHP client of the same owner may do, and what a renewal then finds.
