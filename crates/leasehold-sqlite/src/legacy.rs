@@ -207,7 +207,7 @@ impl LegacyFile {
             act(connection, &sql)
         });
         match acted.await {
-            Ok(Err(e)) if is_missing(&e) => Err(Error::incompatible(format!(
+            Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
                 "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`",
                 self.name, self.table
             ))
@@ -219,16 +219,16 @@ impl LegacyFile {
             }
         }
     }
+
+    /// Whether the file or the table is not there.
+    fn is_missing(&self, error: &rusqlite::Error) -> bool {
+        let cannot_open = error.sqlite_error_code() == Some(ErrorCode::CannotOpen);
+        cannot_open && !self.path.exists() || error.to_string().contains("no such table")
+    }
 }
 
 fn micros(clock: &dyn Clock) -> i64 {
     i64::try_from(clock.wall_micros()).unwrap_or(i64::MAX)
-}
-
-/// Whether the file or the table is not there.
-fn is_missing(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
-        || error.to_string().contains("no such table")
 }
 
 const EXISTING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
