@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Clock, Error, LostReason, Now, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::boot::Boot;
 use crate::config::{Location, SqliteConfig};
@@ -20,6 +20,12 @@ use crate::view::View;
 
 /// Room for all prepared statements of the store.
 const STATEMENTS: usize = 32;
+
+/// How transactions begin, and end. Prepared once: a lone caller notices the time that parsing takes.
+const READ: &str = "BEGIN DEFERRED";
+const WRITE: &str = "BEGIN IMMEDIATE";
+const COMMIT: &str = "COMMIT";
+const ROLLBACK: &str = "ROLLBACK";
 
 /// `PRAGMA synchronous`: the log is on disk before a commit returns.
 const FULL: i64 = 2;
@@ -68,7 +74,7 @@ impl Database {
         protect(&database.connection, &database.name)?;
         // Before anything is written, so that another program's file is left unchanged; on one snapshot, because
         // others may be creating the tables.
-        database.transaction(TransactionBehavior::Deferred, limit, || database.inspect())?;
+        database.transaction(READ, limit, || database.inspect())?;
         if database.file.is_some() {
             database.enter_wal(limit)?;
             database.sync_fully()?;
@@ -80,7 +86,7 @@ impl Database {
     /// Creates missing tables and begins an epoch if this boot has none. Writes only if there is something to do;
     /// of many processes, one does it.
     pub(crate) fn prepare(&mut self, limit: Limit) -> Result<()> {
-        let known = self.transaction(TransactionBehavior::Deferred, limit, || {
+        let known = self.transaction(READ, limit, || {
             Ok(match self.inspect()? {
                 Schema::Ready => self.known_epoch()?,
                 Schema::Missing => None,
@@ -88,7 +94,7 @@ impl Database {
         })?;
         self.epoch = match known {
             Some(epoch) => epoch,
-            None => self.transaction(TransactionBehavior::Immediate, limit, || {
+            None => self.transaction(WRITE, limit, || {
                 if self.inspect()? == Schema::Missing {
                     schema::create(&self.connection, &self.sql, &self.name)?;
                 }
@@ -108,7 +114,7 @@ impl Database {
         limit: Limit,
         operation: impl FnOnce(&Rows<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.transaction(TransactionBehavior::Immediate, limit, || operation(&self.rows()?))
+        self.transaction(WRITE, limit, || operation(&self.rows()?))
     }
 
     /// Runs one operation that only reads, on one snapshot. With a write-ahead log it waits for no writer and
@@ -118,7 +124,7 @@ impl Database {
         limit: Limit,
         operation: impl FnOnce(&Rows<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.transaction(TransactionBehavior::Deferred, limit, || operation(&self.rows()?))
+        self.transaction(READ, limit, || operation(&self.rows()?))
     }
 
     /// What a waiter sees; `None` of a database in memory.
@@ -149,20 +155,29 @@ impl Database {
 
     fn transaction<T>(
         &self,
-        behavior: TransactionBehavior,
+        begin: &str,
         limit: Limit,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         if !self.connection.is_autocommit() {
             // The roll-back of the last transaction failed.
-            self.connection.execute_batch("ROLLBACK").map_err(|e| self.failed(e))?;
+            self.run(ROLLBACK).map_err(|e| self.failed(e))?;
         }
         let wait = self.wait_up_to(limit)?;
-        let transaction = Transaction::new_unchecked(&self.connection, behavior)
-            .map_err(|e| error::begin(&self.name, wait, e))?;
-        let done = work()?;
-        transaction.commit().map_err(|e| error::commit(&self.name, e))?;
-        Ok(done)
+        self.run(begin).map_err(|e| error::begin(&self.name, wait, e))?;
+        let done = work().and_then(|done| match self.run(COMMIT) {
+            Ok(()) => Ok(done),
+            Err(e) => Err(error::commit(&self.name, e)),
+        });
+        if done.is_err() && !self.connection.is_autocommit() {
+            // If it fails, the next transaction rolls back.
+            drop(self.run(ROLLBACK));
+        }
+        done
+    }
+
+    fn run(&self, statement: &str) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(statement)?.execute([]).map(drop)
     }
 
     /// What an operation works with. An immediate transaction holds the write lock by now and reads the clock
