@@ -222,6 +222,9 @@ pub struct Reports {
     pub own_clock: bool,
     /// The unit of terms: the store rounds them up to a multiple of it.
     pub unit: Duration,
+    /// Whether an operation looks at each lease and then writes it, in an exchange each, and a check takes several (C1).
+    /// Otherwise an operation takes one, whatever the number of its leases.
+    pub each_alone: bool,
     /// The most exchanges with one server that an acquire takes (C1); other operations take one.
     pub acquire_exchanges: usize,
     /// The same for an eviction of named leases: a quorum repeats it to see that it is done.
@@ -243,6 +246,7 @@ impl Reports {
             forgotten: true,
             own_clock: true,
             unit: Duration::from_micros(1),
+            each_alone: false,
             acquire_exchanges: 1,
             evict_exchanges: 1,
         }
@@ -262,6 +266,7 @@ impl Reports {
             forgotten: true,
             own_clock: true,
             unit: Duration::from_micros(1),
+            each_alone: false,
             acquire_exchanges: 1,
             evict_exchanges: 1,
         }

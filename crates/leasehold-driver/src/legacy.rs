@@ -5,10 +5,14 @@
 //! lease ends for its holder before its row does, a row is taken over only some time after its end, and who took a row
 //! over looks again whether it still has it.
 
+mod config;
 mod rows;
 mod rules;
+mod statements;
 mod table;
 
-pub use rows::{LegacyRow, LegacyRows, Seen};
+pub use config::LegacyConfig;
+pub use rows::{LegacyRow, LegacyRows, OVERWRITTEN, Seen};
 pub use rules::Margin;
-pub use table::{LegacyConfig, LegacyTable};
+pub use statements::Statements;
+pub use table::LegacyTable;

@@ -46,7 +46,7 @@ impl MysqlConfig {
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
-    const OPTIONS: &[&str] = &["timeout", "connections", "ssl-mode", "ssl-ca", "socket"];
+    pub(crate) const OPTIONS: &[&str] = &["timeout", "connections", "ssl-mode", "ssl-ca", "socket"];
 
     /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `mariadb://…`, which is the same. The store's
     /// objects are in that database, `leasehold` by default. The options:
@@ -62,6 +62,13 @@ impl MysqlConfig {
     /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
     /// repeats the URL, which may contain a password.
     pub fn from_url(url: &str) -> Result<Self> {
+        let (config, options) = Self::read(url)?;
+        options.finish(Self::OPTIONS)?;
+        Ok(config)
+    }
+
+    /// Parses a URL. Returns the options that are left too.
+    pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once(':').unwrap_or(("", ""));
         let scheme = scheme.to_ascii_lowercase();
@@ -89,9 +96,8 @@ impl MysqlConfig {
             })?;
             config = config.connections(parsed);
         }
-        options.finish(Self::OPTIONS)?;
         config.check()?;
-        Ok(config)
+        Ok((config, options))
     }
 
     /// The connections of your own pool, which must have at least two: one is reserved for what travels together. The
@@ -157,6 +163,13 @@ impl MysqlConfig {
     }
 
     async fn connect(self) -> Result<MysqlStore> {
+        let forget_after = self.forget_after;
+        let (links, sql) = self.links().await?;
+        Ok(MysqlStore::new(links, sql, forget_after))
+    }
+
+    /// Connections, and the statements for them.
+    pub(crate) async fn links(self) -> Result<(Links, Sql)> {
         let database = self.check()?;
         let links = match self.source {
             Source::Server { server, connections } => {
@@ -166,7 +179,7 @@ impl MysqlConfig {
             Source::Pool { pool, .. } => Links::of_pool(pool, self.timeout),
         };
         drop(links.get().await?);
-        Ok(MysqlStore::new(links, Sql::new(database, self.clock), self.forget_after))
+        Ok((links, Sql::new(database, self.clock)))
     }
 
     /// The name of the database.

@@ -49,21 +49,25 @@ impl Database {
     }
 }
 
-fn wall() -> u64 {
+pub(crate) fn wall() -> u64 {
     leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
 }
 
 /// The settings of a server.
 #[derive(Debug)]
-struct Settings(HashMap<String, String>);
+pub(crate) struct Settings(HashMap<String, String>);
 
 impl Settings {
-    fn of(server: &str, rows: &[Row]) -> Result<Self> {
+    pub(crate) fn of(server: &str, rows: &[Row]) -> Result<Self> {
         let setting = |row: &Row| -> Result<(String, String)> {
             let name: String = required(server, row, "Variable_name")?;
             Ok((name.to_ascii_lowercase(), required(server, row, "Value")?))
         };
         rows.iter().map(setting).collect::<Result<_>>().map(Self)
+    }
+
+    pub(crate) fn version(&self) -> &str {
+        self.0.get("version").map_or("", String::as_str)
     }
 
     fn is(&self, name: &str, value: &str) -> bool {
@@ -75,8 +79,8 @@ impl Settings {
     }
 
     /// Refuses a server that cannot be used.
-    fn admit(&self, server: &str) -> Result<()> {
-        admit_version(server, self.0.get("version").map_or("", String::as_str))?;
+    pub(crate) fn admit(&self, server: &str) -> Result<()> {
+        admit_version(server, self.version())?;
         if ["read_only", "super_read_only", "innodb_read_only"].iter().any(|name| self.is_on(name))
         {
             return Err(Error::incompatible(format!(
@@ -86,7 +90,7 @@ impl Settings {
         Ok(())
     }
 
-    fn health(&self, replicas: i64) -> Health {
+    pub(crate) fn health(&self, replicas: i64) -> Health {
         let mut health = Health::new(Level::Fenced);
         let flushes = self.is("innodb_flush_log_at_trx_commit", "1");
         let logs = !self.is_on("log_bin") || self.is("sync_binlog", "1");
@@ -136,7 +140,7 @@ pub(crate) fn admit_version(server: &str, version: &str) -> Result<()> {
     )))
 }
 
-fn is_mariadb(version: &str) -> bool {
+pub(crate) fn is_mariadb(version: &str) -> bool {
     version.to_ascii_lowercase().contains("mariadb")
 }
 

@@ -28,6 +28,7 @@ mod config;
 mod database;
 mod error;
 mod health;
+mod legacy;
 mod pool;
 mod rows;
 mod schema;
@@ -42,6 +43,8 @@ mod tls;
 mod trace;
 
 pub use config::MysqlConfig;
+pub use leasehold_driver::legacy::LegacyConfig;
+pub use legacy::{LegacyDatabase, MysqlLegacyConfig, MysqlLegacyStore};
 /// The driver, version 0.37, with its pool, for [`MysqlConfig::pool`].
 pub use mysql_async;
 pub use store::MysqlStore;

@@ -7,7 +7,7 @@ use deadpool::managed::{self, Manager, Metrics, Object, RecycleResult};
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::sql::locked;
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
+use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
 
 use crate::call::Call;
 use crate::error;
@@ -212,13 +212,13 @@ impl Links {
     /// What a call returns within `limit`, in one exchange, and the connection if it can be used again.
     pub(crate) async fn ask(
         &self,
-        mut link: Link,
+        link: Link,
         limit: Duration,
         sql: &Sql,
         call: Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
         let text = call.text(sql);
-        let exchange = link.exchange(async |conn| {
+        let exchange = async |conn: &mut Conn| {
             let mut result = conn.exec_iter(&*text, Params::Positional(call.values)).await?;
             let mut rows = Vec::new();
             while !result.is_empty() {
@@ -226,9 +226,29 @@ impl Links {
             }
             result.drop_result().await?;
             Ok(rows)
-        });
-        let failure = match tokio::time::timeout(limit, exchange).await {
-            Ok(Ok(rows)) => return (Some(link), Ok(rows)),
+        };
+        self.within(link, limit, exchange).await
+    }
+
+    /// How many rows a statement has changed.
+    pub(crate) async fn change(&self, text: &str, values: Vec<Value>) -> Result<u64, Unanswered> {
+        let link = self.get().await.map_err(Unanswered::Failed)?;
+        let exchange = async |conn: &mut Conn| {
+            conn.exec_drop(text, Params::Positional(values)).await?;
+            Ok(conn.affected_rows())
+        };
+        self.within(link, self.timeout, exchange).await.1
+    }
+
+    /// What an exchange returns within `limit`, and the connection if it can be used again.
+    async fn within<T>(
+        &self,
+        mut link: Link,
+        limit: Duration,
+        exchange: impl AsyncFnOnce(&mut Conn) -> mysql_async::Result<T>,
+    ) -> (Option<Link>, Result<T, Unanswered>) {
+        let failure = match tokio::time::timeout(limit, link.exchange(exchange)).await {
+            Ok(Ok(answer)) => return (Some(link), Ok(answer)),
             // The procedure or the server has rolled back.
             Ok(Err(e)) if error::is_conflict(&e) => return (Some(link), Err(Unanswered::Conflict)),
             Ok(Err(e)) => error::of(&self.server, e),

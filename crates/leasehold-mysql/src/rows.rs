@@ -21,15 +21,17 @@ pub(crate) fn required<T: FromValue>(server: &str, row: &Row, name: &str) -> Res
     column(server, row, name)?.ok_or_else(|| error::odd(server, format_args!("no {name}")))
 }
 
+/// The text of a column of bytes.
+pub(crate) fn text(server: &str, row: &Row, name: &str) -> Result<Option<String>> {
+    let Some(bytes) = column::<Vec<u8>>(server, row, name)? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|e| {
+        Error::corrupt(format!("the column {name} of a row has no text in UTF-8")).with_source(e)
+    })
+}
+
 /// What a row of the table says.
 pub(crate) fn stored(server: &str, row: &Row) -> Result<Stored> {
-    let text = |name: &str| -> Result<Option<String>> {
-        let Some(bytes) = column::<Vec<u8>>(server, row, name)? else { return Ok(None) };
-        String::from_utf8(bytes).map(Some).map_err(|e| {
-            Error::corrupt(format!("the column {name} of a row has no text in UTF-8"))
-                .with_source(e)
-        })
-    };
+    let text = |name: &str| text(server, row, name);
     let mut stored = Stored::default();
     stored.key = text("key")?.unwrap_or_default();
     stored.slot = required(server, row, "slot")?;

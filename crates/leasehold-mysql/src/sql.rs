@@ -77,6 +77,11 @@ impl Sql {
         }
     }
 
+    /// How the clock is read.
+    pub(crate) fn now(&self) -> String {
+        self.database.inserted("{now}", self.clock)
+    }
+
     /// The statements that create everything, one by one.
     pub(crate) fn create(&self) -> Vec<String> {
         let files = SCHEMA.iter().flat_map(|file| file.split("-- next\n"));

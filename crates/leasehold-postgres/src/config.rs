@@ -25,7 +25,8 @@ use crate::sql::SchemaName;
 #[derive(Clone)]
 pub struct PostgresConfig {
     source: Source,
-    schema: String,
+    /// Unless it is the default.
+    schema: Option<String>,
     timeout: Duration,
     forget_after: Option<Duration>,
     wakeups: Wakers,
@@ -56,7 +57,7 @@ impl PostgresConfig {
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
 
-    const OPTIONS: &[&str] =
+    pub(crate) const OPTIONS: &[&str] =
         &["schema", "timeout", "connections", "wakeups", "sslmode", "sslrootcert"];
     /// The driver's own options.
     const DRIVER: &[&str] = &[
@@ -91,6 +92,13 @@ impl PostgresConfig {
     /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
     /// repeats the URL, which may contain a password.
     pub fn from_url(url: &str) -> Result<Self> {
+        let (config, options) = Self::read(url)?;
+        options.finish(Self::OPTIONS)?;
+        Ok(config)
+    }
+
+    /// Parses a URL. Returns the options that are left too.
+    pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (scheme, rest) = address.split_once(':').unwrap_or(("", ""));
         let scheme = scheme.to_ascii_lowercase();
@@ -116,9 +124,7 @@ impl PostgresConfig {
             server: Box::new(server),
             connections: Self::DEFAULT_CONNECTIONS,
         });
-        if let Some(schema) = options.take("schema") {
-            config.schema = schema;
-        }
+        config.schema = options.take("schema");
         if let Some(timeout) = options.take_duration("timeout")? {
             config.timeout = timeout;
         }
@@ -139,9 +145,8 @@ impl PostgresConfig {
             }
             (Some(_), Source::Pool { .. }) => Wakers::Same,
         };
-        options.finish(Self::OPTIONS)?;
-        config.check()?;
-        Ok(config)
+        config.check(Self::DEFAULT_SCHEMA)?;
+        Ok((config, options))
     }
 
     /// The connections of your own pool, which must have at least two: one is reserved for what travels together. They
@@ -156,7 +161,7 @@ impl PostgresConfig {
     fn new(source: Source) -> Self {
         Self {
             source,
-            schema: Self::DEFAULT_SCHEMA.to_owned(),
+            schema: None,
             timeout: Self::DEFAULT_TIMEOUT,
             forget_after: Some(table::FORGET_AFTER),
             wakeups: Wakers::Same,
@@ -167,7 +172,7 @@ impl PostgresConfig {
     /// with `pg_`. Upper and lower case differ. Stores with different schemas do not exclude each other.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
-        self.schema = schema.into();
+        self.schema = Some(schema.into());
         self
     }
 
@@ -232,38 +237,53 @@ impl PostgresConfig {
     }
 
     async fn connect(self) -> Result<PostgresStore> {
-        let schema = self.check()?;
-        let (links, own) = match self.source {
-            Source::Server { server, connections } => {
-                let Server { config, tls, name } = &*server;
-                let links =
-                    Links::connect(config, tls, connections, name.clone(), self.timeout).await?;
-                (links, Some(server))
-            }
-            Source::Pool { pool, prepares } => {
-                (Links::of_pool(pool, prepares, self.timeout)?, None)
-            }
-        };
-        let waker = match self.wakeups {
+        let (forget_after, wakeups) = (self.forget_after, self.wakeups.clone());
+        let (links, schema, own) = self.links(Self::DEFAULT_SCHEMA).await?;
+        let waker = match wakeups {
             Wakers::Same => own.filter(|_| links.direct),
             Wakers::Server(server) => Some(server),
             Wakers::Never => None,
         };
-        Ok(PostgresStore::new(links, schema, self.forget_after, waker.map(|waker| *waker)))
+        Ok(PostgresStore::new(links, schema, forget_after, waker.map(|waker| *waker)))
     }
 
-    fn check(&self) -> Result<SchemaName> {
+    /// Connections, the schema, and the server unless the connections are a caller's.
+    pub(crate) async fn links(
+        self,
+        schema: &str,
+    ) -> Result<(Links, SchemaName, Option<Box<Server>>)> {
+        let schema = self.check(schema)?;
+        Ok(match self.source {
+            Source::Server { server, connections } => {
+                let Server { config, tls, name } = &*server;
+                let links =
+                    Links::connect(config, tls, connections, name.clone(), self.timeout).await?;
+                (links, schema, Some(server))
+            }
+            Source::Pool { pool, prepares } => {
+                (Links::of_pool(pool, prepares, self.timeout)?, schema, None)
+            }
+        })
+    }
+
+    /// Whether nothing was said about wake-ups.
+    pub(crate) fn says_nothing_of_wakeups(&self) -> bool {
+        matches!(self.wakeups, Wakers::Same)
+    }
+
+    /// The schema, this one if none was given.
+    fn check(&self, schema: &str) -> Result<SchemaName> {
         if self.timeout < Duration::from_millis(1) {
             return Err(Error::invalid_input(format!(
                 "the option timeout is {:?}; it must be at least 1ms",
                 self.timeout
             )));
         }
-        SchemaName::new(&self.schema).ok_or_else(|| {
+        let schema = self.schema.as_deref().unwrap_or(schema);
+        SchemaName::new(schema).ok_or_else(|| {
             Error::invalid_input(format!(
-                "the option schema is {:?}; it must be a letter or _, then at most 62 letters, digits and _, and not \
-                 begin with pg_",
-                self.schema
+                "the option schema is {schema:?}; it must be a letter or _, then at most 62 letters, digits and _, and not \
+                 begin with pg_"
             ))
         })
     }
@@ -302,7 +322,10 @@ mod tests {
         let url = "postgres://app:p%40ss@db-1:6432,db-2/locks?schema=s1&timeout=250ms&connections=7\
                    &target_session_attrs=read-write&sslmode=disable&wakeups=db-1:5432";
         let config = PostgresConfig::from_url(url).unwrap();
-        assert_eq!((config.schema.as_str(), config.timeout), ("s1", Duration::from_millis(250)));
+        assert_eq!(
+            (config.schema.as_deref(), config.timeout),
+            (Some("s1"), Duration::from_millis(250))
+        );
         let Source::Server { server, connections } = &config.source else { unreachable!() };
         assert_eq!((server.name.as_str(), *connections), ("db-1:6432, db-2:5432", 7));
         assert_eq!(server.config.get_password(), Some(&b"p@ss"[..]));

@@ -34,7 +34,7 @@ impl Inner {
     }
 }
 
-fn wall() -> u64 {
+pub(crate) fn wall() -> u64 {
     leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
 }
 
@@ -51,33 +51,100 @@ impl Statement for Ask {
 struct Found {
     version: Option<i32>,
     now: i64,
-    server: i32,
+    settings: Settings,
+    identity: Option<String>,
+    missing: Option<Vec<String>>,
+}
+
+/// The settings of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    version: i32,
     fsync: String,
     full_page_writes: String,
     standbys: String,
     read_only: String,
     is_standby: bool,
     replicas: i64,
-    identity: Option<String>,
-    missing: Option<Vec<String>>,
 }
 
-impl Found {
-    fn of(server: &str, row: &Row) -> Result<Self> {
+impl Settings {
+    /// What a statement reads to learn them.
+    pub(crate) const COLUMNS: &str = "current_setting('server_version_num')::integer AS o_server,
+        ARRAY[
+            current_setting('fsync'),
+            current_setting('full_page_writes'),
+            current_setting('synchronous_standby_names'),
+            current_setting('transaction_read_only')
+        ] AS o_settings,
+        pg_is_in_recovery() AS o_standby,
+        (
+            SELECT count(*) FROM pg_stat_replication AS sender
+            WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE active_pid = sender.pid AND slot_type = 'logical')
+        ) AS o_replicas";
+
+    pub(crate) fn of(server: &str, row: &Row) -> Result<Self> {
         let settings: Vec<String> = column(server, row, "o_settings")?;
         let [fsync, full_page_writes, standbys, read_only] = settings
             .try_into()
             .map_err(|settings| error::odd(server, format_args!("the settings {settings:?}")))?;
         Ok(Self {
-            version: column(server, row, "o_version")?,
-            now: column(server, row, "o_now")?,
-            server: column(server, row, "o_server")?,
+            version: column(server, row, "o_server")?,
             fsync,
             full_page_writes,
             standbys,
             read_only,
             is_standby: column(server, row, "o_standby")?,
             replicas: column(server, row, "o_replicas")?,
+        })
+    }
+
+    /// Refuses a server that cannot be used.
+    pub(crate) fn admit(&self, server: &str) -> Result<()> {
+        if self.version < OLDEST {
+            return Err(Error::incompatible(format!(
+                "{server} is PostgreSQL {}; the store needs 13 or newer",
+                self.version / 10_000
+            )));
+        }
+        if self.is_standby || self.read_only == "on" {
+            return Err(Error::incompatible(format!(
+                "{server} is read-only, as a standby is, and cannot lock; connect to the primary (with \
+                 target_session_attrs=read-write and all servers in the URL)"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        let mut health = Health::new(Level::Fenced);
+        health.durable = self.fsync == "on" && self.full_page_writes == "on";
+        health.fails_over = self.replicas > 0 && self.standbys.is_empty();
+        if !health.durable {
+            health.level = Level::BestEffort;
+            health.hazards.push(
+                "a crash of the machine loses grants that were acknowledged; set fsync = on and full_page_writes = on"
+                    .to_owned(),
+            );
+        }
+        if health.fails_over {
+            health.level = Level::BestEffort;
+            health.hazards.push(
+                "a standby that takes over may lack the last grants, because replication is asynchronous; set \
+                 synchronous_standby_names"
+                    .to_owned(),
+            );
+        }
+        health
+    }
+}
+
+impl Found {
+    fn of(server: &str, row: &Row) -> Result<Self> {
+        Ok(Self {
+            version: column(server, row, "o_version")?,
+            now: column(server, row, "o_now")?,
+            settings: Settings::of(server, row)?,
             identity: column(server, row, "o_identity")?,
             missing: column(server, row, "o_missing")?,
         })
@@ -100,44 +167,16 @@ impl Found {
                 ));
             }
         }
-        if self.server < OLDEST {
-            return incompatible(format!(
-                "{server} is PostgreSQL {}; the store needs 13 or newer",
-                self.server / 10_000
-            ));
-        }
-        if self.is_standby || self.read_only == "on" {
-            return incompatible(format!(
-                "{server} is read-only, as a standby is, and cannot lock; connect to the primary (with \
-                 target_session_attrs=read-write and all servers in the URL)"
-            ));
-        }
+        self.settings.admit(server)?;
         if let Some(missing) = &self.missing {
             return Err(Error::denied(format!(
                 "the user lacks {} in the schema {schema:?}; docs/stores/postgres.md lists the GRANTs",
                 missing.join(", ")
             )));
         }
-        let mut health = Health::new(Level::Fenced);
+        let mut health = self.settings.health();
         health.schema = self.version.map(i32::unsigned_abs);
         health.identity.clone_from(&self.identity);
-        health.durable = self.fsync == "on" && self.full_page_writes == "on";
-        health.fails_over = self.replicas > 0 && self.standbys.is_empty();
-        if !health.durable {
-            health.level = Level::BestEffort;
-            health.hazards.push(
-                "a crash of the machine loses grants that were acknowledged; set fsync = on and full_page_writes = on"
-                    .to_owned(),
-            );
-        }
-        if health.fails_over {
-            health.level = Level::BestEffort;
-            health.hazards.push(
-                "a standby that takes over may lack the last grants, because replication is asynchronous; set \
-                 synchronous_standby_names"
-                    .to_owned(),
-            );
-        }
         Ok(health)
     }
 }

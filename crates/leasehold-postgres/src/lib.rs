@@ -31,6 +31,7 @@ mod database;
 mod error;
 mod health;
 mod inner;
+mod legacy;
 mod listener;
 mod pool;
 mod schema;
@@ -47,6 +48,8 @@ mod trace;
 pub use config::PostgresConfig;
 /// The pool, version 0.14, for [`PostgresConfig::pool`].
 pub use deadpool_postgres;
+pub use leasehold_driver::legacy::LegacyConfig;
+pub use legacy::{LegacyDatabase, PostgresLegacyConfig, PostgresLegacyStore};
 pub use store::PostgresStore;
 /// The driver, version 0.7.
 pub use tokio_postgres;

@@ -13,7 +13,7 @@ use crate::sql::Sql;
 pub(crate) const VERSION: i32 = 1;
 
 /// Serialises those who prepare the same database.
-const LOCK: i64 = 0x4c73_6864;
+pub(crate) const LOCK: i64 = 0x4c73_6864;
 
 impl Inner {
     /// Creates the schema unless it is there.

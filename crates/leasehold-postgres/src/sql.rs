@@ -22,12 +22,17 @@ impl SchemaName {
         &self.0
     }
 
+    /// As it is written in a statement.
+    pub(crate) fn quoted(&self) -> String {
+        format!("\"{}\"", self.0)
+    }
+
     /// Inserts it, and what the functions share.
     fn inserted(&self, text: &str) -> String {
         text.replace("{guard}", include_str!("sql/guard.sql").trim())
             .replace("{indexed}", INDEXED)
             .replace("{schema_text}", &self.0)
-            .replace("{schema}", &format!("\"{}\"", self.0))
+            .replace("{schema}", &self.quoted())
     }
 }
 

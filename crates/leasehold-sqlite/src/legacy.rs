@@ -7,74 +7,63 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result};
-use leasehold_driver::legacy::{LegacyConfig, LegacyRow, LegacyRows, LegacyTable, Seen};
-use leasehold_driver::{StoreUrl, SystemClock};
+use leasehold_driver::StoreUrl;
+use leasehold_driver::legacy::{
+    LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
+};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction,
     TransactionBehavior, params,
 };
 
-use crate::config::{NAME, SqliteConfig, is_identifier};
+use crate::config::{NAME, SqliteConfig};
 use crate::error;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a SQLite file.
 pub type SqliteLegacyStore = LegacyTable<LegacyFile>;
 
-/// Which file and table to use, and how.
+/// Which file to use, and how.
 #[derive(Debug, Clone)]
 pub struct SqliteLegacyConfig {
     path: PathBuf,
-    table: String,
     timeout: Duration,
     legacy: LegacyConfig,
 }
 
 impl SqliteLegacyConfig {
-    /// The table's name in the PHP library.
-    pub const DEFAULT_TABLE: &str = "distributed_locks";
-
     /// The table `distributed_locks` in this file.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            table: Self::DEFAULT_TABLE.to_owned(),
             timeout: SqliteConfig::DEFAULT_TIMEOUT,
-            legacy: LegacyConfig::new(Arc::new(SystemClock::new())),
+            legacy: LegacyConfig::default(),
         }
     }
 
-    /// Parses a URL: `sqlite:PATH?format=legacy`, with the options `table`, `skew`, `settle` and `timeout`.
+    /// Parses a URL: `sqlite:PATH?format=legacy`, with the option `timeout` and those of [`LegacyConfig::take`].
     ///
     /// # Errors
     /// `InvalidInput` for another scheme or format, no path, an unknown option or a wrong value.
     pub fn from_url(url: &str) -> Result<Self> {
         let mut url = StoreUrl::parse(url)?;
-        if url.scheme() != NAME || url.take("format").as_deref() != Some("legacy") {
-            return Err(Error::invalid_input(format!(
-                "the URL of this store begins with {NAME}: and has the option format=legacy"
-            )));
+        if url.scheme() != NAME {
+            return Err(Error::invalid_input(format!("the URL of this store begins with {NAME}:")));
         }
         let path = SqliteConfig::path_of(&url)?.ok_or_else(|| {
             Error::invalid_input(
                 "the PHP library's table in memory would be nobody else's; write sqlite:PATH?format=legacy",
             )
         })?;
-        let mut config = Self::file(path);
-        if let Some(table) = url.take("table") {
-            config.table = table;
-        }
+        let mut config = Self::file(path).legacy(LegacyConfig::take(&mut url)?);
         config.timeout = url.take_duration("timeout")?.unwrap_or(config.timeout);
-        config.legacy.skew = url.take_duration("skew")?.unwrap_or(config.legacy.skew);
-        config.legacy.settle = url.take_duration("settle")?.unwrap_or(config.legacy.settle);
-        url.finish(&["format", "table", "skew", "settle", "timeout"])?;
-        config.check()?;
+        url.finish(&[LegacyConfig::OPTIONS, &["timeout"]].concat())?;
         Ok(config)
     }
 
-    /// Sets the table's name: a letter or `_`, then at most 62 letters, digits and `_`.
+    /// Sets the table, and how it is used.
     #[must_use]
-    pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.table = table.into();
+    pub fn legacy(mut self, legacy: LegacyConfig) -> Self {
+        self.legacy = legacy;
         self
     }
 
@@ -85,95 +74,21 @@ impl SqliteLegacyConfig {
         self
     }
 
-    /// Sets by how much the clocks of the processes that use the file differ at most, by default 1 s.
-    #[must_use]
-    pub fn skew(mut self, skew: Duration) -> Self {
-        self.legacy.skew = skew;
-        self
-    }
-
-    /// Sets how long after a row was taken over the store looks whether a PHP client has overwritten it, by default 500 ms.
-    #[must_use]
-    pub fn settle(mut self, settle: Duration) -> Self {
-        self.legacy.settle = settle;
-        self
-    }
-
-    /// Sets the clock, for tests that do not sleep.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.legacy.clock = clock;
-        self
-    }
-
     /// The store. The file is opened when it is first used.
     ///
     /// # Errors
     /// `InvalidInput` if the table's name is not an identifier.
     pub fn open(self) -> Result<SqliteLegacyStore> {
-        self.check().map_err(|e| e.with_context(NAME, "open"))?;
+        self.legacy.check().map_err(|e| e.with_context(NAME, "open"))?;
         let file = LegacyFile {
             name: self.path.display().to_string(),
             path: self.path,
-            sql: Arc::new(Sql::new(&self.table)),
-            table: self.table,
+            sql: Arc::new(Statements::sqlite(&self.legacy)),
             timeout: self.timeout,
-            clock: Arc::clone(&self.legacy.clock),
+            clock: Arc::clone(self.legacy.counts()),
             connection: Arc::default(),
         };
         Ok(LegacyTable::new(file, self.legacy))
-    }
-
-    fn check(&self) -> Result<()> {
-        if is_identifier(&self.table) {
-            return Ok(());
-        }
-        Err(Error::invalid_input(format!(
-            "the option table is {:?}; it must be a letter or _, then at most 62 letters, digits and _, and not begin with \
-             sqlite_",
-            self.table
-        )))
-    }
-}
-
-/// The statements. Times are bound and read as seconds since 1970; the file has them as text in UTC.
-#[derive(Debug)]
-struct Sql {
-    create: String,
-    look: String,
-    insert: String,
-    replace: String,
-    delete: String,
-    page: String,
-}
-
-impl Sql {
-    fn new(table: &str) -> Self {
-        let is_seen = "resource = ?1 AND owner = ?2 AND expires_at = datetime(?3, 'unixepoch')";
-        let row = "resource, owner, unixepoch(expires_at), unixepoch(acquired_at)";
-        Self {
-            create: format!(
-                "CREATE TABLE IF NOT EXISTS {table} (
-                     resource    VARCHAR(255) NOT NULL PRIMARY KEY,
-                     owner       VARCHAR(255) NOT NULL,
-                     expires_at  DATETIME NOT NULL,
-                     acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
-                 )"
-            ),
-            look: format!("SELECT {row} FROM {table} WHERE resource = ?1"),
-            insert: format!(
-                "INSERT INTO {table} (resource, owner, expires_at, acquired_at)
-                 VALUES (?1, ?2, datetime(?3, 'unixepoch'), datetime(?4, 'unixepoch'))
-                 ON CONFLICT (resource) DO NOTHING"
-            ),
-            replace: format!(
-                "UPDATE {table}
-                 SET owner = ?4, expires_at = datetime(?5, 'unixepoch'), acquired_at = datetime(?6, 'unixepoch')
-                 WHERE {is_seen}"
-            ),
-            delete: format!("DELETE FROM {table} WHERE {is_seen}"),
-            page: format!("SELECT {row} FROM {table} WHERE resource > ?1 ORDER BY resource LIMIT ?2"),
-        }
     }
 }
 
@@ -181,8 +96,7 @@ impl Sql {
 pub struct LegacyFile {
     path: PathBuf,
     name: String,
-    table: String,
-    sql: Arc<Sql>,
+    sql: Arc<Statements>,
     timeout: Duration,
     clock: Arc<dyn Clock>,
     connection: Arc<Mutex<Option<Connection>>>,
@@ -194,7 +108,7 @@ impl LegacyFile {
         &self,
         flags: OpenFlags,
         failed: fn(&str, rusqlite::Error) -> Error,
-        act: impl FnOnce(&Connection, &Sql) -> rusqlite::Result<T> + Send + 'static,
+        act: impl FnOnce(&Connection, &Statements) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (connection, sql) = (Arc::clone(&self.connection), Arc::clone(&self.sql));
         let (path, timeout) = (self.path.clone(), self.timeout);
@@ -209,7 +123,7 @@ impl LegacyFile {
         match acted.await {
             Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
                 "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`",
-                self.name, self.table
+                self.name, self.sql.table
             ))
             .with_source(e)),
             Ok(acted) => acted.map_err(|e| failed(&self.name, e)),
@@ -281,12 +195,12 @@ impl LegacyRows for LegacyFile {
                 return Ok(false);
             }
             let values = params![
-                seen.resource,
-                seen.owner,
-                seen.expires_at,
                 by.owner,
                 by.expires_at,
-                by.acquired_at
+                by.acquired_at,
+                seen.resource,
+                seen.owner,
+                seen.expires_at
             ];
             let replaced = connection.prepare_cached(&sql.replace)?.execute(values)? > 0;
             transaction.commit()?;
@@ -317,7 +231,7 @@ impl LegacyRows for LegacyFile {
 
     async fn check(&self) -> Result<Health> {
         let mut health = Health::new(Level::BestEffort);
-        health.identity = Some(format!("{NAME}:{}:{}", self.name, self.table));
+        health.identity = Some(format!("{NAME}:{}:{}", self.name, self.sql.table));
         match self.page("", 1).await {
             Ok(_) => {}
             // Not prepared yet.
@@ -329,18 +243,21 @@ impl LegacyRows for LegacyFile {
         }
         health.schema = Some(1);
         health.durable = true;
-        health.hazards.push(
-            "a PHP client overwrites a row that it has read without another look: if it is stopped for longer than the option \
-             settle between the two, two clients hold; nothing is safe from that until all clients are ours, in another format"
-                .to_owned(),
-        );
+        let guards = self.on(EXISTING, error::sqlite, |connection, sql| {
+            connection.query_row(&sql.guards, [], |row| row.get::<_, i64>(0))
+        });
+        if guards.await? == 0 {
+            health.hazards.push(OVERWRITTEN.to_owned());
+        }
         Ok(health)
     }
 
     async fn prepare(&self) -> Result<()> {
         let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
-        self.on(creating, error::commit, |connection, sql| connection.execute_batch(&sql.create))
-            .await
+        self.on(creating, error::commit, |connection, sql| {
+            connection.execute_batch(&sql.create.join(";"))
+        })
+        .await
     }
 }
 
@@ -355,6 +272,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<LegacyRow> {
 
 impl fmt::Debug for LegacyFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyFile({}, {})", self.name, self.table)
+        write!(f, "LegacyFile({}, {})", self.name, self.sql.table)
     }
 }

@@ -59,6 +59,7 @@ mod watch;
 mod worker;
 
 pub use config::SqliteConfig;
+pub use leasehold_driver::legacy::LegacyConfig;
 pub use legacy::{LegacyFile, SqliteLegacyConfig, SqliteLegacyStore};
 pub use store::SqliteStore;
 

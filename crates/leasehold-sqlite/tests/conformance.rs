@@ -9,7 +9,9 @@ use leasehold_conformance::{
     Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Suite, Time,
 };
 use leasehold_core::{Clock, ManualClock, table};
-use leasehold_sqlite::{SqliteConfig, SqliteLegacyConfig, SqliteLegacyStore, SqliteStore};
+use leasehold_sqlite::{
+    LegacyConfig, SqliteConfig, SqliteLegacyConfig, SqliteLegacyStore, SqliteStore,
+};
 use leasehold_testkit::sqlite;
 use tempfile::TempDir;
 
@@ -117,12 +119,7 @@ impl Subject for Legacy {
     }
 
     fn reports(&self) -> Reports {
-        let mut reports = Reports::nothing();
-        reports.holder = true;
-        reports.winner = true;
-        reports.own_clock = false;
-        reports.unit = Duration::from_secs(1);
-        reports
+        leasehold_testkit::legacy::reports()
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {
@@ -142,11 +139,10 @@ impl Backing for LegacyState {
     type Store = SqliteLegacyStore;
 
     async fn client(&self) -> Result<SqliteLegacyStore> {
-        let config = SqliteLegacyConfig::file(self.path())
-            .clock(Arc::new(self.clock.clone()))
-            // Nobody overwrites what he has read before.
-            .settle(Duration::ZERO);
-        Ok(config.open()?)
+        // Nobody overwrites what he has read before.
+        let legacy =
+            LegacyConfig::default().clock(Arc::new(self.clock.clone())).settle(Duration::ZERO);
+        Ok(SqliteLegacyConfig::file(self.path()).legacy(legacy).open()?)
     }
 
     fn time(&self) -> Time {

@@ -1,6 +1,7 @@
+use std::future::Future;
 use std::time::Duration;
 
-use leasehold_core::{AnyStore, BoxFuture, Error, Result};
+use leasehold_core::{AnyStore, BoxFuture, Error, Result, Store};
 use leasehold_driver::StoreUrl;
 
 use crate::locker::{Locker, LockerBuilder};
@@ -12,11 +13,13 @@ impl Locker {
     /// |---|---|---|
     /// | `local:` | the one store of this process | `local` |
     /// | `sqlite:PATH` | a SQLite file | `sqlite` |
-    /// | `sqlite:PATH?format=legacy` | the table of the PHP library in a SQLite file | `sqlite` |
     /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
     /// | `mysql://USER@HOST/DATABASE`, `mariadb://…` | MySQL or MariaDB, once [`prepare`](Locker::prepare) has run there | `mysql` |
     /// | `postgres://USER@HOST/DATABASE` | PostgreSQL, once [`prepare`](Locker::prepare) has run there | `postgres` |
     /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
+    ///
+    /// With the option `format=legacy`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
+    /// DistributedLock in that database.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown scheme or option; else the error of opening or of [`check`](Locker::check).
@@ -79,13 +82,19 @@ fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
         #[cfg(feature = "local")]
         "local" => local(parsed),
         #[cfg(feature = "mysql")]
-        scheme if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) => mysql(url),
+        scheme if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) => {
+            mysql(url).map_err(|error| error.with_context("mysql", "open"))
+        }
         #[cfg(feature = "postgres")]
-        scheme if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme) => postgres(url),
+        scheme if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme) => {
+            postgres(url).map_err(|error| error.with_context("postgres", "open"))
+        }
         #[cfg(feature = "redis")]
-        scheme if leasehold_redis::RedisConfig::SCHEMES.contains(&scheme) => redis(url, quarantine),
+        scheme if leasehold_redis::RedisConfig::SCHEMES.contains(&scheme) => {
+            redis(url, quarantine).map_err(|error| error.with_context("redis", "open"))
+        }
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite(url),
+        "sqlite" => sqlite(url).map_err(|error| error.with_context("sqlite", "open")),
         scheme => Err(unknown(scheme)),
     }
 }
@@ -101,53 +110,59 @@ fn local(url: StoreUrl) -> Result<Open> {
     Ok(Box::new(|| Box::pin(async { Ok(AnyStore::new(leasehold_local::LocalStore::shared())) })))
 }
 
+/// Opens what a configuration describes.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite"))]
+fn opener<C, F, S>(config: C, open: impl Fn(C) -> F + Send + Sync + 'static) -> Open
+where
+    C: Clone + Send + Sync + 'static,
+    F: Future<Output = Result<S>> + Send + 'static,
+    S: Store + 'static,
+{
+    Box::new(move || {
+        let opening = open(config.clone());
+        Box::pin(async move { opening.await.map(AnyStore::new) })
+    })
+}
+
+/// Whether a URL names the table of the PHP library.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn is_legacy(url: &str) -> bool {
+    StoreUrl::parse(url).is_ok_and(|mut url| url.take("format").is_some())
+}
+
 #[cfg(feature = "mysql")]
 fn mysql(url: &str) -> Result<Open> {
-    let config = leasehold_mysql::MysqlConfig::from_url(url)
-        .map_err(|error| error.with_context("mysql", "open"))?;
-    Ok(Box::new(move || {
-        let config = config.clone();
-        Box::pin(async move { config.open().await.map(AnyStore::new) })
-    }))
+    use leasehold_mysql::{MysqlConfig, MysqlLegacyConfig};
+    if is_legacy(url) {
+        return Ok(opener(MysqlLegacyConfig::from_url(url)?, MysqlLegacyConfig::open));
+    }
+    Ok(opener(MysqlConfig::from_url(url)?, MysqlConfig::open))
 }
 
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Open> {
-    let config = leasehold_postgres::PostgresConfig::from_url(url)
-        .map_err(|error| error.with_context("postgres", "open"))?;
-    Ok(Box::new(move || {
-        let config = config.clone();
-        Box::pin(async move { config.open().await.map(AnyStore::new) })
-    }))
+    use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig};
+    if is_legacy(url) {
+        return Ok(opener(PostgresLegacyConfig::from_url(url)?, PostgresLegacyConfig::open));
+    }
+    Ok(opener(PostgresConfig::from_url(url)?, PostgresConfig::open))
 }
 
 #[cfg(feature = "redis")]
 fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
-    let config = leasehold_redis::RedisConfig::from_url(url)
-        .map_err(|error| error.with_context("redis", "open"))?
-        .or_quarantine(quarantine.unwrap_or_default());
-    Ok(Box::new(move || {
-        let config = config.clone();
-        Box::pin(async move { config.open().await.map(AnyStore::new) })
-    }))
+    use leasehold_redis::RedisConfig;
+    let config = RedisConfig::from_url(url)?.or_quarantine(quarantine.unwrap_or_default());
+    Ok(opener(config, RedisConfig::open))
 }
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Open> {
-    if StoreUrl::parse(url)?.take("format").is_some() {
-        let config = leasehold_sqlite::SqliteLegacyConfig::from_url(url)
-            .map_err(|error| error.with_context("sqlite", "open"))?;
-        return Ok(Box::new(move || {
-            let config = config.clone();
-            Box::pin(async move { config.open().map(AnyStore::new) })
-        }));
+    use leasehold_sqlite::{SqliteConfig, SqliteLegacyConfig};
+    if is_legacy(url) {
+        let config = SqliteLegacyConfig::from_url(url)?;
+        return Ok(opener(config, |config| async { config.open() }));
     }
-    let config = leasehold_sqlite::SqliteConfig::from_url(url)
-        .map_err(|error| error.with_context("sqlite", "open"))?;
-    Ok(Box::new(move || {
-        let config = config.clone();
-        Box::pin(async move { config.open().await.map(AnyStore::new) })
-    }))
+    Ok(opener(SqliteConfig::from_url(url)?, SqliteConfig::open))
 }
 
 fn unknown(scheme: &str) -> Error {

@@ -1,34 +1,81 @@
-//! The PHP library's table in a SQLite file, through the built command.
+//! The PHP library's table, through the built command.
 
+use std::process::{Command, Stdio};
+
+use leasehold_testkit::{mysql, postgres};
 use rusqlite::Connection;
+use tokio::runtime::Runtime;
 
 use crate::support::{Running, Store, code, text};
 
-#[test]
-fn run_elect_and_break_work_after_init_beside_php() {
-    let store = Store::with_options("?format=legacy");
-    let early = store.output("run -n k -- true");
+/// What every database does, after a statement of PHP's has taken `theirs`.
+fn works_beside_php(name: &str, url: &str, takes: impl FnOnce()) {
+    let store = Store::new();
+    let command = |line: &str| {
+        let mut command = store.command(line);
+        command.env("LEASEHOLD_STORE", url).stdin(Stdio::null());
+        command
+    };
+    let output = |line: &str| command(line).output().unwrap();
+    let early = output("run -n k -- true");
     assert_eq!(code(&early), 65);
     assert!(text(&early.stderr).contains("`leasehold init`"), "{}", text(&early.stderr));
-    let init = store.output("init");
-    assert_eq!(code(&init), 0, "{}", text(&init.stderr));
-    assert!(text(&init.stdout).contains("the store sqlite is ready: L0"));
+    for _ in 0..2 {
+        let init = output("init");
+        assert_eq!(code(&init), 0, "{}", text(&init.stderr));
+        let ready = format!("the store {name} is ready: L0");
+        assert!(text(&init.stdout).contains(&ready), "{}", text(&init.stdout));
+    }
 
-    let php = Connection::open(store.database()).unwrap();
-    php.execute_batch(
-        "INSERT INTO distributed_locks VALUES ('theirs', 'php', datetime('now', '+60 seconds'), datetime('now'))",
-    )
-    .unwrap();
-    let run = |key: &str| code(&store.output(&format!("run -n {key} -- true")));
+    takes();
+    let run = |key: &str| code(&output(&format!("run -n {key} -- true")));
     assert_eq!(run("theirs"), 1);
     assert_eq!(run("ours"), 0);
-    assert!(text(&store.output("status theirs").stdout).contains("php"));
-    assert_eq!(code(&store.output("break theirs")), 0);
+    assert!(text(&output("status theirs").stdout).contains("php"));
+    assert_eq!(code(&output("break theirs")), 0);
     assert_eq!(run("theirs"), 0);
 
-    let mut command = store.command("elect job --");
-    command.args(["sh", "-c", "echo leading; cat"]);
-    let leader = Running::start(command);
+    let mut elect: Command = command("elect job --");
+    elect.args(["sh", "-c", "echo leading; cat"]).stdin(Stdio::piped());
+    let leader = Running::start(elect);
     assert_eq!(leader.line(), "leading");
-    assert_eq!(code(&store.output("leader job")), 0);
+    assert_eq!(code(&output("leader job")), 0);
+}
+
+#[test]
+fn a_sqlite_file_is_shared_with_php() {
+    let file = tempfile::tempdir().unwrap();
+    let path = file.path().join("app.db");
+    works_beside_php("sqlite", &format!("sqlite:{}?format=legacy", path.display()), || {
+        let php = Connection::open(&path).unwrap();
+        php.execute_batch(
+            "INSERT INTO distributed_locks VALUES ('theirs', 'php', datetime('now', '+60 seconds'), datetime('now'))",
+        )
+        .unwrap();
+    });
+}
+
+#[test]
+fn a_database_of_mariadb_is_shared_with_php() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(mysql::Server::start(&[])).unwrap();
+    runtime.block_on(server.run("CREATE DATABASE leasehold"));
+    works_beside_php("mysql", &format!("{}?format=legacy&guard=1", server.url()), || {
+        runtime.block_on(server.run(
+            "INSERT INTO leasehold.distributed_locks
+             VALUES ('theirs', 'php', UTC_TIMESTAMP() + INTERVAL 60 SECOND, UTC_TIMESTAMP())",
+        ));
+    });
+}
+
+#[test]
+fn a_database_of_postgresql_is_shared_with_others() {
+    let runtime = Runtime::new().unwrap();
+    let server = runtime.block_on(postgres::Server::start(&[])).unwrap();
+    works_beside_php("postgres", &format!("{}&format=legacy&guard=1", server.url()), || {
+        runtime.block_on(server.run(
+            "INSERT INTO distributed_locks
+             SELECT 'theirs', 'php', now() AT TIME ZONE 'UTC' + interval '60 s', now() AT TIME ZONE 'UTC'",
+        ));
+    });
 }

@@ -16,6 +16,11 @@ pub struct LegacyRow {
     pub acquired_at: i64,
 }
 
+/// The hazard of a table without a trigger.
+pub const OVERWRITTEN: &str = "a PHP client overwrites a row that it has read without another look: if it is stopped for \
+     longer than the option settle between the two, two clients hold; add a trigger that refuses it, by `leasehold init` \
+     with the option guard=1";
+
 /// What a look at one resource found.
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_structs, reason = "a clock and a row")]
@@ -38,7 +43,8 @@ pub trait LegacyRows: Send + Sync + 'static {
     /// Adds a row, unless there is one of its resource.
     fn insert(&self, row: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Puts a row in the place of one that is still as it was seen, unless the server's clock has reached `before` by then.
+    /// Puts a row in the place of one that is still as it was seen, unless the server's clock has reached `before` by then:
+    /// when nobody else can change the row any more.
     fn replace(
         &self,
         seen: &LegacyRow,

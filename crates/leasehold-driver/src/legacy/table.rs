@@ -14,6 +14,7 @@ use leasehold_core::{
     RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
+use super::config::LegacyConfig;
 use super::rows::{LegacyRow, LegacyRows, Seen};
 use super::rules::{Margin, seconds, since};
 
@@ -33,26 +34,6 @@ const REASONS: &[(Feature, &str)] = &[
     (Feature::Terms, "the PHP library's table has whole seconds"),
 ];
 
-/// How the table is used.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct LegacyConfig {
-    /// By how much the clocks of the PHP hosts and of the server differ at most.
-    pub skew: Duration,
-    /// After a row was taken over, how long until a look whether it is still ours: longer than a PHP client takes between
-    /// reading a row and overwriting it.
-    pub settle: Duration,
-    /// Counts `settle`.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl LegacyConfig {
-    /// Hosts whose clocks differ by a second, and clients that overwrite what they read within half a second.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { skew: Duration::from_secs(1), settle: Duration::from_millis(500), clock }
-    }
-}
-
 /// A store in the table of the PHP library.
 pub struct LegacyTable<R>(Arc<Inner<R>>);
 
@@ -66,7 +47,7 @@ struct Inner<R> {
 impl<R: LegacyRows> LegacyTable<R> {
     /// The store of these rows.
     pub fn new(rows: R, config: LegacyConfig) -> Self {
-        let LegacyConfig { skew, settle, clock } = config;
+        let LegacyConfig { skew, settle, clock, .. } = config;
         Self(Arc::new(Inner { rows, margin: Margin::of(skew), settle, clock }))
     }
 
@@ -182,11 +163,12 @@ impl<R: LegacyRows> Inner<R> {
             if !is_own && !self.margin.until_free(&row, now).is_zero() {
                 return Ok(AcquireReply::Refused(self.refused(key, &row, now)));
             }
+            new.resource.clone_from(&row.resource);
             if is_held {
                 new.expires_at = new.expires_at.max(row.expires_at);
             }
             let before = is_held.then(|| self.margin.end(&row));
-            if !self.rows.replace(&row, &new, before).await? {
+            if new != row && !self.rows.replace(&row, &new, before).await? {
                 continue;
             }
             if is_held {

@@ -11,7 +11,7 @@ use leasehold_core::{
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Conn, Row as SqlRow};
-use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore, MysqlStore};
 use leasehold_testkit::mysql::{Product, Server};
 use tokio::sync::Mutex;
 
@@ -32,6 +32,9 @@ pub(crate) struct Clocked {
     control: Mutex<Conn>,
 }
 
+/// A time limit that is short for a waiting test, and long for a busy machine.
+const SHORT: Duration = Duration::from_secs(3);
+
 /// How the store's statements read the clock.
 const CLOCK: &str = "(SELECT now FROM {schema}.test_clock)";
 
@@ -40,7 +43,14 @@ impl Servers {
         Self { product, pool: Pool::new() }
     }
 
+    /// A database with the objects of the store.
     pub(crate) async fn take(&self, forget_after: Duration) -> Result<Clocked> {
+        let state = self.take_bare(forget_after).await?;
+        state.open().await?.prepare().await?;
+        Ok(state)
+    }
+
+    pub(crate) async fn take_bare(&self, forget_after: Duration) -> Result<Clocked> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // A killed process loses nothing that it has written; a power cut is not tested here.
         let settings = ["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin"];
@@ -49,7 +59,6 @@ impl Servers {
         let (clock, control) = (ManualClock::new(), Mutex::new(server.connect().await?));
         let state = Clocked { server, database, forget_after, clock, control };
         state.create_the_clock().await?;
-        state.open().await?.prepare().await?;
         Ok(state)
     }
 }
@@ -79,17 +88,59 @@ impl Clocked {
     }
 
     async fn open_at(&self, port: u16, timeout: Duration) -> Result<MysqlStore> {
-        let url = format!("mysql://root@127.0.0.1:{port}/{}", self.database);
-        let config = MysqlConfig::from_url(&url)?.timeout(timeout).clock(CLOCK);
+        let config = self.config(port, timeout)?;
         Ok(config.forget_after(Some(self.forget_after)).open().await?)
+    }
+
+    fn config(&self, port: u16, timeout: Duration) -> Result<MysqlConfig> {
+        let url = format!("mysql://root@127.0.0.1:{port}/{}", self.database);
+        Ok(MysqlConfig::from_url(&url)?.timeout(timeout).clock(CLOCK))
     }
 
     /// A store connected through a proxy.
     pub(crate) async fn open_behind_proxy(&self) -> Result<Network<MysqlStore>> {
-        let proxy = Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await?;
-        // Short for a waiting test, long for a busy machine.
-        let store = self.open_at(proxy.address().port(), Duration::from_secs(3)).await?;
+        let proxy = self.proxy().await?;
+        let store = self.open_at(proxy.address().port(), SHORT).await?;
         Ok(Network::Proxied(store, vec![proxy]))
+    }
+
+    async fn proxy(&self) -> Result<Proxy> {
+        Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await
+    }
+
+    pub(crate) async fn open_legacy(&self) -> Result<MysqlLegacyStore> {
+        self.open_legacy_at(self.server.port(), Duration::from_secs(30)).await
+    }
+
+    async fn open_legacy_at(&self, port: u16, timeout: Duration) -> Result<MysqlLegacyStore> {
+        // Nobody overwrites what he has read before; the trigger must never refuse what the store does.
+        let legacy = LegacyConfig::default().settle(Duration::ZERO).guard(true);
+        let config = MysqlLegacyConfig::new(self.config(port, timeout)?).legacy(legacy);
+        Ok(config.open().await?)
+    }
+
+    /// A store in the PHP library's table connected through a proxy.
+    pub(crate) async fn open_legacy_behind_proxy(&self) -> Result<Network<MysqlLegacyStore>> {
+        let proxy = self.proxy().await?;
+        let store = self.open_legacy_at(proxy.address().port(), SHORT).await?;
+        Ok(Network::Proxied(store, vec![proxy]))
+    }
+
+    /// The rows of the PHP library's table.
+    pub(crate) async fn observe_legacy(&self) -> Result<Observation> {
+        // By default a row is taken over two seconds after its end.
+        let over = self.clock.wall_micros() - 2_000_000;
+        let text = format!(
+            "SELECT resource, owner, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) > {over}
+             FROM {}.distributed_locks",
+            self.database
+        );
+        let mut rows = Vec::new();
+        for row in self.control.lock().await.query::<(String, String, bool), _>(text).await? {
+            let id = LeaseId::foreign(row.1.as_bytes())?;
+            rows.push(Row::new(Key::new(&row.0)?, Some(id), Mode::Exclusive, row.2));
+        }
+        Ok(Observation::new(rows, Vec::new()))
     }
 
     pub(crate) async fn advance(&self, by: Duration) -> Result {

@@ -10,12 +10,14 @@ use leasehold_conformance::{
     Backing, Forgets, Network, Observation, Reports, Restarted, Result, Subject, Suite, Time,
     WallStep,
 };
-use leasehold_core::table;
-use leasehold_mysql::MysqlStore;
+use leasehold_core::{Store as _, table};
+use leasehold_mysql::{MysqlLegacyStore, MysqlStore};
+use leasehold_testkit::legacy;
 use leasehold_testkit::mysql::Product;
 
 fn main() -> ExitCode {
-    Suite::new().on(Mysql::new(Product::MariaDb)).on(Mysql::new(Product::MySql)).main()
+    let suite = Suite::new().on(Mysql::new(Product::MariaDb)).on(Mysql::new(Product::MySql));
+    suite.on(Legacy::new(Product::MariaDb)).on(Legacy::new(Product::MySql)).main()
 }
 
 struct Mysql {
@@ -100,5 +102,90 @@ impl Backing for State {
 
     async fn network(&self) -> Result<Network<MysqlStore>> {
         self.0.open_behind_proxy().await
+    }
+}
+
+/// The table of the PHP library.
+struct Legacy {
+    product: Product,
+    servers: Servers,
+}
+
+impl Legacy {
+    fn new(product: Product) -> Self {
+        Self { product, servers: Servers::new(product) }
+    }
+}
+
+struct LegacyState(Clocked);
+
+impl Subject for Legacy {
+    type Backing = LegacyState;
+
+    fn name(&self) -> &'static str {
+        match self.product {
+            Product::MariaDb => "mariadb-legacy",
+            Product::MySql => "mysql-legacy",
+        }
+    }
+
+    async fn open(&self) -> Result<LegacyState> {
+        let state = self.servers.take_bare(table::FORGET_AFTER).await?;
+        state.open_legacy().await?.prepare().await?;
+        Ok(LegacyState(state))
+    }
+
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<LegacyState>> {
+        Ok(Forgets::Never)
+    }
+
+    fn reports(&self) -> Reports {
+        legacy::reports()
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        self.product.program().err().map(|error| error.to_string())
+    }
+
+    fn time_limit(&self) -> Duration {
+        Duration::from_secs(1_200)
+    }
+
+    fn oracle_operations(&self, _: &Time) -> usize {
+        if leasehold_testkit::all() { 20_000 } else { 5_000 }
+    }
+}
+
+impl Backing for LegacyState {
+    type Store = MysqlLegacyStore;
+
+    async fn client(&self) -> Result<MysqlLegacyStore> {
+        self.0.open_legacy().await
+    }
+
+    fn time(&self) -> Time {
+        Time::Manual(self.0.clock().clone())
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.advance(by).await.expect("the server runs");
+    }
+
+    async fn step_wall(&self, step: WallStep) -> Result<bool> {
+        self.0.step_wall(step).await?;
+        Ok(true)
+    }
+
+    async fn observe(&self) -> Result<Observation> {
+        self.0.observe_legacy().await
+    }
+
+    async fn restart(&self) -> Result<Restarted> {
+        self.0.restart().await?;
+        Ok(Restarted::Persisted)
+    }
+
+    async fn network(&self) -> Result<Network<MysqlLegacyStore>> {
+        self.0.open_legacy_behind_proxy().await
     }
 }

@@ -8,7 +8,9 @@ use leasehold_core::{
     Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Store as _,
 };
 use leasehold_postgres::tokio_postgres::Client;
-use leasehold_postgres::{PostgresConfig, PostgresStore};
+use leasehold_postgres::{
+    LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore, PostgresStore,
+};
 use leasehold_testkit::postgres::{Server, connect, url};
 use tokio::sync::Mutex;
 
@@ -26,6 +28,9 @@ pub(crate) struct Clocked {
     control: Mutex<Client>,
 }
 
+/// A time limit that is short for a waiting test, and long for a busy machine.
+const SHORT: Duration = Duration::from_secs(3);
+
 /// All requests hold this lock shared while their transactions read the clock.
 const CLOCK: &str = "
     CREATE TABLE {schema}.test_clock (now bigint NOT NULL);
@@ -41,23 +46,42 @@ impl Servers {
         Self(Pool::new())
     }
 
+    /// A schema with the objects of the store.
     pub(crate) async fn take(&self, forget_after: Duration) -> Result<Clocked> {
+        let state = self.take_bare(forget_after).await?;
+        state.open().await?.prepare().await?;
+        state.move_the_clock().await?;
+        Ok(state)
+    }
+
+    /// A schema with a clock and nothing else.
+    pub(crate) async fn take_schema(&self) -> Result<Clocked> {
+        let state = self.take_bare(Duration::ZERO).await?;
+        let create = format!("CREATE SCHEMA {}", state.schema);
+        state.control.lock().await.batch_execute(&create).await?;
+        state.move_the_clock().await?;
+        Ok(state)
+    }
+
+    async fn take_bare(&self, forget_after: Duration) -> Result<Clocked> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // A killed process loses nothing that it has written; a power cut is not tested here.
         let server = self.0.take(Server::start(&["fsync=off"])).await?;
         let schema = format!("case_{}", LAST.fetch_add(1, Ordering::Relaxed));
         let (clock, control) = (ManualClock::new(), Mutex::new(server.connect().await?));
-        let state = Clocked { server, schema, forget_after, clock, control };
-        state.open().await?.prepare().await?;
-        let clock = CLOCK
-            .replace("{schema}", &state.schema)
-            .replace("{now}", &state.clock.wall_micros().to_string());
-        state.control.lock().await.batch_execute(&clock).await?;
-        Ok(state)
+        Ok(Clocked { server, schema, forget_after, clock, control })
     }
 }
 
 impl Clocked {
+    async fn move_the_clock(&self) -> Result {
+        let clock = CLOCK
+            .replace("{schema}", &self.schema)
+            .replace("{now}", &self.clock.wall_micros().to_string());
+        self.control.lock().await.batch_execute(&clock).await?;
+        Ok(())
+    }
+
     pub(crate) fn clock(&self) -> &ManualClock {
         &self.clock
     }
@@ -68,19 +92,58 @@ impl Clocked {
     }
 
     async fn open_at(&self, port: u16, timeout: Duration) -> Result<PostgresStore> {
-        let config = PostgresConfig::from_url(&url(port))?
-            .schema(&self.schema)
-            .timeout(timeout)
-            .forget_after(Some(self.forget_after));
-        Ok(config.open().await?)
+        let config = self.config(port, timeout)?;
+        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+    }
+
+    fn config(&self, port: u16, timeout: Duration) -> Result<PostgresConfig> {
+        Ok(PostgresConfig::from_url(&url(port))?.schema(&self.schema).timeout(timeout))
     }
 
     /// A store connected through a proxy.
     pub(crate) async fn open_behind_proxy(&self) -> Result<Network<PostgresStore>> {
-        let proxy = Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await?;
-        // Short for a waiting test, long for a busy machine.
-        let store = self.open_at(proxy.address().port(), Duration::from_secs(3)).await?;
+        let proxy = self.proxy().await?;
+        let store = self.open_at(proxy.address().port(), SHORT).await?;
         Ok(Network::Proxied(store, vec![proxy]))
+    }
+
+    async fn proxy(&self) -> Result<Proxy> {
+        Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await
+    }
+
+    pub(crate) async fn open_legacy(&self) -> Result<PostgresLegacyStore> {
+        self.open_legacy_at(self.server.port(), Duration::from_secs(30)).await
+    }
+
+    async fn open_legacy_at(&self, port: u16, timeout: Duration) -> Result<PostgresLegacyStore> {
+        // Nobody overwrites what he has read before; the trigger must never refuse what the store does.
+        let legacy = LegacyConfig::default().settle(Duration::ZERO).guard(true);
+        let config = PostgresLegacyConfig::new(self.config(port, timeout)?).legacy(legacy);
+        Ok(config.now(format!("{}.now_us()", self.schema)).open().await?)
+    }
+
+    /// A store in the PHP library's table connected through a proxy.
+    pub(crate) async fn open_legacy_behind_proxy(&self) -> Result<Network<PostgresLegacyStore>> {
+        let proxy = self.proxy().await?;
+        let store = self.open_legacy_at(proxy.address().port(), SHORT).await?;
+        Ok(Network::Proxied(store, vec![proxy]))
+    }
+
+    /// The rows of the PHP library's table.
+    pub(crate) async fn observe_legacy(&self) -> Result<Observation> {
+        // By default a row is taken over two seconds after its end.
+        let over = i64::try_from(self.clock.wall_micros())? - 2_000_000;
+        let text = format!(
+            "SELECT resource, owner, extract(epoch FROM expires_at)::bigint * 1000000 > {over}
+             FROM {}.distributed_locks",
+            self.schema
+        );
+        let mut rows = Vec::new();
+        for row in self.control.lock().await.query(&text, &[]).await? {
+            let id = LeaseId::foreign(row.get::<_, &str>(1).as_bytes())?;
+            rows.push(Row::new(Key::new(row.get(0))?, Some(id), Mode::Exclusive, row.get(2)));
+        }
+        Ok(Observation::new(rows, Vec::new()))
     }
 
     pub(crate) async fn advance(&self, by: Duration) -> Result {

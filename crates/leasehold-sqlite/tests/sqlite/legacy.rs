@@ -7,7 +7,7 @@ use leasehold_core::{
     AcquireReply, BoxFuture, Clock, Effect, ErrorKind, EvictRequest, Filter, ListRequest,
     LostReason, ManualClock, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
 };
-use leasehold_sqlite::{SqliteLegacyConfig, SqliteLegacyStore};
+use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
 use leasehold_testkit::requests::{acquire_for, granted, refused, release, renew};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::task::JoinSet;
@@ -25,9 +25,11 @@ async fn open(place: &Workplace) -> SqliteLegacyStore {
 }
 
 fn config(place: &Workplace) -> SqliteLegacyConfig {
-    SqliteLegacyConfig::file(&place.path)
-        .clock(Arc::new(place.clock.clone()))
-        .settle(Duration::ZERO)
+    SqliteLegacyConfig::file(&place.path).legacy(legacy(place))
+}
+
+fn legacy(place: &Workplace) -> LegacyConfig {
+    LegacyConfig::default().clock(Arc::new(place.clock.clone())).settle(Duration::ZERO)
 }
 
 async fn acquires(store: &SqliteLegacyStore, resource: &str, owner: &str) -> bool {
@@ -224,7 +226,8 @@ async fn our_holder_keeps_php_out_and_stops_before_its_row_ends() {
 async fn who_took_a_row_over_looks_again_whether_a_php_client_has_overwritten_it() {
     let place = Workplace::new();
     open(&place).await;
-    let (store, php) = (config(&place).settle(SECOND).open().unwrap(), Php::beside(&place));
+    let (store, php) =
+        (config(&place).legacy(legacy(&place).settle(SECOND)).open().unwrap(), Php::beside(&place));
     php.crafts("r", "dead", "2000-01-01 00:00:00");
     // It has read the row, and is slow.
     assert!(php.selects("r").is_some());
@@ -277,7 +280,7 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let (looks, looked) = mpsc::channel();
     let clock = Arc::new(Looked(place.clock.clone(), looks));
-    let waiting = config(&place).clock(clock).open().unwrap();
+    let waiting = config(&place).legacy(legacy(&place).clock(clock)).open().unwrap();
     let mut renewing = JoinSet::new();
     renewing.spawn(async move { renews(&waiting, "r", "a").await });
     tokio::task::spawn_blocking(move || looked.recv().unwrap()).await.unwrap();
@@ -398,5 +401,5 @@ async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     }
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, Some(1));
-    assert!(SqliteLegacyConfig::file(&place.path).table("a b").open().is_err());
+    assert!(config(&place).legacy(legacy(&place).table("a b")).open().is_err());
 }

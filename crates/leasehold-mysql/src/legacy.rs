@@ -1,0 +1,272 @@
+//! The table of the PHP library in a database of an application.
+
+use std::fmt;
+
+use leasehold_core::{Effect, Error, Health, Level, Result};
+use leasehold_driver::legacy::{
+    LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
+};
+use mysql_async::{Row, Value};
+
+use crate::MysqlConfig;
+use crate::call::Call;
+use crate::error;
+use crate::health::{Settings, is_mariadb, wall};
+use crate::pool::{Links, Unanswered};
+use crate::rows::{column, required, text};
+use crate::sql::Sql;
+use crate::store::NAME;
+
+/// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
+pub type MysqlLegacyStore = LegacyTable<LegacyDatabase>;
+
+/// Which server to use, and how.
+#[derive(Debug, Clone)]
+pub struct MysqlLegacyConfig {
+    server: MysqlConfig,
+    legacy: LegacyConfig,
+}
+
+impl MysqlLegacyConfig {
+    /// The table `distributed_locks` in the database of this configuration. Its
+    /// [`forget_after`](MysqlConfig::forget_after) has no meaning here.
+    pub fn new(server: MysqlConfig) -> Self {
+        Self { server, legacy: LegacyConfig::default() }
+    }
+
+    /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=legacy`, with the options of
+    /// [`MysqlConfig::from_url`] and of [`LegacyConfig::take`].
+    ///
+    /// # Errors
+    /// `InvalidInput` as theirs.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (server, mut options) = MysqlConfig::read(url)?;
+        let legacy = LegacyConfig::take(&mut options)?;
+        options.finish(&[LegacyConfig::OPTIONS, MysqlConfig::OPTIONS].concat())?;
+        Ok(Self { server, legacy })
+    }
+
+    /// Sets the table, and how it is used.
+    #[must_use]
+    pub fn legacy(mut self, legacy: LegacyConfig) -> Self {
+        self.legacy = legacy;
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
+    /// login.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn open(self) -> Result<MysqlLegacyStore> {
+        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
+    }
+
+    async fn connect(self) -> Result<MysqlLegacyStore> {
+        self.legacy.check()?;
+        let (links, sql) = self.server.links().await?;
+        let statements = statements(&self.legacy, &sql, COLLATION);
+        let database = LegacyDatabase { links, sql, statements, legacy: self.legacy.clone() };
+        Ok(LegacyTable::new(database, self.legacy))
+    }
+}
+
+/// Tells names apart byte by byte, also by spaces at the end.
+const COLLATION: &str = "utf8mb4_0900_bin";
+const COLLATION_OF_MARIADB: &str = "utf8mb4_nopad_bin";
+
+fn statements(legacy: &LegacyConfig, sql: &Sql, collation: &str) -> Statements {
+    Statements::mysql(legacy, &sql.database.quoted(), &sql.now(), collation)
+}
+
+/// A database with the table.
+pub struct LegacyDatabase {
+    links: Links,
+    sql: Sql,
+    statements: Statements,
+    legacy: LegacyConfig,
+}
+
+impl LegacyDatabase {
+    /// The rows of a statement that only reads.
+    async fn read(&self, text: &str, values: impl Into<Vec<Value>>) -> Result<Vec<Row>> {
+        let link = self.links.get().await?;
+        let call = Call::statement(text, values);
+        let rows = self.links.ask(link, self.links.timeout, &self.sql, call).await.1;
+        rows.map_err(|e| e.into_error(&self.links.server).with_effect(Effect::NotApplied))
+    }
+
+    /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
+    async fn write(&self, text: &str, values: impl Into<Vec<Value>>) -> Result<bool> {
+        match self.links.change(text, values.into()).await {
+            Ok(changed) => Ok(changed > 0),
+            Err(Unanswered::Conflict) => Ok(false),
+            Err(Unanswered::Failed(error)) => Err(error),
+        }
+    }
+
+    /// The clock and the row of a reply.
+    fn seen(&self, reply: &Row) -> Result<Seen> {
+        let server = &self.links.server;
+        if required::<i64>(server, reply, "o_commits")? == 0 {
+            return Err(Error::incompatible(
+                "the sessions of the pool do not commit each statement; set autocommit = 1 in them",
+            ));
+        }
+        let now = required(server, reply, "o_now")?;
+        let Some(resource) = text(server, reply, "o_resource")? else {
+            return Ok(Seen { now, row: None });
+        };
+        let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
+        let seconds = |name| column(server, reply, name)?.ok_or_else(damaged);
+        let row = LegacyRow {
+            owner: text(server, reply, "o_owner")?.ok_or_else(damaged)?,
+            expires_at: seconds("o_expires_at")?,
+            acquired_at: seconds("o_acquired_at")?,
+            resource,
+        };
+        Ok(Seen { now, row: Some(row) })
+    }
+
+    async fn settings(&self) -> Result<Settings> {
+        let mut rows = self.links.query(SETTINGS).await?;
+        rows.extend(
+            self.links.query("SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected'").await?,
+        );
+        Settings::of(&self.links.server, &rows)
+    }
+
+    /// Whether the columns are as they must be, and how names are compared.
+    fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
+        let (server, table) = (&self.links.server, &self.statements.table);
+        let Some(types) = text(server, about, "o_types")? else {
+            health.hazards.push(format!(
+                "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
+                 URL, or create the table with `leasehold init`"
+            ));
+            return Ok(());
+        };
+        if types != "datetime,datetime" {
+            return Err(Error::incompatible(format!(
+                "the times of {table} have the types {types}; they must be DATETIME, in whole seconds, for PHP compares them \
+                 as text"
+            )));
+        }
+        health.schema = Some(1);
+        let collation = text(server, about, "o_collation")?.unwrap_or_default();
+        if !["", COLLATION, COLLATION_OF_MARIADB].contains(&collation.as_str()) {
+            health.hazards.push(format!(
+                "names that the collation {collation} of {table} does not tell apart, such as by case or by spaces at the \
+                 end, are one lock"
+            ));
+        }
+        if required::<i64>(server, about, "o_guards")? == 0 {
+            health.hazards.push(OVERWRITTEN.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What the level depends on.
+const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'super_read_only', \
+     'innodb_read_only', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on')";
+
+impl LegacyRows for LegacyDatabase {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn look(&self, resource: &str) -> Result<Seen> {
+        let rows = self.read(&self.statements.look, [resource.into()]).await?;
+        self.seen(rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?)
+    }
+
+    async fn insert(&self, row: &LegacyRow) -> Result<bool> {
+        let LegacyRow { resource, owner, expires_at, acquired_at } = row;
+        let values = [resource.into(), owner.into(), (*expires_at).into(), (*acquired_at).into()];
+        self.write(&self.statements.insert, values).await
+    }
+
+    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow, before: Option<i64>) -> Result<bool> {
+        let values = [
+            (&by.owner).into(),
+            by.expires_at.into(),
+            by.acquired_at.into(),
+            (&seen.resource).into(),
+            (&seen.owner).into(),
+            seen.expires_at.into(),
+            before.unwrap_or(i64::MAX).into(),
+        ];
+        self.write(&self.statements.replace, values).await
+    }
+
+    async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
+        let values = [(&seen.resource).into(), (&seen.owner).into(), seen.expires_at.into()];
+        self.write(&self.statements.delete, values).await
+    }
+
+    async fn page(&self, after: &str, most: usize) -> Result<(i64, Vec<LegacyRow>)> {
+        let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
+        let mut page = (0, Vec::new());
+        for reply in &self.read(&self.statements.page, values).await? {
+            let Seen { now, row } = self.seen(reply)?;
+            page.0 = now;
+            page.1.extend(row);
+        }
+        Ok(page)
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let server = &self.links.server;
+        let settings = self.settings().await?;
+        settings.admit(server)?;
+        let (before, rows) = (wall(), self.links.query(&self.about()).await?);
+        let ours = before + (wall() - before) / 2;
+        let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let mut health = settings.health(required(server, about, "o_replicas")?);
+        health.level = Level::BestEffort;
+        let place: String = required(server, about, "o_place")?;
+        health.identity = Some(format!("{NAME}:{place}:{}", self.statements.table));
+        let now: i64 = required(server, about, "o_now")?;
+        health.clock_difference_us = Some(now - i64::try_from(ours).unwrap_or(i64::MAX));
+        self.inspect(about, &mut health)?;
+        Ok(health)
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let settings = self.settings().await?;
+        settings.admit(&self.links.server)?;
+        let collation =
+            if is_mariadb(settings.version()) { COLLATION_OF_MARIADB } else { COLLATION };
+        self.links.run(&statements(&self.legacy, &self.sql, collation).create).await
+    }
+}
+
+impl LegacyDatabase {
+    /// The statement that asks about the table.
+    fn about(&self) -> String {
+        let of_table = format!(
+            "information_schema.COLUMNS WHERE TABLE_SCHEMA = '{}' AND CONCAT('{}.`', TABLE_NAME, '`') = '{}'",
+            self.sql.database.as_str(),
+            self.sql.database.quoted(),
+            self.statements.table
+        );
+        format!(
+            "SELECT {} AS o_now, ({}) AS o_guards, CONCAT(@@hostname, ':', @@port) AS o_place,
+                 (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas,
+                 (SELECT COLLATION_NAME FROM {of_table} AND COLUMN_NAME = 'resource') AS o_collation,
+                 (SELECT GROUP_CONCAT(COLUMN_TYPE) FROM {of_table} AND COLUMN_NAME IN ('expires_at', 'acquired_at')) AS o_types",
+            self.sql.now(),
+            self.statements.guards
+        )
+    }
+}
+
+impl fmt::Debug for LegacyDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LegacyDatabase({}, {})", self.links.server, self.statements.table)
+    }
+}

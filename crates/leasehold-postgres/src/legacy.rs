@@ -1,0 +1,287 @@
+//! The table of the PHP library in a database of an application.
+
+use std::fmt;
+
+use leasehold_core::{Effect, Error, Health, Level, Result};
+use leasehold_driver::legacy::{
+    LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use crate::PostgresConfig;
+use crate::call::{Call, Value, column};
+use crate::error;
+use crate::health::{Settings, wall};
+use crate::inner::NAME;
+use crate::pool::{Links, Unanswered};
+use crate::schema::LOCK;
+
+/// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
+pub type PostgresLegacyStore = LegacyTable<LegacyDatabase>;
+
+/// Which server to use, and how.
+#[derive(Debug, Clone)]
+pub struct PostgresLegacyConfig {
+    server: PostgresConfig,
+    legacy: LegacyConfig,
+    now: String,
+}
+
+/// The server's clock at that moment, in microseconds since 1970-01-01 UTC.
+const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+impl PostgresLegacyConfig {
+    /// The default schema of the table.
+    pub const DEFAULT_SCHEMA: &str = "public";
+
+    /// The table `distributed_locks` in the schema of this configuration, `public` by default. Its
+    /// [`forget_after`](PostgresConfig::forget_after) and [`wakeups_at`](PostgresConfig::wakeups_at) have no meaning here.
+    pub fn new(server: PostgresConfig) -> Self {
+        Self { server, legacy: LegacyConfig::default(), now: NOW.to_owned() }
+    }
+
+    /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=legacy`, with the options of
+    /// [`PostgresConfig::from_url`] except `wakeups`, and of [`LegacyConfig::take`].
+    ///
+    /// # Errors
+    /// `InvalidInput` as theirs.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let (server, mut options) = PostgresConfig::read(url)?;
+        let legacy = LegacyConfig::take(&mut options)?;
+        options.finish(&[LegacyConfig::OPTIONS, PostgresConfig::OPTIONS].concat())?;
+        if !server.says_nothing_of_wakeups() {
+            return Err(Error::invalid_input(
+                "nothing wakes the waiters for the PHP library's table; leave the option wakeups out",
+            ));
+        }
+        Ok(Self::new(server).legacy(legacy))
+    }
+
+    /// Sets the table, and how it is used.
+    #[must_use]
+    pub fn legacy(mut self, legacy: LegacyConfig) -> Self {
+        self.legacy = legacy;
+        self
+    }
+
+    /// Sets how statements read the clock, for the tests of this crate.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn now(mut self, expression: impl Into<String>) -> Self {
+        self.now = expression.into();
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
+    /// login.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn open(self) -> Result<PostgresLegacyStore> {
+        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
+    }
+
+    async fn connect(self) -> Result<PostgresLegacyStore> {
+        self.legacy.check()?;
+        let (links, schema, _) = self.server.links(Self::DEFAULT_SCHEMA).await?;
+        let statements = Statements::postgres(&self.legacy, &schema.quoted(), &self.now);
+        let database = LegacyDatabase { links, statements, now: self.now };
+        Ok(LegacyTable::new(database, self.legacy))
+    }
+}
+
+/// Whether a statement was rolled back because of another transaction.
+fn is_of_others(error: &tokio_postgres::Error) -> bool {
+    error::is_conflict(error) || error::is_locked(error)
+}
+
+/// A database with the table.
+pub struct LegacyDatabase {
+    links: Links,
+    statements: Statements,
+    now: String,
+}
+
+impl LegacyDatabase {
+    /// The rows of a statement that only reads.
+    async fn read<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<Vec<Row>> {
+        let Links { server, timeout, .. } = &self.links;
+        let call = Call { text, values: values.into() };
+        let asked = async {
+            loop {
+                let link = self.links.get().await?;
+                match self.links.ask(link, *timeout, &call).await.1 {
+                    Err(Unanswered::Server(e)) if is_of_others(&e) => {}
+                    rows => return rows.map_err(|e| e.into_error(server)),
+                }
+            }
+        };
+        let rows = tokio::time::timeout(*timeout, asked).await;
+        let rows = rows.unwrap_or_else(|_| Err(error::unanswered(server, *timeout)));
+        rows.map_err(|e| e.with_effect(Effect::NotApplied))
+    }
+
+    /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
+    async fn write<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<bool> {
+        let link = self.links.get().await?;
+        let call = Call { text, values: values.into() };
+        match self.links.ask(link, self.links.timeout, &call).await.1 {
+            Ok(rows) => Ok(!rows.is_empty()),
+            Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
+            Err(failure) => Err(failure.into_error(&self.links.server)),
+        }
+    }
+
+    /// The clock and the row of a reply.
+    fn seen(&self, reply: &Row) -> Result<Seen> {
+        let server = &self.links.server;
+        let now = column(server, reply, "o_now")?;
+        let Some(resource) = column::<Option<String>>(server, reply, "o_resource")? else {
+            return Ok(Seen { now, row: None });
+        };
+        let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
+        let seconds = |name| column::<Option<i64>>(server, reply, name)?.ok_or_else(damaged);
+        let row = LegacyRow {
+            owner: column::<Option<String>>(server, reply, "o_owner")?.ok_or_else(damaged)?,
+            expires_at: seconds("o_expires_at")?,
+            acquired_at: seconds("o_acquired_at")?,
+            resource,
+        };
+        Ok(Seen { now, row: Some(row) })
+    }
+
+    /// Whether the columns are as they must be.
+    fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
+        let (server, table) = (&self.links.server, &self.statements.table);
+        let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
+            health.hazards.push(format!(
+                "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
+                 init`"
+            ));
+            return Ok(());
+        };
+        if types.len() != 2 || !types.iter().all(|kind| kind.ends_with("without time zone")) {
+            return Err(Error::incompatible(format!(
+                "the times of {table} have the types {}; they must be timestamp(0) without time zone",
+                types.join(", ")
+            )));
+        }
+        health.schema = Some(1);
+        if column::<i64>(server, about, "o_guards")? == 0 {
+            health.hazards.push(OVERWRITTEN.to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl LegacyRows for LegacyDatabase {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    async fn look(&self, resource: &str) -> Result<Seen> {
+        let rows = self.read(&self.statements.look, [(&resource as _, Type::TEXT)]).await?;
+        self.seen(rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?)
+    }
+
+    async fn insert(&self, row: &LegacyRow) -> Result<bool> {
+        let values: [Value<'_>; 4] = [
+            (&row.resource, Type::TEXT),
+            (&row.owner, Type::TEXT),
+            (&row.expires_at, Type::INT8),
+            (&row.acquired_at, Type::INT8),
+        ];
+        self.write(&self.statements.insert, values).await
+    }
+
+    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow, before: Option<i64>) -> Result<bool> {
+        let before = before.unwrap_or(i64::MAX);
+        let values: [Value<'_>; 7] = [
+            (&by.owner, Type::TEXT),
+            (&by.expires_at, Type::INT8),
+            (&by.acquired_at, Type::INT8),
+            (&seen.resource, Type::TEXT),
+            (&seen.owner, Type::TEXT),
+            (&seen.expires_at, Type::INT8),
+            (&before, Type::INT8),
+        ];
+        self.write(&self.statements.replace, values).await
+    }
+
+    async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
+        let values: [Value<'_>; 3] = [
+            (&seen.resource, Type::TEXT),
+            (&seen.owner, Type::TEXT),
+            (&seen.expires_at, Type::INT8),
+        ];
+        self.write(&self.statements.delete, values).await
+    }
+
+    async fn page(&self, after: &str, most: usize) -> Result<(i64, Vec<LegacyRow>)> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let values: [Value<'_>; 2] = [(&after, Type::TEXT), (&most, Type::INT8)];
+        let mut page = (0, Vec::new());
+        for reply in &self.read(&self.statements.page, values).await? {
+            let Seen { now, row } = self.seen(reply)?;
+            page.0 = now;
+            page.1.extend(row);
+        }
+        Ok(page)
+    }
+
+    async fn check(&self) -> Result<Health> {
+        let server = &self.links.server;
+        let (before, rows) = (wall(), self.read(&self.about(), []).await?);
+        let ours = before + (wall() - before) / 2;
+        let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let settings = Settings::of(server, about)?;
+        settings.admit(server)?;
+        let mut health = settings.health();
+        health.level = Level::BestEffort;
+        let place: String = column(server, about, "o_place")?;
+        health.identity = Some(format!("{NAME}:{place}/{}", self.statements.table));
+        let now: i64 = column(server, about, "o_now")?;
+        health.clock_difference_us = Some(now - i64::try_from(ours).unwrap_or(i64::MAX));
+        self.inspect(about, &mut health)?;
+        Ok(health)
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        let server = &self.links.server;
+        let link = self.links.get().await?;
+        // One transaction, which waits for others that prepare the same database.
+        let first = format!(
+            "SELECT set_config('lock_timeout', '{}', true), pg_advisory_xact_lock({LOCK})",
+            self.links.timeout.as_millis()
+        );
+        let create = format!("{first};{}", self.statements.create.join(";"));
+        link.run(&create).await.map_err(|e| error::of(server, e))
+    }
+}
+
+impl LegacyDatabase {
+    /// The statement that asks about the table.
+    fn about(&self) -> String {
+        format!(
+            "SELECT {} AS o_now, ({}) AS o_guards, {},
+                 (SELECT system_identifier || '/' || oid FROM pg_control_system(), pg_database
+                  WHERE datname = current_database()) AS o_place,
+                 (SELECT array_agg(format_type(atttypid, atttypmod)) FROM pg_attribute
+                  WHERE attrelid = to_regclass('{}') AND attname IN ('expires_at', 'acquired_at')) AS o_types",
+            self.now,
+            self.statements.guards,
+            Settings::COLUMNS,
+            self.statements.table
+        )
+    }
+}
+
+impl fmt::Debug for LegacyDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LegacyDatabase({}, {})", self.links.server, self.statements.table)
+    }
+}
