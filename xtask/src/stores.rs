@@ -65,7 +65,16 @@ pub(crate) const STORES: &[Store] = &[
             probe: "--version",
         }),
     },
-    Store { name: "sqlite", needs: Needs::Nothing("SQLite is built into it") },
+    Store {
+        name: "sqlite",
+        needs: Needs::Server(Server {
+            // SQLite is built in. A client of the PHP library's table, with its drivers for all databases that may have one.
+            binaries: &["php"],
+            places: &[],
+            source: Source::Packages(&["php-cli", "php-mysql", "php-pgsql", "php-sqlite3"]),
+            probe: "--version",
+        }),
+    },
     Store {
         name: "valkey",
         needs: Needs::Server(Server {

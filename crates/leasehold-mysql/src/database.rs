@@ -66,7 +66,7 @@ impl Database {
                         return Ok(Some(found));
                     }
                 }
-                Err(Unanswered::Conflict) => {}
+                Err(Unanswered::Conflict(_)) => {}
                 Err(failure) => return Err(failure.into_error(&self.links.server)),
             }
             tokio::time::sleep(pause.mul_f64(fastrand::f64()).min(left)).await;
@@ -99,7 +99,7 @@ impl Database {
         drop(reserved);
         match rows {
             Ok(rows) => Some(Ok(rows)),
-            Err(Unanswered::Conflict) => None,
+            Err(Unanswered::Conflict(_)) => None,
             Err(Unanswered::Failed(error)) => Some(Err(error)),
         }
     }

@@ -45,11 +45,15 @@ pub(crate) fn odd(server: &str, what: impl std::fmt::Display) -> Error {
         .with_effect(Effect::Unknown)
 }
 
-/// Whether the same request may succeed later: it was rolled back because of another transaction.
-pub(crate) fn is_conflict(error: &Failure) -> bool {
+/// The code of a lock that was waited for in vain.
+pub(crate) const LOCK_WAIT: u16 = 1205;
+
+/// The code of a request that was rolled back because of another transaction, and may succeed later.
+pub(crate) fn conflict(error: &Failure) -> Option<u16> {
+    let Failure::Server(told) = error else { return None };
     // A lock that is not waited for, a deadlock, a row that has changed, a key that another client has just used for the
     // first time.
-    matches!(error, Failure::Server(told) if [1205, 1213, 1020, 3572, 1062].contains(&told.code))
+    [LOCK_WAIT, 1213, 1020, 3572, 1062].contains(&told.code).then_some(told.code)
 }
 
 /// The error for what the server said. Our procedures roll back what fails, except that they may be interrupted after their
@@ -149,8 +153,8 @@ mod tests {
     #[test]
     fn conflicts_are_tried_again() {
         for code in [1205, 1213, 1020, 1062, 3572] {
-            assert!(is_conflict(&Failure::Server(told(code))), "{code}");
+            assert_eq!(conflict(&Failure::Server(told(code))), Some(code));
         }
-        assert!(!is_conflict(&Failure::Server(told(1317))));
+        assert_eq!(conflict(&Failure::Server(told(1317))), None);
     }
 }

@@ -103,8 +103,8 @@ impl LegacyDatabase {
     async fn write(&self, text: &str, values: impl Into<Vec<Value>>) -> Result<bool> {
         match self.links.change(text, values.into()).await {
             Ok(changed) => Ok(changed > 0),
-            Err(Unanswered::Conflict) => Ok(false),
-            Err(Unanswered::Failed(error)) => Err(error),
+            Err(Unanswered::Conflict(code)) if code != error::LOCK_WAIT => Ok(false),
+            Err(failure) => Err(failure.into_error(&self.links.server)),
         }
     }
 

@@ -143,15 +143,15 @@ impl Drop for Link {
 /// Why an exchange has no rows.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// It was rolled back because of another transaction.
-    Conflict,
+    /// It was rolled back because of another transaction; the server's code.
+    Conflict(u16),
     Failed(Error),
 }
 
 impl Unanswered {
     pub(crate) fn into_error(self, server: &str) -> Error {
         match self {
-            Self::Conflict => locked(server),
+            Self::Conflict(_) => locked(server),
             Self::Failed(error) => error,
         }
     }
@@ -250,8 +250,10 @@ impl Links {
         let failure = match tokio::time::timeout(limit, link.exchange(exchange)).await {
             Ok(Ok(answer)) => return (Some(link), Ok(answer)),
             // The procedure or the server has rolled back.
-            Ok(Err(e)) if error::is_conflict(&e) => return (Some(link), Err(Unanswered::Conflict)),
-            Ok(Err(e)) => error::of(&self.server, e),
+            Ok(Err(e)) => match error::conflict(&e) {
+                Some(code) => return (Some(link), Err(Unanswered::Conflict(code))),
+                None => error::of(&self.server, e),
+            },
             // What was sent there may still act.
             Err(_) => error::unanswered(&self.server, limit),
         };

@@ -21,6 +21,7 @@ pub struct Crowd<S> {
     running: Vec<JoinHandle<Contender<S>>>,
     is_over: Arc<AtomicBool>,
     grants: watch::Sender<u64>,
+    instant: Arc<AtomicU64>,
 }
 
 impl<S: Store + Send + 'static> Crowd<S> {
@@ -40,7 +41,13 @@ impl<S: Store + Send + 'static> Crowd<S> {
                 client
             })
         });
-        Self { running: running.collect(), is_over, grants }
+        let running = running.collect();
+        Self { running, is_over, grants, instant }
+    }
+
+    /// The instants of its history, for clients of another kind.
+    pub fn instants(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.instant)
     }
 
     /// Waits for this many more grants.

@@ -1,8 +1,15 @@
-//! The table of the PHP library: what its stores report to the conformance suite.
+//! The table of the PHP library: clients in PHP, what they and the stores in the table must do beside each other, and
+//! what these stores report to the conformance suite.
+
+pub mod cases;
+mod php;
+pub mod sides;
 
 use std::time::Duration;
 
 use leasehold_conformance::Reports;
+
+pub use php::{Acquired, Php};
 
 /// What every store in the table reports.
 pub fn reports() -> Reports {

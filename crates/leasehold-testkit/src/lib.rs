@@ -15,6 +15,7 @@ pub mod contender;
 pub mod crowd;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod data;
+#[cfg(feature = "legacy")]
 pub mod legacy;
 #[cfg(feature = "mysql")]
 pub mod mysql;

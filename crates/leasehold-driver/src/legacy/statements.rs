@@ -154,7 +154,9 @@ impl Statements {
         let time = |parameter: u8| {
             format!("(timestamp '1970-01-01' + make_interval(secs => ${parameter}::bigint))")
         };
-        let seconds = |column: &str| format!("extract(epoch FROM {column})::bigint");
+        let seconds = |column: &str| {
+            format!("CASE WHEN isfinite({column}) THEN extract(epoch FROM {column})::bigint END")
+        };
         let is_seen = |resource: u8, owner: u8, expires_at: u8| {
             format!(
                 "resource = ${resource} AND owner COLLATE \"C\" = ${owner} AND expires_at = {}",
@@ -181,7 +183,7 @@ impl Statements {
             create.push(format!(
                 "CREATE OR REPLACE FUNCTION {schema}.\"{name}_guard\"() RETURNS trigger LANGUAGE plpgsql AS $$
                  BEGIN
-                     IF NEW.owner <> OLD.owner AND {} * 1000000 > {now} THEN
+                     IF NEW.owner <> OLD.owner AND ({}) * 1000000 > {now} THEN
                          RAISE EXCEPTION '{HELD}';
                      END IF;
                      RETURN NEW;

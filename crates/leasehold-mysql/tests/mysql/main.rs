@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod faults;
+mod legacy;
 mod rows;
 mod sessions;
 mod together;

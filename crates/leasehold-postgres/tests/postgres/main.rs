@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod faults;
+mod legacy;
 mod pooler;
 mod rows;
 mod sessions;

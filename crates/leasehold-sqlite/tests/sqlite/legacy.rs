@@ -8,6 +8,8 @@ use leasehold_core::{
     LostReason, ManualClock, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
 };
 use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
+use leasehold_testkit::legacy::cases::{self, FAST, FASTER};
+use leasehold_testkit::legacy::{Php, sides};
 use leasehold_testkit::requests::{acquire_for, granted, refused, release, renew};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::task::JoinSet;
@@ -51,13 +53,13 @@ async fn is_held(store: &SqliteLegacyStore, resource: &str) -> bool {
     !store.list(&ListRequest::new(filter)).await.unwrap().records.is_empty()
 }
 
-/// A client of the PHP library: its statements as it sends them, with the clock of its own host.
-struct Php {
+/// A client of the PHP library: its statements as it sends them, with the clock of the test.
+struct Script {
     file: Connection,
     clock: ManualClock,
 }
 
-impl Php {
+impl Script {
     fn beside(place: &Workplace) -> Self {
         Self { file: place.raw(), clock: place.clock.clone() }
     }
@@ -134,7 +136,7 @@ async fn the_cases_of_acquire() {
     assert!(acquires(&store, "r", "a").await);
     assert!(!acquires(&store, "r", "b").await);
     // A row of the year 2000 is reclaimed.
-    Php::beside(&place).crafts("old", "dead", "2000-01-01 00:00:00");
+    Script::beside(&place).crafts("old", "dead", "2000-01-01 00:00:00");
     assert!(acquires(&store, "old", "b").await);
     // Two resources have two owners.
     assert!(acquires(&store, "r2", "b").await);
@@ -178,14 +180,14 @@ async fn the_cases_of_is_held() {
     assert!(is_held(&store, "r").await);
     releases(&store, "r", "a").await;
     assert!(!is_held(&store, "r").await);
-    Php::beside(&place).crafts("old", "dead", "2000-01-01 00:00:00");
+    Script::beside(&place).crafts("old", "dead", "2000-01-01 00:00:00");
     assert!(!is_held(&store, "old").await);
 }
 
 #[tokio::test]
 async fn a_php_holder_keeps_ours_out_until_its_own_clock_must_have_said_so() {
     let place = Workplace::new();
-    let (store, php) = (open(&place).await, Php::beside(&place));
+    let (store, php) = (open(&place).await, Script::beside(&place));
     assert!(php.acquires("r", "php", 30));
     assert!(is_held(&store, "r").await);
     let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
@@ -204,7 +206,7 @@ async fn a_php_holder_keeps_ours_out_until_its_own_clock_must_have_said_so() {
 #[tokio::test]
 async fn our_holder_keeps_php_out_and_stops_before_its_row_ends() {
     let place = Workplace::new();
-    let (store, php) = (open(&place).await, Php::beside(&place));
+    let (store, php) = (open(&place).await, Script::beside(&place));
     assert!(acquires(&store, "r", "ours").await);
     assert!(!php.acquires("r", "php", 30) && php.is_held("r"));
     place.clock.advance(TERM);
@@ -226,8 +228,10 @@ async fn our_holder_keeps_php_out_and_stops_before_its_row_ends() {
 async fn who_took_a_row_over_looks_again_whether_a_php_client_has_overwritten_it() {
     let place = Workplace::new();
     open(&place).await;
-    let (store, php) =
-        (config(&place).legacy(legacy(&place).settle(SECOND)).open().unwrap(), Php::beside(&place));
+    let (store, php) = (
+        config(&place).legacy(legacy(&place).settle(SECOND)).open().unwrap(),
+        Script::beside(&place),
+    );
     php.crafts("r", "dead", "2000-01-01 00:00:00");
     // It has read the row, and is slow.
     assert!(php.selects("r").is_some());
@@ -294,7 +298,7 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
 #[tokio::test]
 async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
     let place = Workplace::new();
-    let (store, php) = (open(&place).await, Php::beside(&place));
+    let (store, php) = (open(&place).await, Script::beside(&place));
     php.crafts("r", "a", "no time");
     let request = acquire_for("r", "b", Mode::Exclusive, TERM);
     let error = store.acquire(&request).await.unwrap_err();
@@ -305,7 +309,7 @@ async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
 #[tokio::test]
 async fn an_acquire_of_php_under_our_own_name_shortens_our_term() {
     let place = Workplace::new();
-    let (store, php) = (open(&place).await, Php::beside(&place));
+    let (store, php) = (open(&place).await, Script::beside(&place));
     assert!(acquires(&store, "r", "ours").await);
     assert!(php.acquires("r", "ours", 1));
     place.clock.advance(SECOND);
@@ -313,25 +317,71 @@ async fn an_acquire_of_php_under_our_own_name_shortens_our_term() {
     assert_eq!(format!("{:?}", renews(&store, "r", "ours").await), format!("{expired:?}"));
 }
 
+/// A store on the host's clock.
+async fn real(place: &Workplace, legacy: LegacyConfig) -> SqliteLegacyStore {
+    let config = SqliteLegacyConfig::file(&place.path).timeout(SECOND);
+    let store = config.legacy(legacy).open().unwrap();
+    store.prepare().await.unwrap();
+    store
+}
+
+fn php(place: &Workplace) -> Php {
+    php_ahead(place, 0)
+}
+
+fn php_ahead(place: &Workplace, ahead: i64) -> Php {
+    Php::start_ahead(&format!("sqlite:{}", place.path.display()), "", ahead)
+}
+
+#[tokio::test]
+async fn php_itself_and_ours_exclude_each_other() {
+    let place = Workplace::new();
+    let store = real(&place, cases::config()).await;
+    let (mut fast, mut faster) = (php_ahead(&place, FAST), php_ahead(&place, FASTER));
+    cases::both_exclude_each_other(&store, &mut php(&place), &mut fast, &mut faster).await;
+}
+
+#[tokio::test]
+async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended() {
+    let place = Workplace::new();
+    real(&place, cases::config()).await;
+    let open = async |legacy| real(&place, legacy).await;
+    cases::the_trigger_refuses_to_overwrite(open, &mut php(&place)).await;
+}
+
+#[tokio::test]
+async fn an_open_transaction_of_php_grants_nothing() {
+    let place = Workplace::new();
+    let store = real(&place, cases::config()).await;
+    cases::an_open_transaction_of_php_grants_nothing(&store, &mut php(&place)).await;
+}
+
 /// Defect 1: of those who find one expired row, one gets it.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_contenders_for_an_expired_row_one_wins() {
     let place = Workplace::new();
     let stores = [open(&place).await, open(&place).await];
-    let php = Php::beside(&place);
-    for round in 0..500 {
-        let resource = format!("r{round}");
-        php.crafts(&resource, "dead", "2000-01-01 00:00:00");
-        let mut contenders = JoinSet::new();
-        for (n, store) in stores.iter().enumerate() {
-            let (store, owner) = (store.clone(), format!("owner {n}"));
-            let request = acquire_for(&resource, &owner, Mode::Exclusive, TERM);
-            contenders.spawn(async move { store.acquire(&request).await.unwrap() });
+    place.change(
+        "WITH RECURSIVE row (n) AS (VALUES (0) UNION ALL SELECT n + 1 FROM row WHERE n < 9999)
+         INSERT INTO distributed_locks
+         SELECT 'r' || n, 'dead', '2000-01-01 00:00:00', '2000-01-01 00:00:00' FROM row",
+    );
+    cases::of_contenders_for_expired_rows_one_wins(stores, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_sides_contend_and_nobody_holds_beside_another() {
+    let place = Workplace::new();
+    for guard in [false, true] {
+        let legacy = LegacyConfig::default().skew(Duration::ZERO).guard(guard);
+        let mut stores = Vec::new();
+        for _ in 0..3 {
+            stores.push(real(&place, legacy.clone()).await);
         }
-        let replies = contenders.join_all().await;
-        let won = |reply: &&AcquireReply| matches!(reply, AcquireReply::Granted(_));
-        let winners = replies.iter().filter(won).count();
-        assert_eq!(winners, 1, "round {round}");
+        let clients = (0..3).map(|_| php(&place)).collect();
+        let contest = sides::contend(stores, clients, sides::duration() / 2).await;
+        println!("with a trigger: {guard}; {contest}");
+        contest.is_telling();
     }
 }
 
@@ -377,7 +427,7 @@ async fn names_that_are_too_long_and_terms_that_are_too_short_are_refused() {
 #[tokio::test]
 async fn a_purge_removes_what_anybody_may_take_over() {
     let place = Workplace::new();
-    let (store, php) = (open(&place).await, Php::beside(&place));
+    let (store, php) = (open(&place).await, Script::beside(&place));
     php.crafts("old", "dead", "2000-01-01 00:00:00");
     assert!(php.acquires("r", "php", 30));
     let purge = EvictRequest::expired(Filter::default());

@@ -1,0 +1,256 @@
+//! The table of the PHP library, beside its clients.
+
+use std::time::Duration;
+
+use leasehold_core::{Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_postgres::deadpool_postgres::{Manager, Pool};
+use leasehold_postgres::tokio_postgres::NoTls;
+use leasehold_postgres::{LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore};
+use leasehold_testkit::legacy::cases::{self, FAST, FASTER, config};
+use leasehold_testkit::legacy::{Php, sides};
+use leasehold_testkit::postgres::{Pooler, Server};
+use leasehold_testkit::requests::{acquire, acquire_for, failed, granted, only, refused, renew};
+use leasehold_testkit::{SECOND, until};
+use tokio::task::JoinSet;
+
+/// A server with the database of an application.
+struct Place {
+    server: Server,
+}
+
+impl Place {
+    async fn new() -> Self {
+        Self { server: Server::start(&["fsync=off"]).await.unwrap() }
+    }
+
+    /// The store, with its table.
+    async fn open(&self, legacy: LegacyConfig) -> PostgresLegacyStore {
+        let server = PostgresConfig::from_url(&self.server.url()).unwrap();
+        let store = PostgresLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
+        store.prepare().await.unwrap();
+        store
+    }
+
+    fn php(&self) -> Php {
+        self.php_ahead(0)
+    }
+
+    fn php_ahead(&self, ahead: i64) -> Php {
+        let dsn = format!("pgsql:host=127.0.0.1;port={};dbname=postgres", self.server.port());
+        Php::start_ahead(&dsn, "postgres", ahead)
+    }
+}
+
+#[tokio::test]
+async fn the_cases_of_the_library() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    cases::the_cases_of_the_library(&store, &mut place.php()).await;
+}
+
+#[tokio::test]
+async fn both_sides_exclude_each_other() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    let (mut fast, mut faster) = (place.php_ahead(FAST), place.php_ahead(FASTER));
+    cases::both_exclude_each_other(&store, &mut place.php(), &mut fast, &mut faster).await;
+}
+
+#[tokio::test]
+async fn the_defects_of_the_library_are_mended() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    cases::its_defects_are_mended(&store, &mut place.php()).await;
+}
+
+/// Defect 8: PostgreSQL does not know the library's insert, so the library acquires no new resource there.
+#[tokio::test]
+async fn the_library_itself_acquires_no_new_resource_here() {
+    let place = Place::new().await;
+    let (store, mut php) = (place.open(config()).await, place.php());
+    assert_eq!(php.ask(&["acquire", "r", "php", "30"]).unwrap(), "no");
+    granted(store.acquire(&acquire("r", "ours", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_php_client_under_our_own_name_shortens_our_term() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    cases::php_under_our_own_name_shortens_our_term(&store, &mut place.php()).await;
+}
+
+#[tokio::test]
+async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let open = async |legacy| place.open(legacy).await;
+    cases::who_took_a_row_over_looks_again(open, &mut place.php()).await;
+}
+
+#[tokio::test]
+async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let open = async |legacy| place.open(legacy).await;
+    cases::the_trigger_refuses_to_overwrite(open, &mut place.php()).await;
+}
+
+#[tokio::test]
+async fn an_open_transaction_of_php_grants_nothing() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    cases::an_open_transaction_of_php_grants_nothing(&store, &mut place.php()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_contenders_for_an_expired_row_one_wins() {
+    let place = Place::new().await;
+    let stores = [place.open(config()).await, place.open(config()).await];
+    place
+        .server
+        .run(
+            "INSERT INTO distributed_locks
+             SELECT 'r' || n, 'dead', '2000-01-01', '2000-01-01' FROM generate_series(0, 9999) AS n",
+        )
+        .await;
+    cases::of_contenders_for_expired_rows_one_wins(stores, 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_sides_contend_and_nobody_holds_beside_another() {
+    let place = Place::new().await;
+    for guard in [false, true] {
+        let legacy = LegacyConfig::default().skew(Duration::ZERO).guard(guard);
+        let mut stores = Vec::new();
+        for _ in 0..3 {
+            stores.push(place.open(legacy.clone()).await);
+        }
+        let clients = (0..3).map(|_| place.php()).collect();
+        let contest = sides::contend(stores, clients, sides::duration() / 2).await;
+        println!("with a trigger: {guard}; {contest}");
+        contest.is_telling();
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    place
+        .server
+        .run("INSERT INTO distributed_locks VALUES ('r', 'php', 'infinity', '2000-01-01')")
+        .await;
+    let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Corrupt, Effect::NotApplied, "no time");
+}
+
+#[tokio::test]
+async fn a_table_with_other_times_is_refused() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    place.server.run("ALTER TABLE distributed_locks ALTER expires_at TYPE timestamptz").await;
+    failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, "without time zone");
+}
+
+/// The connections of a caller, which wait long for a row.
+fn pool(url: &str) -> Pool {
+    let manager = Manager::new(url.parse().unwrap(), NoTls);
+    Pool::builder(manager).max_size(4).build().unwrap()
+}
+
+/// A lease whose renewal waits for the row until it has ended.
+#[tokio::test]
+async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let server = PostgresConfig::pool(pool(&place.server.url())).timeout(30 * SECOND);
+    let store = PostgresLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+    granted(store.acquire(&acquire_for("r", "a", Mode::Exclusive, 2 * SECOND)).await);
+
+    let other = place.server.connect().await.unwrap();
+    other.batch_execute("BEGIN; SELECT * FROM distributed_locks FOR UPDATE").await.unwrap();
+    let mut renewing = JoinSet::new();
+    renewing.spawn(async move {
+        let to = Ttl::new(Duration::from_secs(60)).unwrap();
+        let renewed = store.renew(&renew("r", "a", Mode::Exclusive, to)).await.unwrap();
+        only(renewed.leases)
+    });
+    let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    until(async || !place.server.rows(waits).await.is_empty()).await;
+    let over =
+        "SELECT 1 FROM distributed_locks WHERE expires_at <= clock_timestamp() AT TIME ZONE 'UTC'";
+    until(async || !place.server.rows(over).await.is_empty()).await;
+    other.batch_execute("COMMIT").await.unwrap();
+    let renewed = renewing.join_next().await.unwrap().unwrap();
+    let expired = RenewOutcome::Lost(Some(LostReason::Expired));
+    assert_eq!(format!("{renewed:?}"), format!("{expired:?}"));
+}
+
+#[tokio::test]
+async fn a_pooler_and_other_settings_of_sessions_change_nothing() {
+    let place = Place::new().await;
+    place
+        .server
+        .run(
+            "ALTER ROLE postgres SET timezone = 'Asia/Kathmandu';
+             ALTER ROLE postgres SET default_transaction_isolation = 'serializable';
+             ALTER ROLE postgres SET synchronous_commit = 'off'",
+        )
+        .await;
+    let pooler = Pooler::before(&place.server).await.unwrap();
+    let servers = [
+        PostgresConfig::from_url(&place.server.url()).unwrap(),
+        PostgresConfig::from_url(&pooler.url()).unwrap(),
+        PostgresConfig::pool(pool(&pooler.url())),
+    ];
+    for (nth, server) in servers.into_iter().enumerate() {
+        let store = PostgresLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+        store.prepare().await.unwrap();
+        let name = format!("r{nth}");
+        granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
+        refused(store.acquire(&acquire(&name, "b", Mode::Exclusive)).await);
+        assert!(!place.php().acquired(&name, "php", 30));
+        let to = Ttl::new(Duration::from_secs(60)).unwrap();
+        let renewed = store.renew(&renew(&name, "a", Mode::Exclusive, to)).await.unwrap();
+        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+    }
+}
+
+#[tokio::test]
+async fn a_missing_table_and_a_missing_privilege_are_named() {
+    let place = Place::new().await;
+    let server = PostgresConfig::from_url(&place.server.url()).unwrap();
+    let store = PostgresLegacyConfig::new(server).open().await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, None);
+    let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
+    store.prepare().await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, Some(1));
+
+    place.server.run("CREATE ROLE worker LOGIN; GRANT SELECT ON distributed_locks TO worker").await;
+    let url = place.server.url().replace("postgres@", "worker@");
+    let open = || PostgresLegacyConfig::new(PostgresConfig::from_url(&url).unwrap()).open();
+    let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "privilege");
+    // The privileges that the page lists.
+    place.server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO worker").await;
+    let store = open().await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, Some(1));
+    granted(store.acquire(&acquire("r", "a", Mode::Exclusive)).await);
+    granted(store.acquire(&acquire("r", "a", Mode::Exclusive)).await);
+}
+
+#[test]
+fn a_url_has_the_options_of_both() {
+    let url = "postgres://app@127.0.0.1/shop?format=legacy&schema=app&table=locks&skew=2s&guard=1&timeout=2s";
+    assert!(PostgresLegacyConfig::from_url(url).is_ok());
+    for (url, says) in [
+        ("postgres://app@127.0.0.1/shop?format=new", "legacy"),
+        ("postgres://app@127.0.0.1/shop?format=legacy&table=a-b", "\"a-b\""),
+        ("postgres://app@127.0.0.1/shop?format=legacy&ttl=1s", "settle"),
+        ("postgres://app@127.0.0.1/shop?format=legacy&wakeups=0", "wakeups"),
+    ] {
+        let error = PostgresLegacyConfig::from_url(url).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
