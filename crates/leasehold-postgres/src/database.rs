@@ -240,6 +240,6 @@ impl Database {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
-fn now() -> tokio::time::Instant {
+pub(crate) fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
 }

@@ -6,11 +6,13 @@ use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
+use leasehold_driver::sql::locked;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::PostgresConfig;
 use crate::call::{Call, Value, column};
+use crate::database::now;
 use crate::error;
 use crate::health::{Settings, wall};
 use crate::inner::NAME;
@@ -111,18 +113,21 @@ impl LegacyDatabase {
     async fn read<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<Vec<Row>> {
         let Links { server, timeout, .. } = &self.links;
         let call = Call { text, values: values.into() };
-        let asked = async {
-            loop {
-                let link = self.links.get().await?;
-                match self.links.ask(link, *timeout, &call).await.1 {
-                    Err(Unanswered::Server(e)) if is_of_others(&e) => {}
-                    rows => return rows.map_err(|e| e.into_error(server)),
+        let end = tokio::time::sleep(*timeout);
+        tokio::pin!(end);
+        loop {
+            let left = end.deadline().saturating_duration_since(now());
+            if left.is_zero() {
+                return Err(locked(server));
+            }
+            let link = self.links.get().await?;
+            match self.links.ask(link, left, &call).await.1 {
+                Err(Unanswered::Server(e)) if is_of_others(&e) => {}
+                rows => {
+                    return rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied));
                 }
             }
-        };
-        let rows = tokio::time::timeout(*timeout, asked).await;
-        let rows = rows.unwrap_or_else(|_| Err(error::unanswered(server, *timeout)));
-        rows.map_err(|e| e.with_effect(Effect::NotApplied))
+        }
     }
 
     /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.

@@ -86,7 +86,7 @@ impl SqliteLegacyConfig {
             sql: Arc::new(Statements::sqlite(&self.legacy)),
             timeout: self.timeout,
             clock: Arc::clone(self.legacy.counts()),
-            connection: Arc::default(),
+            opened: Arc::default(),
         };
         Ok(LegacyTable::new(file, self.legacy))
     }
@@ -99,7 +99,7 @@ pub struct LegacyFile {
     sql: Arc<Statements>,
     timeout: Duration,
     clock: Arc<dyn Clock>,
-    connection: Arc<Mutex<Option<Connection>>>,
+    opened: Arc<Mutex<Option<Opened>>>,
 }
 
 impl LegacyFile {
@@ -110,15 +110,18 @@ impl LegacyFile {
         failed: fn(&str, rusqlite::Error) -> Error,
         act: impl FnOnce(&Connection, &Statements) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (connection, sql) = (Arc::clone(&self.connection), Arc::clone(&self.sql));
+        let (opened_before, sql) = (Arc::clone(&self.opened), Arc::clone(&self.sql));
         let (path, timeout) = (self.path.clone(), self.timeout);
         let acted = tokio::task::spawn_blocking(move || {
-            let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            let connection = match &mut *connection {
-                Some(connection) => connection,
-                none => none.insert(opened(&path, flags, timeout)?),
+            let mut connection = opened_before.lock().unwrap_or_else(PoisonError::into_inner);
+            let file = identity(&path);
+            // Another file may be there by now, such as one from a backup.
+            let known = connection.take().filter(|opened| opened.file == file);
+            let connection = match known {
+                Some(known) => connection.insert(known),
+                None => connection.insert(opened(&path, flags, timeout)?),
             };
-            act(connection, &sql)
+            act(&connection.connection, &sql)
         });
         match acted.await {
             Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
@@ -149,12 +152,31 @@ const EXISTING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
     .union(OpenFlags::SQLITE_OPEN_NOFOLLOW)
     .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
-/// A connection whose commits are on the disk when they return.
-fn opened(path: &Path, flags: OpenFlags, timeout: Duration) -> rusqlite::Result<Connection> {
+/// A connection, and what tells its file from another at the same path.
+struct Opened {
+    connection: Connection,
+    file: Option<(u64, u64)>,
+}
+
+/// Opens a connection whose commits are on the disk when they return.
+fn opened(path: &Path, flags: OpenFlags, timeout: Duration) -> rusqlite::Result<Opened> {
     let connection = Connection::open_with_flags(path, flags)?;
+    let file = identity(path);
     connection.busy_timeout(timeout)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    Ok(connection)
+    Ok(Opened { connection, file })
+}
+
+/// Device and number of the file, where the system has them.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    #[cfg(unix)]
+    if let Ok(found) = std::fs::metadata(path) {
+        use std::os::unix::fs::MetadataExt as _;
+        return Some((found.dev(), found.ino()));
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+    None
 }
 
 impl LegacyRows for LegacyFile {

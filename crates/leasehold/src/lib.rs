@@ -73,19 +73,21 @@ pub use leasehold_core::{
     Record, RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Wait, WaitCause,
     WaitReport, term::Drift,
 };
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use leasehold_driver::legacy::LegacyConfig;
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
 #[cfg(feature = "mysql")]
-pub use leasehold_mysql::{MysqlConfig, MysqlStore};
+pub use leasehold_mysql::{MysqlConfig, MysqlLegacyConfig, MysqlStore};
 #[cfg(feature = "postgres")]
-pub use leasehold_postgres::{PostgresConfig, PostgresStore};
+pub use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig, PostgresStore};
 #[cfg(feature = "quorum")]
 pub use leasehold_quorum::{QuorumConfig, QuorumStore};
 #[cfg(feature = "redis")]
 pub use leasehold_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
+pub use leasehold_sqlite::{SqliteConfig, SqliteLegacyConfig, SqliteStore};
 
 /// The guide: how to use the library, topic by topic.
 #[doc = include_str!("../GUIDE.md")]
@@ -98,6 +100,8 @@ mod documents {
     struct Readme;
     #[doc = include_str!("../README.md")]
     struct CrateReadme;
+    #[doc = include_str!("../../../docs/migrating/nene.md")]
+    struct Nene;
     #[doc = include_str!("../../../docs/migrating/redlock.md")]
     struct Redlock;
     #[doc = include_str!("../../../docs/migrating/spindle.md")]

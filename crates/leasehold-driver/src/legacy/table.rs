@@ -13,6 +13,7 @@ use leasehold_core::{
     ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Remaining, RenewEntry,
     RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
+use tokio::sync::Semaphore;
 
 use super::config::LegacyConfig;
 use super::rows::{LegacyRow, LegacyRows, Seen};
@@ -20,6 +21,8 @@ use super::rules::{Margin, seconds, since};
 
 /// How often an operation begins again because somebody else changed the row meanwhile.
 const TRIES: usize = 10;
+/// How many entries of a request are under way at once: more would wait for connections until their time limit.
+const AT_ONCE: usize = 32;
 /// How many rows a page of a listing or a purge reads.
 const LOOK_AT: usize = 1_000;
 /// The longest name, and the longest owner, in bytes.
@@ -360,20 +363,20 @@ impl<R: LegacyRows> Inner<R> {
     }
 }
 
-/// Acts on all entries at once, or on one after the other if a key is named twice.
+/// Acts on all entries, many at once, or on one after the other if a key is named twice.
 async fn each<'k, T>(
     mut keys: impl Iterator<Item = &'k Key>,
     acts: impl Iterator<Item = impl Future<Output = T>>,
 ) -> Vec<T> {
     let mut named = HashSet::new();
-    if keys.all(|key| named.insert(key)) {
-        return join_all(acts).await;
-    }
-    let mut outcomes = Vec::new();
-    for act in acts {
-        outcomes.push(act.await);
-    }
-    outcomes
+    let at_once = if keys.all(|key| named.insert(key)) { AT_ONCE } else { 1 };
+    // In their order.
+    let permits = Semaphore::new(at_once);
+    let act = async |act| {
+        let _permit = permits.acquire().await;
+        act.await
+    };
+    join_all(acts.map(act)).await
 }
 
 fn cursor_after(row: &LegacyRow) -> Cursor {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::mysql_async::{Opts, Pool};
+use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
 use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore};
 use leasehold_testkit::legacy::cases::{self, FAST, FASTER, config};
 use leasehold_testkit::legacy::{Php, sides};
@@ -218,6 +218,18 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
     let renewed = renewing.join_next().await.unwrap().unwrap();
     let expired = RenewOutcome::Lost(Some(LostReason::Expired));
     assert_eq!(format!("{renewed:?}"), format!("{expired:?}"));
+}
+
+#[tokio::test]
+async fn sessions_that_do_not_commit_each_statement_are_refused() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let opts = OptsBuilder::from_opts(Opts::from_url(&place.server.url()).unwrap());
+    let pool = Pool::new(opts.init(vec!["SET autocommit = 0"]));
+    let server = MysqlConfig::pool(pool, "leasehold");
+    let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+    let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "autocommit");
 }
 
 #[tokio::test]

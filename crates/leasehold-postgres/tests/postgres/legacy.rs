@@ -217,6 +217,25 @@ async fn a_pooler_and_other_settings_of_sessions_change_nothing() {
 }
 
 #[tokio::test]
+async fn a_grant_survives_a_crash_although_sessions_commit_lazily() {
+    let server = Server::start(&["wal_writer_delay=10s"]).await.unwrap();
+    let place = Place { server };
+    place.open(config()).await;
+    place.server.run("ALTER ROLE postgres SET synchronous_commit = 'off'").await;
+    // A session whose transactions nobody else makes durable.
+    let store = place.open(config()).await;
+    granted(store.acquire(&acquire("new", "a", Mode::Exclusive)).await);
+    place.server.restart().await.unwrap();
+    refused(store.acquire(&acquire("new", "b", Mode::Exclusive)).await);
+    let to = Ttl::new(Duration::from_secs(600)).unwrap();
+    let renewal = renew("new", "a", Mode::Exclusive, to);
+    assert!(matches!(only(store.renew(&renewal).await.unwrap().leases), RenewOutcome::Held(_)));
+    place.server.restart().await.unwrap();
+    let refusal = refused(store.acquire(&acquire("new", "b", Mode::Exclusive)).await);
+    assert!(refusal.retry_after.unwrap() > Duration::from_secs(500), "{refusal:?}");
+}
+
+#[tokio::test]
 async fn a_missing_table_and_a_missing_privilege_are_named() {
     let place = Place::new().await;
     let server = PostgresConfig::from_url(&place.server.url()).unwrap();

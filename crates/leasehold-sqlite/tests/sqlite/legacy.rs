@@ -437,6 +437,23 @@ async fn a_purge_removes_what_anybody_may_take_over() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_put_in_the_place_of_another_is_used() {
+    let place = Workplace::new();
+    let store = open(&place).await;
+    let backup = place.path.with_extension("backup");
+    std::fs::copy(&place.path, &backup).unwrap();
+    assert!(acquires(&store, "r", "a").await);
+    std::fs::rename(&backup, &place.path).unwrap();
+    let gone = RenewOutcome::Lost(Some(LostReason::Gone));
+    assert_eq!(format!("{:?}", renews(&store, "r", "a").await), format!("{gone:?}"));
+    assert!(Script::beside(&place).acquires("r", "php", 30));
+    assert!(!acquires(&store, "r", "a").await);
+    std::fs::remove_file(&place.path).unwrap();
+    let request = acquire_for("r", "a", Mode::Exclusive, TERM);
+    assert_eq!(store.acquire(&request).await.unwrap_err().kind(), ErrorKind::Incompatible);
+}
+
+#[tokio::test]
 async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     let place = Workplace::new();
     let store = config(&place).open().unwrap();
