@@ -144,13 +144,16 @@ async fn a_damaged_file() {
     let store = place.open().await;
     grant(&store, "a", "k").await;
     store.close().await;
-    let page: usize = {
-        let raw = place.raw();
-        let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'leasehold_holders'";
-        raw.query_row(root, [], |row| row.get::<_, u32>(0)).unwrap().try_into().unwrap()
+    let raw = place.raw();
+    let number = |text| -> usize {
+        raw.query_row(text, [], |row| row.get::<_, u32>(0)).unwrap().try_into().unwrap()
     };
+    let size = number("PRAGMA page_size");
+    assert_eq!(size, 2_048);
+    let page = number("SELECT rootpage FROM sqlite_schema WHERE name = 'leasehold_holders'");
+    drop(raw);
     let mut bytes = fs::read(&place.path).unwrap();
-    bytes[(page - 1) * 4_096..page * 4_096].fill(0xff);
+    bytes[(page - 1) * size..page * size].fill(0xff);
     fs::write(&place.path, bytes).unwrap();
     let store = place.open().await;
     let error = acquire(&store, "b", "k").await.unwrap_err();
