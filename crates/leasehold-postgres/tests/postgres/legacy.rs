@@ -88,6 +88,13 @@ async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it() {
 }
 
 #[tokio::test]
+async fn what_php_writes_too_late_is_seen_at_the_next_renewal() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    cases::what_php_writes_too_late_is_seen_at_the_next_renewal(&store, &mut place.php()).await;
+}
+
+#[tokio::test]
 async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended() {
     let place = Place::new().await;
     place.open(config()).await;

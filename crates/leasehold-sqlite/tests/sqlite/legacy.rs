@@ -342,6 +342,13 @@ async fn php_itself_and_ours_exclude_each_other() {
 }
 
 #[tokio::test]
+async fn what_php_writes_too_late_is_seen_at_the_next_renewal() {
+    let place = Workplace::new();
+    let store = real(&place, cases::config()).await;
+    cases::what_php_writes_too_late_is_seen_at_the_next_renewal(&store, &mut php(&place)).await;
+}
+
+#[tokio::test]
 async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended() {
     let place = Workplace::new();
     real(&place, cases::config()).await;

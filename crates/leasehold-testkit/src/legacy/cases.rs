@@ -182,6 +182,21 @@ pub async fn who_took_a_row_over_looks_again<S: Store + Send + 'static>(
     assert!(format!("{:?}", refusal.why).contains("php"), "{refusal:?}");
 }
 
+/// What nobody can exclude: a client overwrites what it read too long ago, or believes in a row that is not there.
+pub async fn what_php_writes_too_late_is_seen_at_the_next_renewal(
+    store: &impl Store,
+    php: &mut Php,
+) {
+    php.crafts("r", "dead", -800_000_000);
+    assert!(acquires(store, "r", "ours").await);
+    assert_eq!(php.overwrites("r", "php", TTL), Ok(1));
+    is_lost(store, "r", "ours", LostReason::Gone).await;
+    assert!(php.releases("r", "php"));
+    // It returns true after this all the same.
+    assert_eq!(php.overwrites("r", "php", TTL), Ok(0));
+    assert!(acquires(store, "r", "ours").await);
+}
+
 /// The same beside the trigger, which lets nobody overwrite a row that has not ended.
 pub async fn the_trigger_refuses_to_overwrite<S: Store>(
     open: impl AsyncFn(LegacyConfig) -> S,
