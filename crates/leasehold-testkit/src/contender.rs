@@ -162,8 +162,9 @@ impl<S: Store> Contender<S> {
         let mut until = from;
         for _ in 0..self.random.u64(..6) {
             self.pause(self.habit.hold).await;
-            let sent = self.clock.now();
+            // Before the look at the clock.
             let looked = self.instant();
+            let sent = self.clock.now();
             if sent >= deadline {
                 break;
             }

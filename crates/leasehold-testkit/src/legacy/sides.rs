@@ -1,6 +1,5 @@
 //! Clients in PHP and clients of ours that contend for one key, under the checker of histories.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use leasehold_conformance::history::{Belief, History, check};
-use leasehold_core::{Claims, Clock as _, LeaseId, Mode, Store};
+use leasehold_core::{Claims, Clock as _, Mode, Store};
 use leasehold_driver::{SystemClock, TokioClock};
 
-use super::Php;
+use super::{Acquired, Php};
 use crate::contender::Habit;
 use crate::crowd::{Crowd, Tally};
 use crate::requests::{id, key};
@@ -31,28 +30,27 @@ pub struct Contest {
     ours: Tally,
     /// What PHP clients believed that nothing they did makes doubtful.
     theirs: usize,
-    /// What they believed although they wrote late, changed no row, or overwrote each other.
+    /// What they believed although they wrote late, changed no row, or may have overwritten each other.
     doubtful: usize,
-    /// Overlaps in which such a belief takes part.
+    /// What ours believed while a PHP client wrote late.
+    robbed: usize,
+    /// Overlaps of such beliefs.
     overlaps: usize,
 }
 
 impl Contest {
     /// Fails if too little happened to tell anything.
     pub fn is_telling(&self) {
-        let Self { ours, theirs, doubtful, .. } = self;
+        let Self { ours, theirs, .. } = self;
         assert!(ours.grants >= 10 && ours.beliefs >= 10 && *theirs >= 10, "{self}");
-        assert!(doubtful < theirs, "{self}");
     }
 }
 
 impl fmt::Display for Contest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ours, theirs, doubtful, overlaps } = self;
-        write!(
-            f,
-            "ours: {ours}; PHP: {theirs} beliefs, and {doubtful} doubtful ones with {overlaps} overlaps"
-        )
+        let Self { ours, theirs, doubtful, robbed, overlaps } = self;
+        write!(f, "ours: {ours}; PHP: {theirs} beliefs; apart: {doubtful} doubtful ones of PHP, ")?;
+        write!(f, "{robbed} of ours beside a late write, {overlaps} overlaps")
     }
 }
 
@@ -85,42 +83,58 @@ pub async fn contend<S: Store + Send + 'static>(
 #[derive(Debug)]
 struct Theirs {
     belief: Belief,
-    /// It wrote at once, and changed a row.
-    is_sound: bool,
+    /// Before it looked at the row, and after it had left it.
+    within: (u64, u64),
+    acquired: Acquired,
 }
 
-fn judge(mut history: History, mut theirs: Vec<Theirs>) -> Contest {
-    let overwritten = overwritten(&theirs);
-    for one in &mut theirs {
-        one.is_sound &= !overwritten.contains(&one.belief.id);
+impl Theirs {
+    fn is_late(&self) -> bool {
+        self.acquired.after >= SETTLE
     }
-    let (sound, doubtful): (Vec<_>, Vec<_>) = theirs.into_iter().partition(|one| one.is_sound);
-    let contest = |overlaps| Contest {
-        ours: Tally::of(&history),
+
+    /// Both may have found the same row expired, and the second has overwritten the first.
+    fn meets(&self, other: &Self) -> bool {
+        self.within.0 <= other.within.1 && other.within.0 <= self.within.1
+    }
+
+    fn is_doubtful(&self, all: &[Self]) -> bool {
+        let meets = |other: &&Self| other.belief.id != self.belief.id && self.meets(other);
+        self.is_late() || !self.acquired.wrote || all.iter().any(|other| meets(&other))
+    }
+
+    /// It may have overwritten the row of this belief of ours.
+    fn robs(&self, ours: &Belief) -> bool {
+        self.is_late() && self.within.0 <= ours.until && ours.from <= self.within.1
+    }
+}
+
+fn judge(mut history: History, theirs: Vec<Theirs>) -> Contest {
+    let ours = Tally::of(&history);
+    let robbed = |belief: &Belief| theirs.iter().any(|one| one.robs(belief));
+    let (robbed, sure): (Vec<_>, Vec<_>) = history.beliefs.into_iter().partition(robbed);
+    let (doubtful, sound): (Vec<_>, Vec<_>) =
+        theirs.iter().partition(|one| one.is_doubtful(&theirs));
+    let beliefs = |theirs: &[&Theirs]| -> Vec<Belief> {
+        theirs.iter().map(|one| one.belief.clone()).collect()
+    };
+    history.beliefs = [sure, beliefs(&sound)].concat();
+    let violations = check(&history);
+    let mut contest = Contest {
+        ours,
         theirs: sound.len(),
         doubtful: doubtful.len(),
-        overlaps,
+        robbed: robbed.len(),
+        overlaps: 0,
     };
-    let mut contest = contest(0);
-    history.beliefs.extend(sound.into_iter().map(|one| one.belief));
-    let violations = check(&history);
-    assert!(violations.is_empty(), "{contest}: {} violations: {}", violations.len(), violations[0]);
-    history.beliefs.extend(doubtful.into_iter().map(|one| one.belief));
+    if let Some(violation) = violations.first() {
+        println!("ours: {:?}\nPHP: {theirs:?}\napart: {robbed:?}", history.beliefs);
+        panic!("{contest}: {} violations: {violation}", violations.len());
+    }
+    history.beliefs.extend(robbed);
+    history.beliefs.extend(beliefs(&doubtful));
     contest.overlaps = check(&history).len();
     contest
-}
-
-/// Those who believed at the same time: each found the same row expired, and overwrote it.
-fn overwritten(theirs: &[Theirs]) -> HashSet<LeaseId> {
-    let mut beliefs: Vec<&Belief> = theirs.iter().map(|one| &one.belief).collect();
-    beliefs.sort_by_key(|belief| belief.from);
-    let mut found = HashSet::new();
-    for (nth, belief) in beliefs.iter().enumerate() {
-        for later in beliefs[nth + 1..].iter().take_while(|later| later.from <= belief.until) {
-            found.extend([belief.id.clone(), later.id.clone()]);
-        }
-    }
-    found
 }
 
 /// A worker in PHP.
@@ -163,7 +177,7 @@ impl Contender {
     /// Holds the lock as long as its own clock says, if it gets it.
     fn attempt(&mut self, owner: &str) {
         let ttl = self.random.u64(1..=2);
-        let mut ends = seconds() + ttl;
+        let (before, mut ends) = (self.instant(), seconds() + ttl);
         // An exception is a grant to nobody.
         let Ok(Some(acquired)) = self.php.acquires("job", owner, ttl) else { return };
         let from = self.instant();
@@ -188,8 +202,8 @@ impl Contender {
             self.php.releases("job", owner);
         }
         let claims = Claims::one(key("job"), Mode::Exclusive);
-        let is_sound = acquired.wrote && acquired.after < SETTLE;
-        self.beliefs.push(Theirs { belief: Belief::new(id(owner), claims, from, until), is_sound });
+        let belief = Belief::new(id(owner), claims, from, until);
+        self.beliefs.push(Theirs { belief, within: (before, self.instant()), acquired });
     }
 }
 
