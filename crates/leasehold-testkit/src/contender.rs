@@ -155,10 +155,16 @@ impl<S: Store> Contender<S> {
         remaining
     }
 
-    /// Holds a lease as the front end does: it trusts the lease until its own deadline and no longer.
-    async fn hold(&mut self, id: &LeaseId, mut grant: Grant, mut deadline: Duration) -> LeaseId {
+    /// Holds a lease as the front end does: it trusts the lease until its own deadline and no longer. At `from` it knew of
+    /// the grant, and then looked at its clock.
+    async fn hold(
+        &mut self,
+        id: &LeaseId,
+        mut grant: Grant,
+        mut from: u64,
+        mut deadline: Duration,
+    ) -> LeaseId {
         let drift = Drift::default();
-        let mut from = self.instant();
         let mut until = from;
         for _ in 0..self.random.u64(..6) {
             self.pause(self.habit.hold).await;
@@ -179,10 +185,10 @@ impl<S: Store> Contender<S> {
                         let remaining = new.remaining;
                         grant = new;
                         deadline = drift.deadline(sent, remaining).unwrap_or_default();
+                        from = self.instant();
                         if self.clock.now() >= deadline {
                             return grant.known;
                         }
-                        from = self.instant();
                         until = from;
                         continue;
                     }
@@ -235,9 +241,9 @@ impl<S: Store> Contender<S> {
             Some(grant) => {
                 let deadline = Drift::default().deadline(sent, grant.remaining);
                 let deadline = deadline.unwrap_or_default();
-                let mut known = grant.known.clone();
+                let (mut known, from) = (grant.known.clone(), self.instant());
                 if self.clock.now() < deadline {
-                    known = self.hold(&id, grant, deadline).await;
+                    known = self.hold(&id, grant, from, deadline).await;
                 }
                 if self.random.u64(..4) > 0 {
                     self.release(&id, &known).await;

@@ -86,6 +86,8 @@ struct Theirs {
     /// Before it looked at the row, and after it had left it.
     within: (u64, u64),
     acquired: Acquired,
+    /// It heard of the grant before that had ended.
+    is_in_time: bool,
 }
 
 impl Theirs {
@@ -100,7 +102,8 @@ impl Theirs {
 
     fn is_doubtful(&self, all: &[Self]) -> bool {
         let meets = |other: &&Self| other.belief.id != self.belief.id && self.meets(other);
-        self.is_late() || !self.acquired.wrote || all.iter().any(|other| meets(&other))
+        let is_sound = self.is_in_time && self.acquired.wrote && !self.is_late();
+        !is_sound || all.iter().any(|other| meets(&other))
     }
 
     /// It may have overwritten the row of this belief of ours.
@@ -182,7 +185,11 @@ impl Contender {
         let Ok(Some(acquired)) = self.php.acquires("job", owner, ttl) else { return };
         let from = self.instant();
         let mut until = from;
+        let is_in_time = seconds() < ends;
         for _ in 0..self.random.u64(1..8) {
+            if !is_in_time {
+                break;
+            }
             self.pause(60);
             let looked = self.instant();
             if seconds() >= ends {
@@ -203,7 +210,8 @@ impl Contender {
         }
         let claims = Claims::one(key("job"), Mode::Exclusive);
         let belief = Belief::new(id(owner), claims, from, until);
-        self.beliefs.push(Theirs { belief, within: (before, self.instant()), acquired });
+        let within = (before, self.instant());
+        self.beliefs.push(Theirs { belief, within, acquired, is_in_time });
     }
 }
 
