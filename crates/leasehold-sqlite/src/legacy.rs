@@ -160,8 +160,9 @@ struct Opened {
 
 /// Opens a connection whose commits are on the disk when they return.
 fn opened(path: &Path, flags: OpenFlags, timeout: Duration) -> rusqlite::Result<Opened> {
-    let connection = Connection::open_with_flags(path, flags)?;
+    // Before: a file that takes its place meanwhile is then noticed.
     let file = identity(path);
+    let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(timeout)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(Opened { connection, file })
