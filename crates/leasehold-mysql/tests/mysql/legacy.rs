@@ -129,7 +129,7 @@ async fn both_sides_contend_and_nobody_holds_beside_another() {
             stores.push(place.open(legacy.clone()).await);
         }
         let clients = (0..3).map(|_| place.php()).collect();
-        let contest = sides::contend(stores, clients, sides::duration() / 2).await;
+        let contest = sides::contend(stores, clients, guard, sides::duration() / 2).await;
         println!("with a trigger: {guard}; {contest}");
         contest.is_telling();
     }

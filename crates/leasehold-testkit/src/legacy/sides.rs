@@ -54,10 +54,12 @@ impl fmt::Display for Contest {
     }
 }
 
-/// Lets clients of both sides contend for one key, and fails if the rules allow one overlap.
+/// Lets clients of both sides contend for one key, and fails if the rules allow one overlap. Beside a trigger (`guard`)
+/// nobody can overwrite a row that has not ended, and so nobody is excused for it.
 pub async fn contend<S: Store + Send + 'static>(
     stores: Vec<S>,
     clients: Vec<Php>,
+    guard: bool,
     duration: Duration,
 ) -> Contest {
     let claims = Claims::one(key("job"), Mode::Exclusive);
@@ -76,7 +78,7 @@ pub async fn contend<S: Store + Send + 'static>(
     is_over.store(true, Ordering::SeqCst);
     let (history, _) = crowd.stop().await;
     let theirs = contenders.into_iter().flat_map(|contender| contender.join().unwrap()).collect();
-    judge(history, theirs)
+    judge(history, theirs, guard)
 }
 
 /// What a PHP client believed.
@@ -100,10 +102,10 @@ impl Theirs {
         self.within.0 <= other.within.1 && other.within.0 <= self.within.1
     }
 
+    /// Whether it can have overwritten somebody, or been overwritten.
     fn is_doubtful(&self, all: &[Self]) -> bool {
-        let meets = |other: &&Self| other.belief.id != self.belief.id && self.meets(other);
-        let is_sound = self.is_in_time && self.acquired.wrote && !self.is_late();
-        !is_sound || all.iter().any(|other| meets(&other))
+        let meets = |other: &Self| other.belief.id != self.belief.id && self.meets(other);
+        self.is_late() || all.iter().any(meets)
     }
 
     /// It may have overwritten the row of this belief of ours.
@@ -112,12 +114,13 @@ impl Theirs {
     }
 }
 
-fn judge(mut history: History, theirs: Vec<Theirs>) -> Contest {
+fn judge(mut history: History, theirs: Vec<Theirs>, guard: bool) -> Contest {
     let ours = Tally::of(&history);
-    let robbed = |belief: &Belief| theirs.iter().any(|one| one.robs(belief));
+    let robbed = |belief: &Belief| !guard && theirs.iter().any(|one| one.robs(belief));
     let (robbed, sure): (Vec<_>, Vec<_>) = history.beliefs.into_iter().partition(robbed);
-    let (doubtful, sound): (Vec<_>, Vec<_>) =
-        theirs.iter().partition(|one| one.is_doubtful(&theirs));
+    let (doubtful, sound): (Vec<_>, Vec<_>) = theirs.iter().partition(|one| {
+        !one.is_in_time || !one.acquired.wrote || !guard && one.is_doubtful(&theirs)
+    });
     let beliefs = |theirs: &[&Theirs]| -> Vec<Belief> {
         theirs.iter().map(|one| one.belief.clone()).collect()
     };
