@@ -102,6 +102,7 @@ fn the_next_keeper_does_what_a_runtime_left_undone() {
     let kept = first.block_on(async {
         store.on_release([Fault::SlowRequest(secs(60))]);
         drop(locks.lock("k").ttl(Ttl::NEVER).await.unwrap());
+        store.until(|log| matches!(log.last(), Some(Sent::Release(_)))).await;
         locks.lock("kept").ttl(secs(3)).await.unwrap()
     });
     drop(first);
