@@ -116,6 +116,11 @@ impl LegacyDatabase {
                 "the sessions of the pool do not commit each statement; set autocommit = 1 in them",
             ));
         }
+        if required::<i64>(server, reply, "o_utf8")? == 0 {
+            return Err(Error::incompatible(
+                "the sessions of the pool have another character set than utf8mb4; run SET NAMES utf8mb4 in them",
+            ));
+        }
         let now = required(server, reply, "o_now")?;
         let Some(resource) = text(server, reply, "o_resource")? else {
             return Ok(Seen { now, row: None });

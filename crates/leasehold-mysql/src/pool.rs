@@ -15,12 +15,13 @@ use crate::sql::Sql;
 
 /// What the sessions of our own connections have: the only statement that may wait, for another client that uses a key
 /// for the first time, waits for a second, which is the shortest time; each commits by itself; an idle connection stays;
-/// statements mean the same whatever mode the server has.
-const SESSION: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, SESSION wait_timeout = 2147483, \
-     SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION transaction_isolation = 'READ-COMMITTED'";
+/// statements and texts mean the same whatever mode and character set the server has.
+const SESSION: &str = "SET NAMES utf8mb4, SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
+     SESSION wait_timeout = 2147483, SESSION sql_mode = 'STRICT_ALL_TABLES', \
+     SESSION transaction_isolation = 'READ-COMMITTED'";
 
 /// MariaDB before 11.1 has another name for the last one.
-const SESSION_OF_MARIADB: &str = "SET SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
+const SESSION_OF_MARIADB: &str = "SET NAMES utf8mb4, SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
      SESSION wait_timeout = 2147483, SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION tx_isolation = 'READ-COMMITTED'";
 
 /// The fewest connections: one is reserved for what travels together.

@@ -17,9 +17,9 @@ pub struct LegacyRow {
 }
 
 /// The hazard of a table without a trigger.
-pub const OVERWRITTEN: &str = "a PHP client overwrites a row that it has read without another look: if it is stopped for \
-     longer than the option settle between the two, two clients hold; add a trigger that refuses it, by `leasehold init` \
-     with the option guard=1";
+pub const OVERWRITTEN: &str = "a PHP client overwrites a row that it has read without another look: if it is stopped between the \
+     two for longer than the option settle, or while the row is removed and added again, two clients hold; add a trigger that \
+     refuses it, by `leasehold init` with the option guard=1";
 
 /// What a look at one resource found.
 #[derive(Debug, Clone)]

@@ -81,8 +81,8 @@ impl Statements {
     }
 
     /// For MySQL and MariaDB: the table of this database, a quoted name, with this collation if it is created; `now` reads
-    /// the clock in microseconds when a statement begins. A look and a page return it as `o_now`, and whether the session
-    /// commits each statement as `o_commits`.
+    /// the clock in microseconds when a statement begins. A look and a page return it as `o_now`, whether the session
+    /// commits each statement as `o_commits`, and whether its texts are in UTF-8 as `o_utf8`.
     pub fn mysql(config: &LegacyConfig, database: &str, now: &str, collation: &str) -> Self {
         let name = &config.table;
         let table = format!("{database}.`{name}`");
@@ -92,10 +92,10 @@ impl Statements {
         let seconds = |column: &str| format!("TIMESTAMPDIFF(SECOND, '1970-01-01', {column})");
         let is_seen = format!("resource = ? AND {} = ? AND expires_at = {time}", exact("owner"));
         let columns = format!(
-            "{now} AS o_now, @@autocommit AS o_commits, {} AS o_resource, {} AS o_owner, {} AS o_expires_at, \
-             {} AS o_acquired_at",
-            exact("resource"),
-            exact("owner"),
+            "{now} AS o_now, @@autocommit AS o_commits, \
+             CONCAT_WS(',', @@character_set_client, @@character_set_connection, @@character_set_results) \
+             = 'utf8mb4,utf8mb4,utf8mb4' AS o_utf8, \
+             resource AS o_resource, owner AS o_owner, {} AS o_expires_at, {} AS o_acquired_at",
             seconds("expires_at"),
             seconds("acquired_at")
         );
