@@ -5,11 +5,37 @@ pub mod cases;
 mod php;
 pub mod sides;
 
+use std::future::Future;
 use std::time::Duration;
 
 use leasehold_conformance::Reports;
+use leasehold_core::Store;
+use leasehold_driver::legacy::LegacyConfig;
 
-pub use php::{Acquired, Php};
+pub use php::{Acquired, Php, Write};
+
+/// A database of an application, for its tests alone.
+pub trait Database: Sized {
+    type Store: Store + Clone + Send + Sync + 'static;
+
+    fn new() -> impl Future<Output = Self>;
+
+    /// A store in the table, which it creates if it is missing.
+    fn open(&self, config: LegacyConfig) -> impl Future<Output = Self::Store>;
+
+    /// As [`open`](Self::open), for a store whose writes wait long for other transactions.
+    fn open_patient(&self, config: LegacyConfig) -> impl Future<Output = Self::Store>;
+
+    /// Ends once a write of such a store waits.
+    fn until_a_write_waits(&self) -> impl Future<Output = ()>;
+
+    /// A PHP client whose clock is so many seconds ahead.
+    fn php_ahead(&self, ahead: i64) -> Php;
+
+    fn php(&self) -> Php {
+        self.php_ahead(0)
+    }
+}
 
 /// What every store in the table reports.
 pub fn reports() -> Reports {

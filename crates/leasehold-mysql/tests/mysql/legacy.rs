@@ -6,10 +6,10 @@ use leasehold_core::{Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
 use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore};
-use leasehold_testkit::legacy::cases::{self, FAST, FASTER, config};
-use leasehold_testkit::legacy::{Php, sides};
+use leasehold_testkit::legacy::cases::config;
+use leasehold_testkit::legacy::{Database, Php};
 use leasehold_testkit::mysql::Server;
-use leasehold_testkit::requests::{acquire, acquire_for, failed, granted, only, refused, renew};
+use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
 use leasehold_testkit::{SECOND, until};
 use tokio::task::JoinSet;
 
@@ -20,23 +20,27 @@ struct Place {
 
 const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
 
-impl Place {
+impl Database for Place {
+    type Store = MysqlLegacyStore;
+
     async fn new() -> Self {
         let place = Self { server: Server::start(&[QUICK]).await.unwrap() };
         place.server.run("CREATE DATABASE leasehold").await;
         place
     }
 
-    /// The store, with its table.
     async fn open(&self, legacy: LegacyConfig) -> MysqlLegacyStore {
-        let server = MysqlConfig::from_url(&self.server.url()).unwrap();
-        let store = MysqlLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
-        store.prepare().await.unwrap();
-        store
+        prepared(MysqlConfig::from_url(&self.server.url()).unwrap(), legacy).await
     }
 
-    fn php(&self) -> Php {
-        self.php_ahead(0)
+    async fn open_patient(&self, legacy: LegacyConfig) -> MysqlLegacyStore {
+        let pool = Pool::new(Opts::from_url(&self.server.url()).unwrap());
+        prepared(MysqlConfig::pool(pool, "leasehold").timeout(30 * SECOND), legacy).await
+    }
+
+    async fn until_a_write_waits(&self) {
+        let waits = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'";
+        until(async || !self.server.rows(waits).await.is_empty()).await;
     }
 
     fn php_ahead(&self, ahead: i64) -> Php {
@@ -46,108 +50,34 @@ impl Place {
     }
 }
 
-#[tokio::test]
-async fn the_cases_of_the_library() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::the_cases_of_the_library(&store, &mut place.php()).await;
+async fn prepared(server: MysqlConfig, legacy: LegacyConfig) -> MysqlLegacyStore {
+    let store = MysqlLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
+    store.prepare().await.unwrap();
+    store
 }
 
-#[tokio::test]
-async fn both_sides_exclude_each_other() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    let (mut fast, mut faster) = (place.php_ahead(FAST), place.php_ahead(FASTER));
-    cases::both_exclude_each_other(&store, &mut place.php(), &mut fast, &mut faster).await;
-}
+leasehold_testkit::legacy_tests!(Place);
 
-#[tokio::test]
-async fn the_defects_of_the_library_are_mended() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::its_defects_are_mended(&store, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn a_php_client_under_our_own_name_shortens_our_term() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::php_under_our_own_name_shortens_our_term(&store, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let open = async |legacy| place.open(legacy).await;
-    cases::who_took_a_row_over_looks_again(open, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn what_php_writes_too_late_is_seen_at_the_next_renewal() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::what_php_writes_too_late_is_seen_at_the_next_renewal(&store, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let open = async |legacy| place.open(legacy).await;
-    cases::the_trigger_refuses_to_overwrite(open, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn an_open_transaction_of_php_grants_nothing() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::an_open_transaction_of_php_grants_nothing(&store, &mut place.php()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_contenders_for_an_expired_row_one_wins() {
-    let place = Place::new().await;
-    let stores = [place.open(config()).await, place.open(config()).await];
-    place
-        .server
-        .run(
-            "INSERT INTO leasehold.distributed_locks
-             SELECT CONCAT('r', seq), 'dead', '2000-01-01', '2000-01-01' FROM leasehold.seq_0_to_9999",
-        )
-        .await;
-    cases::of_contenders_for_expired_rows_one_wins(stores, 10_000).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn both_sides_contend_and_nobody_holds_beside_another() {
-    let place = Place::new().await;
-    for guard in [false, true] {
-        let legacy = LegacyConfig::default().skew(Duration::ZERO).guard(guard);
-        let mut stores = Vec::new();
-        for _ in 0..3 {
-            stores.push(place.open(legacy.clone()).await);
-        }
-        let clients = (0..3).map(|_| place.php()).collect();
-        let contest = sides::contend(stores, clients, guard, sides::duration() / 2).await;
-        println!("with a trigger: {guard}; {contest}");
-        contest.is_telling();
+impl Place {
+    /// As the framework creates its table: with the database's default collation.
+    async fn of_the_framework() -> Self {
+        let place = Self::new().await;
+        place
+            .server
+            .run(
+                "CREATE TABLE leasehold.distributed_locks (
+                     resource VARCHAR(255) NOT NULL PRIMARY KEY, owner VARCHAR(255) NOT NULL, expires_at DATETIME NOT NULL,
+                     acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
+                 ) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+            )
+            .await;
+        place
     }
 }
 
-/// The framework's table has the database's default collation.
 #[tokio::test]
 async fn names_that_a_collation_does_not_tell_apart_are_one_lock_for_both_sides() {
-    let place = Place::new().await;
-    place
-        .server
-        .run(
-            "CREATE TABLE leasehold.distributed_locks (
-                 resource VARCHAR(255) NOT NULL PRIMARY KEY, owner VARCHAR(255) NOT NULL, expires_at DATETIME NOT NULL,
-                 acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
-             ) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
-        )
-        .await;
+    let place = Place::of_the_framework().await;
     let (store, mut php) = (place.open(config()).await, place.php());
     let hazards = store.check().await.unwrap().hazards;
     assert!(hazards.iter().any(|hazard| hazard.contains("utf8mb4_general_ci")), "{hazards:?}");
@@ -158,12 +88,68 @@ async fn names_that_a_collation_does_not_tell_apart_are_one_lock_for_both_sides(
     // Owners are compared byte by byte.
     refused(store.acquire(&acquire("job", "PHP", Mode::Exclusive)).await);
     assert!(php.releases("Job", "php"));
+    // Also by the trigger.
+    place.open(config().guard(true)).await;
+    granted(store.acquire(&acquire("job", "php", Mode::Exclusive)).await);
+    assert!(php.overwrites("job", "PHP", 30).is_err());
+    assert!(php.releases("job", "php"));
     granted(store.acquire(&acquire("job", "ours", Mode::Exclusive)).await);
     granted(store.acquire(&acquire("JOB", "ours", Mode::Exclusive)).await);
     assert!(!php.acquired("Job", "php", 30));
     let to = Ttl::new(Duration::from_secs(60)).unwrap();
     let renewed = store.renew(&renew("JOB", "ours", Mode::Exclusive, to)).await.unwrap();
     assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+}
+
+/// While a renewal waits, the row becomes that of an owner whom the collation does not tell from the holder.
+#[tokio::test]
+async fn a_row_of_another_owner_is_not_renewed_whatever_the_collation_is() {
+    let place = Place::of_the_framework().await;
+    let store = place.open_patient(config()).await;
+    granted(store.acquire(&acquire("r", "ours", Mode::Exclusive)).await);
+    let mut other = place.server.connect().await.unwrap();
+    other.query_drop("START TRANSACTION").await.unwrap();
+    other.query_drop("UPDATE leasehold.distributed_locks SET owner = 'OURS'").await.unwrap();
+    let mut renewing = JoinSet::new();
+    renewing.spawn(async move {
+        let to = Ttl::new(Duration::from_secs(600)).unwrap();
+        only(store.renew(&renew("r", "ours", Mode::Exclusive, to)).await.unwrap().leases)
+    });
+    place.until_a_write_waits().await;
+    other.query_drop("COMMIT").await.unwrap();
+    let renewed = renewing.join_next().await.unwrap().unwrap();
+    assert!(matches!(renewed, RenewOutcome::Lost(Some(LostReason::Gone))), "{renewed:?}");
+    assert_eq!(place.php().owner("r"), "OURS");
+}
+
+#[tokio::test]
+async fn other_time_zones_modes_and_character_sets_change_nothing() {
+    for mode in
+        ["--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH", "--sql-mode=ORACLE"]
+    {
+        let settings = [
+            QUICK,
+            mode,
+            "--default-time-zone=+13:00",
+            "--character-set-server=latin1",
+            "--skip-character-set-client-handshake",
+            "--transaction-isolation=SERIALIZABLE",
+        ];
+        let place = Place { server: Server::start(&settings).await.unwrap() };
+        place.server.run("CREATE DATABASE leasehold").await;
+        let store = place.open(config().guard(true)).await;
+        let mut php = place.php();
+        php.ask(&["run", "SET NAMES utf8mb4"]).unwrap();
+        let request = acquire("jöb", "öurs", Mode::Exclusive);
+        granted(store.acquire(&request).await);
+        let refusal = refused(store.acquire(&acquire("jöb", "b", Mode::Exclusive)).await);
+        assert!(refusal.retry_after.unwrap() < Duration::from_secs(60), "{mode}: {refusal:?}");
+        assert_eq!(php.owner("jöb"), "öurs", "{mode}");
+        assert!(php.overwrites("jöb", "php", 30).is_err() && !php.acquired("jöb", "php", 30));
+        assert!(php.releases("jöb", "öurs"));
+        assert!(php.acquired("jöb", "php", 30));
+        refused(store.acquire(&request).await);
+    }
 }
 
 #[tokio::test]
@@ -198,45 +184,21 @@ async fn a_table_with_other_times_is_refused() {
     }
 }
 
-/// A lease whose renewal waits for the row until it has ended. With sessions that wait long for a lock.
 #[tokio::test]
-async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
+async fn sessions_that_cannot_serve_are_refused() {
     let place = Place::new().await;
     place.open(config()).await;
-    let pool = Pool::new(Opts::from_url(&place.server.url()).unwrap());
-    let server = MysqlConfig::pool(pool, "leasehold").timeout(30 * SECOND);
-    let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
-    granted(store.acquire(&acquire_for("r", "a", Mode::Exclusive, 2 * SECOND)).await);
-
-    let mut other = place.server.connect().await.unwrap();
-    other.query_drop("START TRANSACTION").await.unwrap();
-    other.query_drop("SELECT * FROM leasehold.distributed_locks FOR UPDATE").await.unwrap();
-    let mut renewing = JoinSet::new();
-    renewing.spawn(async move {
-        let to = Ttl::new(Duration::from_secs(60)).unwrap();
-        let renewed = store.renew(&renew("r", "a", Mode::Exclusive, to)).await.unwrap();
-        only(renewed.leases)
-    });
-    let waits = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'";
-    until(async || !place.server.rows(waits).await.is_empty()).await;
-    let over = "SELECT 1 FROM leasehold.distributed_locks WHERE expires_at <= UTC_TIMESTAMP()";
-    until(async || !place.server.rows(over).await.is_empty()).await;
-    other.query_drop("COMMIT").await.unwrap();
-    let renewed = renewing.join_next().await.unwrap().unwrap();
-    let expired = RenewOutcome::Lost(Some(LostReason::Expired));
-    assert_eq!(format!("{renewed:?}"), format!("{expired:?}"));
-}
-
-#[tokio::test]
-async fn sessions_that_do_not_commit_each_statement_are_refused() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let opts = OptsBuilder::from_opts(Opts::from_url(&place.server.url()).unwrap());
-    let pool = Pool::new(opts.init(vec!["SET autocommit = 0"]));
-    let server = MysqlConfig::pool(pool, "leasehold");
-    let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
-    let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "autocommit");
+    for (setting, says) in [
+        ("SET autocommit = 0", "autocommit"),
+        ("SET NAMES latin1", "utf8mb4"),
+        ("SET character_set_results = NULL", "utf8mb4"),
+    ] {
+        let opts = OptsBuilder::from_opts(Opts::from_url(&place.server.url()).unwrap());
+        let server = MysqlConfig::pool(Pool::new(opts.init(vec![setting])), "leasehold");
+        let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+        let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
+        failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, says);
+    }
 }
 
 #[tokio::test]

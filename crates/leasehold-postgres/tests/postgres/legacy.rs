@@ -2,37 +2,39 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_core::{Effect, ErrorKind, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::NoTls;
 use leasehold_postgres::{LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore};
-use leasehold_testkit::legacy::cases::{self, FAST, FASTER, config};
-use leasehold_testkit::legacy::{Php, sides};
+use leasehold_testkit::legacy::cases::config;
+use leasehold_testkit::legacy::{Database, Php};
 use leasehold_testkit::postgres::{Pooler, Server};
-use leasehold_testkit::requests::{acquire, acquire_for, failed, granted, only, refused, renew};
+use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
 use leasehold_testkit::{SECOND, until};
-use tokio::task::JoinSet;
 
 /// A server with the database of an application.
 struct Place {
     server: Server,
 }
 
-impl Place {
+impl Database for Place {
+    type Store = PostgresLegacyStore;
+
     async fn new() -> Self {
         Self { server: Server::start(&["fsync=off"]).await.unwrap() }
     }
 
-    /// The store, with its table.
     async fn open(&self, legacy: LegacyConfig) -> PostgresLegacyStore {
-        let server = PostgresConfig::from_url(&self.server.url()).unwrap();
-        let store = PostgresLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
-        store.prepare().await.unwrap();
-        store
+        prepared(PostgresConfig::from_url(&self.server.url()).unwrap(), legacy).await
     }
 
-    fn php(&self) -> Php {
-        self.php_ahead(0)
+    async fn open_patient(&self, legacy: LegacyConfig) -> PostgresLegacyStore {
+        prepared(PostgresConfig::pool(pool(&self.server.url())).timeout(30 * SECOND), legacy).await
+    }
+
+    async fn until_a_write_waits(&self) {
+        let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        until(async || !self.server.rows(waits).await.is_empty()).await;
     }
 
     fn php_ahead(&self, ahead: i64) -> Php {
@@ -41,27 +43,19 @@ impl Place {
     }
 }
 
-#[tokio::test]
-async fn the_cases_of_the_library() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::the_cases_of_the_library(&store, &mut place.php()).await;
+async fn prepared(server: PostgresConfig, legacy: LegacyConfig) -> PostgresLegacyStore {
+    let store = PostgresLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
+    store.prepare().await.unwrap();
+    store
 }
 
-#[tokio::test]
-async fn both_sides_exclude_each_other() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    let (mut fast, mut faster) = (place.php_ahead(FAST), place.php_ahead(FASTER));
-    cases::both_exclude_each_other(&store, &mut place.php(), &mut fast, &mut faster).await;
+/// The connections of a caller, which wait long for a row.
+fn pool(url: &str) -> Pool {
+    let manager = Manager::new(url.parse().unwrap(), NoTls);
+    Pool::builder(manager).max_size(4).build().unwrap()
 }
 
-#[tokio::test]
-async fn the_defects_of_the_library_are_mended() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::its_defects_are_mended(&store, &mut place.php()).await;
-}
+leasehold_testkit::legacy_tests!(Place);
 
 /// Defect 8: PostgreSQL does not know the library's insert, so the library acquires no new resource there.
 #[tokio::test]
@@ -70,73 +64,6 @@ async fn the_library_itself_acquires_no_new_resource_here() {
     let (store, mut php) = (place.open(config()).await, place.php());
     assert_eq!(php.ask(&["acquire", "r", "php", "30"]).unwrap(), "no");
     granted(store.acquire(&acquire("r", "ours", Mode::Exclusive)).await);
-}
-
-#[tokio::test]
-async fn a_php_client_under_our_own_name_shortens_our_term() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::php_under_our_own_name_shortens_our_term(&store, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let open = async |legacy| place.open(legacy).await;
-    cases::who_took_a_row_over_looks_again(open, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn what_php_writes_too_late_is_seen_at_the_next_renewal() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::what_php_writes_too_late_is_seen_at_the_next_renewal(&store, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let open = async |legacy| place.open(legacy).await;
-    cases::the_trigger_refuses_to_overwrite(open, &mut place.php()).await;
-}
-
-#[tokio::test]
-async fn an_open_transaction_of_php_grants_nothing() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    cases::an_open_transaction_of_php_grants_nothing(&store, &mut place.php()).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_contenders_for_an_expired_row_one_wins() {
-    let place = Place::new().await;
-    let stores = [place.open(config()).await, place.open(config()).await];
-    place
-        .server
-        .run(
-            "INSERT INTO distributed_locks
-             SELECT 'r' || n, 'dead', '2000-01-01', '2000-01-01' FROM generate_series(0, 9999) AS n",
-        )
-        .await;
-    cases::of_contenders_for_expired_rows_one_wins(stores, 10_000).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn both_sides_contend_and_nobody_holds_beside_another() {
-    let place = Place::new().await;
-    for guard in [false, true] {
-        let legacy = LegacyConfig::default().skew(Duration::ZERO).guard(guard);
-        let mut stores = Vec::new();
-        for _ in 0..3 {
-            stores.push(place.open(legacy.clone()).await);
-        }
-        let clients = (0..3).map(|_| place.php()).collect();
-        let contest = sides::contend(stores, clients, guard, sides::duration() / 2).await;
-        println!("with a trigger: {guard}; {contest}");
-        contest.is_telling();
-    }
 }
 
 #[tokio::test]
@@ -157,40 +84,6 @@ async fn a_table_with_other_times_is_refused() {
     let store = place.open(config()).await;
     place.server.run("ALTER TABLE distributed_locks ALTER expires_at TYPE timestamptz").await;
     failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, "without time zone");
-}
-
-/// The connections of a caller, which wait long for a row.
-fn pool(url: &str) -> Pool {
-    let manager = Manager::new(url.parse().unwrap(), NoTls);
-    Pool::builder(manager).max_size(4).build().unwrap()
-}
-
-/// A lease whose renewal waits for the row until it has ended.
-#[tokio::test]
-async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let server = PostgresConfig::pool(pool(&place.server.url())).timeout(30 * SECOND);
-    let store = PostgresLegacyConfig::new(server).legacy(config()).open().await.unwrap();
-    granted(store.acquire(&acquire_for("r", "a", Mode::Exclusive, 2 * SECOND)).await);
-
-    let other = place.server.connect().await.unwrap();
-    other.batch_execute("BEGIN; SELECT * FROM distributed_locks FOR UPDATE").await.unwrap();
-    let mut renewing = JoinSet::new();
-    renewing.spawn(async move {
-        let to = Ttl::new(Duration::from_secs(60)).unwrap();
-        let renewed = store.renew(&renew("r", "a", Mode::Exclusive, to)).await.unwrap();
-        only(renewed.leases)
-    });
-    let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    until(async || !place.server.rows(waits).await.is_empty()).await;
-    let over =
-        "SELECT 1 FROM distributed_locks WHERE expires_at <= clock_timestamp() AT TIME ZONE 'UTC'";
-    until(async || !place.server.rows(over).await.is_empty()).await;
-    other.batch_execute("COMMIT").await.unwrap();
-    let renewed = renewing.join_next().await.unwrap().unwrap();
-    let expired = RenewOutcome::Lost(Some(LostReason::Expired));
-    assert_eq!(format!("{renewed:?}"), format!("{expired:?}"));
 }
 
 #[tokio::test]
@@ -215,7 +108,8 @@ async fn a_pooler_and_other_settings_of_sessions_change_nothing() {
         store.prepare().await.unwrap();
         let name = format!("r{nth}");
         granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
-        refused(store.acquire(&acquire(&name, "b", Mode::Exclusive)).await);
+        let refusal = refused(store.acquire(&acquire(&name, "b", Mode::Exclusive)).await);
+        assert!(refusal.retry_after.unwrap() < Duration::from_secs(60), "{refusal:?}");
         assert!(!place.php().acquired(&name, "php", 30));
         let to = Ttl::new(Duration::from_secs(60)).unwrap();
         let renewed = store.renew(&renew(&name, "a", Mode::Exclusive, to)).await.unwrap();

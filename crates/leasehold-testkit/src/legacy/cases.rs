@@ -10,7 +10,7 @@ use leasehold_core::{
 use leasehold_driver::legacy::LegacyConfig;
 use tokio::task::JoinSet;
 
-use super::Php;
+use super::{Database, Php, sides};
 use crate::requests::{acquire_for, granted, key, only, refused, release, renew};
 use crate::{SECOND, until};
 
@@ -18,10 +18,68 @@ const TERM: Duration = Duration::from_secs(30);
 const TTL: u64 = 30;
 /// By default: a second, and as much for the clocks.
 const MARGIN: Duration = Duration::from_secs(2);
+/// How many seconds ago a row of the year 2000 ended.
+const LONG_AGO: i64 = -800_000_000;
+
+/// The tests of the table, for a [`Database`](crate::legacy::Database).
+#[macro_export]
+macro_rules! legacy_tests {
+    ($database:ty) => {
+        $crate::legacy_tests! { $database:
+            acquire_of_a_new_resource_succeeds
+            acquire_by_the_same_owner_again_succeeds
+            acquire_by_another_owner_is_refused
+            acquire_reclaims_a_row_of_the_year_2000
+            two_resources_have_two_owners
+            release_by_the_owner_succeeds
+            release_by_another_owner_changes_nothing
+            release_of_a_missing_row_is_reported
+            after_a_release_another_owner_acquires
+            renew_by_the_owner_succeeds
+            renew_by_another_owner_fails
+            renew_of_an_expired_row_fails
+            renew_of_a_missing_row_fails
+            a_held_resource_is_held
+            a_resource_without_a_row_is_not_held
+            a_released_resource_is_not_held
+            an_expired_resource_is_not_held
+
+            both_sides_exclude_each_other
+            both_sides_contend_and_nobody_holds_beside_another
+            of_contenders_for_an_expired_row_one_wins
+            a_row_removed_between_read_and_write_is_added_again
+            a_lease_removed_while_its_renewal_waited_is_gone
+            a_lease_that_ended_while_its_renewal_waited_is_not_revived
+            an_own_expired_row_is_acquired_afresh_and_released_as_expired
+            renewing_twice_in_the_same_second_succeeds
+            names_and_terms_that_do_not_fit_are_refused
+            names_that_differ_in_case_or_spaces_are_different_locks
+            a_purge_removes_rows_that_ended_and_no_other
+            an_open_transaction_of_php_grants_nothing
+            who_took_a_row_over_looks_again_whether_php_has_overwritten_it
+            what_php_overwrites_unseen_is_gone_at_the_next_renewal
+            a_php_client_under_our_own_name_shortens_our_term
+            the_trigger_refuses_to_overwrite_a_row_that_has_not_ended
+        }
+    };
+    ($database:ty: $($name:ident)+) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            $crate::legacy::cases::$name::<$database>().await;
+        }
+    )+};
+}
 
 /// The table without a pause after a row was taken over.
 pub fn config() -> LegacyConfig {
     LegacyConfig::default().settle(Duration::ZERO)
+}
+
+/// A database with the table, and a store in it.
+async fn table<D: Database>() -> (D, D::Store) {
+    let database = D::new().await;
+    let store = database.open(config()).await;
+    (database, store)
 }
 
 async fn acquires(store: &impl Store, resource: &str, owner: &str) -> bool {
@@ -33,15 +91,27 @@ async fn releases(store: &impl Store, resource: &str, owner: &str) -> ReleaseOut
     only(store.release(&release(resource, owner)).await.unwrap().leases)
 }
 
+async fn renews_for(
+    store: &impl Store,
+    resource: &str,
+    owner: &str,
+    term: Duration,
+) -> RenewOutcome {
+    let renewal = renew(resource, owner, Mode::Exclusive, Ttl::new(term).unwrap());
+    only(store.renew(&renewal).await.unwrap().leases)
+}
+
 async fn renews(store: &impl Store, resource: &str, owner: &str) -> RenewOutcome {
-    let to = Ttl::new(TERM).unwrap();
-    only(store.renew(&renew(resource, owner, Mode::Exclusive, to)).await.unwrap().leases)
+    renews_for(store, resource, owner, TERM).await
+}
+
+fn is(renewed: &RenewOutcome, why: LostReason) {
+    let lost = RenewOutcome::Lost(Some(why));
+    assert_eq!(format!("{renewed:?}"), format!("{lost:?}"));
 }
 
 async fn is_lost(store: &impl Store, resource: &str, owner: &str, why: LostReason) {
-    let renewed = renews(store, resource, owner).await;
-    let lost = RenewOutcome::Lost(Some(why));
-    assert_eq!(format!("{renewed:?}"), format!("{lost:?}"));
+    is(&renews(store, resource, owner).await, why);
 }
 
 async fn is_held(store: &impl Store, resource: &str) -> bool {
@@ -49,50 +119,127 @@ async fn is_held(store: &impl Store, resource: &str) -> bool {
     !store.list(&ListRequest::new(filter)).await.unwrap().records.is_empty()
 }
 
-/// The library's own 17 cases, by their names.
-pub async fn the_cases_of_the_library(store: &impl Store, php: &mut Php) {
-    // acquire: a new resource; the same owner again; another owner; a row of long ago; two resources, two owners.
-    assert!(acquires(store, "r", "a").await);
-    assert!(acquires(store, "r", "a").await);
-    assert!(!acquires(store, "r", "b").await);
-    php.crafts("old", "dead", -800_000_000);
-    assert!(acquires(store, "old", "b").await);
-    assert!(acquires(store, "r2", "b").await);
-    // renew: the right owner; the wrong one; an expired row; a missing one.
-    assert!(matches!(renews(store, "r", "a").await, RenewOutcome::Held(_)));
-    is_lost(store, "r", "b", LostReason::Gone).await;
-    php.crafts("over", "a", -1);
-    is_lost(store, "over", "a", LostReason::Expired).await;
-    is_lost(store, "none", "a", LostReason::Gone).await;
-    // isHeld: held; none; expired.
-    assert!(is_held(store, "r").await);
-    assert!(!is_held(store, "none").await);
-    assert!(!is_held(store, "over").await);
-    // release: the wrong owner; the right one; a missing row; then it is not held, and another acquires.
-    assert!(matches!(releases(store, "r", "b").await, ReleaseOutcome::NotHeld));
-    assert!(matches!(releases(store, "r", "a").await, ReleaseOutcome::Released));
-    assert!(matches!(releases(store, "r", "a").await, ReleaseOutcome::NotHeld));
-    assert!(!is_held(store, "r").await);
-    assert!(acquires(store, "r", "b").await);
+// The library's own 17 cases.
+
+pub async fn acquire_of_a_new_resource_succeeds<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
 }
 
-/// Each keeps the other out until its own clock must have said so, and takes over after that. `fast` has a clock that is
-/// ahead by our term, `faster` one that is ahead by the margin and two seconds more.
-pub async fn both_exclude_each_other(
-    store: &impl Store,
-    php: &mut Php,
-    fast: &mut Php,
-    faster: &mut Php,
-) {
+pub async fn acquire_by_the_same_owner_again_succeeds<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await && acquires(&store, "r", "a").await);
+}
+
+pub async fn acquire_by_another_owner_is_refused<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await && !acquires(&store, "r", "b").await);
+}
+
+pub async fn acquire_reclaims_a_row_of_the_year_2000<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    php.crafts("r", "dead", LONG_AGO);
+    assert!(acquires(&store, "r", "b").await);
+    assert_eq!(php.owner("r"), "b");
+}
+
+pub async fn two_resources_have_two_owners<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await && acquires(&store, "s", "b").await);
+}
+
+pub async fn release_by_the_owner_succeeds<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    assert!(matches!(releases(&store, "r", "a").await, ReleaseOutcome::Released));
+}
+
+pub async fn release_by_another_owner_changes_nothing<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    assert!(matches!(releases(&store, "r", "b").await, ReleaseOutcome::NotHeld));
+    assert!(is_held(&store, "r").await);
+}
+
+pub async fn release_of_a_missing_row_is_reported<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(matches!(releases(&store, "r", "a").await, ReleaseOutcome::NotHeld));
+}
+
+pub async fn after_a_release_another_owner_acquires<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    releases(&store, "r", "a").await;
+    assert!(acquires(&store, "r", "b").await);
+}
+
+pub async fn renew_by_the_owner_succeeds<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    assert!(matches!(renews(&store, "r", "a").await, RenewOutcome::Held(_)));
+}
+
+pub async fn renew_by_another_owner_fails<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    is_lost(&store, "r", "b", LostReason::Gone).await;
+}
+
+pub async fn renew_of_an_expired_row_fails<D: Database>() {
+    let (database, store) = table::<D>().await;
+    database.php().crafts("r", "a", -1);
+    is_lost(&store, "r", "a", LostReason::Expired).await;
+}
+
+pub async fn renew_of_a_missing_row_fails<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    is_lost(&store, "r", "a", LostReason::Gone).await;
+}
+
+pub async fn a_held_resource_is_held<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await && is_held(&store, "r").await);
+}
+
+pub async fn a_resource_without_a_row_is_not_held<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(!is_held(&store, "r").await);
+}
+
+pub async fn a_released_resource_is_not_held<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    releases(&store, "r", "a").await;
+    assert!(!is_held(&store, "r").await);
+}
+
+pub async fn an_expired_resource_is_not_held<D: Database>() {
+    let (database, store) = table::<D>().await;
+    database.php().crafts("r", "a", -1);
+    assert!(!is_held(&store, "r").await);
+}
+
+// Both sides.
+
+/// How far ahead the clock of a PHP client is, in seconds: by our term; by the margin too, and two seconds more.
+const FAST: i64 = 30;
+const FASTER: i64 = 34;
+
+/// Each keeps the other out until its own clock must have said so, and takes over after that.
+pub async fn both_sides_exclude_each_other<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let (mut php, mut fast) = (database.php(), database.php_ahead(FAST));
+    let mut faster = database.php_ahead(FASTER);
     assert!(php.acquired("r", "php", TTL));
-    assert!(is_held(store, "r").await);
+    assert!(is_held(&store, "r").await);
     let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
     let refusal = refused(store.acquire(&request).await);
     assert!(matches!(&refusal.why, RefusalReason::Held(Some(_))), "{refusal:?}");
     // PHP truncates to whole seconds.
     let after = refusal.retry_after.unwrap();
     assert!(after > TERM && after <= TERM + MARGIN, "{after:?}");
-    assert!(matches!(releases(store, "r", "ours").await, ReleaseOutcome::NotHeld));
+    assert!(matches!(releases(&store, "r", "ours").await, ReleaseOutcome::NotHeld));
     assert!(php.releases("r", "php"));
     granted(store.acquire(&request).await);
 
@@ -100,7 +247,7 @@ pub async fn both_exclude_each_other(
     assert!(!php.renews("r", "php", TTL) && !php.releases("r", "php"));
     assert!(!fast.acquired("r", "php", TTL));
     assert!(faster.acquired("r", "php", TTL));
-    is_lost(store, "r", "ours", LostReason::Gone).await;
+    is_lost(&store, "r", "ours", LostReason::Gone).await;
     assert!(faster.releases("r", "php"));
 
     // A row that has just ended, and one that ended longer ago than the margin.
@@ -112,60 +259,181 @@ pub async fn both_exclude_each_other(
     assert!(!php.renews("over", "php", TTL) && !php.releases("over", "php"));
 }
 
-/// How far ahead the clocks of the clients of [`both_exclude_each_other`] are, in seconds.
-pub const FAST: i64 = 30;
-pub const FASTER: i64 = 34;
-
-/// Defects 3, 4, 5, 6, 10 and 13 of the library.
-pub async fn its_defects_are_mended(store: &impl Store, php: &mut Php) {
-    // A renewal, and an acquire, within the same second.
-    assert!(acquires(store, "twice", "a").await);
-    for _ in 0..2 {
-        assert!(matches!(renews(store, "twice", "a").await, RenewOutcome::Held(_)));
-        assert!(acquires(store, "twice", "a").await);
+pub async fn both_sides_contend_and_nobody_holds_beside_another<D: Database>() {
+    for guard in [false, true] {
+        let contest = sides::contend::<D>(guard, sides::duration() / 2).await;
+        println!("with a trigger: {guard}; {contest}");
+        contest.is_telling();
     }
-    // One's own expired row.
-    php.crafts("own", "a", -1);
-    let request = acquire_for("own", "a", Mode::Exclusive, TERM);
+}
+
+// The library's defects.
+
+/// Defect 1: of those who find one expired row, one gets it.
+pub async fn of_contenders_for_an_expired_row_one_wins<D: Database>() {
+    const ROUNDS: usize = 10_000;
+    let (database, store) = table::<D>().await;
+    let stores = [store, database.open(config()).await];
+    let mut php = database.php();
+    php.ask(&["begin"]).unwrap();
+    for round in 0..ROUNDS {
+        php.crafts(&format!("r{round}"), "dead", LONG_AGO);
+    }
+    php.ask(&["commit"]).unwrap();
+    for round in 0..ROUNDS {
+        let mut contenders = JoinSet::new();
+        for (n, store) in stores.iter().enumerate() {
+            let (store, owner) = (store.clone(), format!("owner {n}"));
+            let request = acquire_for(&format!("r{round}"), &owner, Mode::Exclusive, TERM);
+            contenders.spawn(async move { store.acquire(&request).await.unwrap() });
+        }
+        let won = |reply: &AcquireReply| matches!(reply, AcquireReply::Granted(_));
+        let winners = contenders.join_all().await.iter().filter(|reply| won(reply)).count();
+        assert_eq!(winners, 1, "round {round}");
+    }
+}
+
+/// Defect 2. The row is removed after the acquire has read it.
+pub async fn a_row_removed_between_read_and_write_is_added_again<D: Database>() {
+    let (database, _) = table::<D>().await;
+    let (store, mut php) = (database.open_patient(config()).await, database.php());
+    php.crafts("r", "dead", LONG_AGO);
+    php.ask(&["begin"]).unwrap();
+    assert!(php.releases("r", "dead"));
+    let mut acquiring = JoinSet::new();
+    acquiring.spawn(async move {
+        let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
+        granted(store.acquire(&request).await)
+    });
+    database.until_a_write_waits().await;
+    php.ask(&["commit"]).unwrap();
+    assert!(acquiring.join_next().await.unwrap().unwrap().fresh);
+    assert_eq!(php.owner("r"), "ours");
+    assert!(!php.acquired("r", "php", TTL));
+}
+
+/// Begins to renew a lease of so many seconds whose row a transaction of PHP holds. Returns once the write waits.
+async fn renewal_that_waits<D: Database>(
+    database: &D,
+    php: &mut Php,
+    term: Duration,
+    remove: bool,
+) -> JoinSet<RenewOutcome> {
+    let store = database.open_patient(config()).await;
+    granted(store.acquire(&acquire_for("r", "ours", Mode::Exclusive, term)).await);
+    php.ask(&["begin"]).unwrap();
+    let sent = if remove { php.releases("r", "ours") } else { php.renews("r", "ours", TTL) };
+    assert!(sent);
+    let mut renewing = JoinSet::new();
+    renewing.spawn(async move { renews_for(&store, "r", "ours", 2 * TERM).await });
+    database.until_a_write_waits().await;
+    renewing
+}
+
+/// Defect 2, for a renewal.
+pub async fn a_lease_removed_while_its_renewal_waited_is_gone<D: Database>() {
+    let (database, _) = table::<D>().await;
+    let mut php = database.php();
+    let mut renewing = renewal_that_waits(&database, &mut php, TERM, true).await;
+    php.ask(&["commit"]).unwrap();
+    is(&renewing.join_next().await.unwrap().unwrap(), LostReason::Gone);
+}
+
+/// The clock is read when the row is locked, not when the renewal was sent.
+pub async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived<D: Database>() {
+    let (database, _) = table::<D>().await;
+    let (mut php, mut another) = (database.php(), database.php());
+    let mut renewing = renewal_that_waits(&database, &mut php, 2 * SECOND, false).await;
+    until(async || !another.is_held("r")).await;
+    php.ask(&["rollback"]).unwrap();
+    is(&renewing.join_next().await.unwrap().unwrap(), LostReason::Expired);
+}
+
+/// Defects 3 and 5.
+pub async fn an_own_expired_row_is_acquired_afresh_and_released_as_expired<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    php.crafts("r", "a", -1);
+    let request = acquire_for("r", "a", Mode::Exclusive, TERM);
     assert!(granted(store.acquire(&request).await).fresh);
     php.crafts("late", "a", -1);
-    assert!(matches!(releases(store, "late", "a").await, ReleaseOutcome::Expired));
-    // Names that do not fit, terms that are none.
-    for (resource, term) in [("r".repeat(300), TERM), ("r".to_owned(), SECOND / 2)] {
-        let acquired = store.acquire(&acquire_for(&resource, "a", Mode::Exclusive, term)).await;
+    assert!(matches!(releases(&store, "late", "a").await, ReleaseOutcome::Expired));
+}
+
+/// Defect 4.
+pub async fn renewing_twice_in_the_same_second_succeeds<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    for _ in 0..3 {
+        assert!(matches!(renews(&store, "r", "a").await, RenewOutcome::Held(_)));
+        assert!(acquires(&store, "r", "a").await);
+    }
+}
+
+/// Defects 6 and 10.
+pub async fn names_and_terms_that_do_not_fit_are_refused<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    for (resource, owner, term) in [
+        ("r".repeat(300), "a".to_owned(), TERM),
+        ("r".repeat(256), "a".to_owned(), TERM),
+        ("r".to_owned(), "a".to_owned(), SECOND / 2),
+    ] {
+        let acquired = store.acquire(&acquire_for(&resource, &owner, Mode::Exclusive, term)).await;
         assert_eq!(acquired.unwrap_err().kind(), ErrorKind::Unsupported);
     }
-    // Names that differ only a little.
-    for name in ["job", "JOB", "jöb", "job "] {
-        assert!(acquires(store, name, "a").await, "{name:?}");
-        assert!(matches!(renews(store, name, "A").await, RenewOutcome::Lost(_)));
+    let longest = "r".repeat(255);
+    assert!(acquires(&store, &longest, "a").await);
+    assert!(matches!(releases(&store, &longest, "a").await, ReleaseOutcome::Released));
+}
+
+/// Defect 7, in a table of ours.
+pub async fn names_that_differ_in_case_or_spaces_are_different_locks<D: Database>() {
+    let (_database, store) = table::<D>().await;
+    for (name, owner) in [("job", "a"), ("JOB", "b"), ("jöb", "c"), ("job ", "d")] {
+        assert!(acquires(&store, name, owner).await, "{name:?}");
+        is_lost(&store, name, &owner.to_uppercase(), LostReason::Gone).await;
     }
-    // Rows of locks that nobody uses any more.
-    php.crafts("old", "dead", -800_000_000);
+}
+
+/// Defect 13.
+pub async fn a_purge_removes_rows_that_ended_and_no_other<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    php.crafts("old", "dead", LONG_AGO);
+    assert!(php.acquired("r", "php", TTL) && acquires(&store, "s", "ours").await);
     let purged = store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
     let removed: Vec<_> = purged.removed.iter().map(|gone| gone.key.as_str()).collect();
     assert_eq!(removed, ["old"]);
+    assert!(php.is_held("r") && php.is_held("s"));
 }
 
-/// What a PHP client with the owner of one of our leases may do, and what a renewal then finds.
-pub async fn php_under_our_own_name_shortens_our_term(store: &impl Store, php: &mut Php) {
-    assert!(acquires(store, "r", "ours").await);
-    assert!(php.acquired("r", "ours", 1));
-    is_lost(store, "r", "ours", LostReason::Expired).await;
-    assert!(acquires(store, "r", "ours").await);
-    assert!(php.releases("r", "ours"));
-    is_lost(store, "r", "ours", LostReason::Gone).await;
+/// Defect 12: what a PHP application has not committed is no grant, and keeps nobody out once it is rolled back.
+pub async fn an_open_transaction_of_php_grants_nothing<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    php.ask(&["begin"]).unwrap();
+    assert!(php.acquired("r", "php", TTL));
+    let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
+    match store.acquire(&request).await {
+        Ok(reply) => drop(refused(Ok(reply))),
+        Err(error) => {
+            let unavailable = (ErrorKind::Unavailable, Effect::NotApplied);
+            assert_eq!((error.kind(), error.effect()), unavailable, "{error}");
+        }
+    }
+    php.ask(&["rollback"]).unwrap();
+    granted(store.acquire(&request).await);
 }
 
-/// Defect 1: a client that has read an expired row overwrites it after it was taken over. `open` opens the store with
-/// these settings; the second look comes when the test says.
-pub async fn who_took_a_row_over_looks_again<S: Store + Send + 'static>(
-    open: impl AsyncFn(LegacyConfig) -> S,
-    php: &mut Php,
-) {
-    let clock = ManualClock::new();
-    let store = open(LegacyConfig::default().clock(Arc::new(clock.clone())).settle(SECOND)).await;
-    php.crafts("r", "dead", -800_000_000);
+// What a PHP client does to us.
+
+/// Defect 1: a client that has read an expired row overwrites it after it was taken over.
+pub async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it<D: Database>() {
+    let (database, _) = table::<D>().await;
+    let (clock, mut php) = (ManualClock::new(), database.php());
+    let settles = LegacyConfig::default().clock(Arc::new(clock.clone())).settle(SECOND);
+    let store = database.open(settles).await;
+    php.crafts("r", "dead", LONG_AGO);
     let mut taking = JoinSet::new();
     let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
     taking.spawn(async move { store.acquire(&request).await });
@@ -182,77 +450,54 @@ pub async fn who_took_a_row_over_looks_again<S: Store + Send + 'static>(
     assert!(format!("{:?}", refusal.why).contains("php"), "{refusal:?}");
 }
 
-/// What nobody can exclude: a client overwrites what it read too long ago, or believes in a row that is not there.
-pub async fn what_php_writes_too_late_is_seen_at_the_next_renewal(
-    store: &impl Store,
-    php: &mut Php,
-) {
-    php.crafts("r", "dead", -800_000_000);
-    assert!(acquires(store, "r", "ours").await);
+/// What nobody can exclude: a client overwrites what it read too long ago, or what was removed and added since, or believes
+/// in a row that is not there.
+pub async fn what_php_overwrites_unseen_is_gone_at_the_next_renewal<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    php.crafts("r", "dead", LONG_AGO);
+    assert!(acquires(&store, "r", "ours").await);
     assert_eq!(php.overwrites("r", "php", TTL), Ok(1));
-    is_lost(store, "r", "ours", LostReason::Gone).await;
+    is_lost(&store, "r", "ours", LostReason::Gone).await;
     assert!(php.releases("r", "php"));
-    // It returns true after this all the same.
+    // Who adds a row does not look again.
+    let settles = database.open(LegacyConfig::default().settle(60 * SECOND)).await;
+    assert!(acquires(&settles, "r", "ours").await);
+    assert_eq!(php.overwrites("r", "php", TTL), Ok(1));
+    is_lost(&settles, "r", "ours", LostReason::Gone).await;
+    assert!(php.releases("r", "php"));
+    // The library's `acquire` returns true after this all the same.
     assert_eq!(php.overwrites("r", "php", TTL), Ok(0));
-    assert!(acquires(store, "r", "ours").await);
+    assert!(acquires(&store, "r", "ours").await);
 }
 
-/// The same beside the trigger, which lets nobody overwrite a row that has not ended.
-pub async fn the_trigger_refuses_to_overwrite<S: Store>(
-    open: impl AsyncFn(LegacyConfig) -> S,
-    php: &mut Php,
-) {
-    let store = open(config().guard(true)).await;
-    store.prepare().await.unwrap();
+/// What a PHP client with the owner of one of our leases may do, and what a renewal then finds.
+pub async fn a_php_client_under_our_own_name_shortens_our_term<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    assert!(acquires(&store, "r", "ours").await);
+    assert!(php.acquired("r", "ours", 1));
+    is_lost(&store, "r", "ours", LostReason::Expired).await;
+    assert!(acquires(&store, "r", "ours").await);
+    assert!(php.releases("r", "ours"));
+    is_lost(&store, "r", "ours", LostReason::Gone).await;
+}
+
+/// A client that would overwrite a row which has not ended fails. Whatever either side does by its rules stays possible.
+pub async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended<D: Database>() {
+    let (database, _) = table::<D>().await;
+    let (store, mut php) = (database.open(config().guard(true)).await, database.php());
     let hazards = store.check().await.unwrap().hazards;
     assert!(!hazards.iter().any(|hazard| hazard.contains("overwrites")), "{hazards:?}");
-    php.crafts("r", "dead", -800_000_000);
+    php.crafts("r", "dead", LONG_AGO);
     assert!(acquires(&store, "r", "ours").await);
     let refusal = php.overwrites("r", "php", TTL).unwrap_err();
     assert!(refusal.contains("the lock is held"), "{refusal}");
     assert!(matches!(renews(&store, "r", "ours").await, RenewOutcome::Held(_)));
-    // Whatever either side does by its rules stays possible.
     assert!(acquires(&store, "r", "ours").await);
     assert!(matches!(releases(&store, "r", "ours").await, ReleaseOutcome::Released));
     assert!(php.acquired("r", "php", TTL) && php.acquired("r", "php", TTL));
     assert!(php.renews("r", "php", TTL + 1) && php.releases("r", "php"));
     php.crafts("old", "dead", -1);
     assert!(php.acquired("old", "php", TTL));
-}
-
-/// Defect 12: what a PHP application has not committed is no grant, and keeps nobody out once it is rolled back.
-pub async fn an_open_transaction_of_php_grants_nothing(store: &impl Store, php: &mut Php) {
-    php.ask(&["begin"]).unwrap();
-    assert!(php.acquired("r", "php", TTL));
-    let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
-    match store.acquire(&request).await {
-        Ok(reply) => drop(refused(Ok(reply))),
-        Err(error) => {
-            let unavailable = (ErrorKind::Unavailable, Effect::NotApplied);
-            assert_eq!((error.kind(), error.effect()), unavailable, "{error}");
-        }
-    }
-    php.ask(&["rollback"]).unwrap();
-    granted(store.acquire(&request).await);
-}
-
-/// Defect 1: of those who find one expired row, one gets it.
-pub async fn of_contenders_for_expired_rows_one_wins<S: Store + Clone + Send + Sync + 'static>(
-    stores: [S; 2],
-    rounds: usize,
-) {
-    let won = |reply: &AcquireReply| matches!(reply, AcquireReply::Granted(_));
-    let mut both = 0;
-    for round in 0..rounds {
-        let mut contenders = JoinSet::new();
-        for (n, store) in stores.iter().enumerate() {
-            let (store, owner) = (store.clone(), format!("owner {n}"));
-            let request = acquire_for(&format!("r{round}"), &owner, Mode::Exclusive, TERM);
-            contenders.spawn(async move { store.acquire(&request).await.unwrap() });
-        }
-        let winners = contenders.join_all().await.iter().filter(|reply| won(reply)).count();
-        assert_eq!(winners, 1, "round {round}");
-        both += winners;
-    }
-    assert_eq!(both, rounds);
 }

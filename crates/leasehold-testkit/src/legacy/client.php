@@ -10,10 +10,12 @@ declare(strict_types=1);
 $db = new PDO($dsn, $user, null, [PDO::ATTR_ERRMODE => PDO::ERRMODE_EXCEPTION]);
 $driver = $db->getAttribute(PDO::ATTR_DRIVER_NAME);
 
+$stopped = null;
+
 function at(int $later): string
 {
-    global $ahead;
-    return gmdate('Y-m-d H:i:s', time() + (int) $ahead + $later);
+    global $ahead, $stopped;
+    return gmdate('Y-m-d H:i:s', ($stopped ?? time() + (int) $ahead) + $later);
 }
 
 function send(string $sql, array $values): PDOStatement
@@ -57,11 +59,13 @@ function overwrite(string $resource, string $owner, int $ttl): int
     return send($sql, $values)->rowCount();
 }
 
-// Whether it acquired; for the test also how long after its look it wrote, in milliseconds, and how many rows.
-function acquire(string $resource, string $owner, int $ttl, bool $mended): string
+// Whether it acquired; for the test also how long after its look it wrote, in milliseconds, and how many rows. It is
+// stopped between the two for `$stop` milliseconds.
+function acquire(string $resource, string $owner, int $ttl, int $stop, bool $mended): string
 {
     $began = microtime(true);
     $row = select($resource);
+    usleep($stop * 1000);
     if ($row === null) {
         $rows = (int) insert($resource, $owner, $ttl, $mended);
         if ($rows === 0) {
@@ -106,13 +110,53 @@ function craft(string $resource, string $owner, string $expires): void
     send($sql, [$resource, $owner, $expires, $expires]);
 }
 
+// From now on triggers keep every write to the table: when, whose the row was, until when, and whose it is now.
+function watch(): void
+{
+    global $db, $table, $driver;
+    $column = ['sqlite' => 'INTEGER', 'mysql' => 'BIGINT AUTO_INCREMENT', 'pgsql' => 'bigserial'][$driver];
+    $db->exec("CREATE TABLE writes (
+        nth $column PRIMARY KEY, at DOUBLE PRECISION, old_owner VARCHAR(255), old_end BIGINT, new_owner VARCHAR(255)
+    )");
+    $now = [
+        'sqlite' => "(julianday('now') - 2440587.5) * 86400",
+        'mysql' => 'UNIX_TIMESTAMP(SYSDATE(6))',
+        'pgsql' => 'extract(epoch FROM clock_timestamp())',
+    ][$driver];
+    $end = [
+        'sqlite' => "CAST(strftime('%s', OLD.expires_at) AS INTEGER)",
+        'mysql' => "TIMESTAMPDIFF(SECOND, '1970-01-01', OLD.expires_at)",
+        'pgsql' => 'extract(epoch FROM OLD.expires_at)',
+    ][$driver];
+    foreach (['INSERT' => [false, true], 'UPDATE' => [true, true], 'DELETE' => [true, false]] as $event => [$old, $new]) {
+        [$whose, $until] = $old ? ['OLD.owner', $end] : ['NULL', 'NULL'];
+        $by = $new ? 'NEW.owner' : 'NULL';
+        $write = "INSERT INTO writes (at, old_owner, old_end, new_owner) VALUES ($now, $whose, $until, $by);";
+        $action = "BEGIN $write END";
+        if ($driver === 'pgsql') {
+            $db->exec("CREATE FUNCTION write_$event() RETURNS trigger LANGUAGE plpgsql SET search_path = public
+                AS $$ BEGIN $write RETURN NULL; END $$");
+            $action = "EXECUTE FUNCTION write_$event()";
+        }
+        $db->exec("CREATE TRIGGER write_$event AFTER $event ON $table FOR EACH ROW $action");
+    }
+}
+
+// Four values for each write; an empty one is none.
+function writes(): array
+{
+    $found = send('SELECT at, old_owner, old_end, new_owner FROM writes ORDER BY nth', []);
+    return array_merge(...$found->fetchAll(PDO::FETCH_NUM));
+}
+
 function answer(array $words): string
 {
-    global $db;
+    global $db, $stopped;
     $word = fn(bool $yes): string => $yes ? 'yes' : 'no';
     switch ($words[0]) {
-        case 'acquire': return acquire($words[1], $words[2], (int) $words[3], false);
-        case 'acquire-mended': return acquire($words[1], $words[2], (int) $words[3], true);
+        case 'acquire': return acquire($words[1], $words[2], (int) $words[3], 0, false);
+        case 'acquire-mended':
+            return acquire($words[1], $words[2], (int) $words[3], (int) $words[4], true);
         case 'overwrite': return (string) overwrite($words[1], $words[2], (int) $words[3]);
         case 'renew': return $word(renew($words[1], $words[2], (int) $words[3]));
         case 'release': return $word(release($words[1], $words[2]));
@@ -121,8 +165,13 @@ function answer(array $words): string
         case 'craft': craft($words[1], $words[2], at((int) $words[3])); return 'done';
         case 'expires': return select($words[1])['expires_at'] ?? '';
         case 'time': return at(0);
+        case 'watch': watch(); return 'done';
+        case 'writes': return implode("\t", writes());
+        case 'stop': $stopped = (int) $words[1]; return 'done';
+        case 'run': $db->exec($words[1]); return 'done';
         case 'begin': $db->beginTransaction(); return 'done';
         case 'rollback': $db->rollBack(); return 'done';
+        case 'commit': $db->commit(); return 'done';
     }
     return 'unknown command';
 }

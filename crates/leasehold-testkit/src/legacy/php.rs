@@ -16,6 +16,26 @@ pub struct Acquired {
     pub wrote: bool,
 }
 
+/// A write to the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Write {
+    /// When, in seconds.
+    pub at: f64,
+    /// Whose the row was, and when it ended, in whole seconds.
+    pub old: Option<(String, f64)>,
+    /// Whose it is now.
+    pub new: Option<String>,
+}
+
+impl Write {
+    fn of([at, old_owner, old_end, new_owner]: [&str; 4]) -> Self {
+        let seconds = |text: &str| text.parse::<f64>().unwrap();
+        let owner = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let old = owner(old_owner).map(|old| (old, seconds(old_end)));
+        Self { at: seconds(at), old, new: owner(new_owner) }
+    }
+}
+
 impl Php {
     /// A client of the database that PDO knows by this name.
     pub fn start(dsn: &str, user: &str) -> Self {
@@ -56,14 +76,17 @@ impl Php {
         }
     }
 
-    /// `acquire`; on PostgreSQL with an insert that the library does not have.
+    /// `acquire`; on PostgreSQL with an insert that the library does not have. The client is stopped so long between its
+    /// look and its write.
     pub fn acquires(
         &mut self,
         resource: &str,
         owner: &str,
         ttl: u64,
+        stop: Duration,
     ) -> Result<Option<Acquired>, String> {
-        let answer = self.ask(&["acquire-mended", resource, owner, &ttl.to_string()])?;
+        let (ttl, stop) = (ttl.to_string(), stop.as_millis().to_string());
+        let answer = self.ask(&["acquire-mended", resource, owner, &ttl, &stop])?;
         let words: Vec<&str> = answer.split('\t').collect();
         Ok(match words[..] {
             ["yes", after, rows] => Some(Acquired {
@@ -76,7 +99,7 @@ impl Php {
     }
 
     pub fn acquired(&mut self, resource: &str, owner: &str, ttl: u64) -> bool {
-        self.acquires(resource, owner, ttl).unwrap().is_some()
+        self.acquires(resource, owner, ttl, Duration::ZERO).unwrap().is_some()
     }
 
     /// The second half of `acquire`, whatever has happened since the first: how many rows it changed.
@@ -95,6 +118,23 @@ impl Php {
 
     pub fn is_held(&mut self, resource: &str) -> bool {
         self.says(&["held", resource])
+    }
+
+    /// From now on its clock stands still.
+    pub fn stops_its_clock_at(&mut self, seconds: u64) {
+        self.ask(&["stop", &seconds.to_string()]).unwrap();
+    }
+
+    /// From now on triggers keep every write to the table, whoever makes it.
+    pub fn watches(&mut self) {
+        assert_eq!(self.ask(&["watch"]), Ok("done".to_owned()));
+    }
+
+    /// What they have kept.
+    pub fn writes(&mut self) -> Vec<Write> {
+        let answer = self.ask(&["writes"]).unwrap();
+        let values: Vec<&str> = answer.split('\t').collect();
+        values.chunks_exact(4).map(|write| Write::of(write.try_into().unwrap())).collect()
     }
 
     /// The owner of the row, empty without a row.

@@ -1,22 +1,31 @@
-//! Clients in PHP and clients of ours that contend for one key, under the checker of histories.
+//! Clients in PHP and clients of ours that contend for some keys, under the checker of histories.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::iter::zip;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use leasehold_conformance::history::{Belief, History, check};
-use leasehold_core::{Claims, Clock as _, Mode, Store};
+use leasehold_core::{Claims, Clock as _, Mode};
+use leasehold_driver::legacy::LegacyConfig;
 use leasehold_driver::{SystemClock, TokioClock};
 
-use super::{Acquired, Php};
+use super::{Acquired, Database, Php, Write};
 use crate::contender::Habit;
 use crate::crowd::{Crowd, Tally};
 use crate::requests::{id, key};
 
-/// A PHP client that writes later than this after its look may overwrite whoever took the row over meanwhile.
-pub const SETTLE: Duration = Duration::from_millis(500);
+/// How long ours wait before they look again whether a row that they took over was overwritten. A PHP client that writes
+/// later than this after its look may overwrite it unseen.
+const SETTLE: Duration = Duration::from_millis(500);
+/// How much later than the end of its row, in seconds, a client of ours takes it over from another, with equal clocks.
+const MARGIN: f64 = 1.0;
+const KEYS: usize = 8;
+/// The longest pause of a holder, in milliseconds: one of each side holds a key for a moment, one longer than its row lasts.
+const HOLD: [u64; 2] = [120, 3_500];
 
 /// How long both sides contend.
 pub fn duration() -> Duration {
@@ -25,127 +34,182 @@ pub fn duration() -> Duration {
 }
 
 /// What both sides believed, and what the page of the format says that nobody can exclude.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Contest {
     ours: Tally,
-    /// What PHP clients believed that nothing they did makes doubtful.
+    /// What PHP clients believed, apart from what follows.
     theirs: usize,
-    /// What they believed although they wrote late, changed no row, or may have overwritten each other.
-    doubtful: usize,
-    /// What ours believed while a PHP client wrote late.
-    robbed: usize,
-    /// Overlaps of such beliefs.
+    /// Expired rows that clients of ours took over.
+    taken_over: usize,
+    /// Rows of ours that a PHP client overwrote in time for the second look.
+    seen: usize,
+    /// Rows of ours that a PHP client overwrote too late for it.
+    late: usize,
+    /// Rows of ours that a PHP client overwrote which had read the row before, that was removed since.
+    added: usize,
+    /// Rows of PHP clients that another one overwrote.
+    each_other: usize,
+    /// PHP clients that believed although they had changed no row.
+    without: usize,
+    /// Beside these.
     overlaps: usize,
 }
 
 impl Contest {
     /// Fails if too little happened to tell anything.
     pub fn is_telling(&self) {
-        let Self { ours, theirs, .. } = self;
-        assert!(ours.grants >= 10 && ours.beliefs >= 10 && *theirs >= 10, "{self}");
+        let Self { ours, theirs, taken_over, .. } = self;
+        let is_telling = ours.grants >= 30 && ours.beliefs >= 20 && *theirs >= 20;
+        assert!(is_telling && *taken_over >= 3, "{self}");
     }
 }
 
 impl fmt::Display for Contest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ours, theirs, doubtful, robbed, overlaps } = self;
-        write!(f, "ours: {ours}; PHP: {theirs} beliefs; apart: {doubtful} doubtful ones of PHP, ")?;
-        write!(f, "{robbed} of ours beside a late write, {overlaps} overlaps")
+        let Self { ours, theirs, taken_over, seen, late, added, each_other, without, overlaps } =
+            self;
+        write!(
+            f,
+            "ours: {ours}, {taken_over} expired rows taken over, {seen} overwritten and seen; "
+        )?;
+        write!(f, "PHP: {theirs} beliefs; apart: overwritten by PHP: {late} of ours too late, ")?;
+        write!(f, "{added} of ours that were added, {each_other} of PHP; ")?;
+        write!(f, "{without} of PHP without a row; {overlaps} overlaps of these")
     }
 }
 
-/// Lets clients of both sides contend for one key, and fails if the rules allow one overlap. Beside a trigger (`guard`)
+/// Lets clients of both sides contend for some keys, and fails if the rules allow one overlap. Beside a trigger (`guard`)
 /// nobody can overwrite a row that has not ended, and so nobody is excused for it.
-pub async fn contend<S: Store + Send + 'static>(
-    stores: Vec<S>,
-    clients: Vec<Php>,
-    guard: bool,
-    duration: Duration,
-) -> Contest {
-    let claims = Claims::one(key("job"), Mode::Exclusive);
-    let habit = Habit { claims, term: Duration::from_secs(1), hold: 60, rest: 30 };
-    let crowd = Crowd::start(stores.into_iter().map(|store| (store, habit.clone())));
+pub async fn contend<D: Database>(guard: bool, duration: Duration) -> Contest {
+    let database = D::new().await;
+    let config = LegacyConfig::default().skew(Duration::ZERO).settle(SETTLE).guard(guard);
+    let keys = (0..KEYS).map(|nth| format!("job {nth}"));
+    let contended: Vec<String> = keys.flat_map(|key| vec![key; HOLD.len()]).collect();
+    let mut ours = Vec::new();
+    for (resource, hold) in zip(&contended, HOLD.into_iter().cycle()) {
+        let claims = Claims::one(key(resource), Mode::Exclusive);
+        let habit = Habit { claims, term: Duration::from_secs(1), hold, rest: 100 };
+        ours.push((database.open(config.clone()).await, habit));
+    }
+    let mut watching = database.php();
+    watching.watches();
+    let crowd = Crowd::start(ours);
     let is_over = Arc::new(AtomicBool::new(false));
-    let contenders: Vec<JoinHandle<Vec<Theirs>>> = (0..)
-        .zip(clients)
-        .map(|(nth, php)| {
-            let (instant, is_over) = (crowd.instants(), Arc::clone(&is_over));
-            std::thread::spawn(move || Contender::new(nth, php, instant).contend(&is_over))
-        })
-        .collect();
+    let contenders: Vec<JoinHandle<Vec<Theirs>>> =
+        zip(0.., zip(contended, HOLD.into_iter().cycle()))
+            .map(|(nth, (resource, hold))| {
+                let contender =
+                    Contender::new(nth, resource, hold, database.php(), crowd.instants());
+                let is_over = Arc::clone(&is_over);
+                std::thread::spawn(move || contender.contend(&is_over))
+            })
+            .collect();
     let clock = TokioClock::new();
     clock.sleep_until(clock.now() + duration).await;
     is_over.store(true, Ordering::SeqCst);
     let (history, _) = crowd.stop().await;
     let theirs = contenders.into_iter().flat_map(|contender| contender.join().unwrap()).collect();
-    judge(history, theirs, guard)
+    judge(history, theirs, &watching.writes(), guard)
 }
 
 /// What a PHP client believed.
 #[derive(Debug)]
 struct Theirs {
+    owner: String,
     belief: Belief,
-    /// Before it looked at the row, and after it had left it.
-    within: (u64, u64),
     acquired: Acquired,
-    /// It heard of the grant before that had ended.
-    is_in_time: bool,
 }
 
-impl Theirs {
-    fn is_late(&self) -> bool {
-        self.acquired.after >= SETTLE
-    }
-
-    /// Both may have found the same row expired, and the second has overwritten the first.
-    fn meets(&self, other: &Self) -> bool {
-        self.within.0 <= other.within.1 && other.within.0 <= self.within.1
-    }
-
-    /// Whether it can have overwritten somebody, or been overwritten.
-    fn is_doubtful(&self, all: &[Self]) -> bool {
-        let meets = |other: &Self| other.belief.id != self.belief.id && self.meets(other);
-        self.is_late() || all.iter().any(meets)
-    }
-
-    /// It may have overwritten the row of this belief of ours.
-    fn robs(&self, ours: &Belief) -> bool {
-        self.is_late() && self.within.0 <= ours.until && ours.from <= self.within.1
-    }
+/// A client that overwrote the row of another before it had ended.
+#[derive(Debug)]
+struct Robbery<'w> {
+    robber: &'w str,
+    /// The victim had added its row, and not taken one over.
+    was_added: bool,
 }
 
-fn judge(mut history: History, theirs: Vec<Theirs>, guard: bool) -> Contest {
-    let ours = Tally::of(&history);
-    let robbed = |belief: &Belief| !guard && theirs.iter().any(|one| one.robs(belief));
-    let (robbed, sure): (Vec<_>, Vec<_>) = history.beliefs.into_iter().partition(robbed);
-    let (doubtful, sound): (Vec<_>, Vec<_>) = theirs.iter().partition(|one| {
-        !one.is_in_time || !one.acquired.wrote || !guard && one.is_doubtful(&theirs)
-    });
-    let beliefs = |theirs: &[&Theirs]| -> Vec<Belief> {
-        theirs.iter().map(|one| one.belief.clone()).collect()
+/// How many expired rows clients of ours took over, and the robberies, by their victims. Fails where the robber is ours.
+fn robberies(writes: &[Write]) -> (usize, HashMap<&str, Robbery<'_>>) {
+    let (mut taken_over, mut robberies) = (0, HashMap::new());
+    let mut added = HashSet::new();
+    for write in writes {
+        match (&write.old, write.new.as_deref()) {
+            (None, Some(new)) => drop(added.insert(new)),
+            (Some((old, end)), Some(new)) if old != new => {
+                if !is_php(new) {
+                    assert!(write.at >= end + MARGIN, "ours took a row over too early: {write:?}");
+                    taken_over += 1;
+                } else if write.at < *end {
+                    let was_added = added.contains(old.as_str());
+                    robberies.insert(old.as_str(), Robbery { robber: new, was_added });
+                }
+            }
+            _ => {}
+        }
+    }
+    (taken_over, robberies)
+}
+
+fn judge(mut history: History, theirs: Vec<Theirs>, writes: &[Write], guard: bool) -> Contest {
+    let (taken_over, robberies) = robberies(writes);
+    assert!(!guard || robberies.is_empty(), "beside the trigger: {robberies:?}");
+    let mut contest = Contest { ours: Tally::of(&history), taken_over, ..Contest::default() };
+    let is_late = |robber: &str| {
+        let robber = theirs.iter().find(|one| one.owner == robber);
+        // Without an answer nobody knows when its write ended.
+        robber.is_none_or(|robber| robber.acquired.after >= SETTLE)
     };
-    history.beliefs = [sure, beliefs(&sound)].concat();
+    let believed: HashSet<String> = history.beliefs.iter().map(|one| one.id.to_string()).collect();
+    for (victim, robbery) in robberies.iter().filter(|(victim, _)| !is_php(victim)) {
+        match robbery {
+            Robbery { was_added: true, .. } => contest.added += 1,
+            Robbery { robber, .. } if is_late(robber) => contest.late += 1,
+            Robbery { robber, .. } => {
+                let saw = !believed.contains(*victim);
+                assert!(saw, "{victim} did not see that {robber} had overwritten it");
+                contest.seen += 1;
+            }
+        }
+    }
+    let (mut excused, mut beliefs): (Vec<_>, Vec<_>) =
+        history.beliefs.into_iter().partition(|ours| {
+            let robbery = robberies.get(ours.id.to_string().as_str());
+            robbery.is_some_and(|robbery| robbery.was_added || is_late(robbery.robber))
+        });
+    let owners: HashSet<&str> = writes.iter().filter_map(|write| write.new.as_deref()).collect();
+    for one in &theirs {
+        if !owners.contains(one.owner.as_str()) {
+            contest.without += 1;
+            excused.push(one.belief.clone());
+        } else if robberies.contains_key(one.owner.as_str()) {
+            contest.each_other += 1;
+            excused.push(one.belief.clone());
+        } else {
+            contest.theirs += 1;
+            beliefs.push(one.belief.clone());
+        }
+    }
+    history.beliefs = beliefs;
     let violations = check(&history);
-    let mut contest = Contest {
-        ours,
-        theirs: sound.len(),
-        doubtful: doubtful.len(),
-        robbed: robbed.len(),
-        overlaps: 0,
-    };
     if let Some(violation) = violations.first() {
-        println!("ours: {:?}\nPHP: {theirs:?}\napart: {robbed:?}", history.beliefs);
+        println!("ours: {:?}\nPHP: {theirs:?}\nwrites: {writes:?}", history.beliefs);
         panic!("{contest}: {} violations: {violation}", violations.len());
     }
-    history.beliefs.extend(robbed);
-    history.beliefs.extend(beliefs(&doubtful));
+    history.beliefs.extend(excused);
     contest.overlaps = check(&history).len();
     contest
+}
+
+/// Ids of ours have no spaces.
+fn is_php(owner: &str) -> bool {
+    owner.starts_with("php ")
 }
 
 /// A worker in PHP.
 struct Contender {
     nth: u64,
+    resource: String,
+    hold: u64,
     php: Php,
     instant: Arc<AtomicU64>,
     random: fastrand::Rng,
@@ -153,9 +217,9 @@ struct Contender {
 }
 
 impl Contender {
-    fn new(nth: u64, php: Php, instant: Arc<AtomicU64>) -> Self {
+    fn new(nth: u64, resource: String, hold: u64, php: Php, instant: Arc<AtomicU64>) -> Self {
         let random = fastrand::Rng::with_seed(nth);
-        Self { nth, php, instant, random, beliefs: Vec::new() }
+        Self { nth, resource, hold, php, instant, random, beliefs: Vec::new() }
     }
 
     fn instant(&self) -> u64 {
@@ -175,25 +239,30 @@ impl Contender {
         while !is_over.load(Ordering::SeqCst) {
             attempt += 1;
             self.attempt(&format!("php {}, {attempt}", self.nth));
-            self.pause(30);
+            // Sometimes it is away for so long that ours find an expired row first.
+            let most = if self.random.bool() { 30 } else { 3_000 };
+            self.pause(most);
         }
         self.beliefs
     }
 
     /// Holds the lock as long as its own clock says, if it gets it.
     fn attempt(&mut self, owner: &str) {
+        let resource = self.resource.clone();
         let ttl = self.random.u64(1..=2);
-        let (before, mut ends) = (self.instant(), seconds() + ttl);
+        // It is stopped between its look and its write, and sometimes for longer than ours wait.
+        let stop = Duration::from_millis(self.random.u64(..800));
+        let mut ends = seconds() + ttl;
         // An exception is a grant to nobody.
-        let Ok(Some(acquired)) = self.php.acquires("job", owner, ttl) else { return };
+        let acquired = self.php.acquires(&resource, owner, ttl, stop);
+        let Ok(Some(acquired)) = acquired else { return };
         let from = self.instant();
+        if seconds() >= ends {
+            return;
+        }
         let mut until = from;
-        let is_in_time = seconds() < ends;
         for _ in 0..self.random.u64(1..8) {
-            if !is_in_time {
-                break;
-            }
-            self.pause(60);
+            self.pause(self.hold);
             let looked = self.instant();
             if seconds() >= ends {
                 break;
@@ -201,20 +270,19 @@ impl Contender {
             until = looked;
             if self.random.bool() {
                 let began = seconds();
-                if !self.php.renews("job", owner, ttl) {
+                if !self.php.renews(&resource, owner, ttl) {
                     break;
                 }
                 ends = began + ttl;
             }
         }
         // Some die.
-        if self.random.u64(..12) > 0 {
-            self.php.releases("job", owner);
+        if self.random.u64(..4) > 0 {
+            self.php.releases(&resource, owner);
         }
-        let claims = Claims::one(key("job"), Mode::Exclusive);
+        let claims = Claims::one(key(&resource), Mode::Exclusive);
         let belief = Belief::new(id(owner), claims, from, until);
-        let within = (before, self.instant());
-        self.beliefs.push(Theirs { belief, within, acquired, is_in_time });
+        self.beliefs.push(Theirs { owner: owner.to_owned(), belief, acquired });
     }
 }
 
