@@ -201,6 +201,24 @@ async fn sessions_that_cannot_serve_are_refused() {
     }
 }
 
+/// A failure is no refusal and no loss, and the store connects again.
+#[tokio::test]
+async fn a_server_that_is_away_fails_every_operation_until_it_is_back() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    let ours = acquire("r", "a", Mode::Exclusive);
+    granted(store.acquire(&ours).await);
+    place.server.kill();
+    assert_eq!(store.acquire(&ours).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let renewal = renew("r", "a", Mode::Exclusive, Ttl::new(Duration::from_secs(60)).unwrap());
+    let renewed = only(store.renew(&renewal).await.unwrap().leases);
+    assert!(matches!(renewed, RenewOutcome::Failed(_)), "{renewed:?}");
+    place.server.restart().await.unwrap();
+    assert!(matches!(only(store.renew(&renewal).await.unwrap().leases), RenewOutcome::Held(_)));
+    refused(store.acquire(&acquire("r", "b", Mode::Exclusive)).await);
+}
+
 #[tokio::test]
 async fn a_missing_table_and_a_missing_privilege_are_named() {
     let place = Place::new().await;
