@@ -11,6 +11,7 @@ use std::time::Duration;
 use leasehold_conformance::Reports;
 use leasehold_core::Store;
 use leasehold_driver::legacy::LegacyConfig;
+use tokio::task::JoinSet;
 
 pub use php::{Acquired, Php, Write};
 
@@ -26,8 +27,11 @@ pub trait Database: Sized {
     /// As [`open`](Self::open), for a store whose writes wait long for other transactions.
     fn open_patient(&self, config: LegacyConfig) -> impl Future<Output = Self::Store>;
 
-    /// Ends once a write of such a store waits.
-    fn until_a_write_waits(&self) -> impl Future<Output = ()>;
+    /// Starts an operation of such a store, and ends once its write waits.
+    fn until_it_waits<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = JoinSet<T>>;
 
     /// A PHP client whose clock is so many seconds ahead.
     fn php_ahead(&self, ahead: i64) -> Php;

@@ -38,9 +38,15 @@ impl Database for Place {
         prepared(MysqlConfig::pool(pool, "leasehold").timeout(30 * SECOND), legacy).await
     }
 
-    async fn until_a_write_waits(&self) {
+    async fn until_it_waits<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> JoinSet<T> {
+        let mut waiting = JoinSet::new();
+        waiting.spawn(operation);
         let waits = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'";
         until(async || !self.server.rows(waits).await.is_empty()).await;
+        waiting
     }
 
     fn php_ahead(&self, ahead: i64) -> Php {
@@ -110,12 +116,11 @@ async fn a_row_of_another_owner_is_not_renewed_whatever_the_collation_is() {
     let mut other = place.server.connect().await.unwrap();
     other.query_drop("START TRANSACTION").await.unwrap();
     other.query_drop("UPDATE leasehold.distributed_locks SET owner = 'OURS'").await.unwrap();
-    let mut renewing = JoinSet::new();
-    renewing.spawn(async move {
+    let renewal = async move {
         let to = Ttl::new(Duration::from_secs(600)).unwrap();
         only(store.renew(&renew("r", "ours", Mode::Exclusive, to)).await.unwrap().leases)
-    });
-    place.until_a_write_waits().await;
+    };
+    let mut renewing = place.until_it_waits(renewal).await;
     other.query_drop("COMMIT").await.unwrap();
     let renewed = renewing.join_next().await.unwrap().unwrap();
     assert!(matches!(renewed, RenewOutcome::Lost(Some(LostReason::Gone))), "{renewed:?}");

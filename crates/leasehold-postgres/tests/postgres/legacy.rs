@@ -11,6 +11,7 @@ use leasehold_testkit::legacy::{Database, Php};
 use leasehold_testkit::postgres::{Pooler, Server};
 use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
 use leasehold_testkit::{SECOND, until};
+use tokio::task::JoinSet;
 
 /// A server with the database of an application.
 struct Place {
@@ -32,9 +33,15 @@ impl Database for Place {
         prepared(PostgresConfig::pool(pool(&self.server.url())).timeout(30 * SECOND), legacy).await
     }
 
-    async fn until_a_write_waits(&self) {
+    async fn until_it_waits<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> JoinSet<T> {
+        let mut waiting = JoinSet::new();
+        waiting.spawn(operation);
         let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         until(async || !self.server.rows(waits).await.is_empty()).await;
+        waiting
     }
 
     fn php_ahead(&self, ahead: i64) -> Php {

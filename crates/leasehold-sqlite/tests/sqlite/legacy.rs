@@ -11,6 +11,7 @@ use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
 use leasehold_testkit::legacy::cases::config;
 use leasehold_testkit::legacy::{Database, Php};
 use leasehold_testkit::requests::{acquire, acquire_for, failed, granted, only, refused, renew};
+use tokio::task::JoinSet;
 
 use crate::common::{SECOND, Workplace};
 
@@ -42,11 +43,17 @@ impl Database for Place {
         prepared(&self.workplace, TERM, legacy.clock(clock)).await
     }
 
-    async fn until_a_write_waits(&self) {
+    async fn until_it_waits<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> JoinSet<T> {
         while self.looked.try_recv().is_ok() {}
+        let mut waiting = JoinSet::new();
+        waiting.spawn(operation);
         self.looked.recv().unwrap();
-        // Then it reads the row and waits for the file. No event says so.
+        // It has looked at its clock; then it reads the row and waits for the file. No event says so.
         tokio::time::sleep(SECOND / 10).await;
+        waiting
     }
 
     fn php_ahead(&self, ahead: i64) -> Php {

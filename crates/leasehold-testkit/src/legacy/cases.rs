@@ -300,12 +300,11 @@ pub async fn a_row_removed_between_read_and_write_is_added_again<D: Database>() 
     php.crafts("r", "dead", LONG_AGO);
     php.ask(&["begin"]).unwrap();
     assert!(php.releases("r", "dead"));
-    let mut acquiring = JoinSet::new();
-    acquiring.spawn(async move {
+    let acquire = async move {
         let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
         granted(store.acquire(&request).await)
-    });
-    database.until_a_write_waits().await;
+    };
+    let mut acquiring = database.until_it_waits(acquire).await;
     php.ask(&["commit"]).unwrap();
     assert!(acquiring.join_next().await.unwrap().unwrap().fresh);
     assert_eq!(php.owner("r"), "ours");
@@ -324,10 +323,7 @@ async fn renewal_that_waits<D: Database>(
     php.ask(&["begin"]).unwrap();
     let sent = if remove { php.releases("r", "ours") } else { php.renews("r", "ours", TTL) };
     assert!(sent);
-    let mut renewing = JoinSet::new();
-    renewing.spawn(async move { renews_for(&store, "r", "ours", 2 * TERM).await });
-    database.until_a_write_waits().await;
-    renewing
+    database.until_it_waits(async move { renews_for(&store, "r", "ours", 2 * TERM).await }).await
 }
 
 /// Defect 2, for a renewal.
