@@ -41,6 +41,13 @@ pub trait Database: Sized {
     }
 }
 
+/// A database in a server.
+pub trait Served: Database {
+    fn kill(&self);
+
+    fn restart(&self) -> impl Future<Output = ()>;
+}
+
 /// What every store in the table reports.
 pub fn reports() -> Reports {
     let mut reports = Reports::nothing();

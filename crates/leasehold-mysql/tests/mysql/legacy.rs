@@ -7,7 +7,7 @@ use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
 use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore};
 use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php};
+use leasehold_testkit::legacy::{Database, Php, Served};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
 use leasehold_testkit::{SECOND, until};
@@ -62,7 +62,18 @@ async fn prepared(server: MysqlConfig, legacy: LegacyConfig) -> MysqlLegacyStore
     store
 }
 
+impl Served for Place {
+    fn kill(&self) {
+        self.server.kill();
+    }
+
+    async fn restart(&self) {
+        self.server.restart().await.unwrap();
+    }
+}
+
 leasehold_testkit::legacy_tests!(Place);
+leasehold_testkit::legacy_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
 
 impl Place {
     /// As the framework creates its table: with the database's default collation.
@@ -204,24 +215,6 @@ async fn sessions_that_cannot_serve_are_refused() {
         let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
         failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, says);
     }
-}
-
-/// A failure is no refusal and no loss, and the store connects again.
-#[tokio::test]
-async fn a_server_that_is_away_fails_every_operation_until_it_is_back() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    let ours = acquire("r", "a", Mode::Exclusive);
-    granted(store.acquire(&ours).await);
-    place.server.kill();
-    assert_eq!(store.acquire(&ours).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let renewal = renew("r", "a", Mode::Exclusive, Ttl::new(Duration::from_secs(60)).unwrap());
-    let renewed = only(store.renew(&renewal).await.unwrap().leases);
-    assert!(matches!(renewed, RenewOutcome::Failed(_)), "{renewed:?}");
-    place.server.restart().await.unwrap();
-    assert!(matches!(only(store.renew(&renewal).await.unwrap().leases), RenewOutcome::Held(_)));
-    refused(store.acquire(&acquire("r", "b", Mode::Exclusive)).await);
 }
 
 #[tokio::test]

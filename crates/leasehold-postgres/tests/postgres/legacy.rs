@@ -7,7 +7,7 @@ use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::NoTls;
 use leasehold_postgres::{LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore};
 use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php};
+use leasehold_testkit::legacy::{Database, Php, Served};
 use leasehold_testkit::postgres::{Pooler, Server};
 use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
 use leasehold_testkit::{SECOND, until};
@@ -62,7 +62,18 @@ fn pool(url: &str) -> Pool {
     Pool::builder(manager).max_size(4).build().unwrap()
 }
 
+impl Served for Place {
+    fn kill(&self) {
+        self.server.kill();
+    }
+
+    async fn restart(&self) {
+        self.server.restart().await.unwrap();
+    }
+}
+
 leasehold_testkit::legacy_tests!(Place);
+leasehold_testkit::legacy_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
 
 /// Defect 8: PostgreSQL does not know the library's insert, so the library acquires no new resource there.
 #[tokio::test]
@@ -141,24 +152,6 @@ async fn a_grant_survives_a_crash_although_sessions_commit_lazily() {
     place.server.restart().await.unwrap();
     let refusal = refused(store.acquire(&acquire("new", "b", Mode::Exclusive)).await);
     assert!(refusal.retry_after.unwrap() > Duration::from_secs(500), "{refusal:?}");
-}
-
-/// A failure is no refusal and no loss, and the store connects again.
-#[tokio::test]
-async fn a_server_that_is_away_fails_every_operation_until_it_is_back() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    let ours = acquire("r", "a", Mode::Exclusive);
-    granted(store.acquire(&ours).await);
-    place.server.kill();
-    assert_eq!(store.acquire(&ours).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let renewal = renew("r", "a", Mode::Exclusive, Ttl::new(Duration::from_secs(60)).unwrap());
-    let renewed = only(store.renew(&renewal).await.unwrap().leases);
-    assert!(matches!(renewed, RenewOutcome::Failed(_)), "{renewed:?}");
-    place.server.restart().await.unwrap();
-    assert!(matches!(only(store.renew(&renewal).await.unwrap().leases), RenewOutcome::Held(_)));
-    refused(store.acquire(&acquire("r", "b", Mode::Exclusive)).await);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use leasehold_core::{
 use leasehold_driver::legacy::LegacyConfig;
 use tokio::task::JoinSet;
 
-use super::{Database, Php, sides};
+use super::{Database, Php, Served, sides};
 use crate::requests::{acquire_for, granted, key, only, refused, release, renew};
 use crate::{SECOND, until};
 
@@ -419,6 +419,23 @@ pub async fn an_open_transaction_of_php_grants_nothing<D: Database>() {
     }
     php.ask(&["rollback"]).unwrap();
     granted(store.acquire(&request).await);
+}
+
+/// A failure is no refusal and no loss, and the store connects again.
+pub async fn a_server_that_is_away_fails_every_operation_until_it_is_back<D: Served>() {
+    let (database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await);
+    database.kill();
+    let request = acquire_for("r", "a", Mode::Exclusive, TERM);
+    assert_eq!(store.acquire(&request).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let renewed = renews(&store, "r", "a").await;
+    assert!(matches!(renewed, RenewOutcome::Failed(_)), "{renewed:?}");
+    let released = releases(&store, "r", "a").await;
+    assert!(matches!(released, ReleaseOutcome::Failed(_)), "{released:?}");
+    database.restart().await;
+    assert!(matches!(renews(&store, "r", "a").await, RenewOutcome::Held(_)));
+    assert!(!acquires(&store, "r", "b").await);
 }
 
 // What a PHP client does to us.
