@@ -117,7 +117,7 @@ fn with_again_it_campaigns_after_a_loss_and_restarts_the_command() {
 
 #[test]
 fn it_campaigns_again_when_the_store_is_back() {
-    let store = Store::with_options("?timeout=300ms");
+    let store = Store::prepared("?timeout=300ms");
     let running = candidate(&store, "--ttl 2s --again", LEADS);
     let early: u64 = running.line().parse().unwrap();
     let others = store.lock_out();

@@ -107,8 +107,7 @@ fn the_store_is_not_fit() {
 
 #[test]
 fn the_store_cannot_be_reached() {
-    let store = Store::with_options("?timeout=100ms");
-    assert_eq!(store.code("init"), 0);
+    let store = Store::prepared("?timeout=100ms");
     let _others = store.lock_out();
     let output = store.output("run --json -n k -- true");
     assert_eq!(code(&output), 69, "{}", text(&output.stderr));

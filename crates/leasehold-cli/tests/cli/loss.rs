@@ -43,7 +43,7 @@ fn a_broken_lease_kills_the_command_and_all_its_descendants_at_once() {
 #[test]
 fn an_unreachable_store_kills_the_command_before_the_term_ends() {
     let ttl = Duration::from_millis(3_000);
-    let store = Store::with_options("?timeout=300ms");
+    let store = Store::prepared("?timeout=300ms");
     let running = Running::start(store.script("--json -vv --ttl 3s -k 300ms k", STUBBORN));
     let pids = stubborn(&running);
     running.event("renewed");
@@ -65,7 +65,7 @@ fn an_unreachable_store_kills_the_command_before_the_term_ends() {
 
 #[test]
 fn a_command_that_ends_when_asked_is_not_killed() {
-    let store = Store::with_options("?timeout=300ms");
+    let store = Store::prepared("?timeout=300ms");
     let script = "trap 'echo asked; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     let running = Running::start(store.script("--json -vv --ttl 6s -k 1900ms k", script));
     assert_eq!(running.line(), "ready");

@@ -221,7 +221,7 @@ fn the_store_fails(first: Writers, store: &Store) {
 
 #[test]
 fn the_store_unreachable() {
-    let store = Store::with_options("?timeout=300ms");
+    let store = Store::prepared("?timeout=300ms");
     the_store_fails(Writers::start(&store, "--ttl 3s"), &store);
 }
 
@@ -234,7 +234,7 @@ fn the_store_hanging() {
 
 #[test]
 fn the_commands_group_stopped() {
-    let store = Store::with_options("?timeout=300ms");
+    let store = Store::prepared("?timeout=300ms");
     let first = Writers::start(&store, "--ttl 3s");
     signal_group(first.command, Signal::SIGSTOP);
     // Its lease is renewed meanwhile.
@@ -245,7 +245,7 @@ fn the_commands_group_stopped() {
 
 #[test]
 fn the_shim_stopped() {
-    let store = Store::with_options("?timeout=300ms");
+    let store = Store::prepared("?timeout=300ms");
     let first = Writers::start(&store, "--ttl 3s");
     kill(first.shim, Signal::SIGSTOP).unwrap();
     the_store_fails(first, &store);

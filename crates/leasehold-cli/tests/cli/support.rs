@@ -37,6 +37,14 @@ impl Store {
         Self { directory: tempfile::tempdir().unwrap(), options }
     }
 
+    /// With options that would not leave a slow disk the time to make the file: it is made without them.
+    pub(crate) fn prepared(options: &'static str) -> Self {
+        let mut store = Self::new();
+        assert_eq!(store.code("init"), 0);
+        store.options = options;
+        store
+    }
+
     pub(crate) fn database(&self) -> PathBuf {
         self.file("locks.db")
     }
