@@ -200,7 +200,7 @@ fn messages_are_lines_of_json() {
 #[test]
 fn renewals_are_reported_on_request() {
     let store = Store::new();
-    let mut command = store.script("-vv --ttl 300ms k", "read line");
+    let mut command = store.script("-vv --ttl 3s k", "read line");
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
