@@ -1,6 +1,7 @@
-//! Checks the documents: links lead somewhere, named tests exist, and no file contains a path of one machine.
+//! Checks the documents: links lead somewhere, named tests exist, no document is a copy of another, and no file
+//! contains a path of one machine.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -32,6 +33,9 @@ pub(crate) fn check() -> Outcome {
         let unknown = test_names(text).filter(|test| !functions.contains(test));
         faults.extend(unknown.map(|test| format!("{name}: there is no test {test}")));
     }
+    let documents = of_kind(".md").filter(|(name, _)| !root().join(name).is_symlink());
+    let copies = copies(documents.map(|(name, text)| (*name, text.as_str())));
+    faults.extend(copies.map(|(copy, first)| format!("{copy}: a copy of {first}; make it a link")));
     if faults.is_empty() {
         println!("links and names of tests are correct in {} documents", of_kind(".md").count());
         Ok(())
@@ -61,6 +65,17 @@ fn test_names(text: &str) -> impl Iterator<Item = &str> {
         code.matches('_').count() >= 3
             && !code.ends_with("_total")
             && code.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+    })
+}
+
+/// The documents with the text of an earlier one, and that one.
+fn copies<'a>(
+    documents: impl Iterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let mut first = HashMap::new();
+    documents.filter_map(move |(name, text)| match *first.entry(text).or_insert(name) {
+        original if original == name => None,
+        original => Some((name, original)),
     })
 }
 
@@ -97,6 +112,13 @@ mod tests {
         assert_eq!(test_names(text).collect::<Vec<_>>(), ["a_b_c_d", "i_j_k_l"]);
         let code = "async fn a_b_c_d() {}\nfn x<T>(t: T) {}";
         assert_eq!(functions(code).collect::<Vec<_>>(), ["a_b_c_d", "x"]);
+    }
+
+    #[test]
+    fn copies_are_found() {
+        let documents = [("a/MANUAL.md", "x"), ("b.md", "y"), ("docs/a.md", "x")];
+        let found: Vec<_> = copies(documents.into_iter()).collect();
+        assert_eq!(found, [("docs/a.md", "a/MANUAL.md")]);
     }
 
     #[test]
