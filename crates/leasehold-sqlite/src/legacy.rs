@@ -85,7 +85,7 @@ impl SqliteLegacyConfig {
             path: self.path,
             sql: Arc::new(Statements::sqlite(&self.legacy)),
             timeout: self.timeout,
-            clock: Arc::clone(self.legacy.counts()),
+            clock: Arc::clone(self.legacy.get_clock()),
             opened: Arc::default(),
         };
         Ok(LegacyTable::new(file, self.legacy))

@@ -87,8 +87,8 @@ impl LegacyConfig {
         self
     }
 
-    /// The clock.
-    pub fn counts(&self) -> &Arc<dyn Clock> {
+    /// The clock that is set.
+    pub fn get_clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
