@@ -83,6 +83,7 @@ impl Suite {
     pub fn run(self, admits: impl Fn(&str) -> bool) -> Vec<Report> {
         let stores = self.stores.into_iter().map(|store| {
             for job in store.jobs.into_iter().filter(|job| admits(&job.name)) {
+                // A failure is in the report.
                 job.run(&store.report).ok();
             }
             lock(&store.report).clone()

@@ -186,6 +186,7 @@ impl Reader<'_> {
     fn record(self, key: &Key, now: u64, holder: &Value) -> Result<Record> {
         let is_foreign = self.is_foreign(holder)?;
         let parts = self.parts(holder)?;
+        // A foreign holder may have an id that is not allowed here: its record has none.
         let id = LeaseId::foreign(self.bytes(parts.get(1))?).ok();
         let is_live = self.number(parts.get(2))? == 1;
         let mut fields = self.bytes(parts.get(3))?.splitn(6, |byte| *byte == b' ');
