@@ -142,7 +142,9 @@ impl Backing for LegacyState {
         // Nobody overwrites what he has read before.
         let legacy =
             LegacyConfig::default().clock(Arc::new(self.clock.clone())).settle(Duration::ZERO);
-        Ok(SqliteLegacyConfig::file(self.path()).legacy(legacy).open()?)
+        // Connections do not take turns at the file: on a slow disk some wait longer than the default limit.
+        let config = SqliteLegacyConfig::file(self.path()).timeout(Duration::from_secs(60));
+        Ok(config.legacy(legacy).open()?)
     }
 
     fn time(&self) -> Time {

@@ -42,7 +42,7 @@ impl Clients {
     /// A client whose nodes may not answer: its operations end as soon as a majority agrees, and its time limits
     /// are real. [`settled`](Self::settled) waits for what it leaves.
     pub fn open_unsettled(&self, nodes: Vec<AnyStore>) -> Result<Settled> {
-        let config = QuorumConfig::new().node_timeout(Duration::from_secs(5));
+        let config = QuorumConfig::new().node_timeout(Duration::from_secs(12));
         Ok(Settled { quorum: self.quorum(config, nodes)?, waits: false })
     }
 

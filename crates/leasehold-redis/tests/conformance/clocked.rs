@@ -131,7 +131,7 @@ impl Clocked {
             proxies.push(proxy);
         }
         // Short for a waiting test, long for a busy machine.
-        let stores = self.open_at(urls, Duration::from_secs(3)).await?;
+        let stores = self.open_at(urls, Duration::from_secs(10)).await?;
         Ok(Network::Proxied(stores, proxies))
     }
 
