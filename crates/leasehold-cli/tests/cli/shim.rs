@@ -127,7 +127,7 @@ fn leasehold_killed() {
 
 #[test]
 fn leasehold_killed_in_a_term_below_a_second() {
-    leasehold_is_killed("--ttl 700ms");
+    leasehold_is_killed("--ttl 950ms");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn leasehold_stopped() {
 
 #[test]
 fn leasehold_stopped_in_a_term_below_a_second() {
-    leasehold_is_stopped("--ttl 700ms");
+    leasehold_is_stopped("--ttl 950ms");
 }
 
 /// Others keep the store busy for longer than the term.

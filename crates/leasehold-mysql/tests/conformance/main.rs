@@ -62,10 +62,6 @@ impl Subject for Mysql {
         self.product.program().err().map(|error| error.to_string())
     }
 
-    fn time_limit(&self) -> Duration {
-        Duration::from_secs(1_200)
-    }
-
     fn oracle_operations(&self, _: &Time) -> usize {
         if leasehold_testkit::all() { 20_000 } else { 10_000 }
     }
@@ -145,10 +141,6 @@ impl Subject for Legacy {
 
     fn unavailable(&self) -> Option<String> {
         self.product.program().err().map(|error| error.to_string())
-    }
-
-    fn time_limit(&self) -> Duration {
-        Duration::from_secs(1_200)
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {

@@ -51,10 +51,6 @@ impl Subject for Postgres {
         leasehold_testkit::postgres::program("postgres").err().map(|error| error.to_string())
     }
 
-    fn time_limit(&self) -> Duration {
-        Duration::from_secs(1_200)
-    }
-
     fn oracle_operations(&self, _: &Time) -> usize {
         if leasehold_testkit::all() { 20_000 } else { 10_000 }
     }
@@ -124,10 +120,6 @@ impl Subject for Legacy {
 
     fn unavailable(&self) -> Option<String> {
         leasehold_testkit::postgres::program("postgres").err().map(|error| error.to_string())
-    }
-
-    fn time_limit(&self) -> Duration {
-        Duration::from_secs(1_200)
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {

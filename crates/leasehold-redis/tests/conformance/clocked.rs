@@ -26,9 +26,6 @@ pub(crate) enum Layout {
     Watched,
 }
 
-/// The oracle sends some ten thousand requests, and moves the clock for many of them.
-pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(1_200);
-
 /// Sets of servers of one layout, which cases reuse.
 #[derive(Clone)]
 pub(crate) struct Sets {

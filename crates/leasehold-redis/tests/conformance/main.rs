@@ -67,10 +67,6 @@ impl Subject for Redis {
         clocked::reports()
     }
 
-    fn time_limit(&self) -> Duration {
-        clocked::TIME_LIMIT
-    }
-
     fn oracle_operations(&self, _: &Time) -> usize {
         self.operations
     }

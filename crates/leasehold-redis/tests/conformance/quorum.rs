@@ -78,10 +78,6 @@ impl Subject for Quorum {
         reports
     }
 
-    fn time_limit(&self) -> Duration {
-        clocked::TIME_LIMIT
-    }
-
     fn oracle_operations(&self, _: &Time) -> usize {
         1_000
     }
