@@ -120,7 +120,6 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     assert_eq!(store.check().await.unwrap().level, Level::Fenced);
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let standby = server.standby().await.unwrap();
     until(async || store.check().await.unwrap().fails_over).await;
     let health = store.check().await.unwrap();
@@ -139,6 +138,7 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
         server.port()
     );
     let found = PostgresStore::from_url(&both).await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     refused(found.acquire(&acquire("k", "b", Mode::Exclusive)).await);
 }
 
