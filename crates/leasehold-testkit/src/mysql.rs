@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::LONG;
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
+use crate::waiting::starts;
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +86,8 @@ impl Server {
         command.extend(self.settings.lock().unwrap().clone());
         let process = Process::start(&command[0], &command[1..], self.directory.path())?;
         *self.process.lock().unwrap() = Some(process);
-        for _ in 0..1_500 {
-            if self.connect().await.is_ok() {
-                return Ok(());
-            }
-            // No event says that a server has started.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        if starts(async || self.connect().await.is_ok()).await {
+            return Ok(());
         }
         let log = std::fs::read_to_string(self.directory.path().join("server.log"));
         Err(Failure::new(format!("the server does not answer: {}", log.unwrap_or_default())))

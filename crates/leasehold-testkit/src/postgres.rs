@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::LONG;
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
+use crate::waiting::starts;
 
 /// A server with its own directory.
 pub struct Server {
@@ -64,12 +65,8 @@ impl Server {
     }
 
     async fn until_ready(&self) -> Result<()> {
-        for _ in 0..1_000 {
-            if self.connect().await.is_ok() {
-                return Ok(());
-            }
-            // No event says that a server has started.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        if starts(async || self.connect().await.is_ok()).await {
+            return Ok(());
         }
         let log = std::fs::read_to_string(self.directory.path().join("server.log"));
         Err(Failure::new(format!("postgres does not answer: {}", log.unwrap_or_default())))
@@ -210,12 +207,8 @@ impl Pooler {
         command.extend(["pgbouncer", "pooler.ini"].map(str::to_owned));
         let process = Process::start(&command[0], &command[1..], directory.path())?;
         let pooler = Self { _process: process, _directory: directory, port };
-        for _ in 0..1_000 {
-            if connect(&pooler.url()).await.is_ok() {
-                return Ok(pooler);
-            }
-            // No event says that it has started.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        if starts(async || connect(&pooler.url()).await.is_ok()).await {
+            return Ok(pooler);
         }
         Err(Failure::new("pgbouncer, which `cargo xtask servers` installs, does not answer"))
     }

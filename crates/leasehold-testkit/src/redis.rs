@@ -12,6 +12,7 @@ use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
 use tempfile::TempDir;
 
 use crate::LONG;
+use crate::waiting::starts;
 
 pub mod authority;
 pub mod cluster;
@@ -99,12 +100,9 @@ impl Server {
     }
 
     async fn until_ready(&self) -> Result<()> {
-        for _ in 0..1_000 {
-            if let Ok(Value::SimpleString(_)) = self.ask(&["PING"]).await {
-                return Ok(());
-            }
-            // No event says that a server has started.
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        let answers = async || matches!(self.ask(&["PING"]).await, Ok(Value::SimpleString(_)));
+        if starts(answers).await {
+            return Ok(());
         }
         let log = std::fs::read_to_string(self.directory.path().join("server.log"));
         Err(Failure::new(format!(
