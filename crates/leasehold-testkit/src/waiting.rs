@@ -27,6 +27,7 @@ pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
 }
 
 /// Whether a server that was started answers in a time in which any server does; no event says so.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) async fn starts<F: Future<Output = bool>>(mut answers: impl FnMut() -> F) -> bool {
     let answers = async {
         while !answers().await {
