@@ -220,6 +220,8 @@ pub struct Reports {
     /// Terms use their own clock, which a step of the wall clock does not affect. Otherwise such a step ends them
     /// early or late.
     pub own_clock: bool,
+    /// By how much longer than its holder was told a record shows a lease as live, in a format with a margin (C5).
+    pub shown_longer: Duration,
     /// The unit of terms: the store rounds them up to a multiple of it.
     pub unit: Duration,
     /// Whether an operation looks at each lease and then writes it, in an exchange each, and a check takes several (C1).
@@ -245,6 +247,7 @@ impl Reports {
             winner: true,
             forgotten: true,
             own_clock: true,
+            shown_longer: Duration::ZERO,
             unit: Duration::from_micros(1),
             each_alone: false,
             acquire_exchanges: 1,
@@ -265,6 +268,7 @@ impl Reports {
             winner: true,
             forgotten: true,
             own_clock: true,
+            shown_longer: Duration::ZERO,
             unit: Duration::from_micros(1),
             each_alone: false,
             acquire_exchanges: 1,

@@ -54,6 +54,7 @@ pub fn reports() -> Reports {
     reports.holder = true;
     reports.winner = true;
     reports.own_clock = false;
+    reports.shown_longer = cases::MARGIN;
     reports.unit = Duration::from_secs(1);
     reports.each_alone = true;
     reports.acquire_exchanges = 2;

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold_core::table::State;
+use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
     EvictScope, EvictTarget, FencingToken, Filter, Granted, Key, LeaseId, ListRequest, LostReason,
@@ -134,12 +134,18 @@ impl Judge<'_> {
             RefusalReason::Held(None) if !self.reports.holder => Ok(()),
             // If several end at the same time, any of them may be named.
             RefusalReason::Held(Some(named)) => {
-                self.remaining(named.remaining(), holder.remaining())?;
                 let entry = self.table.entry(&expected.key);
-                let mut holders = entry.into_iter().flat_map(|entry| &entry.holders);
-                let stored = holders
-                    .find(|stored| stored.id == named.id && self.table.excludes(stored, self.now))
-                    .and_then(|stored| stored.record(&expected.key, self.now));
+                let holders = || entry.into_iter().flat_map(|entry| &entry.holders);
+                let shown = |id: &Option<LeaseId>| {
+                    let is_it = |stored: &&Holder| {
+                        stored.id == *id && self.table.excludes(stored, self.now)
+                    };
+                    let stored = holders().find(is_it).cloned();
+                    stored.and_then(|stored| self.shown(stored).record(&expected.key, self.now))
+                };
+                let awaited = shown(&holder.id).map(|holder| holder.remaining());
+                self.remaining(named.remaining(), awaited.unwrap_or(holder.remaining()))?;
+                let stored = shown(&named.id);
                 match stored {
                     Some(stored) => self.record(named, &stored),
                     None => Err(format!("nobody holds it as {named:?}")),
@@ -314,7 +320,12 @@ impl Judge<'_> {
         let found = answered(reply)?;
         self.told.0.push(if pages > 1 { "listed in pages" } else { "listed" });
         let all = ListRequest::new(filter.clone()).with_limit(usize::MAX);
-        let page = self.table.list(&all, self.now).map_err(|error| format!("{error:?}"))?;
+        let mut shown = Table::default();
+        for (key, Entry { counter, holders }) in self.table.entries() {
+            let holders = holders.iter().cloned().map(|holder| self.shown(holder)).collect();
+            shown.insert(key.clone(), Entry { counter: *counter, holders });
+        }
+        let page = shown.list(&all, self.now).map_err(|error| format!("{error:?}"))?;
         let by_name = |records: &[Record]| -> BTreeMap<(Key, Option<LeaseId>), Record> {
             let named = records.iter().cloned();
             named.map(|record| ((record.key.clone(), record.id.clone()), record)).collect()
@@ -333,6 +344,12 @@ impl Judge<'_> {
         found.values().zip(expected.values()).try_for_each(|(found, expected)| {
             self.record(found, expected).map_err(|differs| format!("{found:?}: {differs}"))
         })
+    }
+
+    /// The holder as records show it.
+    fn shown(&self, mut holder: Holder) -> Holder {
+        holder.expires = holder.expires.map(|end| end + self.reports.shown_longer);
+        holder
     }
 
     fn record(&self, found: &Record, expected: &Record) -> Comparison {

@@ -38,18 +38,18 @@ impl Margin {
         micros(self.end(row) - now)
     }
 
-    /// How long ago a lease ended for its holder.
-    pub(super) fn since_end(self, row: &LegacyRow, now: i64) -> Duration {
-        micros(now - self.end(row))
-    }
-
     /// How long until a row may be taken over; zero once it may.
     pub(super) fn until_free(self, row: &LegacyRow, now: i64) -> Duration {
         micros(row.expires_at.saturating_mul(SECOND).saturating_add(self.0) - now)
     }
 }
 
-/// How long ago an instant was, in whole seconds, as `acquired_at` is.
+/// How long it is until an instant in whole seconds, as `expires_at` is; zero once it has come.
+pub(super) fn until(seconds: i64, now: i64) -> Duration {
+    micros(seconds.saturating_mul(SECOND).saturating_sub(now))
+}
+
+/// How long ago an instant in whole seconds was.
 pub(super) fn since(seconds: i64, now: i64) -> Duration {
     micros(now.saturating_sub(seconds.saturating_mul(SECOND)))
 }
@@ -81,7 +81,9 @@ mod tests {
         assert_eq!(margin.left(&row, 10_500_000), Duration::from_secs(3));
         assert_eq!(margin.left(&row, 13_499_999), Duration::from_micros(1));
         assert_eq!(margin.left(&row, 13_500_000), Duration::ZERO);
-        assert_eq!(margin.since_end(&row, 13_500_001), Duration::from_micros(1));
+        assert_eq!(until(row.expires_at, 14_999_999), Duration::from_micros(1));
+        assert_eq!(until(row.expires_at, 15_000_000), Duration::ZERO);
+        assert_eq!(since(row.expires_at, 15_000_001), Duration::from_micros(1));
         assert_eq!(margin.until_free(&row, 16_499_999), Duration::from_micros(1));
         assert_eq!(margin.until_free(&row, 16_500_000), Duration::ZERO);
         assert_eq!(margin.between_holder_and_others(), Duration::from_secs(3));

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::config::LegacyConfig;
 use super::rows::{LegacyRow, LegacyRows, Seen};
-use super::rules::{Margin, seconds, since};
+use super::rules::{Margin, seconds, since, until};
 
 /// How often an operation begins again because somebody else changed the row meanwhile.
 const TRIES: usize = 10;
@@ -343,11 +343,12 @@ impl<R: LegacyRows> Inner<R> {
         }
     }
 
-    /// The lease of a row as its holder is told, if it is a client of ours.
+    /// The lease of a row, until the end that the row states, as PHP reports it. If its holder is a client of ours, it stops
+    /// earlier.
     fn record(&self, row: &LegacyRow, now: i64) -> Result<Record> {
         let key = Key::new(&row.resource)?;
-        let term = match self.margin.left(row, now) {
-            Duration::ZERO => RecordTerm::Expired(Some(self.margin.since_end(row, now))),
+        let term = match until(row.expires_at, now) {
+            Duration::ZERO => RecordTerm::Expired(Some(since(row.expires_at, now))),
             left => RecordTerm::Live(Remaining::For(left)),
         };
         let mut record = Record::new(key, Mode::Exclusive, term);

@@ -17,7 +17,7 @@ use crate::{SECOND, until};
 const TERM: Duration = Duration::from_secs(30);
 const TTL: u64 = 30;
 /// By default: a second, and as much for the clocks.
-const MARGIN: Duration = Duration::from_secs(2);
+pub(super) const MARGIN: Duration = Duration::from_secs(2);
 /// How many seconds ago a row of the year 2000 ended.
 const LONG_AGO: i64 = -800_000_000;
 
@@ -43,6 +43,7 @@ macro_rules! legacy_tests {
             a_resource_without_a_row_is_not_held
             a_released_resource_is_not_held
             an_expired_resource_is_not_held
+            a_resource_is_held_as_long_as_for_php
 
             both_sides_exclude_each_other
             both_sides_contend_and_nobody_holds_beside_another
@@ -218,6 +219,24 @@ pub async fn an_expired_resource_is_not_held<D: Database>() {
     let (database, store) = table::<D>().await;
     database.php().crafts("r", "a", -1);
     assert!(!is_held(&store, "r").await);
+}
+
+/// A row is reported until its `expires_at`, whoever wrote it and however short its TTL; a holder of ours stops earlier, and
+/// others begin later.
+pub async fn a_resource_is_held_as_long_as_for_php<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    assert!(php.acquired("php", "php", 2));
+    let filter = Filter::default().with_key(key("php"));
+    let listed = only(store.list(&ListRequest::new(filter)).await.unwrap().records);
+    let left = listed.remaining().duration().unwrap();
+    assert!(left <= 2 * SECOND && left > Duration::ZERO, "{left:?}");
+    php.crafts("ours", "ours", 2);
+    is_lost(&store, "ours", "ours", LostReason::Expired).await;
+    assert!(php.is_held("ours") && is_held(&store, "ours").await);
+    php.crafts("ended", "php", 0);
+    assert!(!php.is_held("ended") && !is_held(&store, "ended").await);
+    refused(store.acquire(&acquire_for("ended", "next", Mode::Exclusive, TERM)).await);
 }
 
 // Both sides.
