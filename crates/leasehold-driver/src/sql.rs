@@ -15,5 +15,5 @@ pub use entry::{Done, Entry, EntryKind, mode_conflict};
 pub use leases::SqlLeases;
 pub use old::{Old, Purge};
 pub use position::Position;
-pub use server::{SqlServer, locked};
+pub use server::{SqlServer, locked, outliving};
 pub use stored::Stored;

@@ -1,6 +1,6 @@
 //! What the server carries out: one exchange each.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{AcquireReply, Effect, Error, EvictTarget, Reason, Result};
@@ -14,22 +14,20 @@ use crate::calls::list::{LookUp, Page, stored};
 use crate::calls::release::{self, Release, ReleaseBatch, ReleaseOne};
 use crate::calls::renew::{self, Renew, RenewBatch, RenewOne};
 use crate::error;
-use crate::pool::{Link, Links, Unanswered};
+use crate::pool::{Links, Unanswered};
 use crate::sql::Sql;
 use crate::trace;
 
 pub(crate) struct Database {
     pub(crate) links: Links,
     pub(crate) sql: Arc<Sql>,
-    /// The connections for what travels together.
-    reserved: Mutex<Vec<Link>>,
     /// In microseconds.
     forget_after: Option<i64>,
 }
 
 impl Database {
     pub(crate) fn new(links: Links, sql: Arc<Sql>, forget_after: Option<Duration>) -> Self {
-        Self { links, sql, reserved: Mutex::default(), forget_after: forget_after.map(micros) }
+        Self { links, sql, forget_after: forget_after.map(micros) }
     }
 
     /// The rows of a statement that waits for no row, on a connection of its own.
@@ -65,22 +63,14 @@ impl Database {
     /// The rows of a statement on a reserved connection, or `None` if it was rolled back because of somebody else's
     /// transaction.
     async fn briefly(&self, statement: &impl Statement) -> Option<Result<Vec<Row>>> {
-        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let link = match reserved.filter(Link::is_open) {
-            Some(link) => link,
-            None => match self.links.get().await {
-                Ok(link) => link,
-                Err(error) => return Some(Err(error)),
-            },
+        let link = match self.links.reserved().await {
+            Ok(link) => link,
+            Err(error) => return Some(Err(error)),
         };
         let patience = self.links.patience();
         let call = statement.call(&self.sql, &patience);
         let (link, rows) = self.links.ask(link, self.links.timeout, &call).await;
-        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
-        if reserved.len() < self.links.lanes {
-            reserved.extend(link);
-        }
-        drop(reserved);
+        link.into_iter().for_each(|link| self.links.reserve(link));
         match rows {
             Ok(rows) => Some(Ok(rows)),
             Err(Unanswered::Server(e)) if error::is_conflict(&e) || error::is_locked(&e) => None,

@@ -71,6 +71,14 @@ pub(crate) fn is_isolation(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == ISOLATION)
 }
 
+/// Whether the session that gave this answer may be used again. Class 25 comes from one that is in a transaction or can
+/// only read; after 08 and 57P it ends.
+pub(crate) fn leaves_the_session(error: &tokio_postgres::Error) -> bool {
+    let ends =
+        |code: &SqlState| ["25", "08", "57P"].iter().any(|class| code.code().starts_with(class));
+    error.code().is_some_and(|code| !ends(code))
+}
+
 fn of_server(server: &str, told: &DbError) -> Error {
     of_code(server, told.code(), told.message())
 }

@@ -6,7 +6,7 @@ use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
-use leasehold_driver::sql::locked;
+use leasehold_driver::sql::{locked, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -256,15 +256,18 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn prepare(&self) -> Result<()> {
-        let server = &self.links.server;
-        let link = self.links.get().await?;
+        let (links, create) = (self.links.clone(), self.statements.create.join(";"));
         // One transaction, which waits for others that prepare the same database.
         let first = format!(
-            "SELECT set_config('lock_timeout', '{}', true), pg_advisory_xact_lock({LOCK})",
-            self.links.timeout.as_millis()
+            "BEGIN; SELECT set_config('lock_timeout', '{}', true), pg_advisory_xact_lock({LOCK})",
+            links.timeout.as_millis()
         );
-        let create = format!("{first};{}", self.statements.create.join(";"));
-        link.run(&create).await.map_err(|e| error::of(server, e))
+        outliving(async move {
+            let link = links.get().await?;
+            let created = link.transaction(&first, async |link| link.run(&create).await).await;
+            created.map_err(|e| error::of(&links.server, e))
+        })
+        .await
     }
 }
 

@@ -1,8 +1,8 @@
 //! Connections.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
@@ -33,13 +33,25 @@ pub(crate) struct Links {
     prepares: bool,
     /// The sessions' transactions are not READ COMMITTED by default.
     isolates: Arc<AtomicBool>,
+    /// The connections for what travels together, while nothing travels.
+    reserved: Arc<Mutex<Vec<Link>>>,
+    retired: Retired,
 }
 
-/// One connection, until it is dropped.
+/// The moment before which no session may have begun.
+#[derive(Debug, Clone, Default)]
+struct Retired(Arc<Mutex<Option<Instant>>>);
+
+/// One connection, until it is dropped. It goes back to the pool only if what was begun on it has ended, outside a
+/// transaction, and its session is not retired; otherwise it is closed.
 #[derive(Debug)]
 pub(crate) struct Link {
-    client: Object,
+    /// Until the end.
+    client: Option<Object>,
     prepares: bool,
+    /// All that was begun on it has ended, and it is in no transaction.
+    is_clean: bool,
+    retired: Retired,
 }
 
 /// The fewest connections: one is reserved for what travels together.
@@ -72,6 +84,8 @@ impl Links {
                 direct: false,
                 prepares: false,
                 isolates: Arc::default(),
+                reserved: Arc::default(),
+                retired: Retired::default(),
             })
         };
         // A pooler refuses these options, or ignores them: its connections are not sessions of ours.
@@ -114,12 +128,14 @@ impl Links {
             direct: false,
             prepares,
             isolates: Arc::default(),
+            reserved: Arc::default(),
+            retired: Retired::default(),
         })
     }
 
     async fn session_sign(&self) -> Result<Option<String>, Failure> {
         let text = "SELECT pg_catalog.current_setting('leasehold.session', true)";
-        let link = self.link().await?;
+        let mut link = self.link().await?;
         let rows = link.rows(&Call::new(text, [])).await.map_err(Failure::Server)?;
         Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
     }
@@ -130,15 +146,58 @@ impl Links {
     }
 
     async fn link(&self) -> Result<Link, Failure> {
-        let client = match tokio::time::timeout(self.timeout, self.pool.get()).await {
-            Ok(Ok(client)) => client,
-            Ok(Err(PoolError::Backend(e))) => return Err(Failure::Server(e)),
+        match tokio::time::timeout(self.timeout, self.fresh()).await {
+            Ok(Ok(link)) => Ok(link),
+            Ok(Err(PoolError::Backend(e))) => Err(Failure::Server(e)),
             Ok(Err(PoolError::Timeout(TimeoutType::Wait))) | Err(_) => {
-                return Err(Failure::NoneFree(self.timeout));
+                Err(Failure::NoneFree(self.timeout))
             }
-            Ok(Err(e)) => return Err(Failure::Pool(e)),
-        };
-        Ok(Link { client, prepares: self.prepares })
+            Ok(Err(e)) => Err(Failure::Pool(e)),
+        }
+    }
+
+    /// A connection whose session is not retired.
+    async fn fresh(&self) -> Result<Link, PoolError> {
+        loop {
+            let asked = self.retired.at();
+            let client = self.pool.get().await?;
+            let is_new = Object::metrics(&client).recycle_count == 0;
+            let link = Link {
+                client: Some(client),
+                prepares: self.prepares,
+                // A session that was being made may have begun before.
+                is_clean: !is_new || asked == self.retired.at(),
+                retired: self.retired.clone(),
+            };
+            if link.is_usable() {
+                return Ok(link);
+            }
+        }
+    }
+
+    /// A connection for what travels together.
+    pub(crate) async fn reserved(&self) -> Result<Link> {
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match reserved.filter(Link::is_usable) {
+            Some(link) => Ok(link),
+            None => self.get().await,
+        }
+    }
+
+    /// Keeps it for what travels together next.
+    pub(crate) fn reserve(&self, link: Link) {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserved.len() < self.lanes {
+            reserved.push(link);
+        }
+    }
+
+    /// Closes every session that began before now: the idle ones at once, those in use when they come back. The next
+    /// ones choose their host afresh.
+    pub(crate) fn retire(&self) {
+        self.retired.set();
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.pool.retain(|_, metrics| !self.retired.is(metrics.created));
     }
 
     /// How long a statement that has others behind it waits for a row; `None` if the session knows it.
@@ -149,7 +208,7 @@ impl Links {
     /// The rows that a call returns within `limit`, in one exchange, and the connection if it can be used again.
     pub(crate) async fn ask(
         &self,
-        link: Link,
+        mut link: Link,
         limit: Duration,
         call: &Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
@@ -167,16 +226,28 @@ impl Links {
         };
         match tokio::time::timeout(limit, exchange).await {
             Ok(Ok(rows)) => (Some(link), Ok(rows)),
-            Ok(Err(e)) => {
-                let link = e.code().is_some().then_some(link).filter(Link::is_open);
-                (link, Err(Unanswered::Server(e)))
-            }
-            // What was sent there may still act.
+            Ok(Err(e)) => (Some(link).filter(Link::is_usable), Err(Unanswered::Server(e))),
+            // What was sent there may still act, so this one is closed. The others may be as dead.
             Err(_) => {
-                drop(Object::take(link.client));
+                self.retire();
                 (None, Err(Unanswered::Late(limit)))
             }
         }
+    }
+}
+
+impl Retired {
+    fn at(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the pool's own metrics count on this clock")]
+    fn set(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is(&self, created: Instant) -> bool {
+        self.at().is_some_and(|at| created <= at)
     }
 }
 
@@ -198,39 +269,83 @@ impl Unanswered {
 
 impl Link {
     /// Whether it may still be used, as far as is known.
-    pub(crate) fn is_open(&self) -> bool {
-        !self.client.is_closed()
+    fn is_usable(&self) -> bool {
+        self.is_clean
+            && self.client.as_ref().is_some_and(|client| {
+                !client.is_closed() && !self.retired.is(Object::metrics(client).created)
+            })
+    }
+
+    fn client(&self) -> &Object {
+        self.client.as_ref().expect("it has not ended")
     }
 
     /// The rows that a call returns.
-    pub(crate) async fn rows(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+    async fn rows(&mut self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.is_clean = false;
+        let rows = self.send(call).await;
+        self.is_clean = rows.as_ref().err().is_none_or(error::leaves_the_session);
+        rows
+    }
+
+    /// The rows that a call returns, as a part of a transaction.
+    pub(crate) async fn send(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.prepares {
             // A pooler may run the next statement in another session, which knows no prepared one.
-            return self.client.query_typed(call.text, &call.values).await;
+            return self.client().query_typed(call.text, &call.values).await;
         }
         let types: Vec<_> = call.values.iter().map(|(_, kind)| kind.clone()).collect();
-        let statement = self.client.prepare_typed_cached(call.text, &types).await?;
+        let statement = self.client().prepare_typed_cached(call.text, &types).await?;
         let values: Vec<_> = call.values.iter().map(|(value, _)| *value).collect();
-        self.client.query(&statement, &values).await
+        self.client().query(&statement, &values).await
+    }
+
+    /// Runs statements without values, as a part of a transaction.
+    pub(crate) async fn run(&self, text: &str) -> Result<(), tokio_postgres::Error> {
+        self.client().batch_execute(text).await
     }
 
     /// As [`rows`](Self::rows), in a transaction that states its isolation: for a session whose default is another. The
     /// three statements are sent together.
-    async fn rows_isolated(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+    async fn rows_isolated(&mut self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.is_clean = false;
         let (begun, rows, ended) = tokio::join!(
-            self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
-            self.client.query_typed(call.text, &call.values),
-            self.client.batch_execute("COMMIT"),
+            self.client().batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+            self.client().query_typed(call.text, &call.values),
+            self.client().batch_execute("COMMIT"),
         );
+        self.is_clean = [begun.as_ref().err(), rows.as_ref().err(), ended.as_ref().err()]
+            .into_iter()
+            .flatten()
+            .all(error::leaves_the_session)
+            && ended.is_ok();
         begun?;
         let rows = rows?;
         ended?;
         Ok(rows)
     }
 
-    /// Runs statements without values in one transaction.
-    pub(crate) async fn run(&self, text: &str) -> Result<(), tokio_postgres::Error> {
-        self.client.batch_execute(text).await
+    /// Runs a transaction: the statements that begin it, and what `then` sends. The connection is closed unless the server
+    /// has said that the transaction was committed.
+    pub(crate) async fn transaction(
+        mut self,
+        first: &str,
+        then: impl AsyncFnOnce(&Self) -> Result<(), tokio_postgres::Error>,
+    ) -> Result<(), tokio_postgres::Error> {
+        self.is_clean = false;
+        self.run(first).await?;
+        then(&self).await?;
+        self.run("COMMIT").await?;
+        self.is_clean = true;
+        Ok(())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !self.is_usable() {
+            drop(self.client.take().map(Object::take));
+        }
     }
 }
 

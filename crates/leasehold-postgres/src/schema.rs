@@ -1,10 +1,14 @@
 //! Creates the schema, and says whether it is there.
 
+use std::sync::Arc;
+
 use leasehold_core::{Error, Result};
+use leasehold_driver::sql::outliving;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::call::{Call, Statement};
+use crate::database::Database;
 use crate::error;
 use crate::inner::Inner;
 use crate::sql::Sql;
@@ -21,32 +25,8 @@ impl Inner {
         if self.is_prepared().await? {
             return Ok(());
         }
-        let (server, schema) = (&self.database.links.server, self.database.sql.schema.as_str());
-        let link = self.database.links.get().await?;
-        let create = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; SELECT \
-             pg_catalog.pg_advisory_xact_lock({LOCK})",
-            self.database.links.timeout.as_millis()
-        );
-        link.run(&create).await.map_err(|e| error::of(server, e))?;
-        let created = async {
-            // Another client may have been first.
-            let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
-            let rows = link.rows(&exists.call(&self.database.sql, &patience)).await?;
-            if rows.first().is_some_and(|row| Found::of(row) == Found::Nothing) {
-                if rows.first().is_some_and(|row| !row.get::<_, bool>(0)) {
-                    link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
-                }
-                link.run(&self.database.sql.create).await?;
-            }
-            link.run("COMMIT").await
-        };
-        if let Err(e) = created.await {
-            // If it fails too, the connection has ended, and with it the transaction.
-            drop(link.run("ROLLBACK").await);
-            return Err(error::of(server, e));
-        }
-        Ok(())
+        let database = Arc::clone(&self.database);
+        outliving(async move { create(&database).await }).await
     }
 
     async fn is_prepared(&self) -> Result<bool> {
@@ -73,6 +53,30 @@ impl Inner {
             ))),
         }
     }
+}
+
+/// Creates the schema in one transaction, after others that prepare the same database.
+async fn create(database: &Database) -> Result<()> {
+    let Database { links, sql, .. } = database;
+    let schema = sql.schema.as_str();
+    let first = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; SELECT \
+         pg_catalog.pg_advisory_xact_lock({LOCK})",
+        links.timeout.as_millis()
+    );
+    let created = links.get().await?.transaction(&first, async |link| {
+        // Another client may have been first.
+        let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
+        let rows = link.send(&exists.call(sql, &patience)).await?;
+        if rows.first().is_some_and(|row| Found::of(row) == Found::Nothing) {
+            if rows.first().is_some_and(|row| !row.get::<_, bool>(0)) {
+                link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
+            }
+            link.run(&sql.create).await?;
+        }
+        Ok(())
+    });
+    created.await.map_err(|e| error::of(&links.server, e))
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -76,8 +76,11 @@ pub fn locked(server: &str) -> Error {
     Error::unavailable(Effect::NotApplied, message)
 }
 
-/// Runs this to its end even if its caller goes (C15).
-pub(super) async fn outliving<T: Send + 'static>(
+/// Runs this to its end even if its caller goes (C15): every request, and whatever opens a transaction.
+///
+/// # Errors
+/// Those of the exchange; `Unavailable` with an unknown effect if the runtime has ended.
+pub async fn outliving<T: Send + 'static>(
     exchange: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
     #[expect(clippy::disallowed_methods, reason = "a request outlives its caller (C15)")]

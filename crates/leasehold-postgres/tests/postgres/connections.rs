@@ -1,0 +1,99 @@
+//! Which connections are used again, and which are closed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
+use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig, PostgresStore};
+use leasehold_testkit::postgres::Server;
+use leasehold_testkit::requests::{acquire, granted, refused, release};
+use leasehold_testkit::{in_time, until};
+
+/// What keeps `prepare` waiting while another process prepares.
+const LOCK: i64 = 0x4c73_6864;
+
+/// The URL of the sessions that [`sessions`] finds.
+fn url(server: &Server, timeout: &str) -> String {
+    format!("{}&timeout={timeout}&application_name=store", server.url())
+}
+
+/// The sessions of the store that are in this state.
+async fn sessions(server: &Server, state: &str) -> HashSet<i32> {
+    let text = format!(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'store' AND state LIKE '{state}'"
+    );
+    server.rows(&text).await.iter().map(|row| row.get(0)).collect()
+}
+
+/// What the store grants is seen by another process, on each connection that it has.
+async fn grants_are_seen(server: &Server, store: &PostgresStore) {
+    let other = server.store().await;
+    for (name, mode) in [("k", Mode::Exclusive), ("s", Mode::SHARED)] {
+        granted(store.acquire(&acquire(name, "a", mode)).await);
+        refused(other.acquire(&acquire(name, "b", Mode::Exclusive)).await);
+        store.release(&release(name, "a")).await.unwrap();
+    }
+    assert_eq!(sessions(server, "idle in transaction%").await, HashSet::new());
+}
+
+#[tokio::test]
+async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
+    let server = Server::start(&[]).await.unwrap();
+    let other = server.connect().await.unwrap();
+    other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
+    let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
+    let waits = async {
+        until(async || {
+            let text = "SELECT FROM pg_stat_activity WHERE application_name = 'store' AND wait_event = 'advisory'";
+            !server.rows(text).await.is_empty()
+        })
+        .await;
+    };
+    tokio::select! {
+        prepared = store.prepare() => panic!("prepared beside another: {prepared:?}"),
+        () = waits => {}
+    }
+    other.batch_execute(&format!("SELECT pg_advisory_unlock({LOCK})")).await.unwrap();
+    // It goes on without its caller.
+    until(async || sessions(&server, "active").await.is_empty()).await;
+    until(async || store.check().await.is_ok()).await;
+    grants_are_seen(&server, &store).await;
+}
+
+#[tokio::test]
+async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = PostgresStore::from_url(&url(&server, "300ms")).await.unwrap();
+    let legacy = PostgresConfig::from_url(&url(&server, "300ms")).unwrap();
+    let legacy = PostgresLegacyConfig::new(legacy).open().await.unwrap();
+    let other = server.connect().await.unwrap();
+    other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
+    for error in [store.prepare().await.unwrap_err(), legacy.prepare().await.unwrap_err()] {
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
+    }
+    until(async || sessions(&server, "idle in transaction%").await.is_empty()).await;
+    other.batch_execute(&format!("SELECT pg_advisory_unlock({LOCK})")).await.unwrap();
+    legacy.prepare().await.unwrap();
+    store.prepare().await.unwrap();
+    grants_are_seen(&server, &store).await;
+}
+
+/// The others may be as dead as the one that did not answer.
+#[tokio::test]
+async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let store = PostgresStore::from_url(&url(&server, "500ms")).await.unwrap();
+    let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
+    join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let before = sessions(&server, "%").await;
+    assert!(before.len() > 1, "{before:?}");
+    server.pause();
+    in_time(store.acquire(&acquire("k", "b", Mode::Exclusive))).await.unwrap_err();
+    server.resume();
+    until(async || sessions(&server, "%").await.is_disjoint(&before)).await;
+    refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+    tokio::time::timeout(Duration::from_secs(5), store.check()).await.unwrap().unwrap();
+}
