@@ -172,8 +172,13 @@ pub(crate) struct PurgeArgs {
 #[command(after_help = "\
 Examples:
   leasehold init
-  leasehold init --store sqlite:/var/lib/app/locks.db")]
-pub(crate) struct InitArgs {}
+  leasehold init --store sqlite:/var/lib/app/locks.db
+  leasehold init --print --store postgres://db/app > migrations/0042_leasehold.sql")]
+pub(crate) struct InitArgs {
+    /// Print the SQL statements instead of running them; does not connect
+    #[arg(long)]
+    pub(crate) print: bool,
+}
 
 impl Cli {
     /// Parses the arguments of this process. For `--help`, `--version` and mistakes it prints the message and

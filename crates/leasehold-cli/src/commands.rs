@@ -8,7 +8,7 @@ mod purge;
 mod status;
 
 pub(crate) use break_by_force::end_by_force;
-pub(crate) use init::init;
+pub(crate) use init::{init, print_schema};
 pub(crate) use leader::leader;
 pub(crate) use list::list;
 pub(crate) use purge::purge;

@@ -102,6 +102,7 @@ fn dispatch(
         Command::Leader(args) => wait_for(commands::leader(args, &store, json)),
         Command::Break(args) => wait_for(commands::end_by_force(args, &store, json)),
         Command::Purge(args) => wait_for(commands::purge(args, &store, json)),
+        Command::Init(args) if args.print => commands::print_schema(&store, json),
         Command::Init(_) => wait_for(commands::init(&store, json)),
     }
 }

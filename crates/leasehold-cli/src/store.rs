@@ -120,13 +120,18 @@ impl Choice {
         }
     }
 
+    /// The URL of the store.
+    pub(crate) fn url(&self) -> Result<String, Failure> {
+        Ok(match self.resolved()? {
+            Self::Url(url) => url,
+            _ => format!("sqlite:{}", encoded(&default_path()?)),
+        })
+    }
+
     /// The URL by which a command under the lock finds the same store, from any directory; `None` if only this process
     /// can use the store.
     pub(crate) fn shared_url(&self) -> Result<Option<String>, Failure> {
-        let url = match self.resolved()? {
-            Self::Url(url) => url,
-            _ => format!("sqlite:{}", encoded(&default_path()?)),
-        };
+        let url = self.url()?;
         let here = std::env::current_dir().map_err(|error| {
             Failure::unexpected(format!("there is no current directory: {error}"))
         })?;

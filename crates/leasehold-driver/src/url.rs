@@ -92,6 +92,25 @@ impl StoreUrl {
         }
     }
 
+    /// Drops options that other clients of the server have, and that change nothing here.
+    pub fn drop_all(&mut self, names: &[&str]) {
+        self.options.retain(|(name, _)| !names.contains(&name.as_str()));
+    }
+
+    /// Refuses options that other clients of the server have, and that this store cannot obey.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the first of them, and `instead`: what to do.
+    pub fn refuse(&self, names: &[&str], instead: &str) -> Result<()> {
+        match self.options.iter().find(|(name, _)| names.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(Error::invalid_input(format!(
+                "the option {name} of the {} URL is not supported; {instead}",
+                self.scheme
+            ))),
+        }
+    }
+
     /// Checks that no option is left; `known` lists the store's options.
     ///
     /// # Errors
@@ -186,6 +205,18 @@ mod tests {
             assert!(error.contains("unknown option; known options: node, fenced"), "{error}");
             assert!(error.contains("%26"), "{error}");
         }
+    }
+
+    #[test]
+    fn options_of_other_clients_are_dropped_or_refused_by_name() {
+        let mut url = StoreUrl::parse("x:?cache=100&cert=/hunter2&cache=2").unwrap();
+        url.drop_all(&["cache"]);
+        let error = url.refuse(&["key", "cert"], "leave it out").unwrap_err().to_string();
+        assert!(error.contains("the option cert of the x URL"), "{error}");
+        assert!(error.contains("leave it out") && !error.contains("hunter2"), "{error}");
+        url.refuse(&["key"], "leave it out").unwrap();
+        assert!(url.take("cert").is_some());
+        url.finish(&[]).unwrap();
     }
 
     #[test]

@@ -47,6 +47,11 @@ impl MysqlConfig {
     pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
     pub(crate) const OPTIONS: &[&str] = &["timeout", "connections", "ssl-mode", "ssl-ca", "socket"];
+    /// Options of sqlx that change nothing here: the sessions of the store have settings of their own.
+    const DROPPED: &[&str] =
+        &["charset", "collation", "statement-cache-capacity", "time-zone", "timezone"];
+    /// Options of sqlx that the driver cannot obey.
+    const REFUSED: &[&str] = &["ssl-cert", "ssl-key", "sslcert", "sslkey"];
 
     /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `mariadb://…`, which is the same. The store's
     /// objects are in that database, `leasehold` by default. The options:
@@ -54,9 +59,12 @@ impl MysqlConfig {
     /// - `timeout`: the limit of an operation, such as `5s`;
     /// - `connections`: the most connections, 2 or more;
     /// - `ssl-mode`: `verify_identity` or `required` (the same: certificates and the host's name are always verified), or
-    ///   `disabled`. By default `disabled` for hosts named `localhost` or by a loopback address, else `verify_identity`;
+    ///   `disabled`. By default, and as `preferred`, `disabled` for hosts named `localhost` or by a loopback address, else
+    ///   `verify_identity`;
     /// - `ssl-ca`: the path of a private authority's certificate in PEM;
-    /// - `socket`: the path of a Unix socket, with a URL that has no host.
+    /// - `socket`: the path of a Unix socket, with a URL that has no host;
+    /// - `sslmode` and `sslca` are sqlx's names of `ssl-mode` and `ssl-ca`. Its options `charset`, `collation`,
+    ///   `statement-cache-capacity`, `time-zone` and `timezone` are accepted, and change nothing.
     ///
     /// # Errors
     /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
@@ -79,6 +87,11 @@ impl MysqlConfig {
             )));
         }
         let mut options = StoreUrl::parse(&format!("{scheme}:?{query}"))?;
+        options.drop_all(Self::DROPPED);
+        options.refuse(
+            Self::REFUSED,
+            "leave it out, or make connections with it yourself and give MysqlConfig::pool their pool",
+        )?;
         let server = Server::parse(rest, Self::DEFAULT_DATABASE, &mut options)?;
         let mut config = Self::new(Source::Server {
             server: Box::new(server),
@@ -147,6 +160,20 @@ impl MysqlConfig {
     pub fn clock(mut self, expression: &'static str) -> Self {
         self.clock = expression;
         self
+    }
+
+    /// The statements that create the store's objects, as [`prepare`](leasehold_core::Store::prepare) runs them, for a
+    /// migration of your own. They create the database unless it exists; each can be run again. The bodies of procedures
+    /// contain semicolons: send the text whole, or tell your client another delimiter.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting.
+    pub fn schema_sql(&self) -> Result<String> {
+        let database = self.check()?;
+        let create = format!("CREATE DATABASE IF NOT EXISTS {}", database.quoted());
+        let statements = Sql::new(database, self.clock).create();
+        let all = std::iter::once(create).chain(statements);
+        Ok(all.map(|statement| format!("{};\n\n", statement.trim_end())).collect())
     }
 
     /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
@@ -265,9 +292,21 @@ mod tests {
             ("mysql://[::1]/app", false),
             ("mysql://db-1/app?ssl-mode=DISABLED", false),
             ("mysql://localhost/app?ssl-mode=verify_identity", true),
+            ("mysql://db-1/app?ssl-mode=PREFERRED", true),
+            ("mysql://localhost/app?sslmode=preferred", false),
         ] {
             assert_eq!(server(url).opts.ssl_opts().is_some(), is_encrypted, "{url}");
         }
+    }
+
+    #[test]
+    fn urls_of_sqlx_are_accepted() {
+        // As `MySqlConnectOptions::to_url_lossy` of sqlx 0.9 writes them.
+        let one = server(
+            "mysql://app:p%40ss@localhost:3306/locks?ssl-mode=PREFERRED&charset=utf8mb4\
+             &charset=utf8mb4_bin&statement-cache-capacity=100",
+        );
+        assert_eq!((one.name.as_str(), one.database.as_str()), ("localhost:3306", "locks"));
     }
 
     #[test]
@@ -282,7 +321,10 @@ mod tests {
             ("mysql://h/a/b", "\"a/b\""),
             ("mysql://h/app?timeout=1us", "at least 1ms"),
             ("mysql://h/app?connections=1", "2 or more"),
-            ("mysql://h/app?ssl-mode=preferred", "verify_identity"),
+            ("mysql://h/app?ssl-mode=maybe", "verify_identity"),
+            ("mysql://h/app?sslmode=maybe", "verify_identity"),
+            ("mysql://h/app?ssl-key=/hunter2", "ssl-key of the mysql URL is not supported"),
+            ("mysql://h/app?sslcert=/hunter2", "MysqlConfig::pool"),
             ("mysql://h/app?socket=/s", "no host"),
             ("mysql://u:hunter2@h:port/app", "cannot be parsed"),
         ] {

@@ -52,7 +52,10 @@ impl Server {
                 DatabaseName::MAX_BYTES
             ))
         })?;
-        let (mode, authority) = (options.take("ssl-mode"), options.take("ssl-ca"));
+        let mut either =
+            |names: [&str; 2]| names.iter().filter_map(|name| options.take(name)).next();
+        let mode = either(["ssl-mode", "sslmode"]);
+        let authority = either(["ssl-ca", "sslca"]);
         let opts = OptsBuilder::default().user(user).pass(password).prefer_socket(false);
         if let Some(socket) = options.take("socket") {
             if !place.is_empty() || mode.is_some() || authority.is_some() {
@@ -68,10 +71,11 @@ impl Server {
         let is_encrypted = match mode.as_deref().map(str::to_ascii_lowercase).as_deref() {
             Some("disabled") => false,
             Some("required" | "verify_ca" | "verify_identity") => true,
-            None => !is_here(&host) || authority.is_some(),
+            // Here TLS is never given up because the server has none.
+            None | Some("preferred") => !is_here(&host) || authority.is_some(),
             Some(_) => {
                 return Err(Error::invalid_input(format!(
-                    "the option ssl-mode is {:?}; it must be verify_identity, required (the same) or disabled",
+                    "the option ssl-mode is {:?}; it must be verify_identity, required (the same), preferred (the default) or disabled",
                     mode.unwrap_or_default()
                 )));
             }

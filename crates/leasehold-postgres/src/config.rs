@@ -9,7 +9,7 @@ use crate::PostgresStore;
 use crate::inner::NAME;
 use crate::pool::Links;
 use crate::server::Server;
-use crate::sql::SchemaName;
+use crate::sql::{SchemaName, Sql};
 
 /// Which server to use, and how.
 ///
@@ -64,6 +64,7 @@ impl PostgresConfig {
         "application_name",
         "channel_binding",
         "connect_timeout",
+        "dbname",
         "host",
         "hostaddr",
         "keepalives",
@@ -72,8 +73,40 @@ impl PostgresConfig {
         "keepalives_retries",
         "load_balance_hosts",
         "options",
+        "password",
+        "port",
+        "sslnegotiation",
         "target_session_attrs",
         "tcp_user_timeout",
+        "user",
+    ];
+    /// Options of libpq and of sqlx that change nothing here.
+    const DROPPED: &[&str] =
+        &["client_encoding", "fallback_application_name", "sslsni", "statement-cache-capacity"];
+    /// Options of libpq and of sqlx that the driver cannot obey.
+    const REFUSED: &[&str] = &[
+        "gssdelegation",
+        "gssencmode",
+        "gsslib",
+        "krbsrvname",
+        "max_protocol_version",
+        "min_protocol_version",
+        "passfile",
+        "replication",
+        "require_auth",
+        "requirepeer",
+        "service",
+        "ssl-cert",
+        "ssl-key",
+        "ssl_max_protocol_version",
+        "ssl_min_protocol_version",
+        "sslcert",
+        "sslcertmode",
+        "sslcompression",
+        "sslcrl",
+        "sslcrldir",
+        "sslkey",
+        "sslpassword",
     ];
 
     /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/DATABASE`. The options:
@@ -82,11 +115,15 @@ impl PostgresConfig {
     /// - `connections`: the most connections for requests, 2 or more;
     /// - `wakeups`: where the connection for wake-ups is made to, if the URL names a pooler: `HOST[:PORT]`, or `0` for
     ///   none;
-    /// - `sslmode`: `verify-full` or `require` (the same: certificates are always verified), `prefer`, or `disable`.
-    ///   By default `prefer` for sockets and for hosts named `localhost` or by a loopback address, else `verify-full`;
+    /// - `sslmode`: `verify-full`, `verify-ca` or `require` (the same: certificate and host name are always verified),
+    ///   `prefer`, or `disable`. By default `prefer` for sockets and for hosts named `localhost` or by a loopback address, else `verify-full`;
     /// - `sslrootcert`: the path of a private authority's certificate in PEM;
-    /// - `application_name`, `channel_binding`, `connect_timeout`, `host`, `hostaddr`, `keepalives` and its kin,
-    ///   `load_balance_hosts`, `options`, `target_session_attrs`, `tcp_user_timeout`: as libpq has them.
+    /// - `application_name`, `channel_binding`, `connect_timeout`, `dbname`, `host`, `hostaddr`, `keepalives` and its kin,
+    ///   `load_balance_hosts`, `options`, `password`, `port`, `sslnegotiation`, `target_session_attrs`,
+    ///   `tcp_user_timeout`, `user`: as libpq has them;
+    /// - `ssl-mode`, `ssl-root-cert` and `ssl-ca` are sqlx's names of `sslmode` and `sslrootcert`. Options of libpq and
+    ///   sqlx that change nothing here are accepted: `client_encoding`, `fallback_application_name`, `sslsni`,
+    ///   `statement-cache-capacity`.
     ///
     /// # Errors
     /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
@@ -114,7 +151,14 @@ impl PostgresConfig {
         };
         let (drivers, ours): (Vec<_>, Vec<_>) = query.split('&').partition(is_drivers);
         let mut options = StoreUrl::parse(&format!("{scheme}:?{}", ours.join("&")))?;
-        let (mode, authority) = (options.take("sslmode"), options.take("sslrootcert"));
+        options.drop_all(Self::DROPPED);
+        options.refuse(
+            Self::REFUSED,
+            "leave it out, or make connections with it yourself and give PostgresConfig::pool their pool",
+        )?;
+        let mut either = |names: &[&str]| names.iter().filter_map(|name| options.take(name)).next();
+        let mode = either(&["sslmode", "ssl-mode"]);
+        let authority = either(&["sslrootcert", "ssl-root-cert", "ssl-ca"]);
         let server = Server::parse(
             &format!("postgres:{rest}?{}", drivers.join("&")),
             mode.as_deref(),
@@ -221,6 +265,17 @@ impl PostgresConfig {
             self.wakeups = Wakers::Server(server);
         }
         Ok(self)
+    }
+
+    /// The statements that create the store's objects, as [`prepare`](leasehold_core::Store::prepare) runs them, for a
+    /// migration of your own. They create the schema unless it exists, fail if the objects exist, and need no superuser.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting.
+    pub fn schema_sql(&self) -> Result<String> {
+        let schema = self.check(Self::DEFAULT_SCHEMA)?;
+        let create = format!("CREATE SCHEMA IF NOT EXISTS {};\n\n", schema.quoted());
+        Ok(create + &Sql::new(schema).create)
     }
 
     /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
@@ -350,6 +405,21 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_sqlx_and_of_libpq_are_accepted() {
+        // As `PgConnectOptions::to_url_lossy` of sqlx 0.9 writes them.
+        let of_sqlx = server(
+            "postgres://app:p%40ss@db-1:5432/locks?sslmode=verify-ca&statement-cache-capacity=100",
+        );
+        assert_eq!(of_sqlx.config.get_ssl_mode(), SslMode::Require);
+        let of_libpq = server(
+            "postgresql:///locks?host=db-1&port=6432&user=app&password=p%40ss&ssl-mode=prefer&client_encoding=UTF8",
+        );
+        assert_eq!(of_libpq.name, "db-1:6432");
+        assert_eq!(of_libpq.config.get_user(), Some("app"));
+        assert_eq!(of_libpq.config.get_ssl_mode(), SslMode::Prefer);
+    }
+
+    #[test]
     fn mistakes_in_a_url_are_named_and_no_secret() {
         for (url, says) in [
             ("mysql://h/app", "postgres://"),
@@ -362,6 +432,9 @@ mod tests {
             ("postgres://h/app?connections=1", "2 or more"),
             ("postgres://h/app?sslmode=allow", "verify-full"),
             ("postgres://h/app?sslrootcert=/nowhere", "/nowhere"),
+            ("postgres://h/app?ssl-ca=/nowhere", "/nowhere"),
+            ("postgres://h/app?sslcert=/hunter2", "sslcert of the postgres URL is not supported"),
+            ("postgres://h/app?service=hunter2", "PostgresConfig::pool"),
             ("postgres://h/app?wakeups=h:x", "HOST:PORT"),
             ("postgres://u:hunter2@h:port/app", "cannot be parsed"),
         ] {

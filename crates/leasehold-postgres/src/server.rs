@@ -35,7 +35,7 @@ impl Server {
         config.ssl_mode(match mode {
             Some("disable") => SslMode::Disable,
             Some("prefer") => SslMode::Prefer,
-            Some("require" | "verify-full") => SslMode::Require,
+            Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
             None if is_here(&config) => SslMode::Prefer,
             None => SslMode::Require,
             Some(other) => {

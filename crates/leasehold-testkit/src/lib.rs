@@ -19,6 +19,7 @@ mod data;
 pub mod legacy;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+pub mod page;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

@@ -48,6 +48,33 @@ impl Locker {
         }
         Ok(locks)
     }
+
+    /// The statements that [`prepare`](Locker::prepare) runs in the database that `url` names, for a migration of your own.
+    /// It does not connect.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an unknown scheme or option; `Unsupported` for a store that is not PostgreSQL, MySQL or MariaDB.
+    pub fn schema_sql(url: &str) -> Result<String> {
+        match StoreUrl::parse(url)?.scheme() {
+            #[cfg(feature = "mysql")]
+            scheme
+                if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) && !is_legacy(url) =>
+            {
+                leasehold_mysql::MysqlConfig::from_url(url)?.schema_sql()
+            }
+            #[cfg(feature = "postgres")]
+            scheme
+                if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme)
+                    && !is_legacy(url) =>
+            {
+                leasehold_postgres::PostgresConfig::from_url(url)?.schema_sql()
+            }
+            scheme => Err(Error::unsupported(format!(
+                "the statements of a {scheme} store cannot be shown; prepare creates what it needs. Give the URL of a store \
+                 in PostgreSQL, MySQL or MariaDB, without format=legacy"
+            ))),
+        }
+    }
 }
 
 /// Opens the store that `url` names.

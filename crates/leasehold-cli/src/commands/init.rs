@@ -1,5 +1,6 @@
 //! `leasehold init`.
 
+use leasehold::Locker;
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -35,6 +36,17 @@ pub(crate) async fn init(store: &Choice, json: bool) -> Result<Exit, Failure> {
         for hazard in prepared.hazards {
             output::line(&format!("hazard: {hazard}"))?;
         }
+    }
+    Ok(Exit::SUCCESS)
+}
+
+/// Prints the statements that [`init`] would run.
+pub(crate) fn print_schema(store: &Choice, json: bool) -> Result<Exit, Failure> {
+    let sql = Locker::schema_sql(&store.url()?)?;
+    if json {
+        output::json(&serde_json::json!({ "sql": sql }))?;
+    } else {
+        output::line(sql.trim_end())?;
     }
     Ok(Exit::SUCCESS)
 }

@@ -117,6 +117,21 @@ fn stores() {
 }
 
 #[test]
+fn init_prints_its_statements_without_a_server() {
+    let store = Store::new();
+    for (url, says) in [
+        ("postgres://nowhere.invalid/app?schema=s1", "CREATE TABLE \"s1\".leases"),
+        ("mysql://nowhere.invalid/s2", "CREATE TABLE IF NOT EXISTS `s2`.leasehold_leases"),
+    ] {
+        let output = store.output(&format!("init --print --store {url}"));
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(says), "{}", text(&output.stdout));
+    }
+    let output = store.output("init --print");
+    refused(&store, &output, 64, "the statements of a sqlite store cannot be shown");
+}
+
+#[test]
 fn errors_are_json_on_request() {
     let store = Store::new();
     let output = store.output("run --json --kill-after 10s k -- echo ran");

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod faults;
+mod first_contact;
 mod legacy;
 mod rows;
 mod sessions;

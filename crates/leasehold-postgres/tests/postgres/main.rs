@@ -4,6 +4,7 @@
 mod bad_input;
 mod connections;
 mod faults;
+mod first_contact;
 mod legacy;
 mod pooler;
 mod rows;

@@ -1,0 +1,69 @@
+//! What docs/first-contact.md shows.
+
+use leasehold_core::{Mode, Store as _};
+use leasehold_mysql::mysql_async::Conn;
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::page::sql_of;
+use leasehold_testkit::requests::{acquire, granted, release};
+
+const PAGE: &str = include_str!("../../../../docs/first-contact.md");
+
+#[tokio::test]
+async fn the_user_the_printed_statements_and_the_privileges_of_the_page_suffice() {
+    let server = Server::start(&[]).await.unwrap();
+    let [user, privileges] = &sql_of(PAGE, "## MySQL and MariaDB")[..] else {
+        panic!("two blocks")
+    };
+    let url = server.url();
+    let sql = MysqlConfig::from_url(&url).unwrap().schema_sql().unwrap();
+    server.run(user).await;
+    // Whole, as a migration tool sends it.
+    server.run(&sql).await;
+    server.run(privileges).await;
+
+    let url = url.replace("root@", "app:choose%20one@");
+    let store = MysqlStore::from_url(&url).await.unwrap();
+    store.check().await.unwrap();
+    store.prepare().await.unwrap();
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    store.release(&release("k", "a")).await.unwrap();
+}
+
+/// Runs the two statements of a fenced write, and returns the token that is stored then.
+async fn fenced(conn: &mut Conn, sql: &str, name: &str, values: Vec<String>) -> i64 {
+    let (insert, look) = sql.trim().split_once(";\n").unwrap();
+    conn.exec_drop(insert, values).await.unwrap();
+    conn.exec_first(look.trim_end_matches(';'), (name,)).await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn the_fenced_writes_of_the_page_refuse_a_late_holder() {
+    let server = Server::start(&[]).await.unwrap();
+    let sql = sql_of(PAGE, "## Fencing in MySQL and MariaDB");
+    let [tables, write, fence] = &sql[..] else { panic!("three blocks") };
+    let (mut ours, mut other) = (server.connect().await.unwrap(), server.connect().await.unwrap());
+    for conn in [&mut ours, &mut other] {
+        conn.query_drop("CREATE DATABASE IF NOT EXISTS app").await.unwrap();
+        conn.query_drop("USE app").await.unwrap();
+    }
+    ours.query_drop(tables).await.unwrap();
+    let report = |token: i64, body: &str| vec!["r".to_owned(), token.to_string(), body.to_owned()];
+    let mut stored = Vec::new();
+    for (token, body) in [(7, "first"), (8, "next"), (8, "again"), (7, "late")] {
+        stored.push(fenced(&mut ours, write, "r", report(token, body)).await);
+    }
+    assert_eq!(stored, [7, 8, 8, 8]);
+    let body: Option<String> = ours.query_first("SELECT body FROM reports").await.unwrap();
+    assert_eq!(body.as_deref(), Some("again"));
+
+    // A late holder whose transaction began before the next holder wrote learns of it all the same.
+    let of = |token: i64| vec!["k".to_owned(), token.to_string()];
+    assert_eq!(fenced(&mut ours, fence, "k", of(7)).await, 7);
+    ours.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
+    assert_eq!(fenced(&mut other, fence, "k", of(8)).await, 8);
+    assert_eq!(fenced(&mut ours, fence, "k", of(7)).await, 8);
+    ours.query_drop("ROLLBACK").await.unwrap();
+}
