@@ -193,9 +193,12 @@ impl PostgresConfig {
         Ok((config, options))
     }
 
-    /// The connections of your own pool, which must have at least two: one is reserved for what travels together. They
-    /// may be a pooler's, with transaction pooling. There are no wake-ups unless [`wakeups_at`](Self::wakeups_at) says
-    /// where from.
+    /// The connections of your own pool, which must have at least three: [`open`](Self::open) takes two of them, which the
+    /// store keeps, so that you may lock while your own transactions have all the others. They may be a pooler's, with
+    /// transaction pooling. There are no wake-ups unless [`wakeups_at`](Self::wakeups_at) says where from.
+    ///
+    /// A connection that the pool hands out inside a transaction, which somebody left open, is closed, and the operation
+    /// fails as `Unavailable` without effect.
     pub fn pool(pool: Pool) -> Self {
         let mut config = Self::new(Source::Pool { pool, prepares: false });
         config.wakeups = Wakers::Never;
@@ -293,7 +296,7 @@ impl PostgresConfig {
 
     async fn connect(self) -> Result<PostgresStore> {
         let (forget_after, wakeups) = (self.forget_after, self.wakeups.clone());
-        let (links, schema, own) = self.links(Self::DEFAULT_SCHEMA).await?;
+        let (links, schema, own) = self.links(Self::DEFAULT_SCHEMA, 1).await?;
         let waker = match wakeups {
             Wakers::Same => own.filter(|_| links.direct),
             Wakers::Server(server) => Some(server),
@@ -302,10 +305,12 @@ impl PostgresConfig {
         Ok(PostgresStore::new(links, schema, forget_after, waker.map(|waker| *waker)))
     }
 
-    /// Connections, the schema, and the server unless the connections are a caller's.
+    /// Connections, of which so many of a caller's pool are for what travels together; the schema; and the server
+    /// unless the connections are a caller's.
     pub(crate) async fn links(
         self,
         schema: &str,
+        lanes: usize,
     ) -> Result<(Links, SchemaName, Option<Box<Server>>)> {
         let schema = self.check(schema)?;
         Ok(match self.source {
@@ -316,7 +321,7 @@ impl PostgresConfig {
                 (links, schema, Some(server))
             }
             Source::Pool { pool, prepares } => {
-                (Links::of_pool(pool, prepares, self.timeout)?, schema, None)
+                (Links::of_pool(pool, prepares, self.timeout, lanes).await?, schema, None)
             }
         })
     }

@@ -103,6 +103,10 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
             "this server or session is read-only, as a standby is, and cannot lock; connect to the primary (with \
              target_session_attrs=read-write and all servers in the URL)",
         ),
+        "2D000" | "25P02" => not_now(
+            "the pool handed out a connection inside a transaction that somebody left open; it is closed now. End each \
+             transaction before its connection goes back to the pool",
+        ),
         ISOLATION => Error::incompatible(format!(
             "the session's transactions are not READ COMMITTED; {said}"
         )),
@@ -168,6 +172,8 @@ mod tests {
             ("42883", Incompatible, NotApplied),
             ("3F000", Incompatible, NotApplied),
             ("25006", Unavailable, NotApplied),
+            ("2D000", Unavailable, NotApplied),
+            ("25P02", Unavailable, NotApplied),
             ("LH001", Incompatible, NotApplied),
             ("55P03", Unavailable, NotApplied),
             ("40001", Unavailable, NotApplied),

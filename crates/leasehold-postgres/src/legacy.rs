@@ -89,7 +89,7 @@ impl PostgresLegacyConfig {
 
     async fn connect(self) -> Result<PostgresLegacyStore> {
         self.legacy.check()?;
-        let (links, schema, _) = self.server.links(Self::DEFAULT_SCHEMA).await?;
+        let (links, schema, _) = self.server.links(Self::DEFAULT_SCHEMA, 0).await?;
         let statements = Statements::postgres(&self.legacy, &schema.quoted(), &self.now);
         let database = LegacyDatabase { links, statements, now: self.now };
         Ok(LegacyTable::new(database, self.legacy))

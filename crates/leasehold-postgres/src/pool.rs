@@ -1,13 +1,14 @@
 //! Connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use leasehold_core::{Effect, Error, LeaseId, Result};
+use tokio::sync::Semaphore;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Row};
 
@@ -35,7 +36,19 @@ pub(crate) struct Links {
     isolates: Arc<AtomicBool>,
     /// The connections for what travels together, while nothing travels.
     reserved: Arc<Mutex<Vec<Link>>>,
+    kept: Arc<Kept>,
     retired: Retired,
+    /// The sessions are a caller's, who may have begun anything in them.
+    are_callers: bool,
+}
+
+/// The connections of a caller's pool that never go back to it, so that its other users cannot take them all.
+#[derive(Debug)]
+struct Kept {
+    most: usize,
+    idle: Mutex<Vec<Object>>,
+    /// As many permits as are idle.
+    count: Semaphore,
 }
 
 /// The moment before which no session may have begun.
@@ -49,13 +62,22 @@ pub(crate) struct Link {
     /// Until the end.
     client: Option<Object>,
     prepares: bool,
+    is_callers: bool,
     /// All that was begun on it has ended, and it is in no transaction.
     is_clean: bool,
+    kept: Arc<Kept>,
     retired: Retired,
 }
 
 /// The fewest connections: one is reserved for what travels together.
 pub(crate) const FEWEST: usize = 2;
+
+/// How many connections of a caller's pool are kept for what does not travel together.
+const KEPT: usize = 1;
+
+/// Does nothing outside a transaction; in one it fails, and so does whatever follows there: only outside may a block
+/// commit.
+const OUTSIDE: &str = "DO 'BEGIN COMMIT; END'";
 
 /// The most connections that are reserved, of our own.
 const LANES: usize = 2;
@@ -85,7 +107,9 @@ impl Links {
                 prepares: false,
                 isolates: Arc::default(),
                 reserved: Arc::default(),
+                kept: Arc::new(Kept::at_most(0)),
                 retired: Retired::default(),
+                are_callers: false,
             })
         };
         // A pooler refuses these options, or ignores them: its connections are not sessions of ours.
@@ -112,31 +136,47 @@ impl Links {
         Ok(links)
     }
 
-    /// The connections of a caller's pool.
-    pub(crate) fn of_pool(pool: Pool, prepares: bool, timeout: Duration) -> Result<Self> {
-        if pool.status().max_size < FEWEST {
+    /// The connections of a caller's pool. Those that are reserved, so many of them for what travels together, are taken
+    /// now.
+    pub(crate) async fn of_pool(
+        pool: Pool,
+        prepares: bool,
+        timeout: Duration,
+        lanes: usize,
+    ) -> Result<Self> {
+        let (most, reserved) = (pool.status().max_size, lanes + KEPT);
+        if most <= reserved {
             return Err(Error::invalid_input(format!(
-                "the pool has at most {} connections; it must have {FEWEST} or more, for one of them is reserved",
-                pool.status().max_size
+                "the pool has at most {most} connections; it must have {} or more, because the store keeps {reserved} of \
+                 them",
+                reserved + 1
             )));
         }
-        Ok(Self {
+        let links = Self {
             pool,
             server: "the pool's server".to_owned(),
             timeout,
-            lanes: 1,
+            lanes,
             direct: false,
             prepares,
             isolates: Arc::default(),
             reserved: Arc::default(),
+            kept: Arc::new(Kept::at_most(KEPT)),
             retired: Retired::default(),
-        })
+            are_callers: true,
+        };
+        let mut taken = Vec::new();
+        for _ in 0..reserved {
+            taken.push(links.get().await?);
+        }
+        links.reserved.lock().unwrap_or_else(PoisonError::into_inner).extend(taken.drain(KEPT..));
+        Ok(links)
     }
 
     async fn session_sign(&self) -> Result<Option<String>, Failure> {
         let text = "SELECT pg_catalog.current_setting('leasehold.session', true)";
         let mut link = self.link().await?;
-        let rows = link.rows(&Call::new(text, [])).await.map_err(Failure::Server)?;
+        let rows = link.rows(&Call::new(text, []), false).await.map_err(Failure::Server)?;
         Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
     }
 
@@ -149,22 +189,36 @@ impl Links {
         match tokio::time::timeout(self.timeout, self.fresh()).await {
             Ok(Ok(link)) => Ok(link),
             Ok(Err(PoolError::Backend(e))) => Err(Failure::Server(e)),
-            Ok(Err(PoolError::Timeout(TimeoutType::Wait))) | Err(_) => {
-                Err(Failure::NoneFree(self.timeout))
+            Ok(Err(PoolError::Timeout(TimeoutType::Wait))) => {
+                // A caller's pool has limits of its own.
+                Err(self.none_free(self.pool.timeouts().wait.unwrap_or(self.timeout)))
             }
             Ok(Err(e)) => Err(Failure::Pool(e)),
+            Err(_) => Err(self.none_free(self.timeout)),
         }
+    }
+
+    fn none_free(&self, limit: Duration) -> Failure {
+        let status = self.pool.status();
+        let all_in_use = (status.size >= status.max_size).then_some(status.max_size);
+        Failure::NoneFree { all_in_use, limit }
     }
 
     /// A connection whose session is not retired.
     async fn fresh(&self) -> Result<Link, PoolError> {
         loop {
             let asked = self.retired.at();
-            let client = self.pool.get().await?;
+            let client = tokio::select! {
+                biased;
+                Some(kept) = self.kept.take() => kept,
+                client = self.pool.get() => client?,
+            };
             let is_new = Object::metrics(&client).recycle_count == 0;
             let link = Link {
                 client: Some(client),
                 prepares: self.prepares,
+                is_callers: self.are_callers,
+                kept: Arc::clone(&self.kept),
                 // A session that was being made may have begun before.
                 is_clean: !is_new || asked == self.retired.at(),
                 retired: self.retired.clone(),
@@ -197,6 +251,7 @@ impl Links {
     pub(crate) fn retire(&self) {
         self.retired.set();
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.kept.clear();
         self.pool.retain(|_, metrics| !self.retired.is(metrics.created));
     }
 
@@ -213,13 +268,11 @@ impl Links {
         call: &Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
         let exchange = async {
-            if self.isolates.load(Ordering::Relaxed) {
-                return link.rows_isolated(call).await;
-            }
-            match link.rows(call).await {
+            let isolates = self.isolates.load(Ordering::Relaxed);
+            match link.rows(call, isolates).await {
                 Err(e) if error::is_isolation(&e) => {
                     self.isolates.store(true, Ordering::Relaxed);
-                    link.rows_isolated(call).await
+                    link.rows(call, true).await
                 }
                 rows => rows,
             }
@@ -233,6 +286,38 @@ impl Links {
                 (None, Err(Unanswered::Late(limit)))
             }
         }
+    }
+}
+
+impl Kept {
+    fn at_most(most: usize) -> Self {
+        Self { most, idle: Mutex::default(), count: Semaphore::new(0) }
+    }
+
+    /// One, when it is idle.
+    async fn take(&self) -> Option<Object> {
+        self.count.acquire().await.ok()?.forget();
+        self.idle().pop()
+    }
+
+    /// Gives one back; to the pool if there are enough here.
+    fn give(&self, client: Object) {
+        let mut idle = self.idle();
+        if idle.len() < self.most {
+            idle.push(client);
+            self.count.add_permits(1);
+        }
+    }
+
+    /// Closes those that are idle.
+    fn clear(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        self.count.forget_permits(idle.len());
+        idle.into_iter().for_each(|client| drop(Object::take(client)));
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Object>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -280,12 +365,34 @@ impl Link {
         self.client.as_ref().expect("it has not ended")
     }
 
-    /// The rows that a call returns.
-    async fn rows(&mut self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+    /// The rows that a call returns; with `isolates` in a transaction that states its isolation, for a session whose
+    /// default is another. All statements are sent together.
+    async fn rows(
+        &mut self,
+        call: &Call<'_>,
+        isolates: bool,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
         self.is_clean = false;
-        let rows = self.send(call).await;
-        self.is_clean = rows.as_ref().err().is_none_or(error::leaves_the_session);
-        rows
+        let run = async |needed: bool, text| if needed { self.run(text).await } else { Ok(()) };
+        let send = async {
+            match isolates {
+                true => self.client().query_typed(call.text, &call.values).await,
+                false => self.send(call).await,
+            }
+        };
+        let (outside, begun, rows, ended) = tokio::join!(
+            run(self.is_callers, OUTSIDE),
+            run(isolates, "BEGIN ISOLATION LEVEL READ COMMITTED"),
+            send,
+            run(isolates, "COMMIT"),
+        );
+        self.is_clean = [&outside, &begun, &ended].iter().all(|done| done.is_ok())
+            && rows.as_ref().err().is_none_or(error::leaves_the_session);
+        outside?;
+        begun?;
+        let rows = rows?;
+        ended?;
+        Ok(rows)
     }
 
     /// The rows that a call returns, as a part of a transaction.
@@ -305,26 +412,6 @@ impl Link {
         self.client().batch_execute(text).await
     }
 
-    /// As [`rows`](Self::rows), in a transaction that states its isolation: for a session whose default is another. The
-    /// three statements are sent together.
-    async fn rows_isolated(&mut self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
-        self.is_clean = false;
-        let (begun, rows, ended) = tokio::join!(
-            self.client().batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
-            self.client().query_typed(call.text, &call.values),
-            self.client().batch_execute("COMMIT"),
-        );
-        self.is_clean = [begun.as_ref().err(), rows.as_ref().err(), ended.as_ref().err()]
-            .into_iter()
-            .flatten()
-            .all(error::leaves_the_session)
-            && ended.is_ok();
-        begun?;
-        let rows = rows?;
-        ended?;
-        Ok(rows)
-    }
-
     /// Runs a transaction: the statements that begin it, and what `then` sends. The connection is closed unless the server
     /// has said that the transaction was committed.
     pub(crate) async fn transaction(
@@ -333,6 +420,9 @@ impl Link {
         then: impl AsyncFnOnce(&Self) -> Result<(), tokio_postgres::Error>,
     ) -> Result<(), tokio_postgres::Error> {
         self.is_clean = false;
+        if self.is_callers {
+            self.run(OUTSIDE).await?;
+        }
         self.run(first).await?;
         then(&self).await?;
         self.run("COMMIT").await?;
@@ -343,8 +433,11 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if !self.is_usable() {
-            drop(self.client.take().map(Object::take));
+        let is_usable = self.is_usable();
+        match self.client.take() {
+            Some(client) if is_usable => self.kept.give(client),
+            Some(client) => drop(Object::take(client)),
+            None => {}
         }
     }
 }
@@ -352,7 +445,7 @@ impl Drop for Link {
 /// Why there is no connection.
 enum Failure {
     Server(tokio_postgres::Error),
-    NoneFree(Duration),
+    NoneFree { all_in_use: Option<usize>, limit: Duration },
     Pool(PoolError),
 }
 
@@ -360,10 +453,16 @@ impl Failure {
     fn into_error(self, server: &str) -> Error {
         match self {
             Self::Server(e) => error::of_connecting(server, e),
-            Self::NoneFree(limit) => Error::unavailable(
-                Effect::NotApplied,
-                format!("no connection to {server} was free or could be made within {limit:?}"),
-            ),
+            Self::NoneFree { all_in_use, limit } => {
+                let message = match all_in_use {
+                    Some(all) => format!(
+                        "all {all} connections of the pool to {server} were in use for {limit:?}; raise their number, or \
+                         give them back sooner"
+                    ),
+                    None => format!("no connection to {server} could be made within {limit:?}"),
+                };
+                Error::unavailable(Effect::NotApplied, message)
+            }
             Self::Pool(e) => Error::unavailable(
                 Effect::NotApplied,
                 format!("the pool has no connection to {server} ({e})"),

@@ -1,13 +1,15 @@
 //! Sessions with other settings than ours.
 
-use leasehold_core::{Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
+use futures_util::future::join_all;
+use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_postgres::PostgresConfig;
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Config, NoTls};
-use leasehold_testkit::LONG;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
+use leasehold_testkit::requests::{acquire, failed, granted, only, refused, release, renew};
+use leasehold_testkit::{LONG, in_time, until};
 use std::str::FromStr as _;
+use std::time::Duration;
 
 /// Locks of all kinds behave as ever in sessions with these defaults.
 async fn works_with(settings: &str) {
@@ -77,17 +79,18 @@ async fn commits_are_durable_whatever_the_session_says() {
     assert!(behind().await > 0);
 }
 
+/// A pool of the application's, of this size.
+fn pool(server: &Server, most: usize) -> Pool {
+    let config = Config::from_str(&server.url()).unwrap();
+    Pool::builder(Manager::new(config, NoTls)).max_size(most).build().unwrap()
+}
+
 #[tokio::test]
 async fn a_pool_of_the_callers_own_serves() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let config = Config::from_str(&server.url()).unwrap();
-    let pool =
-        |most| Pool::builder(Manager::new(config.clone(), NoTls)).max_size(most).build().unwrap();
-    let error = PostgresConfig::pool(pool(1)).open().await.unwrap_err();
-    assert!(error.to_string().contains("2 or more"), "{error}");
     for prepares in [false, true] {
-        let pool = pool(2);
+        let pool = pool(&server, 3);
         let config = PostgresConfig::pool(pool.clone()).prepares_statements(prepares);
         let store = config.wakeups_at(&server.url()).unwrap().open().await.unwrap();
         // A transaction of the caller's is neither joined nor ended.
@@ -106,16 +109,69 @@ async fn a_pool_of_the_callers_own_serves() {
 }
 
 #[tokio::test]
-async fn a_pool_without_a_free_connection_is_named() {
+async fn a_pool_that_is_too_small_or_in_use_is_named() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let config = Config::from_str(&server.url()).unwrap();
-    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(2).build().unwrap();
+    let opened = PostgresConfig::pool(pool(&server, 2)).open().await;
+    failed(opened, ErrorKind::InvalidInput, Effect::NotApplied, "must have 3 or more");
+    let pool = pool(&server, 3);
     let taken = (pool.get().await.unwrap(), pool.get().await.unwrap());
-    let config = PostgresConfig::pool(pool).timeout(std::time::Duration::from_secs(2));
-    let store = config.open().await.unwrap();
-    let error = store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
-    assert!(error.is_retryable() && error.to_string().contains("within 2s"), "{error}");
+    let config = PostgresConfig::pool(pool).timeout(Duration::from_secs(1));
+    let opened = config.clone().open().await;
+    failed(opened, ErrorKind::Unavailable, Effect::NotApplied, "all 3 connections");
     drop(taken);
+    let store = config.open().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
+
+/// Each of the callers has a connection, and waits for the lock with it.
+#[tokio::test]
+async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let pool = pool(&server, 4);
+    let store = PostgresConfig::pool(pool.clone()).open().await.unwrap();
+    let callers = (0..8).map(|n| {
+        let (pool, store) = (&pool, &store);
+        async move {
+            let mut own = pool.get().await.unwrap();
+            let transaction = own.transaction().await.unwrap();
+            let mode = if n % 2 == 0 { Mode::Exclusive } else { Mode::SHARED };
+            granted(store.acquire(&acquire(&format!("k{n}"), "a", mode)).await);
+            transaction.commit().await.unwrap();
+        }
+    });
+    in_time(join_all(callers)).await;
+}
+
+/// With a transaction of the application's, the lease would come and go.
+#[tokio::test]
+async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
+    let server = Server::start(&[]).await.unwrap();
+    let other = server.store().await;
+    for level in ["read committed", "serializable"] {
+        server
+            .run(&format!("ALTER ROLE postgres SET default_transaction_isolation = '{level}'"))
+            .await;
+        for (left, prepares) in [("BEGIN", true), ("BEGIN", false), ("BEGIN; SELECT 1 / 0", false)]
+        {
+            let pool = pool(&server, 3);
+            let sessions = [pool.get().await, pool.get().await, pool.get().await];
+            for session in &sessions {
+                drop(session.as_ref().unwrap().batch_execute(left).await);
+            }
+            drop(sessions);
+            let config = PostgresConfig::pool(pool.clone()).prepares_statements(prepares);
+            let store = config.open().await.unwrap();
+            for mode in [Mode::Exclusive, Mode::SHARED] {
+                let acquired = store.acquire(&acquire("k", "a", mode)).await;
+                let said = "inside a transaction that somebody left open";
+                failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, said);
+            }
+            // Those sessions are closed, and what was begun in them is rolled back.
+            until(async || store.acquire(&acquire("k", "a", Mode::Exclusive)).await.is_ok()).await;
+            refused(other.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+            store.release(&release("k", "a")).await.unwrap();
+        }
+    }
 }
