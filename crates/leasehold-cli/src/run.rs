@@ -23,7 +23,7 @@ use nix::sys::signal::Signal;
 pub(crate) use command::LEASE_FILE;
 pub(crate) use held::Held;
 pub(crate) use schedule::Schedule;
-pub(crate) use signals::TerminalStopsBlocked;
+pub(crate) use signals::{Signals, TerminalStopsBlocked};
 
 use crate::args::Plan;
 use crate::exit::Exit;
@@ -33,7 +33,6 @@ use crate::shim::proc_is_mounted;
 use crate::store::Choice;
 use command::Program;
 use job::{End, Job, unexpected};
-use signals::Signals;
 
 /// A wait that ends sooner is not reported.
 const SOON: Duration = Duration::from_millis(50);
@@ -61,13 +60,13 @@ pub(crate) async fn run(
     }
     let program = Program::find(std::mem::take(&mut plan.hold.command))?;
     let store = &store.resolved()?;
+    let url = store.shared_url()?;
     let mut signals = Signals::listen().map_err(unexpected)?;
     let locker = tokio::select! {
         biased;
         signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
         locker = open(store, &mut plan.hold.wait, reporter) => locker?,
     };
-    let url = store.shared_url()?;
     let store = url.as_deref();
     let job = Job { program: &program, plan: &plan, store, terminal_stops, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals).await;

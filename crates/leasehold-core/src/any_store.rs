@@ -76,8 +76,8 @@ impl Store for AnyStore {
         self.store.boxed_subscribe(keys).await
     }
 
-    async fn drain(&self) {
-        self.store.boxed_drain().await;
+    async fn close(&self) {
+        self.store.boxed_close().await;
     }
 }
 
@@ -98,7 +98,7 @@ trait Erased: fmt::Debug + Send + Sync {
     fn boxed_list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<ListReply>>;
     fn boxed_evict<'a>(&'a self, request: &'a EvictRequest) -> BoxFuture<'a, Result<EvictReply>>;
     fn boxed_subscribe<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Wakeups>>;
-    fn boxed_drain(&self) -> BoxFuture<'_, ()>;
+    fn boxed_close(&self) -> BoxFuture<'_, ()>;
 }
 
 impl<S: Store> Erased for S {
@@ -140,7 +140,7 @@ impl<S: Store> Erased for S {
         Box::pin(self.subscribe(keys))
     }
 
-    fn boxed_drain(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.drain())
+    fn boxed_close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.close())
     }
 }

@@ -98,9 +98,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// As any operation.
     fn subscribe(&self, keys: &[Key]) -> impl Future<Output = Result<Wakeups>> + Send;
 
-    /// Waits for requests that continue after their callers were answered: a quorum answers before its slowest
-    /// node does. Ends when all have ended or the store has given up on them; by default at once.
-    fn drain(&self) -> impl Future<Output = ()> + Send {
+    /// Waits for requests that continue after their callers were answered (a quorum answers before its slowest node
+    /// does), then ends the store's connections as their protocol asks, so that the server sees no client that
+    /// disappeared. Ends within the store's time limit, whatever a server does, and by default at once.
+    ///
+    /// A connection that is in use ends when it is free, and one of a caller's pool stays there. The store stays
+    /// usable: the next request connects again, because clones of it, or open guards, may still need it. May be called
+    /// again.
+    fn close(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 }
@@ -144,7 +149,7 @@ impl<S: Store> Store for Arc<S> {
         S::subscribe(self, keys).await
     }
 
-    async fn drain(&self) {
-        S::drain(self).await;
+    async fn close(&self) {
+        S::close(self).await;
     }
 }

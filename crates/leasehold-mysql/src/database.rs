@@ -1,7 +1,7 @@
 //! What the server carries out: one exchange each.
 
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
@@ -35,6 +35,26 @@ impl Database {
         let batches = AtomicI64::new(fastrand::i64(..));
         let forget_after = forget_after.map(micros);
         Self { links, sql, reserved: Mutex::default(), batches, forget_after }
+    }
+
+    /// Ends every connection that was begun before now, so that the next one chooses its host afresh.
+    pub(crate) fn retire(&self) {
+        self.links.retire();
+        self.reserves().clear();
+    }
+
+    /// As [`Store::close`](leasehold_core::Store::close).
+    pub(crate) async fn close(&self) {
+        if self.links.are_ours() {
+            self.retire();
+        } else {
+            self.reserves().clear();
+        }
+        self.links.unused().await;
+    }
+
+    fn reserves(&self) -> MutexGuard<'_, Vec<(Link, tokio::time::Instant)>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The rows of a call that waits for no row, on a connection of its own.
@@ -76,7 +96,7 @@ impl Database {
 
     /// A connection that is reserved for what travels together.
     async fn reserved(&self) -> Result<Link> {
-        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let reserved = self.reserves().pop();
         let alive = match reserved {
             Some((link, used)) if now() - used < IDLE => Some(link),
             Some((link, _)) => self.links.alive(link).await,
@@ -92,9 +112,9 @@ impl Database {
     /// transaction.
     async fn briefly(&self, link: Link, call: Call<'_>) -> Option<Result<Vec<Row>>> {
         let (link, rows) = self.links.ask(link, self.links.timeout, &self.sql, call).await;
-        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserved = self.reserves();
         if reserved.len() < self.links.lanes {
-            reserved.extend(link.map(|link| (link, now())));
+            reserved.extend(link.filter(|link| !link.is_retired()).map(|link| (link, now())));
         }
         drop(reserved);
         match rows {

@@ -248,6 +248,13 @@ impl LegacyRows for LegacyDatabase {
             if is_mariadb(settings.version()) { COLLATION_OF_MARIADB } else { COLLATION };
         self.links.run(&statements(&self.legacy, &self.sql, collation).create).await
     }
+
+    async fn close(&self) {
+        if self.links.are_ours() {
+            self.links.retire();
+        }
+        self.links.unused().await;
+    }
 }
 
 impl LegacyDatabase {

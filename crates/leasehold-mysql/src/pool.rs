@@ -1,6 +1,8 @@
 //! Connections.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::{self, Manager, Metrics, Object, RecycleResult};
@@ -8,6 +10,7 @@ use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::sql::locked;
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
+use tokio::sync::watch;
 
 use crate::call::Call;
 use crate::error;
@@ -42,6 +45,39 @@ pub(crate) struct Links {
     pub(crate) timeout: Duration,
     /// How many of them are reserved for what travels together, so that at least one is not.
     pub(crate) lanes: usize,
+    uses: Arc<Uses>,
+}
+
+/// Which connections may stay, and how many are in use.
+#[derive(Debug, Default)]
+struct Uses {
+    /// Raised when all connections are retired.
+    generation: AtomicU64,
+    /// Those that are in use, or about to end.
+    count: watch::Sender<usize>,
+}
+
+/// One connection that is in use, or about to end.
+struct Use {
+    uses: Arc<Uses>,
+    generation: u64,
+}
+
+impl Use {
+    fn begin(uses: &Arc<Uses>) -> Self {
+        uses.count.send_modify(|count| *count += 1);
+        Self { generation: uses.generation.load(Ordering::SeqCst), uses: Arc::clone(uses) }
+    }
+
+    fn is_retired(&self) -> bool {
+        self.generation != self.uses.generation.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.uses.count.send_modify(|count| *count -= 1);
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -88,6 +124,8 @@ pub(crate) struct Link {
     source: Option<Source>,
     /// No reply can come that nobody waits for.
     is_clean: bool,
+    /// Until the end.
+    held: Option<Use>,
 }
 
 enum Source {
@@ -96,8 +134,13 @@ enum Source {
 }
 
 impl Link {
-    fn new(source: Source) -> Self {
-        Self { source: Some(source), is_clean: true }
+    fn new(source: Source, held: Use) -> Self {
+        Self { source: Some(source), is_clean: true, held: Some(held) }
+    }
+
+    /// Whether it ends when it is dropped, because all connections of its time do.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.held.as_ref().is_none_or(Use::is_retired)
     }
 
     /// Whether it accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
@@ -126,7 +169,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if self.is_clean {
+        if self.is_clean && !self.is_retired() {
             return;
         }
         let conn = match self.source.take() {
@@ -134,10 +177,19 @@ impl Drop for Link {
             Some(Source::Callers(conn)) => conn,
             None => return,
         };
-        // Without a runtime it ends too, without a farewell.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            drop(runtime.spawn(async move { drop(conn.disconnect().await) }));
+        if let Some(held) = self.held.take() {
+            part(conn, held);
         }
+    }
+}
+
+/// Ends a connection in the background, with the protocol's farewell. Without a runtime it ends too, without one.
+fn part(conn: Conn, held: Use) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        drop(runtime.spawn(async move {
+            drop(conn.disconnect().await);
+            drop(held);
+        }));
     }
 }
 
@@ -167,17 +219,40 @@ impl Links {
             .build()
             .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
         let lanes = LANES.min(pool.status().max_size - 1);
-        Ok(Self { pool: Pool::Ours(pool), server, timeout, lanes })
+        Ok(Self { pool: Pool::Ours(pool), server, timeout, lanes, uses: Arc::default() })
     }
 
     /// The connections of a caller's pool.
     pub(crate) fn of_pool(pool: mysql_async::Pool, timeout: Duration) -> Self {
         let server = "the pool's server".to_owned();
-        Self { pool: Pool::Callers(pool), server, timeout, lanes: 1 }
+        Self { pool: Pool::Callers(pool), server, timeout, lanes: 1, uses: Arc::default() }
+    }
+
+    /// Ends every connection that was begun before now, so that the next one chooses its host afresh: an idle one now, one
+    /// in use when it is free. An idle one of a caller's pool stays.
+    pub(crate) fn retire(&self) {
+        self.uses.generation.fetch_add(1, Ordering::SeqCst);
+        if let Pool::Ours(pool) = &self.pool {
+            for conn in pool.retain(|_, _| false).removed {
+                part(conn, Use::begin(&self.uses));
+            }
+        }
+    }
+
+    pub(crate) fn are_ours(&self) -> bool {
+        matches!(self.pool, Pool::Ours(_))
+    }
+
+    /// Ends when no connection is in use, and each that was to end has said farewell; or at the time limit.
+    pub(crate) async fn unused(&self) {
+        let mut count = self.uses.count.subscribe();
+        drop(tokio::time::timeout(self.timeout, count.wait_for(|count| *count == 0)).await);
     }
 
     /// A connection.
     pub(crate) async fn get(&self) -> Result<Link> {
+        // First, so that one that is retired meanwhile counts as such.
+        let held = Use::begin(&self.uses);
         let got = async {
             match &self.pool {
                 Pool::Ours(pool) => pool.get().await.map(Source::Ours),
@@ -187,7 +262,7 @@ impl Links {
             }
         };
         match tokio::time::timeout(self.timeout, got).await {
-            Ok(Ok(source)) => Ok(Link::new(source)),
+            Ok(Ok(source)) => Ok(Link::new(source, held)),
             Ok(Err(managed::PoolError::Backend(e))) => Err(error::of_connecting(&self.server, e)),
             Ok(Err(_)) | Err(_) => Err(Error::unavailable(
                 Effect::NotApplied,

@@ -109,4 +109,9 @@ impl Store for MysqlStore {
     async fn subscribe(&self, _: &[Key]) -> Result<Wakeups> {
         Ok(Wakeups::none())
     }
+
+    /// Says farewell on every connection that is the store's own; those of a caller's pool stay there.
+    async fn close(&self) {
+        self.0.database.close().await;
+    }
 }

@@ -173,6 +173,13 @@ impl Links {
         Ok(links)
     }
 
+    /// Ends the idle connections that are ours.
+    pub(crate) fn close(&self) {
+        if self.direct {
+            drop(self.pool.retain(|_, _| false));
+        }
+    }
+
     async fn session_sign(&self) -> Result<Option<String>, Failure> {
         let text = "SELECT pg_catalog.current_setting('leasehold.session', true)";
         let mut link = self.link().await?;

@@ -106,4 +106,8 @@ impl Store for PostgresStore {
         let Some(listener) = &self.0.listener else { return Ok(Wakeups::none()) };
         listener.listen(keys).await.map_err(|e| e.with_context(NAME, "subscribe"))
     }
+
+    async fn close(&self) {
+        self.0.database.links.close();
+    }
 }

@@ -219,4 +219,10 @@ impl Store for Late {
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
         self.fit(self.0.limits.of_term(None)).await?.subscribe(keys).await
     }
+
+    async fn close(&self) {
+        if let Some(store) = self.0.state.store.get() {
+            store.close().await;
+        }
+    }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use leasehold_core::tally;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Feature, Health, Key,
@@ -124,10 +125,12 @@ impl Store for QuorumStore {
         self.0.subscribe(keys).await
     }
 
-    /// Ends after the limit of a node (500 ms, or `node_timeout`) at the latest, so that the nodes that answer do
-    /// not keep what was rolled back or released.
-    async fn drain(&self) {
-        let until = self.0.clock.now().saturating_add(self.0.limits.of_term(None));
-        self.0.within(until, self.settled()).await;
+    /// Waits for the nodes' answers, so that those that answer do not keep what was rolled back or released, and closes the
+    /// nodes: each for the limit of a node (500 ms, or `node_timeout`) at most.
+    async fn close(&self) {
+        let until = || self.0.clock.now().saturating_add(self.0.limits.of_term(None));
+        self.0.within(until(), self.settled()).await;
+        let closing = join_all(self.0.nodes.iter().map(|node| node.store.close()));
+        self.0.within(until(), closing).await;
     }
 }

@@ -76,6 +76,15 @@ impl Cluster {
         &self.0.options
     }
 
+    /// Ends the connections to all nodes.
+    pub(crate) fn close(&self) {
+        let nodes: Vec<_> = self.0.state().nodes.values().cloned().collect();
+        for node in nodes {
+            node.server.close();
+            node.subscriber.close();
+        }
+    }
+
     /// Asks for the topology, if it is not known yet.
     pub(crate) async fn connect(&self) -> Result<()> {
         let rounds = self.0.state().rounds;

@@ -114,6 +114,14 @@ impl Connections {
         self.exchange(async |_| Ok(())).await
     }
 
+    /// Ends the connection, once what was sent on it is answered. If anyone listens, another follows.
+    pub(crate) fn close(&self) {
+        drop(self.0.slot().take());
+        if !self.0.listeners.is_empty() {
+            self.heal(Vec::new());
+        }
+    }
+
     /// One exchange, within the limit.
     pub(crate) async fn exchange<T>(
         &self,

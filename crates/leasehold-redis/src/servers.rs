@@ -58,6 +58,14 @@ impl Servers {
         }
     }
 
+    /// Ends the connections. The next exchange connects again.
+    pub(crate) fn close(&self) {
+        match self {
+            Self::One(server) => server.close(),
+            Self::Cluster(cluster) => cluster.close(),
+        }
+    }
+
     pub(crate) async fn check(&self) -> Result<Health> {
         match self {
             Self::One(server) => health::check(server).await,

@@ -110,4 +110,9 @@ impl Store for RedisStore {
         let subscribed = wakeups::subscribe(&self.0.servers, channels).await;
         subscribed.map_err(|e| e.with_context(NAME, "subscribe"))
     }
+
+    /// The protocol needs no farewell.
+    async fn close(&self) {
+        self.0.servers.close();
+    }
 }

@@ -187,4 +187,10 @@ impl Store for SqliteStore {
         let wakeups = view.and_then(|view| self.0.watch.listen(keys, Some(view)));
         Ok(wakeups.unwrap_or_else(Wakeups::none))
     }
+
+    /// Waits until everything sent is done. The database is closed with the last handle, by [`SqliteStore::close`].
+    async fn close(&self) {
+        // It fails only if the database is busy for the whole time limit, which changes nothing.
+        drop(self.0.run("close", |_, _| Ok(())).await);
+    }
 }

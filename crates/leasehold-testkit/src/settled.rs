@@ -169,7 +169,7 @@ impl Store for Settled {
         self.after(self.quorum.subscribe(keys)).await
     }
 
-    async fn drain(&self) {
-        self.quorum.drain().await;
+    async fn close(&self) {
+        self.quorum.close().await;
     }
 }

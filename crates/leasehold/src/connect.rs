@@ -27,9 +27,7 @@ impl Locker {
     /// # Cancel safety
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
-        let locks = open(url).await?.build();
-        locks.check().await?;
-        Ok(locks)
+        open(url).await?.build().checked(true).await
     }
 
     /// As [`connect`](Locker::connect), but does not check a Redis Cluster, which refuses each unfit master when it first
@@ -43,10 +41,17 @@ impl Locker {
     /// May be dropped; nothing stays open.
     pub async fn open(url: &str) -> Result<Self> {
         let locks = open(url).await?.build();
-        if !locks.0.keeper.can.checks_on_use {
-            locks.check().await?;
+        let is_needed = !locks.capabilities().checks_on_use;
+        locks.checked(is_needed).await
+    }
+
+    /// This one, checked if that `is_needed`, or nothing of it.
+    async fn checked(self, is_needed: bool) -> Result<Self> {
+        let checked = if is_needed { self.check().await.map(drop) } else { Ok(()) };
+        if checked.is_err() {
+            self.0.keeper.store.close().await;
         }
-        Ok(locks)
+        checked.map(|()| self)
     }
 
     /// The statements that [`prepare`](Locker::prepare) runs in the database that `url` names, for a migration of your own.

@@ -15,6 +15,9 @@ use crate::registry::Registry;
 use crate::telemetry;
 use crate::thread::Thread;
 
+/// How long the store's connections have for their farewell although the limit of a close has passed.
+const PARTING: Duration = Duration::from_millis(250);
+
 /// Handle for locking on one store: cheap to clone, and the same type for every store.
 ///
 /// Callers of one `Locker` that want the same keys queue, and only the first of them asks the store. One background
@@ -225,10 +228,12 @@ impl Locker {
     }
 
     /// Refuses new locks from now on, also for waiting callers, and ends when every dropped guard is released,
-    /// every abandoned request is finished, and the store is [drained](Store::drain). Open guards are unaffected.
+    /// every abandoned request is finished, and the store's connections are [closed](Store::close). Open guards are
+    /// unaffected: their renewals connect again.
     ///
     /// # Errors
-    /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
+    /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term. The
+    /// connections are closed all the same, within 250 ms.
     ///
     /// # Cancel safety
     /// May be dropped; new locks stay refused.
@@ -237,16 +242,15 @@ impl Locker {
         self.0.closed.set(()).unwrap_or_default();
         let keeper = &self.0.keeper;
         let until = keeper.clock.now().saturating_add(limit);
-        if !keeper.drained(until).await {
-            return Err(keeper.unanswered("close", limit));
-        }
+        let drained = keeper.drained(until).await;
         // What is not answered by then is not released; it ends with its term.
+        let until = until.max(keeper.clock.now().saturating_add(PARTING));
         tokio::select! {
             biased;
-            () = keeper.store.drain() => {}
+            () = keeper.store.close() => {}
             () = keeper.clock.sleep_until(until) => {}
         }
-        Ok(())
+        if drained { Ok(()) } else { Err(keeper.unanswered("close", limit)) }
     }
 }
 
@@ -368,7 +372,7 @@ impl Drop for Inner {
         let keeper = Arc::clone(&**self.keeper);
         thread.end(Box::pin(async move {
             keeper.drained(Duration::MAX).await;
-            keeper.store.drain().await;
+            keeper.store.close().await;
         }));
     }
 }

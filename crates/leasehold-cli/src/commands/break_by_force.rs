@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use leasehold::{EvictRequest, EvictTarget, Filter, Record};
+use leasehold::{EvictRequest, EvictTarget, Filter, Locker, Record};
 use serde::Serialize;
 
+use super::on;
 use crate::args::BreakArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,26 +34,30 @@ pub(crate) async fn end_by_force(
     if let Some(lease) = lease {
         filter = filter.with_lease(lease);
     }
-    let locker = store.open_existing().await?;
-    let records = leases(locker.list(filter).await?);
-    let mut removed: Vec<&Record> = Vec::new();
-    for batch in records.chunks(BATCH) {
-        let targets = batch.iter().map(EvictTarget::of).collect();
-        let evicted = locker.evict(&EvictRequest::exactly(targets, reason.clone())).await?;
-        // A holder that released meanwhile was not broken.
-        removed.extend(batch.iter().filter(|record| {
-            evicted.removed.iter().any(|target| target.key == record.key && target.id == record.id)
-        }));
-    }
+    let evict = async |locks: &Locker| {
+        let mut removed: Vec<Record> = Vec::new();
+        for batch in leases(locks.list(filter).await?).chunks(BATCH) {
+            let targets = batch.iter().map(EvictTarget::of).collect();
+            let evicted = locks.evict(&EvictRequest::exactly(targets, reason.clone())).await?;
+            // A holder that released meanwhile was not broken.
+            let is_gone = |record: &&Record| {
+                let is_it = |gone: &EvictTarget| gone.key == record.key && gone.id == record.id;
+                evicted.removed.iter().any(is_it)
+            };
+            removed.extend(batch.iter().filter(is_gone).cloned());
+        }
+        Ok(removed)
+    };
+    let removed = on(store.open_existing(), evict).await?;
     if json {
-        let removed = removed.into_iter().map(RecordJson::from).collect();
+        let removed = removed.iter().map(RecordJson::from).collect();
         output::json(&Broken { key: key.as_str(), removed })?;
         return Ok(Exit::SUCCESS);
     }
     if removed.is_empty() {
         output::line(&format!("nothing was broken: no such lease holds {key:?}"))?;
     }
-    for record in removed {
+    for record in &removed {
         output::line(&format!("broken: {key:?}, held by {}", record.who()))?;
     }
     Ok(Exit::SUCCESS)

@@ -3,6 +3,7 @@
 use leasehold::Locker;
 use serde::Serialize;
 
+use super::on;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
@@ -18,11 +19,13 @@ struct Prepared {
 
 /// Creates what the store needs, and reports its level.
 pub(crate) async fn init(store: &Choice, json: bool) -> Result<Exit, Failure> {
-    let locker = store.open().await?;
-    locker.prepare().await?;
-    let health = locker.check().await?;
+    let prepare = async |locks: &Locker| {
+        locks.prepare().await?;
+        Ok((locks.check().await?, locks.capabilities().name))
+    };
+    let (health, name) = on(store.open(), prepare).await?;
     let prepared = Prepared {
-        store: locker.capabilities().name,
+        store: name,
         level: health.level_max_ttl.map_or(health.level.to_string(), |max| {
             format!("{} for terms up to {}", health.level, humantime::format_duration(max))
         }),

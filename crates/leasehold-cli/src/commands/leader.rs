@@ -1,8 +1,9 @@
 //! `leasehold leader`.
 
-use leasehold::{LeadershipEvent, Record};
+use leasehold::{LeadershipEvent, Locker, Record};
 use serde::Serialize;
 
+use super::on;
 use crate::args::LeaderArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -20,14 +21,19 @@ struct Led<'a> {
 pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let LeaderArgs { name, watch } = args;
     let name = name.as_str();
-    // An observer may come before the first candidate.
-    let locks = if watch { store.open().await? } else { store.open_existing().await? };
-    let election = locks.election(name);
     if !watch {
-        show(name, election.leader().await?.as_ref(), json)?;
+        let leader = async |locks: &Locker| Ok(locks.election(name).leader().await?);
+        show(name, on(store.open_existing(), leader).await?.as_ref(), json)?;
         return Ok(Exit::SUCCESS);
     }
-    let mut transitions = election.observe()?;
+    // An observer may come before the first candidate.
+    on(store.open(), async |locks| show_all(locks, name, json).await).await?;
+    Ok(Exit::SUCCESS)
+}
+
+/// Shows the leader at each change, until the reader has gone.
+async fn show_all(locks: &Locker, name: &str, json: bool) -> Result<(), Failure> {
+    let mut transitions = locks.election(name).observe()?;
     while let Some(transition) = transitions.next().await {
         let is_read = match transition {
             LeadershipEvent::Changed(leader) => show(name, leader.as_deref(), json)?,
@@ -39,7 +45,7 @@ pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Resu
             break;
         }
     }
-    Ok(Exit::SUCCESS)
+    Ok(())
 }
 
 /// Returns false if the reader has gone.

@@ -1,5 +1,6 @@
 //! `leasehold list`.
 
+use super::on;
 use crate::args::ListArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -10,7 +11,8 @@ use crate::store::Choice;
 /// Lists leases by key.
 pub(crate) async fn list(args: ListArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let filter = args.filter.filter()?;
-    let mut records = store.open_existing().await?.list(filter).await?;
+    let mut records =
+        on(store.open_existing(), async |locks| Ok(locks.list(filter).await?)).await?;
     records.sort_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
     if json {
         for record in &records {

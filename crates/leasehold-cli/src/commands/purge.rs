@@ -1,7 +1,9 @@
 //! `leasehold purge`.
 
+use leasehold::Locker;
 use serde::Serialize;
 
+use super::on;
 use crate::args::PurgeArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -18,9 +20,9 @@ struct Purged {
 /// Removes expired records in batches, so that nobody waits long for the store.
 pub(crate) async fn purge(args: PurgeArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let filter = args.keys.filter()?;
-    let locker = store.open_existing().await?;
+    let purge = async |locks: &Locker| Ok(locks.purge(filter, args.batch).await?);
     let leasehold::Purged { removed, forgotten, batches, .. } =
-        locker.purge(filter, args.batch).await?;
+        on(store.open_existing(), purge).await?;
     if json {
         output::json(&Purged { removed, forgotten, batches })?;
     } else {

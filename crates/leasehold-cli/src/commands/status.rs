@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::on;
 use crate::args::StatusArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -19,7 +20,7 @@ struct Status<'a> {
 /// Shows the holders of one key.
 pub(crate) async fn status(args: StatusArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
     let key = args.key;
-    let records = store.open_existing().await?.status(&key).await?;
+    let records = on(store.open_existing(), async |locks| Ok(locks.status(&key).await?)).await?;
     if json {
         output::json(&Status {
             key: key.as_str(),

@@ -2,8 +2,9 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::support::{Running, Store, code, text};
+use crate::support::{Running, Store, code, text, until};
 use leasehold_testkit::mysql::Server;
+use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
 /// The command on a server, with its own directory.
@@ -32,6 +33,17 @@ impl MariaDb {
 
     fn code(&self, line: &str) -> i32 {
         code(&self.output(line))
+    }
+
+    /// How many clients have ended without a farewell, once all have ended.
+    fn aborted(&self) -> String {
+        let status = |name: &str| {
+            let text = format!("SHOW GLOBAL STATUS LIKE '{name}'");
+            let rows = self.runtime.block_on(self.server.rows(&text));
+            rows[0].get::<String, _>("Value").unwrap()
+        };
+        until("alone", || status("Threads_connected") == "1");
+        status("Aborted_clients")
     }
 
     /// A command that holds `k` until its stdin is closed.
@@ -92,4 +104,31 @@ fn a_server_that_is_gone_is_the_store_that_cannot_be_reached() {
     assert_eq!(mariadb.code("run -n k -- true"), 69);
     mariadb.runtime.block_on(mariadb.server.restart()).unwrap();
     assert_eq!(mariadb.code("run -n k -- true"), 0);
+}
+
+#[test]
+fn every_process_says_farewell_to_the_server() {
+    let mariadb = MariaDb::start();
+    let before = mariadb.aborted();
+    // One that fails, because there is no schema yet.
+    assert_eq!(mariadb.code("list"), 65);
+    assert_eq!(mariadb.code("init"), 0);
+    for (line, expected) in [("run k -- true", 0), ("run k -- false", 1), ("list", 0), ("purge", 0)]
+    {
+        assert_eq!(mariadb.code(line), expected, "{line}");
+    }
+    // One that ends after its time limit, one that ends for a signal, and the one whose lock is broken.
+    let holder = mariadb.hold();
+    assert_eq!(mariadb.code("run -w 100ms k -- true"), 124);
+    let mut waiter = Running::start(mariadb.command("run k --json -v -- true"));
+    waiter.event("waiting");
+    waiter.signal(Signal::SIGTERM);
+    assert_eq!(waiter.exit_code(), 143);
+    assert_eq!(mariadb.code("break k"), 0);
+    assert_eq!(holder.code(), 123);
+    let mut watcher = Running::start(mariadb.command("leader job --watch"));
+    watcher.line();
+    watcher.signal(Signal::SIGINT);
+    assert_eq!(watcher.exit_code(), 130);
+    assert_eq!(mariadb.aborted(), before);
 }

@@ -67,4 +67,9 @@ pub trait LegacyRows: Send + Sync + 'static {
 
     /// Creates the table if it is missing.
     fn prepare(&self) -> impl Future<Output = Result<()>> + Send;
+
+    /// As [`Store::close`](leasehold_core::Store::close); by default at once.
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }

@@ -140,6 +140,10 @@ impl<R: LegacyRows> Store for LegacyTable<R> {
     async fn subscribe(&self, _: &[Key]) -> Result<Wakeups> {
         Ok(Wakeups::none())
     }
+
+    async fn close(&self) {
+        self.0.rows.close().await;
+    }
 }
 
 impl<R: LegacyRows> Inner<R> {

@@ -4,9 +4,9 @@ use leasehold_core::{Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, TxOpts};
 use leasehold_mysql::{MysqlConfig, MysqlStore};
-use leasehold_testkit::LONG;
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
+use leasehold_testkit::{LONG, in_time};
 
 /// Locks of all kinds behave as ever with these settings of the server.
 async fn works_with(settings: &[&str]) {
@@ -118,4 +118,30 @@ async fn a_pool_without_a_free_connection_is_named() {
     assert!(error.is_retryable() && error.to_string().contains("within 2s"), "{error}");
     drop(taken);
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn a_closed_store_says_farewell_and_connects_again_for_the_next_request() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    let aborted = async || {
+        let rows = server.rows("SHOW GLOBAL STATUS LIKE 'Aborted_clients'").await;
+        rows[0].get::<String, _>(1).unwrap()
+    };
+    let before = aborted().await;
+    let others = async || {
+        let rows = server.rows("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND USER = 'root'");
+        rows.await[0].get::<u64, _>(0).unwrap()
+    };
+    for round in ["a", "b"] {
+        granted(store.acquire(&acquire(round, "a", Mode::Exclusive)).await);
+        granted(store.acquire(&acquire(&format!("s{round}"), "a", Mode::SHARED)).await);
+        // A caller who went away.
+        let abandoned = acquire(&format!("x{round}"), "a", Mode::SHARED);
+        drop(futures_util::poll!(std::pin::pin!(store.acquire(&abandoned))));
+        assert!(others().await > 0);
+        store.close().await;
+        in_time(async { while others().await > 0 {} }).await;
+    }
+    assert_eq!(aborted().await, before);
 }

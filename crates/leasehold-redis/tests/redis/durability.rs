@@ -51,7 +51,7 @@ async fn nodes_that_forgot_grant_nothing_for_a_term_although_they_write_durably_
         Server::advance(&servers.iter().collect::<Vec<_>>(), 2 * MINUTE).unwrap();
         let first = quorum(&servers, &clock, false).await;
         granted(first.acquire(&acquire("k", "first", Mode::Exclusive)).await);
-        first.drain().await;
+        first.close().await;
         for server in &mut servers[1..] {
             if is_emptied {
                 server.restart_empty().await.unwrap();
@@ -69,7 +69,7 @@ async fn nodes_that_forgot_grant_nothing_for_a_term_although_they_write_durably_
             let third = quorum(&servers, &clock, true).await;
             granted(third.acquire(&acquire("k", "third", Mode::Exclusive)).await);
             third.release(&release("k", "third")).await.unwrap();
-            third.drain().await;
+            third.close().await;
         }
         Server::advance(&servers.iter().collect::<Vec<_>>(), MINUTE + 2 * Duration::from_secs(1))
             .unwrap();

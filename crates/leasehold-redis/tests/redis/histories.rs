@@ -116,8 +116,8 @@ impl Store for Lying {
         self.0.subscribe(keys).await
     }
 
-    async fn drain(&self) {
-        self.0.drain().await;
+    async fn close(&self) {
+        self.0.close().await;
     }
 }
 
