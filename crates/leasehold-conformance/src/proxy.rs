@@ -26,7 +26,8 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    server: SocketAddr,
+    /// Where new connections lead.
+    server: Mutex<SocketAddr>,
     fault: Mutex<Fault>,
     once: Mutex<Option<Fault>>,
     exchanges: AtomicUsize,
@@ -65,7 +66,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            server,
+            server: Mutex::new(server),
             fault: Mutex::new(Fault::None),
             once: Mutex::default(),
             exchanges: AtomicUsize::new(0),
@@ -78,6 +79,12 @@ impl Proxy {
     /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Leads new connections to another server, as an address does that moves with a fail-over. Those that there are stay
+    /// where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *lock(&self.shared.server) = server;
     }
 
     /// Sets the fault from now on.
@@ -134,7 +141,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Serves one client until either side ends the connection or it is cut.
 async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let mut cuts = shared.cuts.subscribe();
-    let Ok(server) = TcpStream::connect(shared.server).await else { return };
+    let server = *lock(&shared.server);
+    let Ok(server) = TcpStream::connect(server).await else { return };
     if client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).is_err() {
         return;
     }

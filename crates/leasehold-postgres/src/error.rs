@@ -9,6 +9,14 @@ use tokio_postgres::error::{DbError, SqlState};
 
 /// The code by which our functions refuse another isolation than READ COMMITTED.
 pub(crate) const ISOLATION: &str = "LH001";
+/// The code of a statement that writes on a server, or in a session, that is read-only.
+const READ_ONLY: &str = "25006";
+/// The code by which a standby refuses an unlogged table; we need no feature that a server lacks.
+const IN_RECOVERY: &str = "0A000";
+
+/// What to do about a read-only server.
+const TO_THE_PRIMARY: &str =
+    "connect to the primary (with target_session_attrs=read-write and all servers in the URL)";
 
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: tokio_postgres::Error) -> Error {
@@ -79,6 +87,29 @@ pub(crate) fn leaves_the_session(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| !ends(code))
 }
 
+/// Whether an answer is that of a server which may no longer be the primary: it is read-only, or ends.
+pub(crate) fn casts_doubt(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        let code = code.code();
+        [READ_ONLY, IN_RECOVERY].contains(&code)
+            || code.starts_with("57P")
+            || code.starts_with("08")
+    })
+}
+
+/// A server on which nothing can be written.
+pub(crate) fn read_only(server: &str, is_standby: bool) -> Error {
+    let why = if is_standby {
+        "is a standby"
+    } else {
+        "is read-only by default_transaction_read_only, of the server, the database or the role"
+    };
+    Error::unavailable(
+        Effect::NotApplied,
+        format!("{server} {why}, and cannot lock; {TO_THE_PRIMARY}"),
+    )
+}
+
 fn of_server(server: &str, told: &DbError) -> Error {
     of_code(server, told.code(), told.message())
 }
@@ -99,10 +130,9 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
             "the schema of the store is missing, or of another version; run `leasehold init` with this store as its \
              owner; {said}"
         )),
-        "25006" => not_now(
-            "this server or session is read-only, as a standby is, and cannot lock; connect to the primary (with \
-             target_session_attrs=read-write and all servers in the URL)",
-        ),
+        READ_ONLY | IN_RECOVERY => not_now(&format!(
+            "this server or session is read-only, as a standby is, and cannot lock; {TO_THE_PRIMARY}"
+        )),
         "2D000" | "25P02" => not_now(
             "the pool handed out a connection inside a transaction that somebody left open; it is closed now. End each \
              transaction before its connection goes back to the pool",
@@ -174,6 +204,7 @@ mod tests {
             ("25006", Unavailable, NotApplied),
             ("2D000", Unavailable, NotApplied),
             ("25P02", Unavailable, NotApplied),
+            ("0A000", Unavailable, NotApplied),
             ("LH001", Incompatible, NotApplied),
             ("55P03", Unavailable, NotApplied),
             ("40001", Unavailable, NotApplied),

@@ -20,6 +20,9 @@ impl Inner {
         let after = wall();
         let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
         let found = Found::of(server, row)?;
+        if found.settings.is_read_only() {
+            self.database.links.doubt();
+        }
         let mut health = found.health(server, self.database.sql.schema.as_str())?;
         let ours = before + (after - before) / 2;
         health.clock_difference_us = Some(found.now - i64::try_from(ours).unwrap_or(i64::MAX));
@@ -99,6 +102,10 @@ impl Settings {
         })
     }
 
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_standby || self.read_only == "on"
+    }
+
     /// Refuses a server that cannot be used.
     pub(crate) fn admit(&self, server: &str) -> Result<()> {
         if self.version < OLDEST {
@@ -107,11 +114,8 @@ impl Settings {
                 self.version / 10_000
             )));
         }
-        if self.is_standby || self.read_only == "on" {
-            return Err(Error::incompatible(format!(
-                "{server} is read-only, as a standby is, and cannot lock; connect to the primary (with \
-                 target_session_attrs=read-write and all servers in the URL)"
-            )));
+        if self.is_read_only() {
+            return Err(error::read_only(server, self.is_standby));
         }
         Ok(())
     }

@@ -27,6 +27,7 @@
 mod call;
 mod calls;
 mod config;
+mod connect;
 mod database;
 mod error;
 mod health;

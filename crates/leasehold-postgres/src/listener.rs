@@ -11,9 +11,10 @@ use leasehold_driver::Hinter;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 
 use crate::call::{Call, Statement, micros, names};
+use crate::connect::connect;
 use crate::error;
 use crate::pool::Links;
 use crate::server::Server;
@@ -22,8 +23,10 @@ use crate::trace;
 
 /// For how long the server remembers who listens, unless told again.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// How often it is told again, which also shows that the connection lives.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// How often the connection is asked whether it lives, and its server is the primary still.
+const LOOK_EVERY: Duration = Duration::from_millis(2_500);
+/// At how many looks the server is told once again.
+const LOOKS: u32 = 4;
 /// How far apart those who are notified of the same release try, on average: tries that must fail leave the server time for
 /// the next release.
 const EACH: Duration = Duration::from_millis(3);
@@ -156,9 +159,12 @@ impl Inner {
     }
 
     async fn connect(self: &Arc<Self>) -> Result<Client> {
+        // Not while the store's server is in doubt.
+        drop(self.links.get().await?);
         let Server { config, tls, name } = &self.server;
         let failed = |e| error::of_connecting(name, e);
-        let (client, mut connection) = config.connect(tls.clone()).await.map_err(failed)?;
+        let connected = connect(config, tls, self.links.timeout).await;
+        let (client, mut connection) = connected.map_err(failed)?;
         let told = Arc::downgrade(self);
         let (ready, is_ready) = oneshot::channel();
         let mut ready = Some(ready);
@@ -245,24 +251,28 @@ impl Inner {
         }
     }
 
-    /// Whether all is well.
-    async fn look(self: &Arc<Self>) -> Result<()> {
+    /// Whether all is well. The server is told again who listens if `tells`, and after nothing could be heard.
+    async fn look(self: &Arc<Self>, tells: bool) -> Result<()> {
         let was_deaf = self.deaf.load(Ordering::Relaxed);
         let mut client = self.client.lock().await;
         if let Some(known) = &*client {
-            let alive = tokio::time::timeout(self.links.timeout, known.batch_execute("")).await;
-            if !matches!(alive, Ok(Ok(()))) {
+            let asked = known.simple_query("SHOW transaction_read_only");
+            let fails = match tokio::time::timeout(self.links.timeout, asked).await {
+                Ok(Ok(answer)) => is_on(&answer).then_some("has a server that is read-only now"),
+                _ => Some("is dead"),
+            };
+            if let Some(why) = fails {
                 *client = None;
-                return Err(Error::unavailable(
-                    Effect::NotApplied,
-                    "the connection for wake-ups is dead",
-                ));
+                let message = format!("the connection for wake-ups {why}");
+                return Err(Error::unavailable(Effect::NotApplied, message));
             }
         }
         drop(client);
         self.connected().await?;
-        let keys: Vec<_> = self.heard().keys().cloned().collect();
-        self.tell(keys).await?;
+        if tells || was_deaf {
+            let keys: Vec<_> = self.heard().keys().cloned().collect();
+            self.tell(keys).await?;
+        }
         if was_deaf {
             self.lost();
             self.deaf.store(false, Ordering::Relaxed);
@@ -282,16 +292,32 @@ impl Drop for Watch {
     }
 }
 
+/// Whether the server says that it is so.
+fn is_on(answer: &[SimpleQueryMessage]) -> bool {
+    let is_on = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
+        _ => false,
+    };
+    answer.iter().any(is_on)
+}
+
 async fn watch(watch: Watch) {
-    let mut pause = TOLD_EVERY;
-    loop {
-        tokio::time::sleep(pause).await;
+    let Some(mut retirements) = watch.0.upgrade().map(|inner| inner.links.retirements()) else {
+        return;
+    };
+    let mut pause = LOOK_EVERY;
+    for look in 1u32.. {
+        // What has shown that the other sessions are useless may be true of this one.
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            Ok(()) = retirements.changed(), if pause == LOOK_EVERY => {}
+        }
         let Some(inner) = watch.0.upgrade() else { return };
         if inner.heard().is_empty() {
             return;
         }
-        pause = TOLD_EVERY;
-        if let Err(error) = inner.look().await {
+        pause = LOOK_EVERY;
+        if let Err(error) = inner.look(look % LOOKS == 0).await {
             inner.lost();
             trace::no_wakeups(&error);
             pause = PAUSE;

@@ -8,11 +8,13 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use leasehold_core::{Effect, Error, LeaseId, Result};
-use tokio::sync::Semaphore;
+use leasehold_driver::sql::Doubt;
+use tokio::sync::{Semaphore, watch};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Row};
 
 use crate::call::Call;
+use crate::connect::Connector;
 use crate::error;
 use crate::tls::Tls;
 
@@ -38,6 +40,8 @@ pub(crate) struct Links {
     reserved: Arc<Mutex<Vec<Link>>>,
     kept: Arc<Kept>,
     retired: Retired,
+    /// Whether their server may have been demoted.
+    doubt: Doubt,
     /// The sessions are a caller's, who may have begun anything in them.
     are_callers: bool,
 }
@@ -53,7 +57,7 @@ struct Kept {
 
 /// The moment before which no session may have begun.
 #[derive(Debug, Clone, Default)]
-struct Retired(Arc<Mutex<Option<Instant>>>);
+struct Retired(Arc<watch::Sender<Option<Instant>>>);
 
 /// One connection, until it is dropped. It goes back to the pool only if what was begun on it has ended, outside a
 /// transaction, and its session is not retired; otherwise it is closed.
@@ -93,7 +97,8 @@ impl Links {
     ) -> Result<Self> {
         let build = |config: Config| -> Result<Self> {
             let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-            let pool = Pool::builder(Manager::from_config(config, tls.clone(), fast))
+            let connector = Connector { tls: tls.clone(), limit: timeout };
+            let pool = Pool::builder(Manager::from_connect(config, connector, fast))
                 .max_size(most.max(FEWEST))
                 .runtime(Runtime::Tokio1)
                 .build()
@@ -110,6 +115,7 @@ impl Links {
                 kept: Arc::new(Kept::at_most(0)),
                 retired: Retired::default(),
                 are_callers: false,
+                doubt: Doubt::default(),
             })
         };
         // A pooler refuses these options, or ignores them: its connections are not sessions of ours.
@@ -164,6 +170,7 @@ impl Links {
             kept: Arc::new(Kept::at_most(KEPT)),
             retired: Retired::default(),
             are_callers: true,
+            doubt: Doubt::default(),
         };
         let mut taken = Vec::new();
         for _ in 0..reserved {
@@ -193,16 +200,58 @@ impl Links {
     }
 
     async fn link(&self) -> Result<Link, Failure> {
-        match tokio::time::timeout(self.timeout, self.fresh()).await {
-            Ok(Ok(link)) => Ok(link),
-            Ok(Err(PoolError::Backend(e))) => Err(Failure::Server(e)),
-            Ok(Err(PoolError::Timeout(TimeoutType::Wait))) => {
-                // A caller's pool has limits of its own.
-                Err(self.none_free(self.pool.timeouts().wait.unwrap_or(self.timeout)))
+        let got = async {
+            loop {
+                self.doubt.settle(self.is_writable()).await.map_err(Failure::Doubtful)?;
+                tokio::select! {
+                    biased;
+                    link = self.fresh() => return link.map_err(|e| self.failure(e)),
+                    // Who waits for a connection meanwhile makes none.
+                    () = self.doubt.raised() => {}
+                }
             }
-            Ok(Err(e)) => Err(Failure::Pool(e)),
-            Err(_) => Err(self.none_free(self.timeout)),
+        };
+        let got = tokio::time::timeout(self.timeout, got).await;
+        got.unwrap_or_else(|_| Err(self.none_free(self.timeout)))
+    }
+
+    fn failure(&self, error: PoolError) -> Failure {
+        match error {
+            PoolError::Backend(e) => Failure::Server(e),
+            // A caller's pool has limits of its own.
+            PoolError::Timeout(TimeoutType::Wait) => {
+                self.none_free(self.pool.timeouts().wait.unwrap_or(self.timeout))
+            }
+            other => Failure::Pool(other),
         }
+    }
+
+    /// A session has answered as one does whose server may have been demoted: all that there are end, and a fresh one asks
+    /// before others are used.
+    pub(crate) fn doubt(&self) {
+        self.doubt.raise();
+        self.retire();
+    }
+
+    /// Asks a session whether its server is writable. Others begin after it if it is not.
+    async fn is_writable(&self) -> Result<()> {
+        let text = "SELECT pg_catalog.current_setting('transaction_read_only')::boolean, pg_catalog.pg_is_in_recovery()";
+        let asked = async {
+            let mut link = self.fresh().await.map_err(|e| self.failure(e))?;
+            link.rows(&Call::new(text, []), false).await.map_err(Failure::Server)
+        };
+        let rows = asked.await.map_err(|failure| failure.into_error(&self.server))?;
+        let is = |column| rows.first().is_some_and(|row| row.try_get(column).unwrap_or(false));
+        if is(0) {
+            self.retire();
+            return Err(error::read_only(&self.server, is(1)));
+        }
+        Ok(())
+    }
+
+    /// Changes at every [`retire`](Self::retire).
+    pub(crate) fn retirements(&self) -> watch::Receiver<Option<Instant>> {
+        self.retired.0.subscribe()
     }
 
     fn none_free(&self, limit: Duration) -> Failure {
@@ -286,7 +335,13 @@ impl Links {
         };
         match tokio::time::timeout(limit, exchange).await {
             Ok(Ok(rows)) => (Some(link), Ok(rows)),
-            Ok(Err(e)) => (Some(link).filter(Link::is_usable), Err(Unanswered::Server(e))),
+            Ok(Err(e)) => {
+                // Of a session that is retired it is known.
+                if error::casts_doubt(&e) && !link.is_retired() {
+                    self.doubt();
+                }
+                (Some(link).filter(Link::is_usable), Err(Unanswered::Server(e)))
+            }
             // What was sent there may still act, so this one is closed. The others may be as dead.
             Err(_) => {
                 self.retire();
@@ -330,12 +385,12 @@ impl Kept {
 
 impl Retired {
     fn at(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.borrow()
     }
 
     #[expect(clippy::disallowed_methods, reason = "the pool's own metrics count on this clock")]
     fn set(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.0.send_replace(Some(Instant::now()));
     }
 
     fn is(&self, created: Instant) -> bool {
@@ -363,9 +418,12 @@ impl Link {
     /// Whether it may still be used, as far as is known.
     fn is_usable(&self) -> bool {
         self.is_clean
-            && self.client.as_ref().is_some_and(|client| {
-                !client.is_closed() && !self.retired.is(Object::metrics(client).created)
-            })
+            && !self.is_retired()
+            && self.client.as_ref().is_some_and(|client| !client.is_closed())
+    }
+
+    fn is_retired(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| self.retired.is(Object::metrics(client).created))
     }
 
     fn client(&self) -> &Object {
@@ -452,8 +510,13 @@ impl Drop for Link {
 /// Why there is no connection.
 enum Failure {
     Server(tokio_postgres::Error),
-    NoneFree { all_in_use: Option<usize>, limit: Duration },
+    NoneFree {
+        all_in_use: Option<usize>,
+        limit: Duration,
+    },
     Pool(PoolError),
+    /// Nothing can be written there, or nobody knows.
+    Doubtful(Error),
 }
 
 impl Failure {
@@ -470,6 +533,7 @@ impl Failure {
                 };
                 Error::unavailable(Effect::NotApplied, message)
             }
+            Self::Doubtful(error) => error,
             Self::Pool(e) => Error::unavailable(
                 Effect::NotApplied,
                 format!("the pool has no connection to {server} ({e})"),

@@ -44,6 +44,7 @@ const INDEXED: &str = "SET enable_seqscan = off SET enable_hashjoin = off SET en
 const SCHEMA: &[&str] = &[
     include_str!("sql/schema.sql"),
     include_str!("sql/helpers.sql"),
+    include_str!("sql/writable.sql"),
     include_str!("sql/acquire.sql"),
     include_str!("sql/acquire_one.sql"),
     include_str!("sql/acquire_batch.sql"),

@@ -10,10 +10,9 @@ use leasehold_postgres::tokio_postgres::{Client, NoTls, Row};
 use leasehold_postgres::{PostgresStore, tokio_postgres};
 use tempfile::TempDir;
 
-use crate::LONG;
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
-use crate::waiting::starts;
+use crate::waiting::{LONG, starts, until};
 
 /// A server with its own directory.
 pub struct Server {
@@ -254,5 +253,26 @@ impl Server {
             Self { process, directory, port: free_port()?, settings: Vec::new(), certificates };
         standby.launch().await?;
         Ok(standby)
+    }
+    /// Waits until this standby has all that its primary has.
+    pub async fn has_all_of(&self, primary: &Self) {
+        let at = "SELECT pg_current_wal_insert_lsn()::text";
+        let at: String = primary.rows(at).await[0].get(0);
+        let has = format!("SELECT pg_last_wal_replay_lsn() >= '{at}'::pg_lsn");
+        until(async || self.rows(&has).await[0].get(0)).await;
+    }
+
+    /// Makes a standby the primary; it accepts writes when this ends.
+    pub async fn promote(&self) {
+        let promoted: bool = self.rows("SELECT pg_promote()").await[0].get(0);
+        assert!(promoted);
+    }
+
+    /// Makes every session read-only, those that there are too.
+    pub async fn demote(&self) {
+        self.run("ALTER SYSTEM SET default_transaction_read_only = on").await;
+        self.run("SELECT pg_reload_conf()").await;
+        let is_demoted = "SELECT current_setting('transaction_read_only') = 'on'";
+        until(async || self.rows(is_demoted).await[0].get(0)).await;
     }
 }

@@ -78,6 +78,21 @@ async fn each_fault_does_what_it_says() {
 }
 
 #[tokio::test]
+async fn only_new_connections_lead_to_another_server() {
+    let ((old, mut seen_by_old), (new, mut seen_by_new)) = (server().await, server().await);
+    let proxy = Proxy::before(old).await.unwrap();
+    let mut before = TcpStream::connect(proxy.address()).await.unwrap();
+    before.write_u8(1).await.unwrap();
+    assert_eq!(seen_by_old.recv().await, Some(1));
+    proxy.lead_to(new);
+    before.write_u8(3).await.unwrap();
+    assert_eq!(seen_by_old.recv().await, Some(3));
+    let mut after = TcpStream::connect(proxy.address()).await.unwrap();
+    after.write_u8(5).await.unwrap();
+    assert_eq!(seen_by_new.recv().await, Some(5));
+}
+
+#[tokio::test]
 async fn a_delay_delays_nothing_behind_it() {
     let (address, _seen) = server().await;
     let proxy = Proxy::before(address).await.unwrap();

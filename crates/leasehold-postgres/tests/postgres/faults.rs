@@ -130,7 +130,7 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert!(error.to_string().contains("target_session_attrs"), "{error}");
     let error = lagging.check().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     // Of both, the primary is found.
     let both = format!(
         "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?sslmode=disable&target_session_attrs=read-write",

@@ -9,5 +9,6 @@ mod legacy;
 mod pooler;
 mod rows;
 mod sessions;
+mod switched;
 mod together;
 mod waiting;

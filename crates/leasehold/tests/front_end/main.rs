@@ -54,5 +54,7 @@ mod renewal;
 mod resumed;
 mod send_sync;
 mod support;
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+mod switched;
 mod telemetry;
 mod waiting;

@@ -9,7 +9,7 @@ FROM (SELECT {schema}.now_us() AS n) AS clock, LATERAL (
             AND ((lease).id IS NULL OR coalesce((lease).expires <= n, false)) AS old
     FROM (
         SELECT lease FROM {schema}.leases AS lease
-        WHERE ($3::text[] IS NULL OR key = ANY ($3)) AND (key, slot) > ($1, $2)
+        WHERE (SELECT {schema}.writable()) AND ($3::text[] IS NULL OR key = ANY ($3)) AND (key, slot) > ($1, $2)
         ORDER BY key, slot
         LIMIT $4
     ) AS next

@@ -1,0 +1,131 @@
+//! What works again when another server has become the primary, through clients that were connected to the old one.
+
+use std::future::{IntoFuture as _, pending};
+use std::time::Duration;
+
+use leasehold::{
+    Candidate, Event, EvictRequest, EvictTarget, Guard, LeadershipEvent, LeadershipEvents, Locker,
+    Result, Wait,
+};
+use leasehold_conformance::Proxy;
+use leasehold_testkit::postgres::{Server, url};
+use leasehold_testkit::until;
+use tokio::task::JoinHandle;
+
+/// How soon after the new primary accepts writes everything works.
+const SOON: Duration = Duration::from_secs(5);
+/// The limit of an operation: for so much longer an old primary that hangs may hold up everything.
+const LIMIT: Duration = Duration::from_secs(2);
+
+const TERM: Duration = Duration::from_secs(6);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A holder, a waiter, a candidate and an observer.
+struct Clients {
+    /// Of another process, which holds the other names.
+    _others: (Locker, Vec<Guard>),
+    holder: Guard,
+    waiter: JoinHandle<Result<Guard>>,
+    candidate: Candidate,
+    observer: LeadershipEvents,
+}
+
+impl Clients {
+    /// By this URL, while the old primary lives.
+    async fn start(url: &str, old: &str) -> Self {
+        let others = Locker::open(old).await.unwrap();
+        let mut guards = Vec::new();
+        for name in ["waited for", "job", "watched"] {
+            guards.push(others.lock(name).ttl(HOUR).group("of a candidate").await.unwrap());
+        }
+        let locks = Locker::connect(url).await.unwrap();
+        let holder = locks.lock("held").ttl(TERM).await.unwrap();
+        let waits = locks.lock("waited for").wait(Wait::UpTo(Duration::from_secs(80)));
+        let waiter = tokio::spawn(waits.into_future());
+        let candidate = locks.election("job").spawn(pending()).unwrap();
+        let mut observer = locks.election("watched").observe().unwrap();
+        assert!(matches!(observer.next().await, Some(LeadershipEvent::Changed(Some(_)))));
+        until(async || candidate.status().leader.is_some()).await;
+        Self { _others: (others, guards), holder, waiter, candidate, observer }
+    }
+
+    /// All of them work within this time, now that the server of this URL is the primary.
+    async fn work_within(mut self, limit: Duration, new: &str) {
+        let mut renewals = self.holder.events();
+        let work = async {
+            let others = Locker::connect(new).await.unwrap();
+            for name in ["waited for", "job", "watched"] {
+                let records = others.status(name).await.unwrap();
+                let targets = records.iter().map(EvictTarget::of).collect();
+                others.evict(&EvictRequest::exactly(targets, None)).await.unwrap();
+            }
+            let leader = others.election("watched").campaign().await.unwrap();
+            while !matches!(renewals.next().await.unwrap(), Event::Renewed { .. }) {}
+            println!("renewed");
+            self.waiter.await.unwrap().unwrap();
+            println!("granted");
+            self.candidate.elected().await.unwrap();
+            println!("elected");
+            let is_seen = |event| match event {
+                Some(LeadershipEvent::Changed(Some(seen))) => seen.token == leader.token(),
+                Some(LeadershipEvent::Changed(None)) => false,
+                other => panic!("{other:?}"),
+            };
+            while !is_seen(self.observer.next().await) {}
+            println!("observed");
+        };
+        tokio::time::timeout(limit, work).await.expect("all of them work by now");
+        self.holder.verify().await.unwrap();
+    }
+}
+
+/// A primary and its standby.
+async fn pair() -> (Server, Server) {
+    let old = Server::start(&[]).await.unwrap();
+    Locker::open(&old.url()).await.unwrap().prepare().await.unwrap();
+    let new = old.standby().await.unwrap();
+    (old, new)
+}
+
+#[tokio::test]
+async fn all_follow_an_address_that_leads_to_the_new_primary() {
+    let (old, new) = pair().await;
+    let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
+    let clients = Clients::start(&url(address.address().port()), &old.url()).await;
+    new.has_all_of(&old).await;
+    old.demote().await;
+    new.promote().await;
+    address.lead_to(([127, 0, 0, 1], new.port()).into());
+    clients.work_within(SOON, &new.url()).await;
+}
+
+/// The servers in this order, of which the one that accepts writes is chosen.
+fn both(first: &Server, second: &Server) -> String {
+    format!(
+        "postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres?sslmode=disable&target_session_attrs=read-write&timeout={}s",
+        first.port(),
+        second.port(),
+        LIMIT.as_secs()
+    )
+}
+
+#[tokio::test]
+async fn all_choose_the_new_primary_of_two_hosts() {
+    let (old, new) = pair().await;
+    let clients = Clients::start(&both(&old, &new), &old.url()).await;
+    new.has_all_of(&old).await;
+    old.demote().await;
+    new.promote().await;
+    clients.work_within(SOON, &new.url()).await;
+}
+
+#[tokio::test]
+async fn all_leave_an_old_primary_that_hangs() {
+    let (old, new) = pair().await;
+    let clients = Clients::start(&both(&old, &new), &old.url()).await;
+    new.has_all_of(&old).await;
+    old.pause();
+    new.promote().await;
+    clients.work_within(SOON + LIMIT, &new.url()).await;
+    old.resume();
+}
