@@ -108,8 +108,11 @@ mod tests {
             let error = || Error::unavailable(Effect::NotApplied, "it is read-only");
             if is_writable { Ok(()) } else { Err(error()) }
         };
-        let many =
-            async |is_writable| join_all((0..100).map(|_| doubt.settle(ask(is_writable)))).await;
+        let many = async |is_writable| {
+            // After the answer to the last ones.
+            tokio::time::advance(Duration::from_millis(1)).await;
+            join_all((0..100).map(|_| doubt.settle(ask(is_writable)))).await
+        };
         assert!(many(false).await.iter().all(Result::is_ok), "nobody has raised a doubt");
         assert_eq!(asked.load(Ordering::SeqCst), 0);
         doubt.raise();
