@@ -6,12 +6,14 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "tries or time bound a wait, or nothing does")]
 pub enum Wait {
-    /// One try.
+    /// One try, which takes at most as long as the store lets an operation take, or the limit of the `Locker` (10 s). A
+    /// request whose reply is lost at once is sent again, for at most a second.
     No,
-    /// Until this long after the call. A request in flight ends with it. If the time ends during a pause or in the queue,
-    /// one last try is made, which takes at most the limit of one operation (10 s unless the store answers).
+    /// Until this long after the call. A try in flight ends with it, and is finished in the background. If the time ends
+    /// during a pause or in the queue, one last try is made, which takes at most 250 ms and at most as long as the wait.
+    /// Zero is one try with the limits of [`No`](Wait::No).
     UpTo(Duration),
-    /// Exactly this many tries (0 counts as 1), with a pause between two.
+    /// Exactly this many tries (0 counts as 1), each as with [`No`](Wait::No), with a pause between two.
     Attempts(u32),
     /// Until it is granted or fails.
     Forever,

@@ -7,3 +7,4 @@ pub(crate) mod request;
 mod resume;
 mod run;
 pub(crate) mod spec;
+mod time_out;

@@ -1,4 +1,3 @@
-use std::future::Future;
 use std::time::Duration;
 
 use leasehold_core::{AnyStore, BoxFuture, Error, Result, Store};
@@ -148,7 +147,7 @@ fn opener<C, F, S>(config: C, open: impl Fn(C) -> F + Send + Sync + 'static) -> 
 where
     C: Clone + Send + Sync + 'static,
     F: Future<Output = Result<S>> + Send + 'static,
-    S: Store + 'static,
+    S: Store,
 {
     Box::new(move || {
         let opening = open(config.clone());

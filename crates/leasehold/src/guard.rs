@@ -9,6 +9,8 @@ use leasehold_core::{
     Error, FencingToken, Filter, Lease, LostReason, NodeReports, ReleaseOutcome, Remaining,
     RenewOutcome, Result,
 };
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::keeper::{Keeper, KeeperHandle};
 use crate::lease::cleanup::Cleanup;
@@ -20,7 +22,7 @@ use crate::lease::state::{HoldStatus, LeaseState, left};
 ///
 /// The lease renews itself in the background. It can still be lost at any time: the process may pause past the
 /// term, the store may be unreachable for as long, or an operator may end the lease. Watch [`lost`](Guard::lost),
-/// or work inside [`run`](Guard::run), and pass [`token`](Guard::token) to whatever the lock protects.
+/// or work inside [`run`](Guard::run) or [`spawn`](Guard::spawn), and pass [`token`](Guard::token) to whatever the lock protects.
 ///
 /// There are three ways to end a guard. [`release`](Guard::release) ends the lease and returns the store's answer.
 /// [`detach`](Guard::detach) hands the lease over. Dropping the guard releases the lease in the background, best
@@ -66,11 +68,7 @@ impl Guard {
     /// `Lost`, with the reason, and the last failed renewal if that is why; `Closed` if this process has released the lease without the guard (its
     /// [`Group`](crate::Group) did, or the leader resigned, was paused or shut down), and in a forked child.
     pub fn check(&self) -> Result<()> {
-        match self.status() {
-            HoldStatus::Held(_) => Ok(()),
-            HoldStatus::Lost { reason, .. } => Err(self.held.lost_error(reason)),
-            HoldStatus::Released => Err(self.released()),
-        }
+        check(self.keeper(), &self.held)
     }
 
     /// How much longer the holder may trust the lease if no renewal succeeds; zero once it is lost.
@@ -106,25 +104,56 @@ impl Guard {
     /// is checked each time before `work` continues, so that it does not run after the machine slept past the term, and
     /// once more when `work` has completed.
     ///
+    /// Only `work` itself is dropped. A task is not part of the future that started it: tokio lets it go on when its
+    /// handle is dropped. So give `run` the work, and let [`spawn`](Guard::spawn) run what needs a task of its own:
+    ///
+    /// ```
+    /// # async fn worker() {}
+    /// # async fn both(guard: leasehold::Guard) -> Result<(), Box<dyn std::error::Error>> {
+    /// // Wrong: on loss only the handle is dropped, and the worker goes on without the lock.
+    /// // guard.run(tokio::spawn(worker())).await?;
+    /// guard.run(worker()).await?;
+    /// guard.spawn(worker()).await??;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`check`](Guard::check): if the lease ended before `work` completed, whatever `work` returned.
     ///
     /// # Cancel safety
     /// As `work`; the guard is untouched.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        let mut ended = pin!(self.ended());
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            if let Poll::Ready(reason) = ended.as_mut().poll(context) {
-                let error = reason.map(|reason| self.held.lost_error(reason));
-                return Poll::Ready(Err(error.unwrap_or_else(|| self.released())));
-            }
-            if let Err(error) = self.check() {
-                return Poll::Ready(Err(error));
-            }
-            work.as_mut().poll(context).map(|output| self.check().map(|()| output))
-        })
-        .await
+        run(Arc::clone(self.keeper()), Arc::clone(&self.held), work).await
+    }
+
+    /// Runs `work` as [`run`](Guard::run) does, on a task of its own, so that it runs beside its caller. When the lease
+    /// is lost, released or handed over, `work` is dropped at its next await. The task ends with what `run` would
+    /// return.
+    ///
+    /// Dropping the handle detaches the task, which still ends with the lease. Nothing can stop work from outside that
+    /// never awaits, or a thread of `spawn_blocking`: give these the guard, in an `Arc`, to [`check`](Guard::check) before
+    /// each side effect. Before you release the lock, end the task, by [`JoinHandle::abort`] or a signal of your own, and
+    /// await its handle: else its last step may still run when the next holder begins.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+    /// let guard = locks.lock("report").await?;
+    /// let rows = guard.spawn(async { 42 });
+    /// // … something else meanwhile …
+    /// assert_eq!(rows.await??, 42); // fails as `Lost` if the lease was lost before it was done
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn spawn<F>(&self, work: F) -> JoinHandle<Result<F::Output>>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let work = run(Arc::clone(self.keeper()), Arc::clone(&self.held), work);
+        Handle::current().spawn(work)
     }
 
     /// Asks the store whether it still has the lease, on all its keys. If not, the lease is lost.
@@ -173,7 +202,7 @@ impl Guard {
             Some((HoldStatus::Lost { reason, .. }, _)) => Err(self.held.lost_error(reason)),
             Some((HoldStatus::Held(_), RenewOutcome::Failed(error))) => Err(error),
             Some((HoldStatus::Held(end), _)) => Ok(left(end, self.keeper().clock.now())),
-            Some((HoldStatus::Released, _)) | None => Err(self.released()),
+            Some((HoldStatus::Released, _)) | None => Err(released(self.keeper())),
         }
     }
 
@@ -226,15 +255,6 @@ impl Guard {
         lease
     }
 
-    /// The error for a guard whose lease was released without it.
-    fn released(&self) -> Error {
-        Error::closed(if self.keeper().runs_in_another_process() {
-            "the guard belongs to the process that forked this one; lock in this process"
-        } else {
-            "the lease was given back in this process, by its group, a resignation, a pause or a shutdown; lock again"
-        })
-    }
-
     /// Ends when the hold does, with the reason if it was lost.
     pub(crate) fn ended(&self) -> impl Future<Output = Option<LostReason>> + Send + use<> {
         ended(Arc::clone(self.keeper()), Arc::clone(&self.held))
@@ -245,13 +265,7 @@ impl Guard {
     }
 
     pub(crate) fn status(&self) -> HoldStatus {
-        let keeper = self.keeper();
-        // What a fork copied may have been locked: it is not touched.
-        if keeper.runs_in_another_process() {
-            HoldStatus::Released
-        } else {
-            keeper.status(&self.held)
-        }
+        status(self.keeper(), &self.held)
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
@@ -283,6 +297,46 @@ impl fmt::Debug for Guard {
             .field("held", &self.held.is_held(self.keeper.clock.now()))
             .finish_non_exhaustive()
     }
+}
+
+fn status(keeper: &Arc<Keeper>, held: &Arc<LeaseState>) -> HoldStatus {
+    // What a fork copied may have been locked: it is not touched.
+    if keeper.runs_in_another_process() { HoldStatus::Released } else { keeper.status(held) }
+}
+
+/// Fails unless the lease is held.
+fn check(keeper: &Arc<Keeper>, held: &Arc<LeaseState>) -> Result<()> {
+    match status(keeper, held) {
+        HoldStatus::Held(_) => Ok(()),
+        HoldStatus::Lost { reason, .. } => Err(held.lost_error(reason)),
+        HoldStatus::Released => Err(released(keeper)),
+    }
+}
+
+/// The error for a lease that was released without its guard.
+fn released(keeper: &Keeper) -> Error {
+    Error::closed(if keeper.runs_in_another_process() {
+        "the guard belongs to the process that forked this one; lock in this process"
+    } else {
+        "the lease was given back in this process: by its guard or its group, a resignation, a pause or a shutdown; lock again"
+    })
+}
+
+/// Polls `work` for as long as the lease is held, and drops it with the future.
+async fn run<F: Future>(keeper: Arc<Keeper>, held: Arc<LeaseState>, work: F) -> Result<F::Output> {
+    let mut ended = pin!(ended(Arc::clone(&keeper), Arc::clone(&held)));
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if let Poll::Ready(reason) = ended.as_mut().poll(context) {
+            let error = reason.map(|reason| held.lost_error(reason));
+            return Poll::Ready(Err(error.unwrap_or_else(|| released(&keeper))));
+        }
+        if let Err(error) = check(&keeper, &held) {
+            return Poll::Ready(Err(error));
+        }
+        work.as_mut().poll(context).map(|output| check(&keeper, &held).map(|()| output))
+    })
+    .await
 }
 
 /// Ends with the reason of a loss; never, if the lease is released or handed over first.

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcquireReply, AcquireRequest, Effect, Error, Granted, Random, RefusalReason, Refused, Store,
+    Wait,
 };
 
 use crate::keeper::in_flight::{InFlight, OnOrphan};
@@ -36,6 +37,10 @@ impl AttemptOutcome {
 /// The shortest and the longest pause before a resend within one try.
 const RESEND: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
+/// For how long after its start a try sends again to learn an outcome, where its caller wants a number of tries: a store
+/// that is silent takes its own limit each time.
+const RESENDING: Duration = Duration::from_secs(1);
+
 /// Makes one try, which ends by `limit` at the latest.
 ///
 /// # Cancel safety
@@ -44,12 +49,17 @@ pub(crate) async fn attempt(
     keeper: &Arc<Keeper>,
     request: AcquireRequest,
     ownership: Arc<Ownership>,
+    wait: Wait,
     limit: Duration,
 ) -> AttemptOutcome {
     let started = keeper.clock.now();
+    let resend_by = match wait {
+        Wait::No | Wait::Attempts(_) => started.saturating_add(RESENDING),
+        Wait::UpTo(_) | Wait::Forever => Duration::MAX,
+    };
     let cleanup = Cleanup::of_request(&request, ownership, started);
     let duty = OnOrphan::new(keeper, vec![cleanup]);
-    let sending = send(Arc::clone(keeper), request, Arc::clone(&duty), limit);
+    let sending = send(Arc::clone(keeper), request, Arc::clone(&duty), limit, resend_by);
     let mut in_flight = InFlight::new(&duty, sending);
     tokio::select! {
         biased;
@@ -75,6 +85,7 @@ async fn send(
     request: AcquireRequest,
     duty: Arc<OnOrphan>,
     limit: Duration,
+    resend_by: Duration,
 ) -> AttemptOutcome {
     let mut random = Random::seeded();
     let mut pause = RESEND.0;
@@ -89,16 +100,18 @@ async fn send(
             Err(error) => AttemptOutcome::Failed(error),
         };
         unsettled |= matches!(&outcome, AttemptOutcome::Failed(e) if e.effect() == Effect::Unknown);
-        let again = match &outcome {
-            AttemptOutcome::Granted { .. } => false,
-            AttemptOutcome::Refused(refused) => matches!(refused.why, RefusalReason::Busy),
+        let again_by = match &outcome {
+            AttemptOutcome::Refused(refused) if matches!(refused.why, RefusalReason::Busy) => limit,
             // C3: sent again only to learn the outcome of this request.
-            AttemptOutcome::Failed(error) => {
-                error.effect() == Effect::Unknown && error.is_retryable()
+            AttemptOutcome::Failed(error)
+                if error.effect() == Effect::Unknown && error.is_retryable() =>
+            {
+                limit.min(resend_by)
             }
+            _ => Duration::ZERO,
         };
         let next = keeper.clock.now().saturating_add(pause / 2 + random.up_to(pause / 2));
-        let ends = !again || next >= limit;
+        let ends = next >= again_by;
         if !ends {
             keeper.clock.sleep_until(next).await;
         }

@@ -12,6 +12,7 @@ use super::options::{LockOptions, Pauses};
 use super::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
 use super::resume::{id_in_use, resume};
 use super::spec::LockSpec;
+use super::time_out::TimeOut;
 use crate::guard::Guard;
 use crate::lease::cleanup::Cleanup;
 use crate::lease::ids::{IdReservation, Ownership};
@@ -60,26 +61,6 @@ struct Waiting<'a> {
     holder: Option<Box<Record>>,
 }
 
-/// The end of the wait; none if `at` is `None`.
-#[derive(Clone)]
-struct TimeOut {
-    clock: Arc<dyn Clock>,
-    at: Option<Duration>,
-}
-
-impl TimeOut {
-    fn is_over(&self) -> bool {
-        self.at.is_some_and(|at| at <= self.clock.now())
-    }
-
-    async fn over(&self) {
-        match self.at {
-            Some(at) => self.clock.sleep_until(at).await,
-            None => std::future::pending().await,
-        }
-    }
-}
-
 /// What a try without a grant leaves to wait for.
 struct Blocked {
     key: Key,
@@ -102,11 +83,7 @@ enum Pause {
 impl<'a> Waiting<'a> {
     fn new(inner: &'a Arc<Inner>, spec: LockSpec, own_backoff: Option<Pauses>) -> Self {
         let started = inner.keeper.clock.now();
-        let at = match spec.wait {
-            Wait::UpTo(limit) => Some(started.saturating_add(limit)),
-            Wait::No | Wait::Attempts(_) | Wait::Forever => None,
-        };
-        let time_out = TimeOut { clock: Arc::clone(&inner.keeper.clock), at };
+        let time_out = TimeOut::of(spec.wait, &inner.keeper.clock);
         Self {
             inner,
             spec,
@@ -196,12 +173,7 @@ impl<'a> Waiting<'a> {
     /// Makes one try. `Err` ends the wait.
     async fn try_once(&mut self, last: bool) -> Result<Result<Guard, Blocked>> {
         self.tries += 1;
-        let now = self.inner.keeper.clock.now();
-        let operation_end = now.saturating_add(self.inner.keeper.limit);
-        let limit = match self.time_out.at {
-            Some(at) if !last => operation_end.min(at),
-            _ => operation_end,
-        };
+        let limit = self.time_out.of_try(last, self.inner.keeper.limit);
         let tried = match self.inner.ready(self.spec.level, self.spec.policy.term, limit).await {
             Ok(()) => self.resume_or_ask(last, limit).await,
             Err(error) => Err(error),
@@ -245,7 +217,7 @@ impl<'a> Waiting<'a> {
             observer.tries(&id, &ownership);
         }
         let request = self.spec.request(id.clone());
-        let tried = attempt(keeper, request, Arc::clone(&ownership), limit).await;
+        let tried = attempt(keeper, request, Arc::clone(&ownership), self.spec.wait, limit).await;
         telemetry::tried(keeper.can.name, self.spec.label(), tried.name());
         if let Some(observer) = &self.spec.observer {
             observer.tried(&tried);

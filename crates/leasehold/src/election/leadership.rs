@@ -1,6 +1,7 @@
 use std::future::Future;
 
 use leasehold_core::{FencingToken, LostReason, Result};
+use tokio::task::JoinHandle;
 
 use crate::guard::Guard;
 use crate::lease::release_report::ReleaseReport;
@@ -9,7 +10,7 @@ use crate::registry::Registration;
 /// The right to lead, until its own clock says that the lease is over.
 ///
 /// It is the [`Guard`] of the election's name, and can be lost at any time like any lease: work inside
-/// [`run`](Leadership::run), or watch [`lost`](Leadership::lost), and pass the [`token`](Leadership::token) to
+/// [`run`](Leadership::run) or [`spawn`](Leadership::spawn), or watch [`lost`](Leadership::lost), and pass the [`token`](Leadership::token) to
 /// whatever the leader changes.
 ///
 /// Dropping it releases the lease in the background, best effort and **not immediately**. A spawned
@@ -64,6 +65,18 @@ impl Leadership {
     /// As `work`; the leadership is untouched.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         self.guard.run(work).await
+    }
+
+    /// Runs `work` on a task of its own for as long as this leads; see [`Guard::spawn`]. A task that is spawned by other
+    /// means goes on after the leadership, also if `run` was given its handle.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn spawn<F>(&self, work: F) -> JoinHandle<Result<F::Output>>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.guard.spawn(work)
     }
 
     /// Ends the leadership, so that another candidate can be elected at once, and returns the store's answer; see

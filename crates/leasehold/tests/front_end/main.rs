@@ -53,8 +53,10 @@ mod release;
 mod renewal;
 mod resumed;
 mod send_sync;
+mod spawned;
 mod support;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod switched;
 mod telemetry;
+mod wait_limits;
 mod waiting;

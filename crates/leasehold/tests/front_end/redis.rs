@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use leasehold::{ErrorKind, Guard, Level, Locker, LostReason, Result, Wait, WaitCause};
+use leasehold::{
+    Clock as _, ErrorKind, Guard, Level, Locker, LostReason, Result, SystemClock, Wait, WaitCause,
+};
 use leasehold_conformance::{Fault, Proxy, ServerClock};
 use leasehold_redis::{RedisStore, redis};
 use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions};
@@ -59,6 +61,29 @@ async fn a_lost_answer_costs_no_grant() {
         guard.release().await.unwrap();
     }
     assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_costs_a_wait_its_time_and_a_try_the_stores_limit() {
+    let (server, _proxy, locks) = setup("timeout=1s").await;
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    server.pause();
+    let clock = SystemClock::new();
+    let before = clock.now();
+    let error = locks.try_lock("k").await.unwrap_err();
+    let took = clock.now() - before;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(took >= Duration::from_millis(900) && took < 3 * SECOND, "{took:?}: {error}");
+    let first = locks.lock("k").wait(Wait::Forever).into_future();
+    let mut first = Box::pin(first);
+    assert!((&mut first).now_or_never().is_none());
+    let before = clock.now();
+    let error = locks.lock("k").wait(Duration::from_millis(300)).await.unwrap_err();
+    let took = clock.now() - before;
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(took >= Duration::from_millis(300) && took < SECOND, "{took:?}: {error}");
+    server.resume();
+    first.await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
