@@ -50,10 +50,14 @@ pub(crate) struct Case<B: Backing> {
 pub(crate) enum Need {
     Shared,
     SharedLimit,
+    /// A limit of the store's own on the shared holders of a key.
+    MaxHolders,
     ManyKeys,
     Never,
     Keep,
     Tokens,
+    /// Tokens that can be raised.
+    Raise,
     Notifications,
     ReportsExpired,
     ComparesTokens,
@@ -76,10 +80,12 @@ impl Need {
         match self {
             Self::Shared => can.shared,
             Self::SharedLimit => can.shared_limit,
+            Self::MaxHolders => can.max_holders.is_some(),
             Self::ManyKeys => can.many_keys,
             Self::Never => can.never,
             Self::Keep => can.keep,
             Self::Tokens => can.tokens,
+            Self::Raise => can.raise,
             Self::Notifications => can.notifications,
             Self::ReportsExpired => can.reports_expired,
             Self::ComparesTokens => can.compares_tokens,
@@ -108,6 +114,9 @@ impl Need {
                 unsupported(&client.reject(&fixture.one("job", at_most(2))).await?)?;
                 "limit on shared holders"
             }
+            Self::MaxHolders => {
+                return Ok(format!("{name} has no limit of its own on shared holders"));
+            }
             Self::ManyKeys => {
                 let both = fixture.attempt(all_of(&["a", "b"], Mode::Exclusive));
                 unsupported(&client.reject(&both).await?)?;
@@ -126,14 +135,22 @@ impl Need {
             }
             Self::Tokens => {
                 let lease = fixture.exclusive("job");
-                let token = FencingToken::new(7)?;
-                let raised = lease.renewal(lease.term).with_token_raised_to(token);
-                let request = RenewRequest::new(vec![raised]);
-                unsupported(&rejected(client.store().renew(&request).await)?)?;
                 let granted = client.grant(&lease).await?;
                 ensure_eq!(granted.token, None, "the token of a store that has none");
                 client.released(&lease).await?;
                 "tokens"
+            }
+            Self::Raise => {
+                let lease = fixture.exclusive("job");
+                let granted = client.grant(&lease).await?;
+                let token = FencingToken::new(FencingToken::MAX)?;
+                let raised = lease.renewal(lease.term).with_token_raised_to(token);
+                let request = RenewRequest::new(vec![raised]);
+                unsupported(&rejected(client.store().renew(&request).await)?)?;
+                let confirmed = client.confirm(&lease).await?;
+                ensure_eq!(confirmed.token, granted.token, "the token after a refused raise");
+                client.released(&lease).await?;
+                "tokens that can be raised"
             }
             Self::Notifications => {
                 let keys = [key("job")];

@@ -214,6 +214,7 @@ impl Store for ToyStore {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::none("toy");
         can.tokens = true;
+        can.raise = true;
         can.reports_expired = true;
         can
     }

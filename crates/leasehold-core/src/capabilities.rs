@@ -1,4 +1,5 @@
 use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::{Error, Key, Result, Ttl};
@@ -35,6 +36,9 @@ pub struct Capabilities {
     pub keep: bool,
     /// Fencing tokens.
     pub tokens: bool,
+    /// Tokens can be raised to a larger value, as a quorum with tokens needs of its nodes. A store whose tokens are
+    /// the server's own numbers cannot.
+    pub raise: bool,
     /// Wake-ups.
     pub notifications: bool,
     /// Grants in the order of arrival.
@@ -63,8 +67,9 @@ pub struct Capabilities {
     pub text_ids: bool,
     /// The most keys of one lease; `None` is no limit.
     pub max_claims: Option<usize>,
-    /// The most shared holders of one key; `None` is no limit.
-    pub max_holders: Option<usize>,
+    /// The most shared holders of one key; `None` is no limit. With so many live holders a shared acquire is refused,
+    /// as by a limit of its own (C9).
+    pub max_holders: Option<NonZeroU32>,
     /// Why the store lacks something, and what to do about it.
     pub reasons: &'static [(Feature, &'static str)],
 }
@@ -85,6 +90,8 @@ pub enum Feature {
     Keep,
     /// Fencing tokens.
     Tokens,
+    /// Fencing tokens that can be raised.
+    Raise,
     /// Terms of any length.
     Terms,
 }
@@ -98,6 +105,9 @@ impl fmt::Display for Feature {
             Self::Never => "leases without end",
             Self::Keep => "keeping a key taken after a release, which min_hold needs",
             Self::Tokens => "fencing tokens",
+            Self::Raise => {
+                "fencing tokens that can be raised, which a quorum with the option fenced needs"
+            }
             Self::Terms => "terms of any length",
         })
     }
@@ -114,6 +124,7 @@ impl Capabilities {
             never: false,
             keep: false,
             tokens: false,
+            raise: false,
             notifications: false,
             fair: false,
             in_order: false,

@@ -21,6 +21,16 @@ impl Mode {
     /// Shared without a limit.
     pub const SHARED: Self = Self::Shared { max: None };
 
+    /// This mode with the smaller of its own limit and a store's
+    /// [`max_holders`](crate::Capabilities::max_holders): what a store with such a limit grants (C9).
+    #[must_use]
+    pub fn limited_to(self, max_holders: Option<NonZeroU32>) -> Self {
+        match self {
+            Self::Exclusive => Self::Exclusive,
+            Self::Shared { max } => Self::Shared { max: max.into_iter().chain(max_holders).min() },
+        }
+    }
+
     /// True for `Shared`, whatever its limit.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::Shared { .. })

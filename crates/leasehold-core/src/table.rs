@@ -13,6 +13,7 @@ mod renew;
 pub use entry::{Entry, Holder, State};
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::{Key, LeaseId, Now};
@@ -29,11 +30,17 @@ pub struct Table {
     keys: BTreeMap<Key, Entry>,
     forget_after: Option<Duration>,
     margin: Duration,
+    max_holders: Option<NonZeroU32>,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        Self { keys: BTreeMap::new(), forget_after: Some(FORGET_AFTER), margin: Duration::ZERO }
+        Self {
+            keys: BTreeMap::new(),
+            forget_after: Some(FORGET_AFTER),
+            margin: Duration::ZERO,
+            max_holders: None,
+        }
     }
 }
 
@@ -49,6 +56,13 @@ impl Table {
     #[must_use]
     pub fn with_margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
+        self
+    }
+
+    /// Sets the most shared holders of one key; `None` is no limit (C9).
+    #[must_use]
+    pub fn with_max_holders(mut self, max_holders: Option<NonZeroU32>) -> Self {
+        self.max_holders = max_holders;
         self
     }
 

@@ -95,6 +95,7 @@ impl Store for LocalStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
+        can.raise = true;
         can.notifications = true;
         can.reports_expired = true;
         can.compares_tokens = true;

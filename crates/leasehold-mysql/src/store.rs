@@ -67,6 +67,7 @@ impl Store for MysqlStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
+        can.raise = true;
         can.reports_expired = true;
         can.compares_tokens = true;
         can.checks_on_use = true;

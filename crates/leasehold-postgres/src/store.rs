@@ -62,6 +62,7 @@ impl Store for PostgresStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
+        can.raise = true;
         can.notifications = self.0.listener.is_some();
         can.reports_expired = true;
         can.compares_tokens = true;

@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{AnyStore, Clock, Error, Result, Store, Ttl};
+use leasehold_core::{AnyStore, Capabilities, Clock, Error, Result, Store, Ttl};
 use leasehold_driver::SystemClock;
 
 use crate::node::Node;
@@ -143,13 +143,23 @@ impl QuorumConfig {
             )));
         }
         self.limits.validate()?;
-        match self.nodes.iter().find(|node| self.fenced && !node.store.capabilities().tokens) {
-            None => Ok(()),
-            Some(node) => Err(Error::unsupported(format!(
-                "the quorum is to be fenced, but the node {:?} has no fencing tokens",
-                node.name
-            ))),
+        for Node { name, store, .. } in self.nodes.iter().filter(|_| self.fenced) {
+            if let Some(lack) = lacks_tokens(&store.capabilities()) {
+                return Err(Error::unsupported(format!(
+                    "the quorum is to be fenced, but the node {name:?} {lack}"
+                )));
+            }
         }
+        Ok(())
+    }
+}
+
+/// What a node of a fenced quorum would lack, if anything.
+pub(crate) fn lacks_tokens(node: &Capabilities) -> Option<&'static str> {
+    match (node.tokens, node.raise) {
+        (true, true) => None,
+        (true, false) => Some("has fencing tokens that cannot be raised"),
+        (false, _) => Some("has no fencing tokens"),
     }
 }
 

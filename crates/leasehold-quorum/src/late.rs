@@ -12,7 +12,7 @@ use leasehold_core::{
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::check::{one_server, unfit};
-use crate::config::Limits;
+use crate::config::{Limits, lacks_tokens};
 use crate::node::Servers;
 
 /// Opens a node; called again while the node cannot be opened.
@@ -151,8 +151,8 @@ impl Inner {
                         _ => Error::unavailable(Effect::NotApplied, message),
                     }
                 })?;
-                if self.fenced && !store.capabilities().tokens {
-                    return Err(Error::incompatible("it has no fencing tokens"));
+                if let Some(lack) = lacks_tokens(&store.capabilities()).filter(|_| self.fenced) {
+                    return Err(Error::incompatible(format!("it {lack}")));
                 }
                 self.state.store.get_or_init(|| store)
             }

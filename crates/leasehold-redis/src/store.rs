@@ -61,6 +61,7 @@ impl Store for RedisStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
+        can.raise = true;
         can.notifications = true;
         can.in_order = true;
         can.reports_expired = true;

@@ -138,6 +138,7 @@ impl Store for SqliteStore {
         can.never = true;
         can.keep = true;
         can.tokens = true;
+        can.raise = true;
         can.reports_expired = true;
         can.compares_tokens = true;
         can.notifications = matches!(self.0.location, Location::File(_));

@@ -1,11 +1,13 @@
 //! C9: shared is granted only if there is no live exclusive holder and room below the request's own limit.
 
+use std::num::NonZeroU32;
+
 use leasehold_core::{AcquireReply, Mode};
 
-use crate::attempt::{all_of, at_most, key};
-use crate::case::{CaseResult, PASSED, cases};
+use crate::attempt::{Attempt, all_of, at_most, key};
+use crate::case::{CaseResult, Ended, PASSED, cases};
 use crate::contend::contend;
-use crate::failure::{ensure, ensure_eq};
+use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
 use crate::{Backing, Result};
 
@@ -23,10 +25,12 @@ cases! {
     c09_first_readers_at_once_are_all_admitted [Shared],
     c09_contenders_never_exceed_the_limit [SharedLimit],
     c09_a_writer_and_readers_at_once_never_mix [Shared],
+    c09_no_more_than_the_store_admits [Shared, MaxHolders],
+    c09_contenders_never_exceed_what_the_store_admits [Shared, MaxHolders],
 }
 
 async fn c09_readers_share<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
-    let count = fixture.can.max_holders.unwrap_or(usize::MAX).min(20);
+    let count = fixture.can.max_holders.map_or(20, |max| max.get().min(20));
     let readers: Vec<_> = (0..count).map(|_| fixture.shared("job")).collect();
     for reader in &readers {
         fixture.client.grant(reader).await?;
@@ -190,5 +194,79 @@ async fn c09_a_writer_and_readers_at_once_never_mix<B: Backing>(
             "the holders admitted at once: {admitted:?}"
         );
     }
+    PASSED
+}
+
+/// The most holders that a case makes one by one.
+const MANY: u32 = 2_000;
+
+/// As many readers as the store admits, less `room`; or how the case ends.
+async fn fill<B: Backing>(
+    fixture: &Fixture<B>,
+    name: &str,
+    room: u32,
+) -> Result<Result<Vec<Attempt>, Ended>> {
+    let max = fixture.can.max_holders.map_or(u32::MAX, NonZeroU32::get);
+    if max > MANY {
+        return Ok(Err(Ended::CannotHere(format!(
+            "it takes {max} holders, more than a case makes"
+        ))));
+    }
+    let mut readers = Vec::new();
+    for _ in 0..max.saturating_sub(room) {
+        // The first of them ends first.
+        let ticks = if readers.is_empty() { 5 } else { 10 };
+        let reader = fixture.shared(name).with_term(fixture.ticks(ticks));
+        fixture.client.grant(&reader).await?;
+        readers.push(reader);
+    }
+    Ok(Ok(readers))
+}
+
+async fn c09_no_more_than_the_store_admits<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+    let mut readers = match fill(fixture, "job", 0).await? {
+        Ok(readers) => readers,
+        Err(ended) => return Ok(ended),
+    };
+    let before = fixture.observe().await?;
+    let refused = fixture.client.refuse(&fixture.shared("job")).await?;
+    let after = take!(Some(after) => after, refused.retry_after, "the refusal {refused:?}");
+    fixture.about(after, fixture.ticks(5), "when to retry")?;
+    if fixture.can.shared_limit {
+        fixture.client.refuse(&fixture.one("job", at_most(u32::MAX))).await?;
+    }
+    fixture.unchanged(&before).await?;
+    // A holder counts once, and another key for itself.
+    fixture.client.confirm(&readers[0]).await?;
+    fixture.client.grant(&fixture.shared("other")).await?;
+    let last = readers.pop().expect("a store admits one holder at least");
+    fixture.client.released(&last).await?;
+    readers.push(fixture.shared("job"));
+    fixture.client.grant(&readers[readers.len() - 1]).await?;
+    fixture.client.refuse(&fixture.shared("job")).await?;
+    fixture.holds("job", &readers.iter().collect::<Vec<_>>()).await?;
+    // The first to end makes room for one.
+    fixture.pass(if readers.len() == 1 { 10 } else { 5 }).await;
+    fixture.client.grant(&fixture.shared("job")).await?;
+    fixture.client.refuse(&fixture.shared("job")).await?;
+    PASSED
+}
+
+async fn c09_contenders_never_exceed_what_the_store_admits<B: Backing>(
+    fixture: &Fixture<B>,
+) -> CaseResult {
+    let readers = match fill(fixture, "job", 3).await? {
+        Ok(readers) => readers,
+        Err(ended) => return Ok(ended),
+    };
+    let admitted = granted(fixture, &[Mode::SHARED; 8], "job").await?;
+    let live = fixture.observe().await?.live(&key("job")).count();
+    let max = fixture.can.max_holders.and_then(|max| usize::try_from(max.get()).ok());
+    let max = max.expect("the case needs a limit");
+    ensure_eq!(live, readers.len() + admitted.len(), "the live rows");
+    ensure!(
+        live == max || (!fixture.reports.winner && live < max),
+        "{live} holders were admitted, of {max}"
+    );
     PASSED
 }

@@ -20,7 +20,7 @@ cases! {
     c11_many_keys_are_taken_or_refused [ManyKeys],
     c11_never_is_done_or_refused [Never],
     c11_keep_is_done_or_refused [Keep],
-    c11_a_raise_is_done_or_refused [Tokens],
+    c11_a_raise_is_done_or_refused [Raise],
     c11_the_longest_key_is_taken,
     c11_a_longer_key_is_refused,
     c11_the_most_keys_are_taken_and_more_refused [ManyKeys],

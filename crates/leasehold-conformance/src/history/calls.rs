@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use leasehold_core::{Claims, FencingToken, LeaseId};
 use serde_json::{Value, json};
@@ -15,12 +16,14 @@ pub struct History {
     /// Contenders may split the nodes of a quorum, so that all of them are refused: until its answer, a refused
     /// acquire may have held some nodes.
     pub split_votes: bool,
+    /// The most shared holders that the store grants one key; `None` is no limit.
+    pub max_holders: Option<NonZeroU32>,
 }
 
 impl History {
-    /// A history without split votes.
+    /// A history without split votes, of a store without a limit on shared holders.
     pub fn new(calls: Vec<Call>, beliefs: Vec<Belief>) -> Self {
-        Self { calls, beliefs, split_votes: false }
+        Self { calls, beliefs, split_votes: false, max_holders: None }
     }
 }
 

@@ -82,10 +82,13 @@ fn beliefs(history: &History, found: &mut Vec<Violation>) {
                 found.push(Violation::Overlap(key.clone(), other.id.clone(), belief.id.clone()));
             }
             believed.push((belief, mode));
-            let limits = believed.iter().map(|(_, mode)| match mode {
-                Mode::Shared { max: Some(max) } => usize::try_from(max.get()).unwrap_or(usize::MAX),
-                Mode::Shared { max: None } | Mode::Exclusive => usize::MAX,
-            });
+            let limits =
+                believed.iter().map(|(_, mode)| match mode.limited_to(history.max_holders) {
+                    Mode::Shared { max: Some(max) } => {
+                        usize::try_from(max.get()).unwrap_or(usize::MAX)
+                    }
+                    Mode::Shared { max: None } | Mode::Exclusive => usize::MAX,
+                });
             if limits.max().is_some_and(|limit| believed.len() > limit) {
                 found.push(Violation::TooMany(key.clone(), believed.len()));
             }
@@ -205,7 +208,7 @@ fn refusals(history: &History, found: &mut Vec<Violation>) {
                 })
                 .collect();
             let writers = others.iter().filter(|life| !life.mode.is_shared()).count();
-            match claim.mode {
+            match claim.mode.limited_to(history.max_holders) {
                 Mode::Exclusive => !others.is_empty(),
                 Mode::Shared { max: None } => writers > 0,
                 Mode::Shared { max: Some(max) } => {

@@ -50,6 +50,7 @@ pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     }
     let mut history = records.history();
     history.split_votes = !subject.reports().winner;
+    history.max_holders = backing.client().await?.capabilities().max_holders;
     let figures = Figures::of(&history, CLIENTS * TASKS);
     let violations = check(&history);
     if let Some(first) = violations.first() {

@@ -207,7 +207,7 @@ impl Generator {
             let never = self.random.one_in(12) && self.may(self.can.never);
             let to = if never { Ttl::NEVER } else { self.term() };
             let renewal = RenewEntry::extend(id, claims, to);
-            if self.random.one_in(8) && self.may(self.can.tokens) {
+            if self.random.one_in(8) && self.may(self.can.raise) {
                 renewal.with_token_raised_to(self.raise(world))
             } else {
                 renewal

@@ -6,7 +6,7 @@ use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
     EvictScope, EvictTarget, FencingToken, Filter, Granted, Key, LeaseId, ListRequest, LostReason,
-    Now, Reason, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, ReleaseReply,
+    Mode, Now, Reason, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, ReleaseReply,
     ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Table,
 };
 
@@ -90,7 +90,11 @@ impl Judge<'_> {
                 };
                 let asked = request.claims().iter().find(|claim| claim.key == expected.key);
                 if holder.mode.is_shared() && asked.is_some_and(|claim| claim.mode.is_shared()) {
-                    self.told.0.push("refused by a limit");
+                    let is_own = holder.id.as_ref() == Some(request.id());
+                    self.told.0.push(match asked.map(|claim| claim.mode) {
+                        Some(Mode::SHARED) if !is_own => "refused by the store's limit",
+                        _ => "refused by a limit",
+                    });
                 }
                 self.refused(found, &expected, holder)
             }

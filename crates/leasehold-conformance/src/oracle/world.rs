@@ -69,7 +69,7 @@ impl<B: Backing> World<B> {
             store,
             can,
             reports,
-            table: table.with_margin(can.margin),
+            table: table.with_margin(can.margin).with_max_holders(can.max_holders),
             marks: Marks::new(),
             forgetting,
             steps_wall: reports.own_clock && matches!(time, Time::Manual(_)),
@@ -101,6 +101,7 @@ impl<B: Backing> World<B> {
             ("refused", true),
             ("refused for ever", can.never),
             ("refused by a limit", can.shared_limit),
+            ("refused by the store's limit", can.max_holders.is_some_and(|max| max.get() < 3)),
             ("invalid", true),
             ("acquire invalid", can.shared),
             ("held", true),
@@ -109,7 +110,7 @@ impl<B: Backing> World<B> {
             ("lost: expired", can.reports_expired),
             ("lost: evicted", reports.evicted),
             ("renewal invalid", can.shared),
-            ("raised", can.tokens),
+            ("raised", can.raise),
             ("released", true),
             ("kept", can.keep),
             ("expired", can.reports_expired),
@@ -236,7 +237,9 @@ impl<B: Backing> World<B> {
             Restarted::Forgot => {
                 self.marks.clear();
                 let forget_after = self.forgetting.then_some(FORGET_AFTER);
-                let table = Table::default().with_margin(self.can.margin);
+                let table = Table::default()
+                    .with_margin(self.can.margin)
+                    .with_max_holders(self.can.max_holders);
                 self.table =
                     if self.forgetting { table.with_forget_after(forget_after) } else { table };
             }

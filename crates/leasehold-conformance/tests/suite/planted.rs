@@ -64,6 +64,17 @@ fn a_store_with_few_features_passes_and_its_refusals_are_checked() {
     }
 }
 
+#[test]
+fn a_store_whose_tokens_cannot_be_raised_passes_and_refuses_to_raise_them() {
+    let planted = Planted { bug: None, abilities: Abilities::Counting };
+    let report = run(planted, |name| name.starts_with("c07_") || name.contains("raise"));
+    assert_eq!(reasons(&report), []);
+    let refused: Vec<_> = report.not_applicable().map(|(name, _)| name).collect();
+    assert!(refused.contains(&"c11_a_raise_is_done_or_refused"), "{refused:?}");
+    let passed: Vec<_> = report.passed().collect();
+    assert!(passed.contains(&"c07_tokens_grow_through_expiry"), "{passed:?}");
+}
+
 /// Each clause has at least three cases of its own, and all together are ninety or more.
 #[test]
 fn every_clause_has_its_cases() {
@@ -82,8 +93,8 @@ fn every_clause_has_its_cases() {
 }
 
 /// The named parts of the suite must fail for the bug, and pass without it.
-fn caught(bug: Bug, expected: &[&str]) {
-    let planted = Planted { bug: Some(bug), abilities: Abilities::All };
+fn caught(bug: Bug, abilities: Abilities, expected: &[&str]) {
+    let planted = Planted { bug: Some(bug), abilities };
     let report = run(planted, |name| expected.contains(&name));
     let failed: Vec<_> = report.failed().map(|(name, _)| name).collect();
     for name in expected {
@@ -91,11 +102,26 @@ fn caught(bug: Bug, expected: &[&str]) {
     }
 }
 
+#[test]
+fn a_limit_of_the_store_on_its_holders_is_kept() {
+    let expected = [
+        "c09_no_more_than_the_store_admits",
+        "c09_contenders_never_exceed_what_the_store_admits",
+        "oracle",
+        "history",
+    ];
+    let planted = Planted { bug: None, abilities: Abilities::Narrow };
+    let report = run(planted, |name| expected.contains(&name));
+    assert_eq!(reasons(&report), []);
+    assert_eq!(report.passed().count(), expected.len(), "{report}");
+    caught(Bug::LimitOfTheStoreIsIgnored, Abilities::Narrow, &expected);
+}
+
 macro_rules! planted {
     ($($test:ident: $bug:ident => $($name:literal),+;)+) => {$(
         #[test]
         fn $test() {
-            caught(Bug::$bug, &[$($name),+]);
+            caught(Bug::$bug, Abilities::All, &[$($name),+]);
         }
     )+};
 }

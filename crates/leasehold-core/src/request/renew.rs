@@ -115,8 +115,8 @@ impl Request for RenewEntry {
     fn check(&self, can: &Capabilities) -> Result<()> {
         can.check_id(&self.id)?;
         self.claims.check(can)?;
-        if self.raise.is_some() && !can.tokens {
-            return Err(can.lacks(Feature::Tokens));
+        if self.raise.is_some() && !can.raise {
+            return Err(can.lacks(if can.tokens { Feature::Raise } else { Feature::Tokens }));
         }
         self.to.check(can)
     }

@@ -86,7 +86,7 @@ impl Table {
             |holder: &&Holder| holder.id.as_ref() == Some(id) && holder.is_expired(now);
         let excludes = |holder: &&Holder| holder.excludes(now, self.margin);
         let live = || entry.holders.iter().filter(excludes).filter(|holder| !own_and_over(holder));
-        match claim.mode {
+        match claim.mode.limited_to(self.max_holders) {
             Mode::Exclusive => live().max_by_key(end),
             Mode::Shared { max } => {
                 let exclusive = live().find(|holder| !holder.mode.is_shared());

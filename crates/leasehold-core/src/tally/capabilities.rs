@@ -4,7 +4,8 @@ use crate::{Capabilities, Level};
 
 /// The capabilities of a quorum of such nodes: what all of them can do, for terms up to `max_term`.
 ///
-/// A quorum has no limit on shared holders (three clients can each hold two of three nodes), no lease without end
+/// A request to a quorum has no limit on shared holders (three clients can each hold two of three nodes), and the
+/// nodes' own limit is where refusals may begin. A quorum has no lease without end
 /// (a node that forgot one could never safely grant again) and no fairness. It has tokens only if `fenced`, and
 /// then no shared locks: two majorities could give the same token to readers granted at the same time.
 pub fn capabilities(
@@ -18,13 +19,15 @@ pub fn capabilities(
     can.shared = !fenced && all(|node| node.shared);
     can.many_keys = all(|node| node.many_keys);
     can.keep = all(|node| node.keep);
-    can.tokens = fenced && all(|node| node.tokens);
+    can.tokens = fenced && all(|node| node.tokens && node.raise);
+    can.raise = can.tokens;
     can.notifications = all(|node| node.notifications);
     can.reports_expired = all(|node| node.reports_expired);
     can.max_term = max_term;
     for node in nodes {
         can.min_term = can.min_term.max(node.min_term);
         can.max_term = can.max_term.min(node.max_term);
+        can.margin = can.margin.max(node.margin);
         can.max_key_bytes = can.max_key_bytes.min(node.max_key_bytes);
         can.text_ids |= node.text_ids;
         can.max_claims = smaller(can.max_claims, node.max_claims);
@@ -41,9 +44,6 @@ pub fn level(nodes: impl IntoIterator<Item = Level>, fenced: bool) -> Level {
 }
 
 /// The smaller of two limits, where `None` is no limit.
-fn smaller(one: Option<usize>, other: Option<usize>) -> Option<usize> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
+fn smaller<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
 }

@@ -8,6 +8,7 @@ mod fenced;
 mod hints;
 mod history;
 mod interleavings;
+mod kinds;
 mod nodes_checked;
 mod opening;
 mod put_back;

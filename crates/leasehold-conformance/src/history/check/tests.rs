@@ -183,6 +183,24 @@ fn a_refusal_without_a_holder() {
 }
 
 #[test]
+fn a_limit_of_the_store_counts_for_every_reader() {
+    let readers = || {
+        Story::default()
+            .call("a", S, 1, 2, granted(1))
+            .believes("a", S, 2, 9)
+            .call("b", S, 3, 4, granted(2))
+            .believes("b", S, 4, 9)
+            .call("c", S, 5, 6, Answer::Refused)
+    };
+    readers().shows(Violation::RefusedByNobody(id("c")));
+    let mut limited = readers();
+    limited.0.max_holders = std::num::NonZeroU32::new(2);
+    limited.is_fine();
+    limited.0.max_holders = std::num::NonZeroU32::new(1);
+    limited.shows(Violation::TooMany(crate::attempt::key("job"), 2));
+}
+
+#[test]
 fn contenders_who_split_the_nodes_refuse_each_other() {
     let two =
         || Story::default().call("a", X, 1, 3, Answer::Refused).call("b", X, 2, 4, Answer::Refused);

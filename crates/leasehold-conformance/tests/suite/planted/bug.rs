@@ -15,6 +15,7 @@ pub(crate) enum Bug {
     WriterJoinsReaders,
     LimitIsIgnored,
     LimitIsOneTooMany,
+    LimitOfTheStoreIsIgnored,
     KeysIgnoreCase,
     KeysAreTrimmed,
     // All or none

@@ -1,6 +1,7 @@
 //! An independent implementation of the rules, with a place for each bug.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use leasehold_core::term::micros_up;
@@ -42,6 +43,7 @@ pub(crate) struct Rows {
     pub(crate) forget_after: Duration,
     /// How long a row excludes others after its holder's term, in microseconds.
     pub(crate) margin: u64,
+    pub(crate) max_holders: Option<NonZeroU32>,
     pub(crate) bug: Option<Bug>,
 }
 
@@ -250,7 +252,10 @@ impl Rows {
             Mode::Shared { max } => {
                 let own = others.iter().find(|row| row.id.as_ref() == Some(request.id()));
                 let writer = writer.filter(|_| !self.has(Bug::ReadersJoinAWriter));
-                let max = max.filter(|_| !self.has(Bug::LimitIsIgnored)).and_then(|max| {
+                let max = max.filter(|_| !self.has(Bug::LimitIsIgnored));
+                let own_limit =
+                    self.max_holders.filter(|_| !self.has(Bug::LimitOfTheStoreIsIgnored));
+                let max = [max, own_limit].into_iter().flatten().min().and_then(|max| {
                     let max = usize::try_from(max.get()).ok()?;
                     Some(max + usize::from(self.has(Bug::LimitIsOneTooMany)))
                 });

@@ -1,5 +1,6 @@
 //! The store around the rows, and what the suite needs of it.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ pub(crate) enum Abilities {
     All,
     /// Exclusive locks of one key with a term.
     Few,
+    /// All, with tokens that the store counts and nobody raises.
+    Counting,
+    /// All, for two holders of a key.
+    Narrow,
     /// All, in a format shared with others, in which records end for others after they have ended for their
     /// holders.
     Margin,
@@ -59,6 +64,7 @@ fn all_abilities() -> Capabilities {
     can.never = true;
     can.keep = true;
     can.tokens = true;
+    can.raise = true;
     can.notifications = true;
     can.reports_expired = true;
     can
@@ -78,6 +84,16 @@ impl Planted {
         let mut can = match self.abilities {
             Abilities::All => all_abilities(),
             Abilities::Few => few_abilities(),
+            Abilities::Counting => {
+                let mut can = all_abilities();
+                can.raise = false;
+                can
+            }
+            Abilities::Narrow => {
+                let mut can = all_abilities();
+                can.max_holders = NonZeroU32::new(2);
+                can
+            }
             Abilities::Margin => {
                 let mut can = all_abilities();
                 can.margin = MARGIN;
@@ -92,7 +108,14 @@ impl Planted {
             _ => admits = can,
         }
         let margin = leasehold_core::term::micros_up(can.margin);
-        let rows = Rows { rows: vec![], counters: [].into(), forget_after, margin, bug: self.bug };
+        let rows = Rows {
+            rows: vec![],
+            counters: [].into(),
+            forget_after,
+            margin,
+            max_holders: can.max_holders,
+            bug: self.bug,
+        };
         Arc::new(State {
             rows: Arc::new(Mutex::new(rows)),
             clock: ManualClock::new(),
@@ -120,8 +143,8 @@ impl Subject for Planted {
 
     fn reports(&self) -> Reports {
         match self.abilities {
-            Abilities::All | Abilities::Margin => Reports::all(),
             Abilities::Few => Reports::nothing(),
+            _ => Reports::all(),
         }
     }
 
