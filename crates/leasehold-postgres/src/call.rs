@@ -42,6 +42,12 @@ pub(crate) fn bytes(id: &LeaseId) -> Vec<u8> {
     id.to_bytes().into_owned()
 }
 
+/// Whether a function left the request, because another transaction holds the row of the key.
+pub(crate) fn is_locked(rows: &[Row]) -> bool {
+    rows.first()
+        .is_some_and(|row| row.try_get("outcome").is_ok_and(|outcome: &str| outcome == "locked"))
+}
+
 /// The value of a column of our functions.
 pub(crate) fn column<'r, T: FromSql<'r>>(server: &str, row: &'r Row, name: &str) -> Result<T> {
     row.try_get(name).map_err(|e| error::odd(server, e))

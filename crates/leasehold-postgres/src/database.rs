@@ -7,7 +7,7 @@ use leasehold_core::{AcquireReply, Effect, Error, EvictTarget, Reason, Result};
 use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
 use tokio_postgres::Row;
 
-use crate::call::{Statement, micros};
+use crate::call::{Statement, is_locked, micros};
 use crate::calls::acquire::{self, Acquire, AcquireBatch, AcquireOne};
 use crate::calls::evict::{Evict, Remove, Scan, positions};
 use crate::calls::list::{LookUp, Page, stored};
@@ -117,7 +117,10 @@ impl SqlServer for Database {
             Entry::Release(lease) => self.briefly(&ReleaseOne::new(lease)).await?,
             _ => return None,
         };
-        Some(rows.and_then(|rows| self.done(entry, &rows)))
+        match rows {
+            Ok(rows) if is_locked(&rows) => None,
+            rows => Some(rows.and_then(|rows| self.done(entry, &rows))),
+        }
     }
 
     async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {

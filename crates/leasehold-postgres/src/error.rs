@@ -62,11 +62,18 @@ pub(crate) fn odd(server: &str, what: impl std::fmt::Display) -> Error {
         .with_effect(Effect::Unknown)
 }
 
-/// Whether the same request may succeed at once: it was rolled back because of another transaction.
+/// Whether the session had prepared a call of a function that was replaced since, with other columns.
+fn is_replaced(error: &tokio_postgres::Error) -> bool {
+    let told = error.as_db_error();
+    told.is_some_and(|told| told.routine() == Some("RevalidateCachedQuery"))
+}
+
+/// Whether the same request may succeed at once: it was rolled back because of another transaction, or because a function
+/// was replaced.
 pub(crate) fn is_conflict(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED
-    })
+    }) || is_replaced(error)
 }
 
 /// Whether the request was rolled back because somebody else holds the row.
@@ -80,21 +87,22 @@ pub(crate) fn is_isolation(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Whether the session that gave this answer may be used again. Class 25 comes from one that is in a transaction or can
-/// only read; after 08 and 57P it ends.
+/// only read; after 08 and 57P it ends. One that prepared what was replaced since would say so for ever.
 pub(crate) fn leaves_the_session(error: &tokio_postgres::Error) -> bool {
     let ends =
         |code: &SqlState| ["25", "08", "57P"].iter().any(|class| code.code().starts_with(class));
-    error.code().is_some_and(|code| !ends(code))
+    error.code().is_some_and(|code| !ends(code)) && !is_replaced(error)
 }
 
 /// Whether an answer is that of a server which may no longer be the primary: it is read-only, or ends.
 pub(crate) fn casts_doubt(error: &tokio_postgres::Error) -> bool {
-    error.code().is_some_and(|code| {
-        let code = code.code();
-        [READ_ONLY, IN_RECOVERY].contains(&code)
-            || code.starts_with("57P")
-            || code.starts_with("08")
-    })
+    !is_replaced(error)
+        && error.code().is_some_and(|code| {
+            let code = code.code();
+            [READ_ONLY, IN_RECOVERY].contains(&code)
+                || code.starts_with("57P")
+                || code.starts_with("08")
+        })
 }
 
 /// A server on which nothing can be written.

@@ -7,7 +7,7 @@ use crate::call::{Call, Statement, column};
 use crate::error;
 use crate::inner::Inner;
 use crate::schema::VERSION;
-use crate::sql::Sql;
+use crate::sql::{FUNCTIONS, Sql};
 
 /// The oldest server that has all that is used.
 const OLDEST: i32 = 130_000;
@@ -15,15 +15,23 @@ const OLDEST: i32 = 130_000;
 impl Inner {
     pub(crate) async fn check(&self) -> Result<Health> {
         let server = &self.database.links.server;
+        let schema = self.database.sql.schema.as_str();
         let before = wall();
-        let rows = self.database.read(&Ask).await?;
+        let row = self.ask().await?;
         let after = wall();
-        let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
-        let found = Found::of(server, row)?;
+        let version = admit_version(server, schema, &row)?;
+        if are_old(&row) {
+            return Err(Error::incompatible(format!(
+                "the schema {schema:?} of {server} has the functions of an earlier version; run `leasehold init` of this \
+                 version as its owner, which replaces them and leaves every lease"
+            )));
+        }
+        let found = Found::of(server, &row)?;
         if found.settings.is_read_only() {
             self.database.links.doubt();
         }
-        let mut health = found.health(server, self.database.sql.schema.as_str())?;
+        let mut health = found.health(server, schema)?;
+        health.schema = Some(version);
         let ours = before + (after - before) / 2;
         health.clock_difference_us = Some(found.now - i64::try_from(ours).unwrap_or(i64::MAX));
         if self.listener.is_none() {
@@ -35,13 +43,39 @@ impl Inner {
         }
         Ok(health)
     }
+
+    /// What the function `health` returns.
+    pub(crate) async fn ask(&self) -> Result<Row> {
+        let rows = self.database.read(&Ask).await?;
+        rows.into_iter().next().ok_or_else(|| error::odd(&self.database.links.server, "no row"))
+    }
+}
+
+/// Refuses a schema of another version than this crate's.
+pub(crate) fn admit_version(server: &str, schema: &str, row: &Row) -> Result<u32> {
+    let incompatible = |why: String| Err(Error::incompatible(why));
+    match column::<Option<i32>>(server, row, "o_version")? {
+        Some(VERSION) => Ok(VERSION.unsigned_abs()),
+        Some(newer) if newer > VERSION => incompatible(format!(
+            "the schema {schema:?} of {server} has version {newer}, but this program supports versions up to {VERSION}; \
+             update this program, or give another schema"
+        )),
+        other => incompatible(format!(
+            "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version as its owner"
+        )),
+    }
+}
+
+/// Whether the functions are of an earlier version than this crate's. The first ones did not say.
+pub(crate) fn are_old(row: &Row) -> bool {
+    !row.try_get("o_functions").is_ok_and(|version: Option<i32>| version >= Some(FUNCTIONS))
 }
 
 pub(crate) fn wall() -> u64 {
     leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
 }
 
-struct Ask;
+pub(crate) struct Ask;
 
 impl Statement for Ask {
     fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
@@ -49,10 +83,9 @@ impl Statement for Ask {
     }
 }
 
-/// What the function `health` returns.
+/// What the function `health` says of the server.
 #[derive(Debug, Clone)]
 struct Found {
-    version: Option<i32>,
     now: i64,
     settings: Settings,
     identity: Option<String>,
@@ -73,17 +106,20 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// What a statement reads to learn them.
-    pub(crate) const COLUMNS: &str = "current_setting('server_version_num')::integer AS o_server,
+    pub(crate) const COLUMNS: &str = "pg_catalog.current_setting('server_version_num')::integer AS o_server,
         ARRAY[
-            current_setting('fsync'),
-            current_setting('full_page_writes'),
-            current_setting('synchronous_standby_names'),
-            current_setting('transaction_read_only')
+            pg_catalog.current_setting('fsync'),
+            pg_catalog.current_setting('full_page_writes'),
+            pg_catalog.current_setting('synchronous_standby_names'),
+            pg_catalog.current_setting('transaction_read_only')
         ] AS o_settings,
-        pg_is_in_recovery() AS o_standby,
+        pg_catalog.pg_is_in_recovery() AS o_standby,
         (
-            SELECT count(*) FROM pg_stat_replication AS sender
-            WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE active_pid = sender.pid AND slot_type = 'logical')
+            SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication AS sender
+            WHERE NOT EXISTS (
+                SELECT FROM pg_catalog.pg_replication_slots
+                WHERE active_pid OPERATOR(pg_catalog.=) sender.pid AND slot_type OPERATOR(pg_catalog.=) 'logical'
+            )
         ) AS o_replicas";
 
     pub(crate) fn of(server: &str, row: &Row) -> Result<Self> {
@@ -146,7 +182,6 @@ impl Settings {
 impl Found {
     fn of(server: &str, row: &Row) -> Result<Self> {
         Ok(Self {
-            version: column(server, row, "o_version")?,
             now: column(server, row, "o_now")?,
             settings: Settings::of(server, row)?,
             identity: column(server, row, "o_identity")?,
@@ -155,22 +190,6 @@ impl Found {
     }
 
     fn health(&self, server: &str, schema: &str) -> Result<Health> {
-        let incompatible = |why: String| Err(Error::incompatible(why));
-        match self.version {
-            Some(VERSION) => {}
-            Some(newer) if newer > VERSION => {
-                return incompatible(format!(
-                    "the schema {schema:?} of {server} has version {newer}, but this program supports versions up to \
-                     {VERSION}; update this program, or give another schema"
-                ));
-            }
-            other => {
-                return incompatible(format!(
-                    "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version as \
-                     its owner"
-                ));
-            }
-        }
         self.settings.admit(server)?;
         if let Some(missing) = &self.missing {
             return Err(Error::denied(format!(
@@ -179,7 +198,6 @@ impl Found {
             )));
         }
         let mut health = self.settings.health();
-        health.schema = self.version.map(i32::unsigned_abs);
         health.identity.clone_from(&self.identity);
         Ok(health)
     }

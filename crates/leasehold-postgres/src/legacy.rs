@@ -18,6 +18,7 @@ use crate::health::{Settings, wall};
 use crate::inner::NAME;
 use crate::pool::{Links, Unanswered};
 use crate::schema::LOCK;
+use crate::sql::SAFELY;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
 pub type PostgresLegacyStore = LegacyTable<LegacyDatabase>;
@@ -31,7 +32,8 @@ pub struct PostgresLegacyConfig {
 }
 
 /// The server's clock at that moment, in microseconds since 1970-01-01 UTC.
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+const NOW: &str =
+    "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
 
 impl PostgresLegacyConfig {
     /// The default schema of the table.
@@ -259,7 +261,7 @@ impl LegacyRows for LegacyDatabase {
         let (links, create) = (self.links.clone(), self.statements.create.join(";"));
         // One transaction, which waits for others that prepare the same database.
         let first = format!(
-            "BEGIN; SELECT set_config('lock_timeout', '{}', true), pg_advisory_xact_lock({LOCK})",
+            "BEGIN; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock({LOCK})",
             links.timeout.as_millis()
         );
         outliving(async move {
@@ -276,10 +278,12 @@ impl LegacyDatabase {
     fn about(&self) -> String {
         format!(
             "SELECT {} AS o_now, ({}) AS o_guards, {},
-                 (SELECT system_identifier || '/' || oid FROM pg_control_system(), pg_database
-                  WHERE datname = current_database()) AS o_place,
-                 (SELECT array_agg(format_type(atttypid, atttypmod)) FROM pg_attribute
-                  WHERE attrelid = to_regclass('{}') AND attname IN ('expires_at', 'acquired_at')) AS o_types",
+                 (SELECT pg_catalog.concat(system_identifier, '/', oid)
+                  FROM pg_catalog.pg_control_system(), pg_catalog.pg_database
+                  WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS o_place,
+                 (SELECT pg_catalog.array_agg(pg_catalog.format_type(atttypid, atttypmod)) FROM pg_catalog.pg_attribute
+                  WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('{}')
+                      AND attname OPERATOR(pg_catalog.=) ANY ('{{expires_at,acquired_at}}')) AS o_types",
             self.now,
             self.statements.guards,
             Settings::COLUMNS,

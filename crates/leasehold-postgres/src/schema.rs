@@ -10,8 +10,9 @@ use tokio_postgres::types::Type;
 use crate::call::{Call, Statement};
 use crate::database::Database;
 use crate::error;
+use crate::health::{Ask, admit_version, are_old};
 use crate::inner::Inner;
-use crate::sql::Sql;
+use crate::sql::{SAFELY, Sql};
 
 /// The version of the schema that this crate uses.
 pub(crate) const VERSION: i32 = 1;
@@ -20,7 +21,7 @@ pub(crate) const VERSION: i32 = 1;
 pub(crate) const LOCK: i64 = 0x4c73_6864;
 
 impl Inner {
-    /// Creates the schema unless it is there.
+    /// Creates the schema unless it is there, or replaces its functions if they are of an earlier version.
     pub(crate) async fn prepare(&self) -> Result<()> {
         if self.is_prepared().await? {
             return Ok(());
@@ -45,7 +46,11 @@ impl Inner {
         match Found::of(row) {
             Found::Nothing => Ok(false),
             Found::Ours => {
-                // Also that it is a version that we know.
+                let row = self.ask().await?;
+                admit_version(&self.database.links.server, schema, &row)?;
+                if are_old(&row) {
+                    return Ok(false);
+                }
                 self.check().await.map(|_| true)
             }
             Found::Others => Err(Error::incompatible(format!(
@@ -55,12 +60,12 @@ impl Inner {
     }
 }
 
-/// Creates the schema in one transaction, after others that prepare the same database.
+/// Creates the schema, or replaces its functions, in one transaction, after others that prepare the same database.
 async fn create(database: &Database) -> Result<()> {
     let Database { links, sql, .. } = database;
     let schema = sql.schema.as_str();
     let first = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {}; SELECT \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT \
          pg_catalog.pg_advisory_xact_lock({LOCK})",
         links.timeout.as_millis()
     );
@@ -68,10 +73,16 @@ async fn create(database: &Database) -> Result<()> {
         // Another client may have been first.
         let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
         let rows = link.send(&exists.call(sql, &patience)).await?;
-        if rows.first().is_some_and(|row| Found::of(row) == Found::Nothing) {
-            if rows.first().is_some_and(|row| !row.get::<_, bool>(0)) {
-                link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
-            }
+        let Some(found) = rows.first() else { return Ok(()) };
+        let is_missing = match Found::of(found) {
+            Found::Nothing => true,
+            Found::Ours => link.send(&Ask.call(sql, &patience)).await?.iter().any(are_old),
+            Found::Others => false,
+        };
+        if !found.get::<_, bool>(0) {
+            link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
+        }
+        if is_missing {
             link.run(&sql.create).await?;
         }
         Ok(())

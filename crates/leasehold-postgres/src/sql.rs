@@ -30,11 +30,24 @@ impl SchemaName {
     /// Inserts it, and what the functions share.
     fn inserted(&self, text: &str) -> String {
         text.replace("{guard}", include_str!("sql/guard.sql").trim())
+            .replace("{unlocked}", include_str!("sql/unlocked.sql").trim())
+            .replace("{safe}", SAFE)
             .replace("{indexed}", INDEXED)
+            .replace("{functions}", &FUNCTIONS.to_string())
             .replace("{schema_text}", &self.0)
             .replace("{schema}", &self.quoted())
     }
 }
+
+/// The version of the functions. A change of functions that were released raises it, and clients of earlier versions can use
+/// them still.
+pub(crate) const FUNCTIONS: i32 = 1;
+
+/// The search path of our functions: none of another user's functions, operators and types is found before the server's.
+const SAFE: &str = "SET search_path = pg_catalog, pg_temp";
+
+/// The same for a transaction that creates objects.
+pub(crate) const SAFELY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
 /// The plan of a function on many keys must not change with the size of the table: each key is looked up.
 const INDEXED: &str = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off \
@@ -122,7 +135,10 @@ mod tests {
     fn everything_is_inserted_everywhere() {
         let sql = format!("{:?}", Sql::new(SchemaName::new("x").unwrap()));
         assert!(
-            !sql.contains("{schema}") && !sql.contains("{guard}") && !sql.contains("{indexed}")
+            ["{schema", "{guard", "{unlocked", "{safe", "{indexed", "{functions"]
+                .iter()
+                .all(|mark| !sql.contains(mark)),
+            "{sql}"
         );
         assert!(!sql.contains("leasehold."), "the name of the schema is fixed somewhere");
     }

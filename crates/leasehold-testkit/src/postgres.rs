@@ -71,6 +71,12 @@ impl Server {
         Err(Failure::new(format!("postgres does not answer: {}", log.unwrap_or_default())))
     }
 
+    /// The lines of its log that tell of an error.
+    pub fn logged_errors(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.directory.path().join("server.log")).unwrap();
+        log.lines().filter(|line| line.contains("ERROR:")).map(str::to_owned).collect()
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -92,6 +98,17 @@ impl Server {
     /// Runs statements past the store.
     pub async fn run(&self, text: &str) {
         self.connect().await.unwrap().batch_execute(text).await.unwrap();
+    }
+
+    /// Fills the schema `public` with another user's functions, operators, types and relations, named as the server's.
+    pub async fn hostile(self) -> Result<Self> {
+        self.connect().await?.batch_execute(include_str!("hostile.sql")).await?;
+        Ok(self)
+    }
+
+    /// The URL of its administrator whose sessions find the schema `public` before the server's own names.
+    pub fn hostile_url(&self) -> String {
+        hostile_url(self.port)
     }
 
     /// The rows of a statement past the store.
@@ -138,6 +155,11 @@ impl Server {
 /// The URL of the administrator of the server on this port.
 pub fn url(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable")
+}
+
+/// The same, for sessions that find the schema `public` before the server's own names.
+pub fn hostile_url(port: u16) -> String {
+    format!("{}&options=-csearch_path%3Dpublic,pg_catalog", url(port))
 }
 
 /// A connection past the store.

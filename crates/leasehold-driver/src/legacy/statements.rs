@@ -147,30 +147,39 @@ impl Statements {
     }
 
     /// For PostgreSQL: the table of this schema, a quoted name; `now` reads the clock in microseconds at that moment. A
-    /// look and a page return it as `o_now`; a write returns a row if it changed one.
+    /// look and a page return it as `o_now`; a write returns a row if it changed one. All names and operators are qualified:
+    /// the search path of a session may begin with a schema in which others create functions and operators.
     pub fn postgres(config: &LegacyConfig, schema: &str, now: &str) -> Self {
         let name = &config.table;
         let table = format!("{schema}.\"{name}\"");
         let time = |parameter: u8| {
-            format!("(timestamp '1970-01-01' + make_interval(secs => ${parameter}::bigint))")
+            format!(
+                "(timestamp '1970-01-01' OPERATOR(pg_catalog.+) pg_catalog.make_interval(secs => ${parameter}::bigint))"
+            )
         };
         let seconds = |column: &str| {
-            format!("CASE WHEN isfinite({column}) THEN extract(epoch FROM {column})::bigint END")
+            format!(
+                "CASE WHEN pg_catalog.isfinite({column}) THEN extract(epoch FROM {column})::bigint END"
+            )
         };
         let is_seen = |resource: u8, owner: u8, expires_at: u8| {
             format!(
-                "resource = ${resource} AND owner COLLATE \"C\" = ${owner} AND expires_at = {}",
+                "resource OPERATOR(pg_catalog.=) ${resource} \
+                 AND owner COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) ${owner} \
+                 AND expires_at OPERATOR(pg_catalog.=) {}",
                 time(expires_at)
             )
         };
         let columns = format!(
-            "{now} AS o_now, resource::text AS o_resource, owner::text AS o_owner, {} AS o_expires_at, {} AS o_acquired_at",
+            "{now} AS o_now, resource::pg_catalog.text AS o_resource, owner::pg_catalog.text AS o_owner, \
+             {} AS o_expires_at, {} AS o_acquired_at",
             seconds("expires_at"),
             seconds("acquired_at")
         );
         // Until the end of the transaction.
-        let durably = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-                       WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) IS NOT NULL";
+        let durably = "pg_catalog.set_config('synchronous_commit', \
+                       CASE WHEN pg_catalog.current_setting('synchronous_commit') \
+                       OPERATOR(pg_catalog.=) 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true) IS NOT NULL";
         let mut create = vec![format!(
             "CREATE TABLE IF NOT EXISTS {table} (
                  resource    varchar(255) COLLATE \"C\" NOT NULL PRIMARY KEY,
@@ -181,7 +190,8 @@ impl Statements {
         )];
         if config.guard {
             create.push(format!(
-                "CREATE OR REPLACE FUNCTION {schema}.\"{name}_guard\"() RETURNS trigger LANGUAGE plpgsql AS $$
+                "CREATE OR REPLACE FUNCTION {schema}.\"{name}_guard\"() RETURNS trigger
+                 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
                  BEGIN
                      IF NEW.owner <> OLD.owner AND ({}) * 1000000 > {now} THEN
                          RAISE EXCEPTION '{HELD}';
@@ -200,7 +210,7 @@ impl Statements {
         Self {
             create,
             look: format!(
-                "SELECT {columns} FROM (SELECT 1) AS one LEFT JOIN {table} ON resource = $1"
+                "SELECT {columns} FROM (SELECT 1) AS one LEFT JOIN {table} ON resource OPERATOR(pg_catalog.=) $1"
             ),
             insert: format!(
                 "INSERT INTO {table} (resource, owner, expires_at, acquired_at)
@@ -210,20 +220,24 @@ impl Statements {
                 time(4)
             ),
             replace: format!(
-                "WITH locked AS MATERIALIZED (SELECT 1 FROM {table} WHERE resource = $4 FOR UPDATE),
+                "WITH locked AS MATERIALIZED (SELECT 1 FROM {table} WHERE resource OPERATOR(pg_catalog.=) $4 FOR UPDATE),
                      clock AS MATERIALIZED (SELECT {now} AS now FROM locked WHERE {durably})
                  UPDATE {table} SET owner = $1, expires_at = {}, acquired_at = {}
-                 FROM clock WHERE {} AND clock.now < $7 RETURNING 1",
+                 FROM clock WHERE {} AND clock.now OPERATOR(pg_catalog.<) $7 RETURNING 1",
                 time(2),
                 time(3),
                 is_seen(4, 5, 6)
             ),
             delete: format!("DELETE FROM {table} WHERE {} RETURNING 1", is_seen(1, 2, 3)),
             page: format!(
-                "SELECT {columns} FROM {table} WHERE resource > $1 ORDER BY resource LIMIT $2"
+                "SELECT {columns} FROM {table} WHERE resource OPERATOR(pg_catalog.>) $1 ORDER BY resource LIMIT $2"
             ),
             guards: format!(
-                "SELECT count(*) FROM pg_trigger WHERE tgrelid = to_regclass('{table}') AND tgname = '{name}_guard'"
+                "SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger
+                 JOIN pg_catalog.pg_proc AS called ON called.oid OPERATOR(pg_catalog.=) tgfoid
+                 WHERE tgrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('{table}')
+                     AND tgname OPERATOR(pg_catalog.=) '{name}_guard'
+                     AND proconfig OPERATOR(pg_catalog.@>) '{{\"search_path=pg_catalog, pg_temp\"}}'"
             ),
             table,
         }

@@ -1,6 +1,6 @@
 -- Takes keys that are free, each for an exclusive lease of its own. No key occurs twice. A key that is missing here is
 -- not free, is being changed by somebody else or is new: acquire decides about it.
-CREATE FUNCTION {schema}.acquire_batch(
+CREATE OR REPLACE FUNCTION {schema}.acquire_batch(
     p_patience text,
     p_keys text[],
     p_ids bytea[],
@@ -11,7 +11,7 @@ CREATE FUNCTION {schema}.acquire_batch(
     p_programs text[],
     p_comments text[]
 ) RETURNS TABLE (o_nth bigint, o_token bigint, o_rest bigint)
-LANGUAGE plpgsql {indexed} AS $$
+LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 BEGIN
     {guard}

@@ -1,5 +1,6 @@
--- As acquire, for an exclusive lease of one key. Most keys are free, or have an exclusive holder.
-CREATE FUNCTION {schema}.acquire_one(
+-- As acquire, for an exclusive lease of one key, but it does not wait for a row that another transaction has locked: then
+-- the outcome is 'locked', and nothing has changed. Most keys are free, or have an exclusive holder.
+CREATE OR REPLACE FUNCTION {schema}.acquire_one(
     p_patience text,
     p_key text,
     p_id bytea,
@@ -16,19 +17,26 @@ CREATE FUNCTION {schema}.acquire_one(
     OUT o_now bigint,
     OUT o_holder text
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
-DECLARE
-    -- Read before a wait for the row, it can only refuse.
-    n bigint := {schema}.now_us();
 BEGIN
     {guard}
-    UPDATE {schema}.leases
+    -- C4: the clock is read when the row is locked.
+    WITH free AS MATERIALIZED (
+        SELECT place, {schema}.now_us() AS n
+        FROM (
+            SELECT ctid AS place FROM {schema}.leases
+            WHERE key = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= {schema}.now_us())
+                AND counter < 9007199254740991
+            FOR UPDATE SKIP LOCKED
+        ) AS row
+    )
+    UPDATE {schema}.leases AS lease
     SET counter = greatest(counter + 1, n), id = p_id, shared = false, state = 'h', token = greatest(counter + 1, n),
-        expires = {schema}.now_us() + p_term, granted_at = n, renewed_at = NULL, group_name = p_group, host = p_host,
-        pid = p_pid, program = p_program, comment = p_comment
-    WHERE key = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= n) AND counter < 9007199254740991
-    RETURNING token, expires - {schema}.now_us() INTO o_token, o_rest;
+        expires = n + p_term, granted_at = n, renewed_at = NULL, group_name = p_group, host = p_host, pid = p_pid,
+        program = p_program, comment = p_comment
+    FROM free WHERE lease.ctid = place
+    RETURNING token, expires - n INTO o_token, o_rest;
     IF FOUND THEN
         outcome := 'granted';
         RETURN;
@@ -38,11 +46,18 @@ BEGIN
     INTO outcome, o_rest, o_key, o_now, o_holder
     FROM {schema}.leases AS lease, (SELECT {schema}.now_us() AS n) AS clock
     WHERE key = p_key AND slot = 0 AND id <> p_id AND NOT shared AND (expires IS NULL OR expires > clock.n);
-    IF NOT FOUND THEN
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    BEGIN
+        {unlocked}
         SELECT * INTO outcome, o_token, o_rest, o_key, o_now, o_holder
         FROM {schema}.acquire(
             p_patience, p_id, ARRAY[p_key], '{-1}', p_term, p_group, p_host, p_pid, p_program, p_comment
         );
-    END IF;
+    EXCEPTION WHEN lock_not_available THEN
+        -- Another transaction is using the key for the first time.
+        outcome := 'locked';
+    END;
 END
 $$;

@@ -1,12 +1,12 @@
 -- Ends exactly the named records, and tells their holders the reason for an hour at most. Returns which were there.
-CREATE FUNCTION {schema}.evict(
+CREATE OR REPLACE FUNCTION {schema}.evict(
     p_patience text,
     p_keys text[],
     p_ids bytea[],
     p_tokens bigint[],
     p_reason text
 ) RETURNS SETOF integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;

@@ -1,6 +1,9 @@
 -- What Store::check reports, in one exchange.
+-- A function whose columns change cannot be replaced.
+DROP FUNCTION IF EXISTS {schema}.health();
 CREATE FUNCTION {schema}.health(
     OUT o_version integer,
+    OUT o_functions integer,
     OUT o_now bigint,
     OUT o_server integer,
     OUT o_settings text[],
@@ -9,9 +12,9 @@ CREATE FUNCTION {schema}.health(
     OUT o_identity text,
     OUT o_missing text[]
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 BEGIN
-    SELECT max(version) INTO o_version FROM {schema}.version;
+    SELECT max(version), max(functions) INTO o_version, o_functions FROM {schema}.version;
     o_now := {schema}.now_us();
     o_server := current_setting('server_version_num');
     o_settings := ARRAY[

@@ -1,6 +1,6 @@
 -- Removes these records if their terms are over, and forgets these counters if they are unchanged and their keys have no
 -- record. Returns the positions of what is gone: of records as they are, of counters below zero.
-CREATE FUNCTION {schema}.purge(
+CREATE OR REPLACE FUNCTION {schema}.purge(
     p_patience text,
     p_keys text[],
     p_ids bytea[],
@@ -8,7 +8,7 @@ CREATE FUNCTION {schema}.purge(
     p_counted text[],
     p_counters bigint[]
 ) RETURNS SETOF integer
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;

@@ -1,5 +1,5 @@
 -- Ends one lease on all its keys, or keeps them taken for p_keep longer.
-CREATE FUNCTION {schema}.release(
+CREATE OR REPLACE FUNCTION {schema}.release(
     p_patience text,
     p_id bytea,
     p_keys text[],
@@ -9,7 +9,7 @@ CREATE FUNCTION {schema}.release(
     OUT outcome text,
     OUT o_rest bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;

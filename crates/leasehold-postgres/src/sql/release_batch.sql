@@ -1,13 +1,13 @@
 -- Ends exclusive leases, each of one key. No key occurs twice. A lease that is missing here may be held or not: release
 -- decides about it.
-CREATE FUNCTION {schema}.release_batch(
+CREATE OR REPLACE FUNCTION {schema}.release_batch(
     p_patience text,
     p_keys text[],
     p_ids bytea[],
     p_tokens bigint[],
     p_wakes boolean[]
 ) RETURNS TABLE (o_nth bigint, o_in_time boolean)
-LANGUAGE plpgsql {indexed} AS $$
+LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 DECLARE
     listened text[];

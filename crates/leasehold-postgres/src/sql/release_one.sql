@@ -1,5 +1,5 @@
--- As release, for one key that is not kept. A lease in slot 0 may be shared too.
-CREATE FUNCTION {schema}.release_one(
+-- As release, for one key that is not kept, but it does not wait, as acquire_one. A lease in slot 0 may be shared too.
+CREATE OR REPLACE FUNCTION {schema}.release_one(
     p_patience text,
     p_key text,
     p_id bytea,
@@ -8,14 +8,23 @@ CREATE FUNCTION {schema}.release_one(
     OUT outcome text,
     OUT o_rest bigint
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
 BEGIN
     {guard}
-    UPDATE {schema}.leases SET id = NULL
-    WHERE key = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
-    RETURNING CASE WHEN expires <= {schema}.now_us() THEN 'expired' ELSE 'released' END INTO outcome;
+    WITH held AS MATERIALIZED (
+        SELECT place, {schema}.now_us() AS n
+        FROM (
+            SELECT ctid AS place FROM {schema}.leases
+            WHERE key = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
+            FOR UPDATE SKIP LOCKED
+        ) AS row
+    )
+    UPDATE {schema}.leases AS lease SET id = NULL
+    FROM held WHERE lease.ctid = place
+    RETURNING CASE WHEN expires <= n THEN 'expired' ELSE 'released' END INTO outcome;
     IF NOT FOUND THEN
+        {unlocked}
         SELECT * INTO outcome, o_rest
         FROM {schema}.release(p_patience, p_id, ARRAY[p_key], NULL, p_token, p_wakes);
     ELSIF p_wakes AND EXISTS (SELECT FROM {schema}.waiters WHERE key = p_key) THEN

@@ -1,5 +1,5 @@
 -- Extends one lease on all its keys to at least p_to, or without end. p_limits as in acquire: only their sign counts.
-CREATE FUNCTION {schema}.renew(
+CREATE OR REPLACE FUNCTION {schema}.renew(
     p_patience text,
     p_id bytea,
     p_keys text[],
@@ -12,7 +12,7 @@ CREATE FUNCTION {schema}.renew(
     OUT o_key text,
     OUT o_reason text
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
@@ -20,7 +20,7 @@ DECLARE
     whole boolean := true;
 BEGIN
     {guard}
-    PERFORM FROM {schema}.leases WHERE key = ANY (p_keys) AND slot = 0 ORDER BY key FOR UPDATE;
+    PERFORM FROM {schema}.leases WHERE key = ANY (p_keys) AND (slot = 0 OR id = p_id) ORDER BY key, slot FOR UPDATE;
     n := {schema}.now_us();
     FOR i IN 1 .. cardinality(p_keys) LOOP
         SELECT * INTO one FROM {schema}.leases
@@ -41,7 +41,7 @@ BEGIN
         WHERE key = ANY (p_keys) AND id = p_id AND state = 'h';
         UPDATE {schema}.leases SET counter = greatest(counter, p_raise)
         WHERE key = ANY (p_keys) AND slot = 0 AND p_raise > counter;
-        SELECT min(expires) - n INTO o_rest FROM {schema}.leases
+        SELECT min(expires) - {schema}.now_us() INTO o_rest FROM {schema}.leases
         WHERE key = ANY (p_keys) AND id = p_id AND state = 'h';
         outcome := 'held';
         RETURN;

@@ -1,6 +1,6 @@
 -- Extends exclusive leases, each of one key. No key occurs twice. A lease that is missing here may be held or not:
 -- renew decides about it.
-CREATE FUNCTION {schema}.renew_batch(
+CREATE OR REPLACE FUNCTION {schema}.renew_batch(
     p_patience text,
     p_keys text[],
     p_ids bytea[],
@@ -8,7 +8,7 @@ CREATE FUNCTION {schema}.renew_batch(
     p_tokens bigint[],
     p_raises bigint[]
 ) RETURNS TABLE (o_nth bigint, o_rest bigint)
-LANGUAGE plpgsql {indexed} AS $$
+LANGUAGE plpgsql {safe} {indexed} AS $$
 #variable_conflict use_column
 BEGIN
     {guard}
@@ -20,14 +20,15 @@ BEGIN
         LATERAL (
             SELECT ctid AS place FROM {schema}.leases
             WHERE key = name AND slot = 0 AND id = held_id AND NOT shared AND state = 'h'
-                AND (expires IS NULL OR expires > {schema}.now_us()) AND (with_token IS NULL OR token = with_token)
+                AND (with_token IS NULL OR token = with_token)
             FOR UPDATE SKIP LOCKED
         ) AS row
     )
     UPDATE {schema}.leases AS lease
     SET expires = CASE WHEN expires IS NULL OR until IS NULL THEN NULL ELSE greatest(expires, n + until) END,
         renewed_at = n, token = greatest(token, raise_to), counter = greatest(counter, raise_to)
-    FROM held WHERE lease.ctid = place
+    -- C6: an ended lease is not revived.
+    FROM held WHERE lease.ctid = place AND (expires IS NULL OR expires > n)
     RETURNING nth, lease.expires - n;
 END
 $$;

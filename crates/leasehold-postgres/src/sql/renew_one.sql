@@ -1,5 +1,5 @@
--- As renew, for an exclusive lease of one key.
-CREATE FUNCTION {schema}.renew_one(
+-- As renew, for an exclusive lease of one key, but it does not wait, as acquire_one.
+CREATE OR REPLACE FUNCTION {schema}.renew_one(
     p_patience text,
     p_key text,
     p_id bytea,
@@ -11,23 +11,30 @@ CREATE FUNCTION {schema}.renew_one(
     OUT o_key text,
     OUT o_reason text
 )
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
 BEGIN
     {guard}
-    UPDATE {schema}.leases
-    SET expires = CASE
-            WHEN expires IS NULL OR p_to IS NULL THEN NULL
-            ELSE greatest(expires, {schema}.now_us() + p_to)
-        END,
-        renewed_at = {schema}.now_us(), token = greatest(token, p_raise), counter = greatest(counter, p_raise)
-    WHERE key = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
-        AND (expires IS NULL OR expires > {schema}.now_us()) AND (p_token IS NULL OR token = p_token)
-    RETURNING expires - {schema}.now_us() INTO o_rest;
+    WITH held AS MATERIALIZED (
+        SELECT place, {schema}.now_us() AS n
+        FROM (
+            SELECT ctid AS place FROM {schema}.leases
+            WHERE key = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
+                AND (p_token IS NULL OR token = p_token)
+            FOR UPDATE SKIP LOCKED
+        ) AS row
+    )
+    UPDATE {schema}.leases AS lease
+    SET expires = CASE WHEN expires IS NULL OR p_to IS NULL THEN NULL ELSE greatest(expires, n + p_to) END,
+        renewed_at = n, token = greatest(token, p_raise), counter = greatest(counter, p_raise)
+    -- C6: an ended lease is not revived.
+    FROM held WHERE lease.ctid = place AND (expires IS NULL OR expires > n)
+    RETURNING expires - n INTO o_rest;
     IF FOUND THEN
         outcome := 'held';
         RETURN;
     END IF;
+    {unlocked}
     SELECT * INTO outcome, o_rest, o_key, o_reason
     FROM {schema}.renew(p_patience, p_id, ARRAY[p_key], '{-1}', p_to, p_token, p_raise);
 END

@@ -1,11 +1,14 @@
 -- Everything that Leasehold keeps in PostgreSQL: schema version 1. docs/stores/postgres.md explains every column.
 -- {schema} stands for the option schema, "leasehold" by default, which exists by now.
 
--- The version of all objects of this schema: one row.
-CREATE TABLE {schema}.version (
+-- The version of all objects of this schema, and of its functions: one row. Functions of a later version serve clients
+-- that know an earlier one.
+CREATE TABLE IF NOT EXISTS {schema}.version (
     version integer NOT NULL
 );
-INSERT INTO {schema}.version (version) VALUES (1);
+ALTER TABLE {schema}.version ADD COLUMN IF NOT EXISTS functions integer;
+INSERT INTO {schema}.version (version) SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.version);
+UPDATE {schema}.version SET functions = {functions};
 
 -- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key
 -- locks it first. A slot with an id has a lease; in a slot without one, all columns after it mean nothing. An
@@ -13,7 +16,7 @@ INSERT INTO {schema}.version (version) VALUES (1);
 -- which are used again.
 -- There is no index on a column that changes, and half of each page is free, so that updates stay in their page. There
 -- are no constraints but the key: each would cost every update as much as a tenth of it. The reader checks each value.
-CREATE TABLE {schema}.leases (
+CREATE TABLE IF NOT EXISTS {schema}.leases (
     key        text COLLATE "C" NOT NULL,
     slot       integer NOT NULL,
     counter    bigint  NOT NULL DEFAULT 0,
@@ -35,7 +38,7 @@ CREATE TABLE {schema}.leases (
 ) WITH (fillfactor = 50);
 
 -- Who listens for a key, until when. Only hints depend on it, so a crash may empty it.
-CREATE UNLOGGED TABLE {schema}.waiters (
+CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.waiters (
     key      text COLLATE "C" NOT NULL,
     listener text   NOT NULL,
     until    bigint NOT NULL,
@@ -43,7 +46,7 @@ CREATE UNLOGGED TABLE {schema}.waiters (
 );
 
 -- The server's clock: microseconds since 1970-01-01 UTC, whatever the session's time zone. Exact: a double has 53 bits.
-CREATE FUNCTION {schema}.now_us() RETURNS bigint
+CREATE OR REPLACE FUNCTION {schema}.now_us() RETURNS bigint
 LANGUAGE sql VOLATILE AS $$
-    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint
+    SELECT (pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint
 $$;

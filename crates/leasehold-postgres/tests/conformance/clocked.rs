@@ -11,7 +11,7 @@ use leasehold_postgres::tokio_postgres::Client;
 use leasehold_postgres::{
     LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore, PostgresStore,
 };
-use leasehold_testkit::postgres::{Server, connect, url};
+use leasehold_testkit::postgres::{Server, connect, hostile_url};
 use tokio::sync::Mutex;
 
 /// Servers that cases reuse.
@@ -36,7 +36,7 @@ const CLOCK: &str = "
     CREATE TABLE {schema}.test_clock (now bigint NOT NULL);
     INSERT INTO {schema}.test_clock VALUES ({now});
     CREATE OR REPLACE FUNCTION {schema}.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-        SELECT pg_advisory_xact_lock_shared(1);
+        SELECT pg_catalog.pg_advisory_xact_lock_shared(1);
         SELECT now FROM {schema}.test_clock;
     $$;
 ";
@@ -66,7 +66,8 @@ impl Servers {
     async fn take_bare(&self, forget_after: Duration) -> Result<Clocked> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         // A killed process loses nothing that it has written; a power cut is not tested here.
-        let server = self.0.take(Server::start(&["fsync=off"])).await?;
+        let server = self.0.take(async { Server::start(&["fsync=off"]).await?.hostile().await });
+        let server = server.await?;
         let schema = format!("case_{}", LAST.fetch_add(1, Ordering::Relaxed));
         let (clock, control) = (ManualClock::new(), Mutex::new(server.connect().await?));
         Ok(Clocked { server, schema, forget_after, clock, control })
@@ -97,7 +98,7 @@ impl Clocked {
     }
 
     fn config(&self, port: u16, timeout: Duration) -> Result<PostgresConfig> {
-        Ok(PostgresConfig::from_url(&url(port))?.schema(&self.schema).timeout(timeout))
+        Ok(PostgresConfig::from_url(&hostile_url(port))?.schema(&self.schema).timeout(timeout))
     }
 
     /// A store connected through a proxy.

@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, in their helpers too")]
 
 mod bad_input;
+mod clock;
 mod connections;
 mod faults;
 mod first_contact;
+mod hostile;
 mod legacy;
 mod pooler;
+mod qualified;
 mod rows;
 mod sessions;
 mod switched;

@@ -276,4 +276,6 @@ async fn of_crossing_sets_of_new_keys_one_is_granted_at_most() {
         granted += of_round;
     }
     assert!(granted > 200, "{granted}");
+    // Who loses loses without a word in the server's log.
+    assert_eq!(server.logged_errors(), Vec::<String>::new());
 }

@@ -1,17 +1,19 @@
 -- What may be purged among the next rows after a position, or of these keys; the last of these rows in any case. Whether
 -- it is the last and more may follow, whether its record is over, and whether its counter may be forgotten once no record
 -- is left. $5 is how far a counter must lie behind the server's clock for that; without it, none is forgotten.
-SELECT n, {schema}.shown(lease), nth = rows AND rows = $4, over, old
+SELECT n, {schema}.shown(lease), nth OPERATOR(pg_catalog.=) rows AND rows OPERATOR(pg_catalog.=) $4, over, old
 FROM (SELECT {schema}.now_us() AS n) AS clock, LATERAL (
-    SELECT lease, row_number() OVER (ORDER BY (lease).key, (lease).slot) AS nth, count(*) OVER () AS rows,
-        (lease).id IS NOT NULL AND coalesce((lease).expires <= n, false) AS over,
-        (lease).slot = 0 AND coalesce((lease).counter + $5 < n, false)
-            AND ((lease).id IS NULL OR coalesce((lease).expires <= n, false)) AS old
+    SELECT lease, pg_catalog.row_number() OVER (ORDER BY (lease).key, (lease).slot) AS nth,
+        pg_catalog.count(*) OVER () AS rows, (lease).id IS NOT NULL AND is_over AS over,
+        (lease).slot OPERATOR(pg_catalog.=) 0
+            AND coalesce(((lease).counter OPERATOR(pg_catalog.+) $5) OPERATOR(pg_catalog.<) n, false)
+            AND ((lease).id IS NULL OR is_over) AS old
     FROM (
-        SELECT lease FROM {schema}.leases AS lease
-        WHERE (SELECT {schema}.writable()) AND ($3::text[] IS NULL OR key = ANY ($3)) AND (key, slot) > ($1, $2)
+        SELECT lease, coalesce(expires OPERATOR(pg_catalog.<=) n, false) AS is_over FROM {schema}.leases AS lease
+        WHERE (SELECT {schema}.writable()) AND ($3 IS NULL OR key OPERATOR(pg_catalog.=) ANY ($3))
+            AND (key, slot) OPERATOR(pg_catalog.>) ($1, $2)
         ORDER BY key, slot
         LIMIT $4
     ) AS next
 ) AS page
-WHERE nth = rows OR over OR old
+WHERE nth OPERATOR(pg_catalog.=) rows OR over OR old
