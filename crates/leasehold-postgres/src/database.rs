@@ -15,6 +15,7 @@ use crate::calls::release::{self, Release, ReleaseBatch, ReleaseOne};
 use crate::calls::renew::{self, Renew, RenewBatch, RenewOne};
 use crate::error;
 use crate::pool::{Links, Unanswered};
+use crate::row_waits::{BRIEF, Turns};
 use crate::sql::Sql;
 use crate::trace;
 
@@ -32,44 +33,71 @@ impl Database {
 
     /// The rows of a statement that waits for no row, on a connection of its own.
     pub(crate) async fn read(&self, statement: &impl Statement) -> Result<Vec<Row>> {
-        self.patiently(statement).await?.ok_or_else(|| locked(&self.links.server))
+        let (links, until) = (&self.links, self.links.deadline());
+        let call = statement.call(&self.sql, &None);
+        loop {
+            let link = links.get(until).await?;
+            match links.ask(link, until, &call).await.1 {
+                Err(Unanswered::Server(e)) if error::is_conflict(&e) => {}
+                rows => return rows.map_err(|failure| failure.into_error(&links.server)),
+            }
+        }
     }
 
     /// The rows of a statement on a connection of its own. `None` if somebody else's transaction held a row for the whole
     /// time limit.
-    async fn patiently(&self, statement: &impl Statement) -> Result<Option<Vec<Row>>> {
-        let server = &self.links.server;
-        let end = tokio::time::sleep(self.links.timeout);
-        tokio::pin!(end);
-        loop {
-            let left = end.deadline().saturating_duration_since(now());
-            if left.is_zero() {
-                return Err(locked(server));
-            }
-            let link = self.links.get().await?;
+    async fn patiently(
+        &self,
+        statement: &impl Statement,
+        turns: &Turns,
+    ) -> Result<Option<Vec<Row>>> {
+        let (links, until) = (&self.links, self.links.deadline());
+        // To wait for a row, or to try again.
+        let mut held = (turns.waits.try_acquire().ok(), None);
+        while !until.left().is_zero() {
+            let turn = until.bound(turns.connections.acquire()).await;
+            let Some(turn) = turn else { return Err(links.no_turn(until)) };
+            let link = links.get(until).await?;
             // The server gives up first, so that the outcome is known.
-            let patience = Some((left * 3 / 4).as_millis().max(1).to_string());
-            let call = statement.call(&self.sql, &patience);
-            match self.links.ask(link, left, &call).await.1 {
-                Ok(rows) => return Ok(Some(rows)),
+            let most = until.earlier().left();
+            let patience = if held.0.is_some() { most } else { most.min(BRIEF) };
+            let for_each_lock = Some(patience.as_millis().max(1).to_string());
+            let call = statement.call(&self.sql, &for_each_lock);
+            match links.ask_patiently(link, until, patience, &call).await {
+                Ok(None) if held.0.is_none() => {}
+                Ok(rows) => return Ok(rows),
                 // Rolled back because of another transaction, which is about to end.
-                Err(Unanswered::Server(e)) if error::is_conflict(&e) => {}
-                Err(Unanswered::Server(e)) if error::is_locked(&e) => return Ok(None),
-                Err(failure) => return Err(failure.into_error(server)),
+                Err(Unanswered::Server(e)) if error::is_conflict(&e) => continue,
+                Err(failure) => return Err(failure.into_error(&links.server)),
+            }
+            drop((turn, held));
+            let next = async {
+                tokio::select! {
+                    biased;
+                    wait = turns.waits.acquire() => (wait.ok(), None),
+                    again = turns.again() => (None, again),
+                }
+            };
+            match until.earlier().bound(next).await {
+                Some(next) => held = next,
+                None => break,
             }
         }
+        Ok(None)
     }
 
     /// The rows of a statement on a reserved connection, or `None` if it was rolled back because of somebody else's
     /// transaction.
     async fn briefly(&self, statement: &impl Statement) -> Option<Result<Vec<Row>>> {
-        let link = match self.links.reserved().await {
+        let until = self.links.deadline();
+        // What has no connection in time can still be sent apart, and did not act.
+        let link = match self.links.reserved(until.earlier()).await {
             Ok(link) => link,
             Err(error) => return Some(Err(error)),
         };
         let patience = self.links.patience();
         let call = statement.call(&self.sql, &patience);
-        let (link, rows) = self.links.ask(link, self.links.timeout, &call).await;
+        let (link, rows) = self.links.ask(link, until, &call).await;
         link.into_iter().for_each(|link| self.links.reserve(link));
         match rows {
             Ok(rows) => Some(Ok(rows)),
@@ -159,10 +187,12 @@ impl SqlServer for Database {
     }
 
     async fn send_apart(&self, entry: &Entry) -> Result<Option<Done>> {
+        let (acquires, others) =
+            (self.links.row_waits.of_acquires(), self.links.row_waits.of_others());
         let rows = match entry {
-            Entry::Acquire(request) => self.patiently(&Acquire::new(request)).await?,
-            Entry::Renew(lease) => self.patiently(&Renew::new(lease)).await?,
-            Entry::Release(lease) => self.patiently(&Release::new(lease)).await?,
+            Entry::Acquire(request) => self.patiently(&Acquire::new(request), acquires).await?,
+            Entry::Renew(lease) => self.patiently(&Renew::new(lease), others).await?,
+            Entry::Release(lease) => self.patiently(&Release::new(lease), others).await?,
             _ => None,
         };
         rows.map(|rows| self.done(entry, &rows)).transpose()
@@ -179,7 +209,8 @@ impl SqlServer for Database {
     }
 
     async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
-        let rows = self.patiently(&Evict::new(targets, reason)).await?;
+        let rows =
+            self.patiently(&Evict::new(targets, reason), self.links.row_waits.of_others()).await?;
         positions(&self.links.server, &rows.ok_or_else(|| locked(&self.links.server))?)
     }
 
@@ -230,9 +261,4 @@ impl Database {
             _ => Err(error::odd(server, "to a request that was not sent")),
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
-pub(crate) fn now() -> tokio::time::Instant {
-    tokio::time::Instant::now()
 }

@@ -81,6 +81,11 @@ pub(crate) fn is_locked(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
+/// Whether the server gave the statement up, and rolled it back.
+pub(crate) fn is_cancelled(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::QUERY_CANCELED)
+}
+
 /// Whether our functions refused the isolation of the transaction.
 pub(crate) fn is_isolation(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == ISOLATION)

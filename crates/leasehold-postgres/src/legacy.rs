@@ -6,13 +6,12 @@ use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
-use leasehold_driver::sql::{locked, outliving};
+use leasehold_driver::sql::outliving;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::PostgresConfig;
 use crate::call::{Call, Value, column};
-use crate::database::now;
 use crate::error;
 use crate::health::{Settings, wall};
 use crate::inner::NAME;
@@ -113,17 +112,11 @@ pub struct LegacyDatabase {
 impl LegacyDatabase {
     /// The rows of a statement that only reads.
     async fn read<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<Vec<Row>> {
-        let Links { server, timeout, .. } = &self.links;
+        let (server, until) = (&self.links.server, self.links.deadline());
         let call = Call { text, values: values.into() };
-        let end = tokio::time::sleep(*timeout);
-        tokio::pin!(end);
         loop {
-            let left = end.deadline().saturating_duration_since(now());
-            if left.is_zero() {
-                return Err(locked(server));
-            }
-            let link = self.links.get().await?;
-            match self.links.ask(link, left, &call).await.1 {
+            let link = self.links.get(until).await?;
+            match self.links.ask(link, until, &call).await.1 {
                 Err(Unanswered::Server(e)) if is_of_others(&e) => {}
                 rows => {
                     return rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied));
@@ -134,9 +127,10 @@ impl LegacyDatabase {
 
     /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
     async fn write<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<bool> {
-        let link = self.links.get().await?;
+        let until = self.links.deadline();
+        let link = self.links.get(until).await?;
         let call = Call { text, values: values.into() };
-        match self.links.ask(link, self.links.timeout, &call).await.1 {
+        match self.links.ask(link, until, &call).await.1 {
             Ok(rows) => Ok(!rows.is_empty()),
             Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
             Err(failure) => Err(failure.into_error(&self.links.server)),
@@ -265,7 +259,7 @@ impl LegacyRows for LegacyDatabase {
             links.timeout.as_millis()
         );
         outliving(async move {
-            let link = links.get().await?;
+            let link = links.get(links.deadline()).await?;
             let created = link.transaction(&first, async |link| link.run(&create).await).await;
             created.map_err(|e| error::of(&links.server, e))
         })

@@ -160,7 +160,7 @@ impl Inner {
 
     async fn connect(self: &Arc<Self>) -> Result<Client> {
         // Not while the store's server is in doubt.
-        drop(self.links.get().await?);
+        drop(self.links.get(self.links.deadline()).await?);
         let Server { config, tls, name } = &self.server;
         let failed = |e| error::of_connecting(name, e);
         let connected = connect(config, tls, self.links.timeout).await;
@@ -217,10 +217,11 @@ impl Inner {
     }
 
     async fn ask(&self, statement: &impl Statement) -> Result<()> {
-        let link = self.links.get().await?;
+        let until = self.links.deadline();
+        let link = self.links.get(until).await?;
         let patience = None;
         let call = statement.call(&self.sql, &patience);
-        let (_, asked) = self.links.ask(link, self.links.timeout, &call).await;
+        let (_, asked) = self.links.ask(link, until, &call).await;
         asked.map(drop).map_err(|failure| failure.into_error(&self.links.server))
     }
 

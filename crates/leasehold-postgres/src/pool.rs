@@ -1,21 +1,24 @@
 //! Connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use leasehold_core::{Effect, Error, LeaseId, Result};
-use leasehold_driver::sql::Doubt;
-use tokio::sync::{Semaphore, watch};
+use leasehold_driver::sql::{Deadline, Doubt};
+use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Row};
 
 use crate::call::Call;
 use crate::connect::Connector;
 use crate::error;
+use crate::kept::Kept;
+use crate::link::{BEGIN, Link, Retired, within};
+use crate::row_waits::RowWaits;
 use crate::tls::Tls;
 
 /// How long a request waits for a row that somebody else is changing while others wait behind it.
@@ -33,44 +36,19 @@ pub(crate) struct Links {
     /// Each connection is a session that the server began for us, so settings stay.
     pub(crate) direct: bool,
     /// Statements can be prepared.
-    prepares: bool,
+    pub(crate) prepares: bool,
     /// The sessions' transactions are not READ COMMITTED by default.
     isolates: Arc<AtomicBool>,
     /// The connections for what travels together, while nothing travels.
     reserved: Arc<Mutex<Vec<Link>>>,
-    kept: Arc<Kept>,
-    retired: Retired,
+    pub(crate) kept: Arc<Kept>,
+    pub(crate) retired: Retired,
     /// Whether their server may have been demoted.
     doubt: Doubt,
+    /// Who may wait for a row.
+    pub(crate) row_waits: RowWaits,
     /// The sessions are a caller's, who may have begun anything in them.
-    are_callers: bool,
-}
-
-/// The connections of a caller's pool that never go back to it, so that its other users cannot take them all.
-#[derive(Debug)]
-struct Kept {
-    most: usize,
-    idle: Mutex<Vec<Object>>,
-    /// As many permits as are idle.
-    count: Semaphore,
-}
-
-/// The moment before which no session may have begun.
-#[derive(Debug, Clone, Default)]
-struct Retired(Arc<watch::Sender<Option<Instant>>>);
-
-/// One connection, until it is dropped. It goes back to the pool only if what was begun on it has ended, outside a
-/// transaction, and its session is not retired; otherwise it is closed.
-#[derive(Debug)]
-pub(crate) struct Link {
-    /// Until the end.
-    client: Option<Object>,
-    prepares: bool,
-    is_callers: bool,
-    /// All that was begun on it has ended, and it is in no transaction.
-    is_clean: bool,
-    kept: Arc<Kept>,
-    retired: Retired,
+    pub(crate) are_callers: bool,
 }
 
 /// The fewest connections: one is reserved for what travels together.
@@ -78,10 +56,6 @@ pub(crate) const FEWEST: usize = 2;
 
 /// How many connections of a caller's pool are kept for what does not travel together.
 const KEPT: usize = 1;
-
-/// Does nothing outside a transaction; in one it fails, and so does whatever follows there: only outside may a block
-/// commit.
-const OUTSIDE: &str = "DO 'BEGIN COMMIT; END'";
 
 /// The most connections that are reserved, of our own.
 const LANES: usize = 2;
@@ -95,11 +69,13 @@ impl Links {
         server: String,
         timeout: Duration,
     ) -> Result<Self> {
+        let most = most.max(FEWEST);
+        let lanes = if most > LANES + 1 { LANES } else { 1 };
         let build = |config: Config| -> Result<Self> {
             let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
             let connector = Connector { tls: tls.clone(), limit: timeout };
             let pool = Pool::builder(Manager::from_connect(config, connector, fast))
-                .max_size(most.max(FEWEST))
+                .max_size(most)
                 .runtime(Runtime::Tokio1)
                 .build()
                 .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
@@ -107,13 +83,14 @@ impl Links {
                 pool,
                 server: server.clone(),
                 timeout,
-                lanes: LANES.min(most.max(FEWEST) - 1),
+                lanes,
                 direct: false,
                 prepares: false,
                 isolates: Arc::default(),
                 reserved: Arc::default(),
                 kept: Arc::new(Kept::at_most(0)),
                 retired: Retired::default(),
+                row_waits: RowWaits::new(most - lanes, most - lanes - 1),
                 are_callers: false,
                 doubt: Doubt::default(),
             })
@@ -169,12 +146,14 @@ impl Links {
             reserved: Arc::default(),
             kept: Arc::new(Kept::at_most(KEPT)),
             retired: Retired::default(),
+            // The application may have all the others.
+            row_waits: RowWaits::new(most - lanes, 0),
             are_callers: true,
             doubt: Doubt::default(),
         };
-        let mut taken = Vec::new();
+        let (mut taken, until) = (Vec::new(), links.deadline());
         for _ in 0..reserved {
-            taken.push(links.get().await?);
+            taken.push(links.get(until).await?);
         }
         links.reserved.lock().unwrap_or_else(PoisonError::into_inner).extend(taken.drain(KEPT..));
         Ok(links)
@@ -189,17 +168,25 @@ impl Links {
 
     async fn session_sign(&self) -> Result<Option<String>, Failure> {
         let text = "SELECT pg_catalog.current_setting('leasehold.session', true)";
-        let mut link = self.link().await?;
-        let rows = link.rows(&Call::new(text, []), false).await.map_err(Failure::Server)?;
+        let until = self.deadline();
+        let mut link = self.link(until).await?;
+        let call = Call::new(text, []);
+        let rows = until.bound(link.rows(&call, None)).await.ok_or(Failure::Late(until.limit()))?;
+        let rows = rows.map_err(Failure::Server)?;
         Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
     }
 
-    /// A connection.
-    pub(crate) async fn get(&self) -> Result<Link> {
-        self.link().await.map_err(|failure| failure.into_error(&self.server))
+    /// When an operation that begins now must have ended.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.timeout)
     }
 
-    async fn link(&self) -> Result<Link, Failure> {
+    /// A connection.
+    pub(crate) async fn get(&self, until: Deadline) -> Result<Link> {
+        self.link(until).await.map_err(|failure| failure.into_error(&self.server))
+    }
+
+    async fn link(&self, until: Deadline) -> Result<Link, Failure> {
         let got = async {
             loop {
                 self.doubt.settle(self.is_writable()).await.map_err(Failure::Doubtful)?;
@@ -211,8 +198,7 @@ impl Links {
                 }
             }
         };
-        let got = tokio::time::timeout(self.timeout, got).await;
-        got.unwrap_or_else(|_| Err(self.none_free(self.timeout)))
+        until.bound(got).await.unwrap_or_else(|| Err(self.none_free(until.limit())))
     }
 
     fn failure(&self, error: PoolError) -> Failure {
@@ -238,7 +224,7 @@ impl Links {
         let text = "SELECT pg_catalog.current_setting('transaction_read_only')::boolean, pg_catalog.pg_is_in_recovery()";
         let asked = async {
             let mut link = self.fresh().await.map_err(|e| self.failure(e))?;
-            link.rows(&Call::new(text, []), false).await.map_err(Failure::Server)
+            link.rows(&Call::new(text, []), None).await.map_err(Failure::Server)
         };
         let rows = asked.await.map_err(|failure| failure.into_error(&self.server))?;
         let is = |column| rows.first().is_some_and(|row| row.try_get(column).unwrap_or(false));
@@ -251,13 +237,26 @@ impl Links {
 
     /// Changes at every [`retire`](Self::retire).
     pub(crate) fn retirements(&self) -> watch::Receiver<Option<Instant>> {
-        self.retired.0.subscribe()
+        self.retired.watched()
     }
 
     fn none_free(&self, limit: Duration) -> Failure {
         let status = self.pool.status();
-        let all_in_use = (status.size >= status.max_size).then_some(status.max_size);
-        Failure::NoneFree { all_in_use, limit }
+        match status.size >= status.max_size {
+            true => Failure::AllInUse(status.max_size, limit),
+            false => Failure::Late(limit),
+        }
+    }
+
+    /// The error of an acquire that had no turn to use a connection.
+    pub(crate) fn no_turn(&self, until: Deadline) -> Error {
+        let (server, limit) = (&self.server, until.limit());
+        Error::unavailable(
+            Effect::NotApplied,
+            format!(
+                "other acquires kept all connections to {server} that acquires may use for {limit:?}"
+            ),
+        )
     }
 
     /// A connection whose session is not retired.
@@ -270,15 +269,8 @@ impl Links {
                 client = self.pool.get() => client?,
             };
             let is_new = Object::metrics(&client).recycle_count == 0;
-            let link = Link {
-                client: Some(client),
-                prepares: self.prepares,
-                is_callers: self.are_callers,
-                kept: Arc::clone(&self.kept),
-                // A session that was being made may have begun before.
-                is_clean: !is_new || asked == self.retired.at(),
-                retired: self.retired.clone(),
-            };
+            // A session that was being made may have begun before.
+            let link = Link::new(client, self, !is_new || asked == self.retired.at());
             if link.is_usable() {
                 return Ok(link);
             }
@@ -286,11 +278,11 @@ impl Links {
     }
 
     /// A connection for what travels together.
-    pub(crate) async fn reserved(&self) -> Result<Link> {
+    pub(crate) async fn reserved(&self, until: Deadline) -> Result<Link> {
         let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match reserved.filter(Link::is_usable) {
             Some(link) => Ok(link),
-            None => self.get().await,
+            None => self.get(until).await,
         }
     }
 
@@ -316,26 +308,59 @@ impl Links {
         (!self.direct).then(|| PATIENCE.as_millis().to_string())
     }
 
-    /// The rows that a call returns within `limit`, in one exchange, and the connection if it can be used again.
+    /// The rows that a call returns, in one exchange, and the connection if it can be used again.
     pub(crate) async fn ask(
         &self,
-        mut link: Link,
-        limit: Duration,
+        link: Link,
+        until: Deadline,
         call: &Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
-        let exchange = async {
-            let isolates = self.isolates.load(Ordering::Relaxed);
-            match link.rows(call, isolates).await {
+        let isolates = self.isolates.load(Ordering::Relaxed);
+        self.exchange(link, until, async |link| {
+            match link.rows(call, isolates.then_some(BEGIN)).await {
                 Err(e) if error::is_isolation(&e) => {
                     self.isolates.store(true, Ordering::Relaxed);
-                    link.rows(call, true).await
+                    link.rows(call, Some(BEGIN)).await
                 }
                 rows => rows,
             }
-        };
-        match tokio::time::timeout(limit, exchange).await {
-            Ok(Ok(rows)) => (Some(link), Ok(rows)),
-            Ok(Err(e)) => {
+        })
+        .await
+    }
+
+    /// As [`ask`](Self::ask), for a call that may wait for rows: the server gives it up after `patience`, so that the
+    /// outcome is known. `None` if it did.
+    pub(crate) async fn ask_patiently(
+        &self,
+        link: Link,
+        until: Deadline,
+        patience: Duration,
+        call: &Call<'_>,
+    ) -> Result<Option<Vec<Row>>, Unanswered> {
+        let (began, begin) = (self.deadline(), within(patience));
+        let rows = self.exchange(link, until, async |link| link.rows(call, Some(&begin)).await);
+        match rows.await.1 {
+            Ok(rows) => Ok(Some(rows)),
+            Err(Unanswered::Server(e)) if error::is_locked(&e) => Ok(None),
+            // A shorter limit is the session's own.
+            Err(Unanswered::Server(e))
+                if error::is_cancelled(&e) && began.limit() - began.left() >= patience =>
+            {
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        mut link: Link,
+        until: Deadline,
+        exchange: impl AsyncFnOnce(&mut Link) -> Result<Vec<Row>, tokio_postgres::Error>,
+    ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
+        match until.bound(exchange(&mut link)).await {
+            Some(Ok(rows)) => (Some(link), Ok(rows)),
+            Some(Err(e)) => {
                 // Of a session that is retired it is known.
                 if error::casts_doubt(&e) && !link.is_retired() {
                     self.doubt();
@@ -343,58 +368,11 @@ impl Links {
                 (Some(link).filter(Link::is_usable), Err(Unanswered::Server(e)))
             }
             // What was sent there may still act, so this one is closed. The others may be as dead.
-            Err(_) => {
+            None => {
                 self.retire();
-                (None, Err(Unanswered::Late(limit)))
+                (None, Err(Unanswered::Late(until.limit())))
             }
         }
-    }
-}
-
-impl Kept {
-    fn at_most(most: usize) -> Self {
-        Self { most, idle: Mutex::default(), count: Semaphore::new(0) }
-    }
-
-    /// One, when it is idle.
-    async fn take(&self) -> Option<Object> {
-        self.count.acquire().await.ok()?.forget();
-        self.idle().pop()
-    }
-
-    /// Gives one back; to the pool if there are enough here.
-    fn give(&self, client: Object) {
-        let mut idle = self.idle();
-        if idle.len() < self.most {
-            idle.push(client);
-            self.count.add_permits(1);
-        }
-    }
-
-    /// Closes those that are idle.
-    fn clear(&self) {
-        let idle = std::mem::take(&mut *self.idle());
-        self.count.forget_permits(idle.len());
-        idle.into_iter().for_each(|client| drop(Object::take(client)));
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Object>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Retired {
-    fn at(&self) -> Option<Instant> {
-        *self.0.borrow()
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the pool's own metrics count on this clock")]
-    fn set(&self) {
-        self.0.send_replace(Some(Instant::now()));
-    }
-
-    fn is(&self, created: Instant) -> bool {
-        self.at().is_some_and(|at| created <= at)
     }
 }
 
@@ -414,106 +392,11 @@ impl Unanswered {
     }
 }
 
-impl Link {
-    /// Whether it may still be used, as far as is known.
-    fn is_usable(&self) -> bool {
-        self.is_clean
-            && !self.is_retired()
-            && self.client.as_ref().is_some_and(|client| !client.is_closed())
-    }
-
-    fn is_retired(&self) -> bool {
-        self.client.as_ref().is_some_and(|client| self.retired.is(Object::metrics(client).created))
-    }
-
-    fn client(&self) -> &Object {
-        self.client.as_ref().expect("it has not ended")
-    }
-
-    /// The rows that a call returns; with `isolates` in a transaction that states its isolation, for a session whose
-    /// default is another. All statements are sent together.
-    async fn rows(
-        &mut self,
-        call: &Call<'_>,
-        isolates: bool,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        self.is_clean = false;
-        let run = async |needed: bool, text| if needed { self.run(text).await } else { Ok(()) };
-        let send = async {
-            match isolates {
-                true => self.client().query_typed(call.text, &call.values).await,
-                false => self.send(call).await,
-            }
-        };
-        let (outside, begun, rows, ended) = tokio::join!(
-            run(self.is_callers, OUTSIDE),
-            run(isolates, "BEGIN ISOLATION LEVEL READ COMMITTED"),
-            send,
-            run(isolates, "COMMIT"),
-        );
-        self.is_clean = [&outside, &begun, &ended].iter().all(|done| done.is_ok())
-            && rows.as_ref().err().is_none_or(error::leaves_the_session);
-        outside?;
-        begun?;
-        let rows = rows?;
-        ended?;
-        Ok(rows)
-    }
-
-    /// The rows that a call returns, as a part of a transaction.
-    pub(crate) async fn send(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
-        if !self.prepares {
-            // A pooler may run the next statement in another session, which knows no prepared one.
-            return self.client().query_typed(call.text, &call.values).await;
-        }
-        let types: Vec<_> = call.values.iter().map(|(_, kind)| kind.clone()).collect();
-        let statement = self.client().prepare_typed_cached(call.text, &types).await?;
-        let values: Vec<_> = call.values.iter().map(|(value, _)| *value).collect();
-        self.client().query(&statement, &values).await
-    }
-
-    /// Runs statements without values, as a part of a transaction.
-    pub(crate) async fn run(&self, text: &str) -> Result<(), tokio_postgres::Error> {
-        self.client().batch_execute(text).await
-    }
-
-    /// Runs a transaction: the statements that begin it, and what `then` sends. The connection is closed unless the server
-    /// has said that the transaction was committed.
-    pub(crate) async fn transaction(
-        mut self,
-        first: &str,
-        then: impl AsyncFnOnce(&Self) -> Result<(), tokio_postgres::Error>,
-    ) -> Result<(), tokio_postgres::Error> {
-        self.is_clean = false;
-        if self.is_callers {
-            self.run(OUTSIDE).await?;
-        }
-        self.run(first).await?;
-        then(&self).await?;
-        self.run("COMMIT").await?;
-        self.is_clean = true;
-        Ok(())
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        let is_usable = self.is_usable();
-        match self.client.take() {
-            Some(client) if is_usable => self.kept.give(client),
-            Some(client) => drop(Object::take(client)),
-            None => {}
-        }
-    }
-}
-
 /// Why there is no connection.
 enum Failure {
     Server(tokio_postgres::Error),
-    NoneFree {
-        all_in_use: Option<usize>,
-        limit: Duration,
-    },
+    AllInUse(usize, Duration),
+    Late(Duration),
     Pool(PoolError),
     /// Nothing can be written there, or nobody knows.
     Doubtful(Error),
@@ -523,16 +406,17 @@ impl Failure {
     fn into_error(self, server: &str) -> Error {
         match self {
             Self::Server(e) => error::of_connecting(server, e),
-            Self::NoneFree { all_in_use, limit } => {
-                let message = match all_in_use {
-                    Some(all) => format!(
-                        "all {all} connections of the pool to {server} were in use for {limit:?}; raise their number, or \
-                         give them back sooner"
-                    ),
-                    None => format!("no connection to {server} could be made within {limit:?}"),
-                };
-                Error::unavailable(Effect::NotApplied, message)
-            }
+            Self::AllInUse(all, limit) => Error::unavailable(
+                Effect::NotApplied,
+                format!(
+                    "all {all} connections of the pool to {server} were in use for {limit:?}; raise their number, or give \
+                     them back sooner"
+                ),
+            ),
+            Self::Late(limit) => Error::unavailable(
+                Effect::NotApplied,
+                format!("no connection to {server} could be made within {limit:?}"),
+            ),
             Self::Doubtful(error) => error,
             Self::Pool(e) => Error::unavailable(
                 Effect::NotApplied,

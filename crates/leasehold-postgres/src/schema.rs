@@ -69,7 +69,7 @@ async fn create(database: &Database) -> Result<()> {
          pg_catalog.pg_advisory_xact_lock({LOCK})",
         links.timeout.as_millis()
     );
-    let created = links.get().await?.transaction(&first, async |link| {
+    let created = links.get(links.deadline()).await?.transaction(&first, async |link| {
         // Another client may have been first.
         let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
         let rows = link.send(&exists.call(sql, &patience)).await?;

@@ -10,6 +10,7 @@ mod hostile;
 mod legacy;
 mod pooler;
 mod qualified;
+mod row_waits;
 mod rows;
 mod sessions;
 mod switched;

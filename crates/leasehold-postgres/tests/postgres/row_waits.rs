@@ -1,0 +1,106 @@
+//! Requests that wait for a row that a user's transaction holds.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{
+    Effect, ErrorKind, EvictRequest, EvictTarget, Filter, ListRequest, Mode, RefusalReason,
+    RenewOutcome, Store as _, Ttl,
+};
+use leasehold_postgres::PostgresStore;
+use leasehold_postgres::tokio_postgres::Client;
+use leasehold_testkit::postgres::Server;
+use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, renew};
+use leasehold_testkit::{LONG, SECOND, in_time, until};
+
+/// A user's transaction that holds the row of this key.
+async fn holds(server: &Server, name: &str) -> Client {
+    let user = server.connect().await.unwrap();
+    let text = "BEGIN; SELECT FROM leasehold.leases WHERE slot = 0 AND key = ";
+    user.batch_execute(&format!("{text}'{name}' FOR UPDATE")).await.unwrap();
+    user
+}
+
+#[tokio::test]
+async fn renewals_lists_evicts_and_checks_go_on_while_requests_wait_for_a_row() {
+    let server = Server::start(&[]).await.unwrap();
+    let ttl = Ttl::new(LONG).unwrap();
+    for connections in [2, 3, 5] {
+        let url = format!("{}&timeout=20s&connections={connections}", server.url());
+        let store = PostgresStore::from_url(&url).await.unwrap();
+        store.prepare().await.unwrap();
+        for (name, lease) in [("hot", "h"), ("cool", "c"), ("evicted", "e")] {
+            granted(store.acquire(&acquire(name, lease, Mode::SHARED)).await);
+        }
+        let user = holds(&server, "hot").await;
+        let leases = ["a", "b", "c", "d", "e"];
+        let acquires = leases.map(|lease| acquire("hot", lease, Mode::SHARED));
+        let renewals = [(); 5].map(|()| renew("hot", "h", Mode::SHARED, ttl));
+        let mut waits = Box::pin(async {
+            let (acquired, renewed) = tokio::join!(
+                join_all(acquires.iter().map(|request| store.acquire(request))),
+                join_all(renewals.iter().map(|request| store.renew(request))),
+            );
+            acquired.into_iter().for_each(|reply| drop(granted(reply)));
+            for reply in renewed {
+                assert!(matches!(only(reply.unwrap().leases), RenewOutcome::Held(_)));
+            }
+        });
+        let others = async {
+            until(async || {
+                let text = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+                !server.rows(text).await.is_empty()
+            })
+            .await;
+            for _ in 0..3 {
+                let renewed = store.renew(&renew("cool", "c", Mode::SHARED, ttl)).await.unwrap();
+                assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+                store.list(&ListRequest::new(Filter::default())).await.unwrap();
+                store.check().await.unwrap();
+            }
+            let target = EvictTarget::new(key("evicted"), Some(id("e")));
+            let evicted = store.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
+            assert_eq!(evicted.removed.len(), 1);
+        };
+        tokio::select! {
+            () = &mut waits => panic!("the row is locked"),
+            // Much sooner than a wait for the row ends.
+            in_time = tokio::time::timeout(10 * SECOND, others) => in_time.unwrap(),
+        }
+        user.batch_execute("COMMIT").await.unwrap();
+        in_time(waits).await;
+    }
+}
+
+/// Who waits for a row waits for its turn among those who wait, and then for the row.
+#[tokio::test]
+async fn a_request_that_waited_for_a_row_in_vain_is_known_not_to_have_acted() {
+    let server = Server::start(&[]).await.unwrap();
+    let url = format!("{}&timeout=1s", server.url());
+    let mut stores = Vec::new();
+    for _ in 0..4 {
+        stores.push(PostgresStore::from_url(&url).await.unwrap());
+        stores[0].prepare().await.unwrap();
+    }
+    granted(stores[0].acquire(&acquire("hot", "h", Mode::SHARED)).await);
+    let _user = holds(&server, "hot").await;
+    let requests = ["a", "b", "c", "d"].map(|lease| acquire("hot", lease, Mode::SHARED));
+    let acquires =
+        stores.iter().zip(&requests).map(|(store, request)| async { store.acquire(request).await });
+    for acquired in in_time(join_all(acquires)).await {
+        assert!(matches!(refused(acquired).why, RefusalReason::Busy));
+    }
+    let renewal = renew("hot", "h", Mode::SHARED, Ttl::new(LONG).unwrap());
+    let renewals = stores.iter().map(|store| store.renew(&renewal));
+    for renewed in in_time(join_all(renewals)).await {
+        let error = renewed.unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
+    }
+    let waited = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    tokio::time::timeout(
+        Duration::from_secs(1),
+        until(async || server.rows(waited).await.is_empty()),
+    )
+    .await
+    .expect("the server has given them up");
+}
