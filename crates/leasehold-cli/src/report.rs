@@ -7,12 +7,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, NodeReport, Remaining};
+use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, NodeReport, Remaining, Unreadable};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::exit::Exit;
-use crate::failure::{Failure, describe};
+use crate::failure::{Failure, describe, kind_name};
 use crate::nodes::Nodes;
 use crate::record::micros;
 
@@ -95,6 +95,10 @@ pub(crate) enum Event<'a> {
     ReleaseFailed {
         error: &'a Error,
     },
+    /// What a listing or a purge left out because it could not read it.
+    Unreadable {
+        unreadable: &'a [Unreadable],
+    },
     Failed {
         failure: &'a Failure,
     },
@@ -123,6 +127,7 @@ impl Event<'_> {
             | Self::ShimFailed
             | Self::Leftovers
             | Self::ReleaseFailed { .. }
+            | Self::Unreadable { .. }
             | Self::Failed { .. } => Level::Problems,
         }
     }
@@ -149,6 +154,7 @@ impl Event<'_> {
             Self::Exited { .. } => "exited",
             Self::Released { .. } => "released",
             Self::ReleaseFailed { .. } => "release_failed",
+            Self::Unreadable { .. } => "unreadable",
             Self::Failed { .. } => "error",
         }
     }
@@ -211,10 +217,22 @@ impl fmt::Display for Event<'_> {
             Self::ReleaseFailed { error } => {
                 write!(f, "not released; the lock ends with its term: {}", describe(error))
             }
+            Self::Unreadable { unreadable } => {
+                let (count, few) = (unreadable.len(), &unreadable[..unreadable.len().min(FEW)]);
+                write!(f, "left out {count} that cannot be read: ")?;
+                comma_separated(f, few.iter().map(|one| &one.name))?;
+                if let Some(more) = count.checked_sub(FEW + 1) {
+                    write!(f, " and {} more", more + 1)?;
+                }
+                few.first().map_or(Ok(()), |one| write!(f, "; {}", describe(&one.error)))
+            }
             Self::Failed { failure } => failure.fmt(f),
         }
     }
 }
+
+/// So many names of what cannot be read are shown to people; JSON has all.
+const FEW: usize = 10;
 
 impl Serialize for Event<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -254,6 +272,12 @@ impl Serialize for Event<'_> {
                 Nodes(nodes).entry(&mut map)?;
             }
             Self::ReleaseFailed { error } => Nodes(error.nodes()).entry(&mut map)?,
+            Self::Unreadable { unreadable } => {
+                let names: Vec<_> = unreadable.iter().map(|one| &one.name).collect();
+                map.serialize_entry("names", &names)?;
+                let kind = unreadable.first().map(|one| kind_name(one.error.kind()));
+                map.serialize_entry("kind", &kind)?;
+            }
             Self::Failed { failure } => {
                 map.serialize_entry("kind", failure.kind())?;
                 map.serialize_entry("exit_code", &failure.exit().code())?;
@@ -326,6 +350,14 @@ impl Reporter {
         let _ = answer.recv_timeout(limit);
     }
 
+    /// Reports what could not be read, in one event for each kind of reason.
+    pub(crate) fn say_unreadable(&self, mut unreadable: Vec<Unreadable>) {
+        unreadable.sort_by_key(|one| kind_name(one.error.kind()));
+        for unreadable in unreadable.chunk_by(|a, b| a.error.kind() == b.error.kind()) {
+            self.say(&Event::Unreadable { unreadable });
+        }
+    }
+
     fn order(&self, order: WriterCommand) {
         self.orders.send(order).expect("the thread lives as long as this sender");
     }
@@ -335,11 +367,18 @@ struct Names<'a>(&'a [Key]);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, key) in self.0.iter().enumerate() {
-            write!(f, "{}{key:?}", if at == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        comma_separated(f, self.0)
     }
+}
+
+fn comma_separated(
+    f: &mut fmt::Formatter<'_>,
+    names: impl IntoIterator<Item = impl fmt::Debug>,
+) -> fmt::Result {
+    for (at, name) in names.into_iter().enumerate() {
+        write!(f, "{}{name:?}", if at == 0 { "" } else { ", " })?;
+    }
+    Ok(())
 }
 
 struct TimeLeft(Remaining);
@@ -374,6 +413,17 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&Event::Failed { failure: &failure }).unwrap(),
             r#"{"event":"error","kind":"invalid_input","exit_code":64,"message":"no"}"#
+        );
+        let unreadable = [Unreadable::new("a\n", Error::corrupt("damaged"))];
+        assert_eq!(
+            serde_json::to_string(&Event::Unreadable { unreadable: &unreadable }).unwrap(),
+            r#"{"event":"unreadable","names":["a\n"],"kind":"corrupt","message":"left out 1 that cannot be read: \"a\\n\"; damaged"}"#
+        );
+        let many = vec![Unreadable::new("x", Error::corrupt("damaged")); FEW + 2];
+        let said = Event::Unreadable { unreadable: &many }.to_string();
+        assert!(
+            said.contains("left out 12") && said.contains("\"x\" and 2 more; damaged"),
+            "{said}"
         );
         let left = Event::Renewed { remaining: Remaining::For(Duration::from_millis(1_500)) };
         assert_eq!(

@@ -189,9 +189,14 @@ impl Filter {
     }
 
     fn matches_key(&self, key: &Key) -> bool {
-        self.keys.as_ref().is_none_or(|keys| keys.contains(key))
-            && self.prefix.as_ref().is_none_or(|prefix| key.as_str().starts_with(prefix.as_str()))
-            && self.glob.as_ref().is_none_or(|pattern| glob(pattern, key.as_str()))
+        self.matches_name(key.as_str())
+    }
+
+    /// Whether a record with this name may match, also if the name is no key.
+    pub fn matches_name(&self, name: &str) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.iter().any(|key| key.as_str() == name))
+            && self.prefix.as_ref().is_none_or(|prefix| name.starts_with(prefix.as_str()))
+            && self.glob.as_ref().is_none_or(|pattern| glob(pattern, name))
     }
 
     /// Whether `record` matches.

@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::tally::{Tally, Verdict, majority};
-use crate::{Effect, Error, ListReply, Record, Result};
+use crate::{Effect, Error, ListReply, NodeReport, Record, Result, Unreadable};
 
 impl ListReply {
     /// Appends the next page. A node that failed on one page counts as failed.
     pub fn append(&mut self, next: ListReply) {
         self.records.extend(next.records);
+        self.unreadable.extend(next.unreadable);
         self.next = next.next;
         if !next.nodes.is_of_quorum() {
             return;
@@ -30,14 +31,23 @@ impl ListReply {
     /// longest that a majority has; its token is absent unless a majority has the same one.
     ///
     /// # Errors
-    /// `Unavailable` if too many nodes failed to decide whether a lease has a majority.
+    /// That of what is [unreadable](ListReply::unreadable), which may hold a key. On a quorum, `Unavailable` if too many
+    /// nodes failed, or have something unreadable, to decide whether a lease has a majority.
     pub fn holders(&self) -> Result<Vec<Record>> {
         let live = self.records.iter().filter(|record| record.is_live());
         let nodes = self.nodes.len();
         if !self.nodes.is_of_quorum() {
-            return Ok(live.cloned().collect());
+            return match self.unreadable.first() {
+                Some(unreadable) => Err(unreadable.error.clone()),
+                None => Ok(live.cloned().collect()),
+            };
         }
-        let failed: Vec<_> = self.nodes.iter().filter(|node| node.error.is_some()).collect();
+        let cannot_read = |node: &NodeReport| {
+            let of_node = |one: &Unreadable| one.node.as_deref() == Some(node.node.as_str());
+            self.unreadable.iter().any(of_node)
+        };
+        let failed: Vec<_> =
+            self.nodes.iter().filter(|node| node.error.is_some() || cannot_read(node)).collect();
         // What a node listed before it failed is incomplete.
         let shown = |record: &&Record| {
             !failed.iter().any(|node| record.node.as_deref() == Some(node.node.as_str()))
@@ -97,9 +107,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReport, NodeReports, RecordTerm, Remaining,
-    };
+    use crate::{ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReports, RecordTerm, Remaining};
 
     /// A page of three nodes: each lists the named leases, or failed.
     fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> ListReply {
@@ -175,6 +183,23 @@ mod tests {
         page.nodes = NodeReports::default();
         page.records[0].term = RecordTerm::Expired(None);
         assert_eq!(page.holders().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_neither_held_nor_free() {
+        let mut page = page([Some(&[("a", 9)]), Some(&[("a", 9)]), Some(&[])]);
+        let at = |node: Option<&str>| {
+            let mut unreadable = Unreadable::new("k", Error::corrupt("damaged"));
+            unreadable.node = node.map(Into::into);
+            unreadable
+        };
+        page.unreadable = vec![at(Some("n2"))];
+        assert_eq!(page.holders().unwrap().len(), 1);
+        page.unreadable.push(at(Some("n1")));
+        assert_eq!(page.holders().unwrap_err().kind(), ErrorKind::Unavailable);
+        page.nodes = NodeReports::default();
+        page.unreadable = vec![at(None)];
+        assert_eq!(page.holders().unwrap_err().kind(), ErrorKind::Corrupt);
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub use record::{Record, RecordTerm};
 pub use remaining::Remaining;
 pub use reply::{
     AcquireReply, EvictReply, Granted, ListReply, RefusalReason, Refused, ReleaseOutcome,
-    ReleaseReply, RenewOutcome, RenewReply,
+    ReleaseReply, RenewOutcome, RenewReply, Unreadable,
 };
 pub use report::{NodeOutcome, NodeReport, NodeReports, WaitCause, WaitReport};
 pub use request::{

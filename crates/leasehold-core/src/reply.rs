@@ -1,5 +1,6 @@
 //! The replies of a store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
@@ -143,6 +144,8 @@ pub enum ReleaseOutcome {
 pub struct ListReply {
     /// The records.
     pub records: Vec<Record>,
+    /// What may match too, but cannot be shown as a record.
+    pub unreadable: Vec<Unreadable>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<Cursor>,
     /// What each node of a quorum said.
@@ -152,7 +155,7 @@ pub struct ListReply {
 impl ListReply {
     /// A page.
     pub fn new(records: Vec<Record>, next: Option<Cursor>) -> Self {
-        Self { records, next, nodes: NodeReports::default() }
+        Self { records, unreadable: Vec::new(), next, nodes: NodeReports::default() }
     }
 }
 
@@ -164,6 +167,8 @@ pub struct EvictReply {
     pub removed: Vec<EvictTarget>,
     /// How many counters were forgotten.
     pub forgotten: usize,
+    /// What a purge left because it could not read it.
+    pub unreadable: Vec<Unreadable>,
     /// True if the limit was reached and more may be left.
     pub more: bool,
     /// What each node of a quorum said.
@@ -173,7 +178,28 @@ pub struct EvictReply {
 impl EvictReply {
     /// What was removed.
     pub fn new(removed: Vec<EvictTarget>, forgotten: usize, more: bool) -> Self {
-        Self { removed, forgotten, more, nodes: NodeReports::default() }
+        let (unreadable, nodes) = (Vec::new(), NodeReports::default());
+        Self { removed, forgotten, unreadable, more, nodes }
+    }
+}
+
+/// What a store has in the place of a record and cannot read as one: its name is no [`Key`], it was damaged, or the store's
+/// user may not read it. It is named, so that it is neither missed nor taken for free.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// Its name in the store; bytes that are no text are replaced.
+    pub name: String,
+    /// Why it cannot be read, and what to do.
+    pub error: Error,
+    /// On a quorum, the node that has it.
+    pub node: Option<Arc<str>>,
+}
+
+impl Unreadable {
+    /// What is called `name`.
+    pub fn new(name: impl Into<String>, error: Error) -> Self {
+        Self { name: name.into(), error, node: None }
     }
 }
 

@@ -271,7 +271,7 @@ fn acquired(
         "confirmed" => granted(server, row, false).map(AcquireReply::Granted),
         "refused" => {
             let now: i64 = required(server, row, "o_now")?;
-            let holder = stored(server, row)?;
+            let holder = stored(server, row);
             let key = request.claims().keys().find(|known| known.as_str() == holder.key);
             let key =
                 key.ok_or_else(|| error::odd(server, format_args!("the key {:?}", holder.key)))?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
+use leasehold_core::{Effect, EvictTarget, Reason, Result};
 use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
 use mysql_async::Row;
 
@@ -12,9 +12,8 @@ use crate::call::{Call, micros};
 use crate::calls;
 use crate::error;
 use crate::pool::{IDLE, Link, Links, Unanswered};
-use crate::rows::{column, damaged_key, required, stored};
+use crate::rows::{column, required, stored};
 use crate::sql::Sql;
-use crate::trace;
 
 /// The longest pauses, the first and the last, before the next try of a call whose rows somebody else has locked.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
@@ -171,10 +170,7 @@ impl Database {
         let server = &self.links.server;
         let mut all = Vec::with_capacity(rows.len());
         for row in rows {
-            match stored(server, row) {
-                Ok(stored) => all.push((required(server, row, "o_now")?, stored)),
-                Err(error) => trace::not_listed(&damaged_key(row), &error),
-            }
+            all.push((required(server, row, "o_now")?, stored(server, row)));
         }
         Ok(all)
     }
@@ -231,7 +227,7 @@ impl SqlServer for Database {
         let rows = self.read(calls::scan(keys, after, most, self.forget_after)).await?;
         let (mut old, mut next) = (Vec::new(), None);
         for row in &rows {
-            let Ok(stored) = stored(server, row) else { continue };
+            let stored = stored(server, row);
             let flag = |name| column::<i64>(server, row, name).map(|flag| flag == Some(1));
             if flag("o_more")? {
                 next = Some(Position::of(&stored));
@@ -246,10 +242,6 @@ impl SqlServer for Database {
         let server = &self.links.server;
         let rows = self.read(calls::purge(purge)).await?;
         calls::gone(server, &rows)?.ok_or_else(|| error::odd(server, "a purge that waits"))
-    }
-
-    fn not_listed(&self, key: &str, error: &Error) {
-        trace::not_listed(key, error);
     }
 
     fn name(&self) -> &str {

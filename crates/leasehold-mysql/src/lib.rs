@@ -40,7 +40,6 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-mod trace;
 
 pub use config::MysqlConfig;
 pub use leasehold_driver::legacy::LegacyConfig;

@@ -30,7 +30,18 @@ pub(crate) fn text(server: &str, row: &Row, name: &str) -> Result<Option<String>
 }
 
 /// What a row of the table says.
-pub(crate) fn stored(server: &str, row: &Row) -> Result<Stored> {
+pub(crate) fn stored(server: &str, row: &Row) -> Stored {
+    read(server, row).unwrap_or_else(|error| {
+        let key = match row.get::<Value, _>("key") {
+            Some(Value::Bytes(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            _ => String::new(),
+        };
+        let slot = column(server, row, "slot").ok().flatten().unwrap_or_default();
+        Stored::damaged(key, slot, error)
+    })
+}
+
+fn read(server: &str, row: &Row) -> Result<Stored> {
     let text = |name: &str| text(server, row, name);
     let mut stored = Stored::default();
     stored.key = text("key")?.unwrap_or_default();
@@ -57,12 +68,4 @@ pub(crate) fn stored(server: &str, row: &Row) -> Result<Stored> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The key of a row that cannot be read, for messages.
-pub(crate) fn damaged_key(row: &Row) -> String {
-    match row.get::<Value, _>("key") {
-        Some(Value::Bytes(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
-        _ => String::new(),
-    }
 }

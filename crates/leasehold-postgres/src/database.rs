@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{AcquireReply, Effect, Error, EvictTarget, Reason, Result};
+use leasehold_core::{AcquireReply, Effect, EvictTarget, Reason, Result};
 use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
 use tokio_postgres::Row;
 
@@ -17,7 +17,6 @@ use crate::error;
 use crate::pool::{Links, Unanswered};
 use crate::row_waits::{BRIEF, Turns};
 use crate::sql::Sql;
-use crate::trace;
 
 pub(crate) struct Database {
     pub(crate) links: Links,
@@ -235,10 +234,6 @@ impl SqlServer for Database {
 
     async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
         positions(&self.links.server, &self.read(&Remove(purge)).await?)
-    }
-
-    fn not_listed(&self, key: &str, error: &Error) {
-        trace::not_listed(key, error);
     }
 
     fn name(&self) -> &str {

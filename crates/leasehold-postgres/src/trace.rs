@@ -8,8 +8,3 @@ pub(crate) fn no_wakeups(error: &Error) {
     #[cfg(feature = "tracing")]
     tracing::debug!(target: "leasehold_postgres", %error, "no wake-ups; waiters poll");
 }
-
-pub(crate) fn not_listed(key: &str, error: &Error) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "leasehold_postgres", key, %error, "a lock cannot be listed");
-}

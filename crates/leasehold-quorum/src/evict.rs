@@ -16,8 +16,13 @@ impl Inner {
             EvictScope::Expired(_) => {
                 let round = self.evict_once(request.clone()).await?;
                 let mut evicted = EvictReply::new(Vec::new(), 0, false);
-                for one in round.answers.iter().flatten().flatten() {
+                for (node, one) in self.nodes.iter().zip(&round.answers) {
+                    let Some(Ok(one)) = one else { continue };
                     merge(&mut evicted.removed, &one.removed, self.can.tokens);
+                    evicted.unreadable.extend(one.unreadable.iter().cloned().map(|mut one| {
+                        one.node = Some(node.name.as_str().into());
+                        one
+                    }));
                     evicted.forgotten = evicted.forgotten.max(one.forgotten);
                     evicted.more |= one.more;
                 }

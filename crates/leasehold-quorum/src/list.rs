@@ -104,7 +104,11 @@ impl Inner {
                     for record in &mut own.records {
                         record.node = Some(Arc::clone(&shown_by));
                     }
+                    for unreadable in &mut own.unreadable {
+                        unreadable.node = Some(Arc::clone(&shown_by));
+                    }
                     page.records.extend(own.records);
+                    page.unreadable.extend(own.unreadable);
                     reports.push(NodeReport::new(name));
                     if own.next.is_some() {
                         next = own.next;

@@ -63,10 +63,13 @@ impl Names {
         Ok(Name { plain: metadata.len() - plain.len(), metadata })
     }
 
-    /// The key with this plain name.
-    pub(crate) fn key(&self, plain: &[u8]) -> Option<Key> {
-        let text = std::str::from_utf8(plain).ok()?.strip_prefix(&self.prefix)?;
-        Key::new(text).ok()
+    /// The key with this plain name; its text where it is none, and `None` if it is of another prefix.
+    pub(crate) fn key(&self, plain: &[u8]) -> Option<Result<Key, String>> {
+        let text = String::from_utf8_lossy(plain.strip_prefix(self.prefix.as_bytes())?);
+        Some(match std::str::from_utf8(plain).map(|_| Key::new(&text)) {
+            Ok(Ok(key)) => Ok(key),
+            _ => Err(text.into_owned()),
+        })
     }
 
     /// A SCAN pattern that matches every metadata key with this prefix, and more.
@@ -188,9 +191,10 @@ mod tests {
     fn names_convert_back_to_keys() {
         let names = Names::new("app:", false);
         let key = Key::new("a{b}c").unwrap();
-        assert_eq!(names.key(names.of(&key).unwrap().plain().as_bytes()), Some(key));
+        assert_eq!(names.key(names.of(&key).unwrap().plain().as_bytes()), Some(Ok(key)));
         assert_eq!(names.key(b"other:x"), None);
-        assert_eq!(names.key(b"app:\xff"), None);
+        assert_eq!(names.key(b"app:\xff"), Some(Err("\u{fffd}".to_owned())));
+        assert_eq!(names.key(b"app:a\n"), Some(Err("a\n".to_owned())));
         assert_eq!(names.pattern("a*"), "lh:lock:{*}:app:a\\**");
     }
 }

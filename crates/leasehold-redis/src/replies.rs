@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_core::{
     AcquireReply, Claims, Effect, Error, FencingToken, Granted, Key, LeaseId, LostReason, Mode,
     Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, Remaining, RenewOutcome, Result,
+    Unreadable,
 };
 use redis::Value;
 
@@ -141,13 +142,13 @@ impl Reader<'_> {
         keys.iter().zip(of_keys).map(|(key, holders)| self.holders(key, now, holders)).collect()
     }
 
-    /// One step of a scan: where it continues, and the records of each plain key's name.
+    /// One step of a scan: where it continues, and the records of each plain key, or why they cannot be read.
     #[expect(clippy::type_complexity, reason = "read once, at once")]
     pub(crate) fn scanned(
         self,
-        key_of: impl Fn(&[u8]) -> Option<Key>,
+        key_of: impl Fn(&[u8]) -> Option<Result<Key, String>>,
         reply: Value,
-    ) -> Result<(u64, Vec<(Key, Result<Vec<Record>>)>)> {
+    ) -> Result<(u64, Vec<Result<Vec<Record>, Unreadable>>)> {
         let mut parts = self.array(reply)?.into_iter();
         let now = self.number(parts.next().as_ref())?;
         let next = self.number(parts.next().as_ref())?;
@@ -155,9 +156,16 @@ impl Reader<'_> {
         for pair in self.array(parts.next().unwrap_or(Value::Nil))? {
             let mut pair = self.array(pair)?.into_iter();
             let name = pair.next();
-            let Some(key) = key_of(self.bytes(name.as_ref())?) else { continue };
-            let holders = self.holders(&key, now, pair.next().unwrap_or(Value::Nil))?;
-            found.push((key, holders));
+            found.push(match key_of(self.bytes(name.as_ref())?) {
+                None => continue,
+                Some(Ok(key)) => self
+                    .holders(&key, now, pair.next().unwrap_or(Value::Nil))?
+                    .map_err(|error| Unreadable::new(key.as_str(), error)),
+                Some(Err(name)) => {
+                    let message = format!("{name:?} is no key that Leasehold can have written");
+                    Err(Unreadable::new(name, Error::corrupt(message)))
+                }
+            });
         }
         Ok((next, found))
     }

@@ -2,7 +2,7 @@
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, reason = "nobody is told"))]
 
-use leasehold_core::{Error, Key};
+use leasehold_core::Error;
 
 pub(crate) fn slots_unknown(error: &Error) {
     #[cfg(feature = "tracing")]
@@ -12,9 +12,4 @@ pub(crate) fn slots_unknown(error: &Error) {
 pub(crate) fn no_wakeups(error: &Error) {
     #[cfg(feature = "tracing")]
     tracing::debug!(target: "leasehold_redis", %error, "no wake-ups until the subscription is restored");
-}
-
-pub(crate) fn not_listed(key: &Key, error: &Error) {
-    #[cfg(feature = "tracing")]
-    tracing::warn!(target: "leasehold_redis", %key, %error, "a lock cannot be listed");
 }

@@ -7,6 +7,7 @@ use leasehold_core::table::{Entry, Holder, State};
 use leasehold_core::term::micros_up;
 use leasehold_core::{
     Error, FencingToken, GroupName, Key, LeaseId, Mode, Note, Now, Reason, Result, Table,
+    Unreadable,
 };
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Params, Row, params};
@@ -94,31 +95,38 @@ impl Rows<'_> {
         self.execute(&self.sql.delete_holder, params![key.as_str(), &*id.to_bytes()])
     }
 
-    /// Passes the records of a statement on, one by one, until `take` has enough.
+    /// Passes the records of a statement on, one by one, until `take` has enough; a damaged one as what it is.
     pub(crate) fn each_record(
         &self,
         statement: &str,
         parameters: impl Params,
-        mut take: impl FnMut(Stored) -> Next,
+        mut take: impl FnMut(Result<Stored, Unreadable>) -> Result<Next>,
     ) -> Result<()> {
-        self.each(statement, parameters, |row| Ok(take(self.stored(row)?)))
-    }
-
-    /// Passes counters on, the oldest first, after a position.
-    pub(crate) fn each_counter(
-        &self,
-        after: (u64, &str),
-        mut take: impl FnMut(Counter) -> Next,
-    ) -> Result<()> {
-        let (value, key) = after;
-        self.each(&self.sql.counters, params![sql_integer(value), key], |row| {
-            let key = self.key(row)?;
-            let value = self.token("counter", self.column(row, 1)?, &key)?.get();
-            Ok(take(Counter { value, taken: self.column(row, 2)?, key }))
+        self.each(statement, parameters, |row| {
+            take(self.stored(row).map_err(|error| unreadable(row, error)))
         })
     }
 
-    fn entry(&self, key: &Key) -> Result<Option<Entry>> {
+    /// Passes counters on, the oldest first, after a position; a damaged one as what it is.
+    pub(crate) fn each_counter(
+        &self,
+        after: (u64, &str),
+        mut take: impl FnMut(Result<Counter, Unreadable>) -> Next,
+    ) -> Result<()> {
+        let (value, key) = after;
+        self.each(&self.sql.counters, params![sql_integer(value), key], |row| {
+            Ok(take(self.stored_counter(row).map_err(|error| unreadable(row, error))))
+        })
+    }
+
+    fn stored_counter(&self, row: &Row<'_>) -> Result<Counter> {
+        let key = self.key(row)?;
+        let value = self.token("counter", self.column(row, 1)?, &key)?.get();
+        Ok(Counter { value, taken: self.column(row, 2)?, key })
+    }
+
+    /// The state of one key.
+    pub(crate) fn entry(&self, key: &Key) -> Result<Option<Entry>> {
         let mut counter = None;
         self.each(&self.sql.counter, [key.as_str()], |row| {
             counter = Some(self.token("counter", self.column(row, 0)?, key)?.get());
@@ -126,8 +134,8 @@ impl Rows<'_> {
         })?;
         let mut holders: Vec<Holder> = Vec::new();
         self.each_record(&self.sql.holders, [key.as_str()], |stored| {
-            holders.push(stored.holder);
-            Next::More
+            holders.push(stored.map_err(|damaged| damaged.error)?.holder);
+            Ok(Next::More)
         })?;
         // In the order of their grants, as the rules keep them.
         holders.sort_by_key(|holder| holder.token);
@@ -294,6 +302,12 @@ impl Rows<'_> {
     ) -> Error {
         error::value(self.name, column, format_args!("the key {key:?}"), why)
     }
+}
+
+/// A row that cannot be read, by the text of its key.
+fn unreadable(row: &Row<'_>, error: Error) -> Unreadable {
+    let key = row.get_ref(0).ok().and_then(|key| key.as_bytes().ok()).unwrap_or_default();
+    Unreadable::new(String::from_utf8_lossy(key), error)
 }
 
 /// Whether more rows are wanted.

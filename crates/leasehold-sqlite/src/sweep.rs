@@ -1,6 +1,6 @@
 //! Removes expired records and old counters from the whole database, in steps that block nobody for long.
 
-use leasehold_core::{EvictReply, EvictTarget, Expired, Filter, Result, table};
+use leasehold_core::{EvictReply, EvictTarget, Expired, Filter, Result, Unreadable, table};
 use rusqlite::params;
 
 use crate::database::Database;
@@ -19,6 +19,7 @@ pub(crate) struct Sweep {
     at: At,
     removed: Vec<EvictTarget>,
     forgotten: usize,
+    unreadable: Vec<Unreadable>,
 }
 
 /// The next step.
@@ -50,6 +51,7 @@ impl Sweep {
             at: At::Records(first),
             removed: Vec::new(),
             forgotten: 0,
+            unreadable: Vec::new(),
         }
     }
 
@@ -77,11 +79,23 @@ impl Sweep {
     pub(crate) fn reply(mut self) -> EvictReply {
         let more = self.is_full() || !self.is_done();
         self.removed.sort_unstable_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
-        EvictReply::new(self.removed, self.forgotten, more)
+        let mut reply = EvictReply::new(self.removed, self.forgotten, more);
+        reply.unreadable = self.unreadable;
+        reply
     }
 
     fn done(&self) -> usize {
         self.removed.len() + self.forgotten
+    }
+
+    /// Names what stays, once: a damaged key may have several rows.
+    fn left(&mut self, unreadable: Vec<Unreadable>) {
+        for one in unreadable {
+            let is_known = self.unreadable.iter().any(|known| known.name == one.name);
+            if !is_known && self.filter.matches_name(&one.name) {
+                self.unreadable.push(one);
+            }
+        }
     }
 
     fn is_full(&self) -> bool {
@@ -89,10 +103,11 @@ impl Sweep {
     }
 
     /// Removes exactly the rows that have ended while the write lock is held (C8). Rows that only inform an
-    /// evicted holder are removed too, and not counted.
+    /// evicted holder are removed too, and not counted. Damaged rows stay.
     fn remove_records(&mut self, rows: &Rows<'_>, after: &After) -> Result<()> {
         let left = self.limit - self.done();
         let (mut looked_at, mut gone, mut removed) = (0, Vec::new(), Vec::new());
+        let mut unreadable = Vec::new();
         let mut at = match rows.forget_after {
             Some(_) => At::Counters(0, String::new()),
             None => At::End,
@@ -100,9 +115,16 @@ impl Sweep {
         rows.each_record(
             &rows.sql.expired,
             params![after.epoch, after.expires, after.key, after.id],
-            |Stored { key, id, end, holder }| {
+            |stored| {
+                let Stored { key, id, end, holder } = match stored {
+                    Ok(stored) => stored,
+                    Err(damaged) => {
+                        unreadable.push(damaged);
+                        return Ok(Next::More);
+                    }
+                };
                 if holder.expires.is_none_or(|end| end > rows.now.boot) {
-                    return Next::Enough;
+                    return Ok(Next::Enough);
                 }
                 looked_at += 1;
                 let enough = looked_at == STEP;
@@ -123,9 +145,10 @@ impl Sweep {
                     }
                     Some(_) => {}
                 }
-                if enough || removed.len() == left { Next::Enough } else { Next::More }
+                Ok(if enough || removed.len() == left { Next::Enough } else { Next::More })
             },
         )?;
+        self.left(unreadable);
         for (key, id) in &gone {
             rows.delete_holder(key, id)?;
         }
@@ -139,7 +162,15 @@ impl Sweep {
         let left = self.limit - self.done();
         let (mut looked_at, mut forgotten) = (0, Vec::new());
         let mut at = At::End;
-        rows.each_counter(after, |Counter { key, value, taken }| {
+        let mut unreadable = Vec::new();
+        rows.each_counter(after, |counter| {
+            let Counter { key, value, taken } = match counter {
+                Ok(counter) => counter,
+                Err(damaged) => {
+                    unreadable.push(damaged);
+                    return Next::More;
+                }
+            };
             if !table::may_forget(value, rows.now.wall_micros, rows.forget_after) {
                 return Next::Enough;
             }
@@ -153,6 +184,7 @@ impl Sweep {
             }
             if enough || forgotten.len() == left { Next::Enough } else { Next::More }
         })?;
+        self.left(unreadable);
         for key in &forgotten {
             rows.delete_counter(key)?;
         }

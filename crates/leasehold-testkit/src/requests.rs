@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Effect, Error, ErrorKind, Granted, Key, LeaseId, Mode,
-    Refused, ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Store, Ttl,
+    AcquireReply, AcquireRequest, Claims, Effect, Error, ErrorKind, EvictRequest, Filter, Granted,
+    Key, LeaseId, ListRequest, Mode, Refused, ReleaseEntry, ReleaseRequest, RenewEntry,
+    RenewRequest, Store, Ttl, Unreadable,
 };
 
 use crate::LONG;
@@ -65,6 +66,30 @@ pub fn failed<T: std::fmt::Debug>(
 pub fn only<T>(outcomes: Vec<T>) -> T {
     let [only] = <[T; 1]>::try_from(outcomes).ok().unwrap();
     only
+}
+
+/// The names of what cannot be read.
+pub fn names(unreadable: &[Unreadable]) -> Vec<&str> {
+    unreadable.iter().map(|one| one.name.as_str()).collect()
+}
+
+/// A purge leaves what cannot be read, and names it.
+pub async fn purge_leaves(store: &impl Store, left: &[&str]) {
+    let purged = store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
+    assert_eq!(names(&purged.unreadable), left);
+}
+
+/// The store has a damaged record of this key: listings name it, also beside others, and it is neither held nor free.
+pub async fn is_unreadable(store: &impl Store, name: &str) {
+    let list = async |filter| store.list(&ListRequest::new(filter)).await.unwrap();
+    let all = list(Filter::default()).await;
+    assert_eq!(names(&all.unreadable), [name]);
+    assert!(all.records.iter().all(|record| record.key.as_str() != name), "{all:?}");
+    let page = list(Filter::default().with_key(key(name))).await;
+    assert_eq!(names(&page.unreadable), [name]);
+    assert_eq!(page.holders().unwrap_err().kind(), page.unreadable[0].error.kind());
+    let others = list(Filter::default().with_glob(&format!("{name}?*")).unwrap()).await;
+    assert_eq!(names(&others.unreadable), [""; 0]);
 }
 
 /// Asks for a held key until the store answers again. Until then it may only fail; it must never grant.

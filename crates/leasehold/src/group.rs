@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Error, Filter, GroupName, Key, Lease, LeaseId, MAX_ENTRIES, Record, Remaining, RenewOutcome,
+    Error, Filter, GroupName, Key, Lease, LeaseId, ListReply, MAX_ENTRIES, Remaining, RenewOutcome,
     Result,
 };
 
@@ -67,7 +67,7 @@ impl Group {
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub async fn list(&self) -> Result<Vec<Record>> {
+    pub async fn list(&self) -> Result<ListReply> {
         self.locks.list(Filter::default().with_group(self.group.clone())).await
     }
 

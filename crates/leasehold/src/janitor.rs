@@ -1,6 +1,7 @@
+use std::collections::HashSet;
 use std::time::Duration;
 
-use leasehold_core::{Error, EvictRequest, Filter, Random, Result};
+use leasehold_core::{Error, EvictRequest, Filter, Random, Result, Unreadable};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -45,7 +46,7 @@ pub struct JanitorReport {
 }
 
 /// What a purge removed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Purged {
     /// Expired records.
@@ -54,13 +55,17 @@ pub struct Purged {
     pub forgotten: usize,
     /// Requests that it took.
     pub batches: usize,
+    /// What it left because it could not read it, each once; of several rounds, as the last one found it.
+    pub unreadable: Vec<Unreadable>,
 }
 
 impl Purged {
-    fn add(&mut self, other: Self) {
-        self.removed += other.removed;
-        self.forgotten += other.forgotten;
-        self.batches += other.batches;
+    /// Adds a round.
+    fn add(&mut self, round: Self) {
+        self.removed += round.removed;
+        self.forgotten += round.forgotten;
+        self.batches += round.batches;
+        self.unreadable = round.unreadable;
     }
 }
 
@@ -197,13 +202,21 @@ impl Locker {
 
     async fn purge_into(&self, purged: &mut Purged, request: &EvictRequest) -> Result<()> {
         let keeper = &self.0.keeper;
+        let mut named = HashSet::new();
         loop {
             let sent = keeper.clock.now();
             let evicted = self.evict(request).await?;
             let (removed, forgotten) = (evicted.removed.len(), evicted.forgotten);
-            purged.add(Purged { removed, forgotten, batches: 1 });
+            purged.removed += removed;
+            purged.forgotten += forgotten;
+            purged.batches += 1;
+            // Each batch finds it again.
+            let unreadable = evicted.unreadable.into_iter();
+            let new = unreadable.filter(|one| named.insert((one.name.clone(), one.node.clone())));
+            purged.unreadable.extend(new);
             telemetry::purged(keeper.can.name, removed, forgotten);
             if !evicted.more {
+                telemetry::unreadable(keeper.can.name, &purged.unreadable);
                 return Ok(());
             }
             let now = keeper.clock.now();

@@ -70,8 +70,8 @@ pub use leasehold_core::{
     EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, Feature, FencingToken,
     Filter, Fixed, GroupName, Health, InvalidValue, Jitter, Key, Lease, LeaseId, Level, ListReply,
     ListRequest, LostReason, ManualClock, Mode, NodeOutcome, NodeReport, NodeReports, Note, Reason,
-    Record, RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Wait, WaitCause,
-    WaitReport, term::Drift,
+    Record, RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Unreadable, Wait,
+    WaitCause, WaitReport, term::Drift,
 };
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use leasehold_driver::legacy::LegacyConfig;

@@ -120,8 +120,8 @@ impl Locker {
     /// of the nodes has it; [`list`](Locker::list) shows what each node has.
     ///
     /// # Errors
-    /// `InvalidInput` for a bad key, `Unavailable` if too few nodes of a quorum answered to decide, else as any
-    /// operation.
+    /// `InvalidInput` for a bad key, `Unavailable` if too few nodes of a quorum answered to decide, `Corrupt` or another
+    /// kind if what the store has there cannot be read, else as any operation.
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -140,15 +140,16 @@ impl Locker {
         Ok(!self.status(key).await?.is_empty())
     }
 
-    /// All records that match, page by page; no snapshot.
+    /// All records that match, page by page; no snapshot. What cannot be read as a record is
+    /// [named](ListReply::unreadable).
     ///
     /// # Errors
     /// As any operation.
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub async fn list(&self, filter: Filter) -> Result<Vec<Record>> {
-        Ok(self.0.keeper.list_whole(filter).await?.records)
+    pub async fn list(&self, filter: Filter) -> Result<ListReply> {
+        self.0.keeper.list_whole(filter).await
     }
 
     /// One page of records.

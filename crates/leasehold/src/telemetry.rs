@@ -14,7 +14,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, GroupName, Key, Lease, LostReason, RenewOutcome};
+use leasehold_core::{Error, GroupName, Key, Lease, LostReason, RenewOutcome, Unreadable};
 #[cfg(feature = "metrics")]
 use metrics::{SharedString, Unit, counter, describe_counter, describe_histogram, histogram};
 #[cfg(feature = "tracing")]
@@ -126,6 +126,15 @@ pub(crate) fn purged(store: &'static str, removed: usize, forgotten: usize) {
         #[cfg(feature = "metrics")]
         counter!("leasehold_purged_total", "store" => store, "what" => what)
             .increment(count.try_into().unwrap_or(u64::MAX));
+    }
+}
+
+/// What the store has and cannot be read, in one event.
+pub(crate) fn unreadable(store: &'static str, unreadable: &[Unreadable]) {
+    #[cfg(feature = "tracing")]
+    if let Some(Unreadable { name, error, .. }) = unreadable.first() {
+        let count = unreadable.len();
+        warn!(target: "leasehold", store, count, first = name, %error, "some records cannot be read");
     }
 }
 

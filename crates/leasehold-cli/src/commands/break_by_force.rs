@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use leasehold::{EvictRequest, EvictTarget, Filter, Locker, Record};
+use leasehold::{EvictRequest, EvictTarget, Filter, ListReply, Locker, Record};
 use serde::Serialize;
 
 use super::on;
@@ -35,8 +35,13 @@ pub(crate) async fn end_by_force(
         filter = filter.with_lease(lease);
     }
     let evict = async |locks: &Locker| {
+        let ListReply { records, mut unreadable, .. } = locks.list(filter).await?;
+        // What cannot be read may be the lease that is meant.
+        if records.is_empty() && !unreadable.is_empty() {
+            return Err(unreadable.swap_remove(0).error.into());
+        }
         let mut removed: Vec<Record> = Vec::new();
-        for batch in leases(locks.list(filter).await?).chunks(BATCH) {
+        for batch in leases(records).chunks(BATCH) {
             let targets = batch.iter().map(EvictTarget::of).collect();
             let evicted = locks.evict(&EvictRequest::exactly(targets, reason.clone())).await?;
             // A holder that released meanwhile was not broken.

@@ -1,17 +1,25 @@
 //! `leasehold list`.
 
+use leasehold::ListReply;
+
 use super::on;
 use crate::args::ListArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use crate::record::{RecordJson, table};
+use crate::report::Reporter;
 use crate::store::Choice;
 
 /// Lists leases by key.
-pub(crate) async fn list(args: ListArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn list(
+    args: ListArgs,
+    store: &Choice,
+    json: bool,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
     let filter = args.filter.filter()?;
-    let mut records =
+    let ListReply { mut records, unreadable, .. } =
         on(store.open_existing(), async |locks| Ok(locks.list(filter).await?)).await?;
     records.sort_by(|a, b| (&a.key, a.token).cmp(&(&b.key, b.token)));
     if json {
@@ -21,5 +29,6 @@ pub(crate) async fn list(args: ListArgs, store: &Choice, json: bool) -> Result<E
     } else if !records.is_empty() {
         output::line(&table(&records))?;
     }
+    reporter.say_unreadable(unreadable);
     Ok(Exit::SUCCESS)
 }

@@ -8,6 +8,7 @@ use crate::args::PurgeArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
+use crate::report::Reporter;
 use crate::store::Choice;
 
 #[derive(Debug, Serialize)]
@@ -15,20 +16,27 @@ struct Purged {
     removed: usize,
     forgotten: usize,
     batches: usize,
+    unreadable: usize,
 }
 
 /// Removes expired records in batches, so that nobody waits long for the store.
-pub(crate) async fn purge(args: PurgeArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn purge(
+    args: PurgeArgs,
+    store: &Choice,
+    json: bool,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
     let filter = args.keys.filter()?;
     let purge = async |locks: &Locker| Ok(locks.purge(filter, args.batch).await?);
-    let leasehold::Purged { removed, forgotten, batches, .. } =
+    let leasehold::Purged { removed, forgotten, batches, unreadable, .. } =
         on(store.open_existing(), purge).await?;
     if json {
-        output::json(&Purged { removed, forgotten, batches })?;
+        output::json(&Purged { removed, forgotten, batches, unreadable: unreadable.len() })?;
     } else {
         output::line(&format!(
             "removed {removed} expired records and {forgotten} counters (batches: {batches})"
         ))?;
     }
+    reporter.say_unreadable(unreadable);
     Ok(Exit::SUCCESS)
 }

@@ -56,6 +56,35 @@ fn a_sqlite_file_is_shared_with_php() {
 }
 
 #[test]
+fn rows_of_names_that_are_no_keys_are_named() {
+    let (store, file) = (Store::new(), tempfile::tempdir().unwrap());
+    let path = file.path().join("app.db");
+    let output = |line: &str| {
+        let url = format!("sqlite:{}?format=legacy", path.display());
+        let output = store.command(line).env("LEASEHOLD_STORE", url).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    output("init");
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "INSERT INTO distributed_locks VALUES
+                 ('odd' || char(7), 'php', datetime('now', '+60 seconds'), datetime('now')),
+                 ('old' || char(7), 'php', datetime('now', '-60 seconds'), datetime('now'))",
+        )
+        .unwrap();
+    let (_, said) = output("list");
+    assert!(said.contains(r#"left out 1 that cannot be read: "odd\u{7}"; "#), "{said}");
+    let (_, said) = output("list --json");
+    assert!(said.contains(r#""event":"unreadable","names":["odd\u0007"]"#), "{said}");
+    let (purged, said) = output("purge --json");
+    assert!(purged.contains(r#""unreadable":1"#), "{purged}");
+    assert!(said.contains(r#""names":["old\u0007"]"#), "{said}");
+    assert_eq!(output("list --prefix other"), (String::new(), String::new()));
+}
+
+#[test]
 fn a_database_of_mariadb_is_shared_with_php() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(mysql::Server::start(&[])).unwrap();

@@ -11,7 +11,7 @@ use leasehold_core::{
     EvictRequest, EvictScope, EvictTarget, Expired, Feature, Filter, Granted, Health, Key, LeaseId,
     ListReply, ListRequest, LostReason, Mode, Record, RecordTerm, RefusalReason, Refused,
     ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Remaining, RenewEntry,
-    RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
+    RenewOutcome, RenewReply, RenewRequest, Result, Store, Unreadable, Wakeups,
 };
 use tokio::sync::Semaphore;
 
@@ -260,9 +260,11 @@ impl<R: LegacyRows> Inner<R> {
         let count = found.len();
         for (nth, (now, row)) in found.into_iter().enumerate() {
             let cursor = cursor_after(&row);
-            reply
-                .records
-                .extend(self.record(&row, now).ok().filter(|record| filter.matches(record)));
+            match self.record(&row, now) {
+                Ok(record) if filter.matches(&record) => reply.records.push(record),
+                Ok(_) => {}
+                Err(error) => reply.unreadable.extend(unreadable(filter, &row, now, error)),
+            }
             let is_full = reply.records.len() == request.limit();
             if is_full || nth + 1 == count {
                 reply.next = (more || nth + 1 < count).then_some(cursor);
@@ -328,11 +330,17 @@ impl<R: LegacyRows> Inner<R> {
                 self.found(filter, after.as_ref()).await.map_err(|e| acted(e, &reply.removed))?;
             after = found.last().map(|(_, row)| cursor_after(row));
             for (now, row) in found {
-                let is_over = self.margin.until_free(&row, now).is_zero();
-                let Ok(record) = self.record(&row, now) else { continue };
-                if !is_over || !wanted.matches(&record) {
+                if !self.margin.until_free(&row, now).is_zero() {
                     continue;
                 }
+                let record = match self.record(&row, now) {
+                    Ok(record) if wanted.matches(&record) => record,
+                    Ok(_) => continue,
+                    Err(error) => {
+                        reply.unreadable.extend(unreadable(&wanted, &row, now, error));
+                        continue;
+                    }
+                };
                 if reply.removed.len() == limit {
                     reply.more = true;
                     return Ok(reply);
@@ -350,7 +358,13 @@ impl<R: LegacyRows> Inner<R> {
     /// The lease of a row, until the end that the row states, as PHP reports it. If its holder is a client of ours, it stops
     /// earlier.
     fn record(&self, row: &LegacyRow, now: i64) -> Result<Record> {
-        let key = Key::new(&row.resource)?;
+        let key = Key::new(&row.resource).map_err(|e| {
+            let resource = &row.resource;
+            let message = format!(
+                "the row of {resource:?} is no lock of ours ({e}); a PHP client can lock that name, and only SQL removes the row"
+            );
+            Error::incompatible(message).with_source(e)
+        })?;
         let term = match until(row.expires_at, now) {
             Duration::ZERO => RecordTerm::Expired(Some(since(row.expires_at, now))),
             left => RecordTerm::Live(Remaining::For(left)),
@@ -382,6 +396,18 @@ async fn each<'k, T>(
         act.await
     };
     join_all(acts.map(act)).await
+}
+
+/// A row of a name that is no key, if the filter may mean it.
+fn unreadable(filter: &Filter, row: &LegacyRow, now: i64, why: Error) -> Option<Unreadable> {
+    let is_live = !until(row.expires_at, now).is_zero();
+    let is_meant = match filter.expired() {
+        Expired::Out => is_live,
+        Expired::In => true,
+        Expired::Only => !is_live,
+    };
+    let may_match = is_meant && filter.matches_name(&row.resource);
+    may_match.then(|| Unreadable::new(&row.resource, why))
 }
 
 fn cursor_after(row: &LegacyRow) -> Cursor {

@@ -1,6 +1,6 @@
 //! Pages of a list.
 
-use leasehold_core::{ListReply, ListRequest, Result};
+use leasehold_core::{ListReply, ListRequest, Result, Unreadable};
 
 use super::position::Position;
 use super::server::SqlServer;
@@ -17,7 +17,7 @@ pub(super) async fn list(server: &impl SqlServer, request: &ListRequest) -> Resu
             let keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
             let found = server.look_up(&keys).await?;
             let after = request.cursor().map(Position::parse).transpose()?;
-            Ok(page(server, request, found, after.as_ref(), false))
+            Ok(page(request, found, after.as_ref(), false))
         }
         None => {
             let start = Position::before(filter.key_prefix());
@@ -27,14 +27,13 @@ pub(super) async fn list(server: &impl SqlServer, request: &ListRequest) -> Resu
             };
             let most = LOOK_AT.max(request.limit() + 1);
             let (found, is_full) = server.page(&start, most).await?;
-            Ok(page(server, request, found, None, is_full))
+            Ok(page(request, found, None, is_full))
         }
     }
 }
 
 /// The matching records of these rows, in their order. `is_full` says that more rows may follow.
 fn page(
-    server: &impl SqlServer,
     request: &ListRequest,
     found: Vec<(i64, Stored)>,
     after: Option<&Position>,
@@ -46,7 +45,7 @@ fn page(
     for (now, stored) in found {
         let position = Position::of(&stored);
         // In key order, all keys with the prefix are adjacent.
-        if !stored.key.starts_with(filter.key_prefix()) {
+        if !stored.key.is_empty() && !stored.key.starts_with(filter.key_prefix()) {
             return page;
         }
         if after.is_some_and(|after| position <= *after) {
@@ -62,9 +61,14 @@ fn page(
             }
             Ok(_) => {}
             // One damaged row hides no other.
-            Err(error) => server.not_listed(&stored.key, &error),
+            Err(error) => {
+                if filter.matches_name(&stored.key) {
+                    page.unreadable.push(Unreadable::new(stored.key, error));
+                }
+            }
         }
-        last = Some(position);
+        // The row of a damaged one may be unknown.
+        last = last.max(Some(position));
     }
     if is_full {
         page.next = last.as_ref().map(Position::cursor);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt as _;
-use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result};
+use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, Unreadable};
 
 use super::old::{Old, Purge};
 use super::position::Position;
@@ -42,8 +42,14 @@ pub(super) async fn purge<S: SqlServer>(
         let (page, next) =
             scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         let room = most - reply.removed.len() - reply.forgotten;
-        let (candidates, full_at) =
+        let (mut candidates, full_at) =
             Candidates::of(page, at.clone(), (&wanted, filter), room.min(STEP));
+        // A row may be read twice.
+        for one in candidates.unreadable.drain(..) {
+            if reply.unreadable.iter().all(|known| known.name != one.name) {
+                reply.unreadable.push(one);
+            }
+        }
         if !candidates.is_empty() {
             let purged = remove(server, candidates, &mut reply).await;
             purged.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
@@ -74,7 +80,7 @@ async fn remove<S: SqlServer>(
     candidates: Candidates,
     reply: &mut EvictReply,
 ) -> Result<()> {
-    let Candidates { targets, purge } = candidates;
+    let Candidates { targets, purge, .. } = candidates;
     let server = Arc::clone(server);
     for nth in outliving(async move { server.purge(&purge).await }).await? {
         if nth < 0 {
@@ -93,6 +99,8 @@ struct Candidates {
     /// `None` for a mark that only informs a holder.
     targets: Vec<Option<EvictTarget>>,
     purge: Purge,
+    /// What stays.
+    unreadable: Vec<Unreadable>,
 }
 
 impl Candidates {
@@ -137,12 +145,18 @@ impl Candidates {
 
     fn add(&mut self, wanted: &Filter, row: &Old) {
         let Old { now, stored, over, .. } = row;
-        let (true, Ok(Some(id))) = (over, stored.id()) else { return };
         let target = match stored.record(*now) {
             Ok(Some(record)) if wanted.matches(&record) => Some(EvictTarget::of(&record)),
             Ok(None) => None,
-            Ok(Some(_)) | Err(_) => return,
+            Ok(Some(_)) => return,
+            Err(error) => {
+                if wanted.matches_name(&stored.key) {
+                    self.unreadable.push(Unreadable::new(stored.key.clone(), error));
+                }
+                return;
+            }
         };
+        let (true, Ok(Some(id))) = (over, stored.id()) else { return };
         self.targets.push(target);
         self.purge.keys.push(stored.key.clone());
         self.purge.ids.push(id.to_bytes().into_owned());

@@ -60,9 +60,6 @@ pub trait SqlServer: Send + Sync + 'static {
     /// counters below zero.
     fn purge(&self, purge: &Purge) -> impl Future<Output = Result<Vec<i64>>> + Send;
 
-    /// Tells the operator that a damaged row is not listed.
-    fn not_listed(&self, key: &str, error: &Error);
-
     /// The server, for messages.
     fn name(&self) -> &str;
 

@@ -5,6 +5,7 @@ use leasehold_core::{
     RecordTerm, Remaining, Result,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A row of a table of leases, as a SQL server writes it in JSON: the store's own clock and the columns.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -42,17 +43,26 @@ pub struct Stored {
     pub comment: Option<String>,
     /// Why it was evicted.
     pub reason: Option<String>,
+    /// Why the row cannot be read at all.
+    #[serde(skip)]
+    damage: Option<Error>,
 }
 
 impl Stored {
-    /// Parses a row.
-    ///
-    /// # Errors
-    /// `Corrupt` if a column is missing or of another type.
-    pub fn parse(json: &str) -> Result<Self> {
-        serde_json::from_str(json).map_err(|e| {
-            Error::corrupt(format!("a row of the table of leases: {e}")).with_source(e)
+    /// Parses a row. It is damaged if a column is missing or of another type.
+    pub fn parse(json: &str) -> Self {
+        serde_json::from_str(json).unwrap_or_else(|e| {
+            let columns: Value = serde_json::from_str(json).unwrap_or_default();
+            let text = |column: &str| columns[column].as_str().unwrap_or_default().to_owned();
+            let slot = columns["slot"].as_i64().unwrap_or_default();
+            let message = format!("a row of the table of leases: {e}");
+            Self::damaged(text("key"), slot, Error::corrupt(message).with_source(e))
         })
+    }
+
+    /// A row that cannot be read.
+    pub fn damaged(key: String, slot: i64, why: Error) -> Self {
+        Self { key, slot, damage: Some(why), ..Self::default() }
     }
 
     /// The key.
@@ -89,6 +99,9 @@ impl Stored {
     /// # Errors
     /// `Corrupt` if Leasehold cannot have written it.
     pub fn record(&self, now: i64) -> Result<Option<Record>> {
+        if let Some(why) = &self.damage {
+            return Err(why.clone());
+        }
         let Some(id) = self.id()? else { return Ok(None) };
         let kept = match self.state.as_deref() {
             Some("h") => false,

@@ -180,7 +180,7 @@ pub(crate) fn reply(server: &str, request: &AcquireRequest, rows: &[Row]) -> Res
         "confirmed" => granted(server, row, false).map(AcquireReply::Granted),
         "refused" => {
             let now = column(server, row, "o_now")?;
-            let holder = Stored::parse(column(server, row, "o_holder")?)?.record(now)?;
+            let holder = Stored::parse(column(server, row, "o_holder")?).record(now)?;
             let why = RefusalReason::Held(holder.map(Box::new));
             let rest: Option<i64> = column(server, row, "o_rest")?;
             Ok(AcquireReply::Refused(Refused::new(key()?, why, rest.map(duration))))

@@ -6,7 +6,6 @@ use tokio_postgres::types::Type;
 
 use crate::call::{Call, Statement};
 use crate::sql::Sql;
-use crate::trace;
 
 pub(crate) struct LookUp<'k> {
     pub(crate) keys: &'k [String],
@@ -44,13 +43,5 @@ impl Statement for Page<'_> {
 
 /// What a row says, with the clock of its reading.
 pub(crate) fn stored(row: &Row) -> Option<(i64, Stored)> {
-    let now = row.try_get(0).ok()?;
-    let text: &str = row.try_get(1).ok()?;
-    match Stored::parse(text) {
-        Ok(stored) => Some((now, stored)),
-        Err(error) => {
-            trace::not_listed(text, &error);
-            None
-        }
-    }
+    Some((row.try_get(0).ok()?, Stored::parse(row.try_get(1).ok()?)))
 }

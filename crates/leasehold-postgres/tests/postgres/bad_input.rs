@@ -4,7 +4,9 @@ use leasehold_core::{Effect, ErrorKind, EvictRequest, Filter, Key, ListRequest, 
 use leasehold_postgres::{PostgresConfig, PostgresStore};
 use leasehold_testkit::authority::Authority;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, failed, granted, refused, release, renew};
+use leasehold_testkit::requests::{
+    acquire, failed, granted, is_unreadable, purge_leaves, refused, release, renew,
+};
 
 #[tokio::test]
 async fn without_the_schema_every_operation_names_the_command_that_creates_it() {
@@ -193,6 +195,12 @@ async fn a_row_that_was_damaged_by_hand_is_never_granted() {
         }
         let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
         assert!(listed.records.iter().any(|record| record.key.as_str() == "well"), "{damage}");
+        if !damage.starts_with("counter") {
+            is_unreadable(&store, "k").await;
+            let ended = "expires = CASE WHEN expires > 1000000 THEN 1000000 END";
+            server.run(&format!("UPDATE leasehold.leases SET {ended}")).await;
+            purge_leaves(&store, &["k"]).await;
+        }
         if damage.starts_with("counter") {
             store.release(&release("k", "a")).await.unwrap();
             let (kind, effect) = (ErrorKind::Corrupt, Effect::NotApplied);

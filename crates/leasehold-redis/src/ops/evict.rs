@@ -8,7 +8,7 @@ use leasehold_core::{
 use crate::argument::Argument;
 use crate::inner::{Inner, worst};
 use crate::page::Position;
-use crate::scan::STEPS;
+use crate::scan::{Found, STEPS};
 use crate::{scripts, text};
 
 impl Inner {
@@ -57,16 +57,21 @@ impl Inner {
         let filter = &filter.clone().with_expired(Expired::Only);
         let mut removed = Vec::new();
         if let Some(keys) = filter.keys() {
-            let mut over: Vec<_> = self.look_up(keys).await?;
+            let Found { records: mut over, unreadable } = self.look_up(keys).await?;
             over.retain(|record| filter.matches(record));
             let more = over.len() > limit;
             over.truncate(limit);
-            return Ok(EvictReply::new(self.purge_records(&over).await?, 0, more));
+            let mut reply = EvictReply::new(self.purge_records(&over).await?, 0, more);
+            reply.unreadable = unreadable;
+            return Ok(reply);
         }
         let mut at = self.purged_to().clone();
         let mut more = true;
+        let mut unreadable = Vec::new();
         for _ in 0..STEPS {
-            let (here, next, mut over) = self.scan(at, filter).await?;
+            let (here, next, found) = self.scan(at, filter).await?;
+            unreadable.extend(found.unreadable);
+            let mut over = found.records;
             over.retain(|record| filter.matches(record));
             let left = limit - removed.len();
             if over.len() >= left {
@@ -83,7 +88,9 @@ impl Inner {
             }
         }
         *self.purged_to() = at;
-        Ok(EvictReply::new(removed, 0, more))
+        let mut reply = EvictReply::new(removed, 0, more);
+        reply.unreadable = unreadable;
+        Ok(reply)
     }
 
     fn purged_to(&self) -> MutexGuard<'_, Position> {

@@ -8,7 +8,8 @@ use leasehold_core::{
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::requests::{
-    acquire, failed, granted, id, key, only, refused, release, renew,
+    acquire, failed, granted, id, is_unreadable, key, names, only, purge_leaves, refused, release,
+    renew,
 };
 use leasehold_testkit::{LONG, in_time, until};
 
@@ -29,12 +30,10 @@ async fn another_type_at_the_key_or_at_its_metadata_key() {
         let acquired = store.acquire(&acquire(name, "a", Mode::Exclusive)).await;
         failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "another type");
         let named = ListRequest::new(Filter::default().with_key(key(name)));
-        failed(
-            store.list(&named).await,
-            ErrorKind::Incompatible,
-            Effect::NotApplied,
-            "another type",
-        );
+        let listed = store.list(&named).await.unwrap();
+        assert_eq!(names(&listed.unreadable), [name]);
+        let (kind, effect) = (ErrorKind::Incompatible, Effect::NotApplied);
+        failed(listed.holders(), kind, effect, "another type");
     }
     assert_eq!(server.number(&["LLEN", "list"]).await, 1, "it is left alone");
     // Of many leases, no other is affected.
@@ -82,6 +81,8 @@ async fn a_changed_or_deleted_metadata_key() {
             "{renewed:?}"
         );
         assert_eq!(server.text(&["GET", "k"]).await.as_deref(), Some("a"), "it stays taken");
+        is_unreadable(&store, "k").await;
+        purge_leaves(&store, &["k"]).await;
         match before {
             Some(before) => server.ask(&["HSET", metadata, field, &before]).await.unwrap(),
             None => server.ask(&["HDEL", metadata, field]).await.unwrap(),

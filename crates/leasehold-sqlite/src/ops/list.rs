@@ -1,5 +1,8 @@
+use std::collections::BTreeSet;
+
 use leasehold_core::{
-    Cursor, Filter, Key, LeaseId, ListReply, ListRequest, Mode, Record, RecordTerm, Result,
+    Cursor, ErrorKind, Filter, Key, LeaseId, ListReply, ListRequest, Mode, Record, RecordTerm,
+    Result, Table, Unreadable,
 };
 use rusqlite::params;
 
@@ -15,12 +18,31 @@ impl Inner {
         let request = request.clone();
         self.run("list", move |database, limit| {
             database.read(limit, |rows| match request.filter().keys() {
-                Some(keys) => rows.load(&keys.iter().collect())?.list(&request, rows.now),
+                Some(keys) => named(rows, keys, &request),
                 None => page(rows, &request),
             })
         })
         .await
     }
+}
+
+/// The records of these keys; a damaged one hides no other.
+fn named(rows: &Rows<'_>, keys: &[Key], request: &ListRequest) -> Result<ListReply> {
+    let (mut table, mut unreadable) = (Table::default(), Vec::new());
+    for key in keys.iter().collect::<BTreeSet<_>>() {
+        match rows.entry(key) {
+            Ok(entry) => entry.into_iter().for_each(|entry| table.insert(key.clone(), entry)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                unreadable.push(Unreadable::new(key.as_str(), error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let mut page = table.list(request, rows.now)?;
+    if request.cursor().is_none() {
+        page.unreadable = unreadable;
+    }
+    Ok(page)
 }
 
 /// As [`Table::list`](leasehold_core::Table::list), over rows that are read one by one.
@@ -29,29 +51,44 @@ fn page(rows: &Rows<'_>, request: &ListRequest) -> Result<ListReply> {
     let (key, id) = start(filter, request.cursor())?;
     let mut page = ListReply::new(Vec::new(), None);
     let (mut looked_at, mut last) = (0, None);
+    // How much of what is unreadable stands before the last record of the page.
+    let mut before = 0;
     rows.each_record(&rows.sql.page, params![key, id], |stored| {
+        let stored = match stored {
+            Ok(stored) => stored,
+            Err(damaged) => {
+                page.unreadable.extend(Some(damaged).filter(|one| filter.matches_name(&one.name)));
+                return Ok(Next::More);
+            }
+        };
         // In key order, all keys with the prefix are adjacent.
         if !stored.key.as_str().starts_with(filter.key_prefix()) {
-            return Next::Enough;
+            return Ok(Next::Enough);
         }
         if looked_at == LOOK_AT {
             page.next = last.take();
-            return Next::Enough;
+            page.unreadable.truncate(before);
+            return Ok(Next::Enough);
         }
         looked_at += 1;
         let record = stored.holder.record(&stored.key, rows.now);
         match record.filter(|record| filter.matches(record)) {
             Some(_) if page.records.len() == request.limit() => {
                 page.next = page.records.last().map(Cursor::after);
-                return Next::Enough;
+                page.unreadable.truncate(before);
+                return Ok(Next::Enough);
             }
-            Some(record) => page.records.push(record),
+            Some(record) => {
+                page.records.push(record);
+                before = page.unreadable.len();
+            }
             None => {}
         }
         if looked_at == LOOK_AT {
             last = Some(after(stored.key, stored.id));
+            before = page.unreadable.len();
         }
-        Next::More
+        Ok(Next::More)
     })?;
     Ok(page)
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Workplace, acquire, count, grant};
+use crate::common::{SECOND, Workplace, acquire, count, grant};
 use leasehold_core::ErrorKind::{Corrupt, Incompatible, InvalidInput};
-use leasehold_core::{Effect, Error, ErrorKind, Filter, ListRequest, Store};
+use leasehold_core::{Effect, Error, ErrorKind, Store};
 use leasehold_sqlite::SqliteStore;
+use leasehold_testkit::requests::{is_unreadable, purge_leaves};
 
 #[track_caller]
 fn assert_error(error: &Error, kind: ErrorKind, says: &[&str]) {
@@ -188,9 +189,17 @@ async fn values_that_leasehold_cannot_have_written() {
         assert_error(&error, Corrupt, &[says, "remove that row"]);
         grant(&store, "b", "another key").await;
         if !says.contains("counter") {
-            let all = ListRequest::new(Filter::default());
-            assert_error(&store.list(&all).await.unwrap_err(), Corrupt, &[says]);
+            is_unreadable(&store, "k").await;
         }
+        place.clock.advance(60 * SECOND);
+        grant(&store, "b", "live").await;
+        let is_sound = ["UPDATE leasehold_keys SET counter = 1", "DELETE FROM leasehold_keys"];
+        purge_leaves(&store, if is_sound.contains(&change) { &[] } else { &["k"] }).await;
+        assert_eq!(
+            count(&place.raw(), "leasehold_holders WHERE key <> 'k'"),
+            1,
+            "others are purged"
+        );
     }
 }
 

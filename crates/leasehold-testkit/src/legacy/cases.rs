@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, Effect, ErrorKind, EvictRequest, Filter, ListRequest, LostReason, ManualClock,
-    Mode, RefusalReason, ReleaseOutcome, RenewOutcome, Store, Ttl,
+    AcquireReply, Effect, ErrorKind, EvictRequest, Expired, Filter, ListRequest, LostReason,
+    ManualClock, Mode, RefusalReason, ReleaseOutcome, RenewOutcome, Store, Ttl,
 };
 use leasehold_driver::legacy::LegacyConfig;
 use tokio::task::JoinSet;
 
 use super::{Database, Php, Served, sides};
-use crate::requests::{acquire_for, granted, key, only, refused, release, renew};
+use crate::requests::{
+    acquire_for, granted, key, names, only, purge_leaves, refused, release, renew,
+};
 use crate::{SECOND, until};
 
 const TERM: Duration = Duration::from_secs(30);
@@ -55,6 +57,7 @@ macro_rules! legacy_tests {
             renewing_twice_in_the_same_second_succeeds
             names_and_terms_that_do_not_fit_are_refused
             names_that_differ_in_case_or_spaces_are_different_locks
+            rows_of_names_that_are_no_keys_are_counted_and_named
             a_purge_removes_rows_that_ended_and_no_other
             an_open_transaction_of_php_grants_nothing
             who_took_a_row_over_looks_again_whether_php_has_overwritten_it
@@ -408,6 +411,28 @@ pub async fn names_that_differ_in_case_or_spaces_are_different_locks<D: Database
         assert!(acquires(&store, name, owner).await, "{name:?}");
         is_lost(&store, name, &owner.to_uppercase(), LostReason::Gone).await;
     }
+}
+
+/// A PHP client may lock a name that is no key.
+pub async fn rows_of_names_that_are_no_keys_are_counted_and_named<D: Database>() {
+    let (database, store) = table::<D>().await;
+    let mut php = database.php();
+    php.crafts("live\u{1}", "php", 60);
+    php.crafts("over\u{1}", "php", LONG_AGO);
+    php.crafts("over", "php", LONG_AGO);
+    let list = async |filter| store.list(&ListRequest::new(filter)).await.unwrap();
+    let of = |expired| Filter::default().with_expired(expired);
+    for (filter, named) in [
+        (of(Expired::Out), &["live\u{1}"][..]),
+        (of(Expired::In), &["live\u{1}", "over\u{1}"]),
+        (of(Expired::Only).with_prefix("over"), &["over\u{1}"]),
+        (of(Expired::Out).with_prefix("over"), &[]),
+        (of(Expired::In).with_key(key("over")), &[]),
+    ] {
+        assert_eq!(names(&list(filter.clone()).await.unreadable), named, "{filter:?}");
+    }
+    purge_leaves(&store, &["over\u{1}"]).await;
+    assert_eq!((php.owner("over"), php.owner("over\u{1}")), (String::new(), "php".to_owned()));
 }
 
 /// Defect 13.

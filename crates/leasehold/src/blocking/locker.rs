@@ -159,11 +159,12 @@ impl Locker {
         Ok(!self.status(key)?.is_empty())
     }
 
-    /// All records that match, page by page; no snapshot.
+    /// All records that match, page by page; no snapshot. What cannot be read as a record is
+    /// [named](ListReply::unreadable).
     ///
     /// # Errors
     /// As any operation.
-    pub fn list(&self, filter: Filter) -> Result<Vec<Record>> {
+    pub fn list(&self, filter: Filter) -> Result<ListReply> {
         self.call(|locks| async move { locks.list(filter).await })
     }
 
@@ -320,7 +321,7 @@ impl Group {
     ///
     /// # Errors
     /// As any operation.
-    pub fn list(&self) -> Result<Vec<Record>> {
+    pub fn list(&self) -> Result<ListReply> {
         self.call(|group| async move { group.list().await })
     }
 

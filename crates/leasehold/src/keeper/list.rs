@@ -1,6 +1,7 @@
 use leasehold_core::{Filter, ListReply, ListRequest, MAX_ENTRIES, Record, Result, Store};
 
 use super::Keeper;
+use crate::telemetry;
 
 impl Keeper {
     /// The live holders of the keys that the filter names.
@@ -20,6 +21,8 @@ impl Keeper {
     }
 
     pub(crate) async fn list_page(&self, request: &ListRequest) -> Result<ListReply> {
-        self.limited("list", self.store.list(request)).await
+        let page = self.limited("list", self.store.list(request)).await?;
+        telemetry::unreadable(self.can.name, &page.unreadable);
+        Ok(page)
     }
 }

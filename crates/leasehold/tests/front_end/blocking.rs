@@ -46,7 +46,7 @@ fn everything(locks: &Locker) {
     assert!(locks.is_held("k").unwrap());
     assert_eq!(locks.status("k").unwrap()[0].note.comment(), Some("why"));
     let id = |records: &[Record]| records[0].id.clone().unwrap();
-    assert_eq!(id(&locks.list(Filter::default()).unwrap()), guard.lease().id);
+    assert_eq!(id(&locks.list(Filter::default()).unwrap().records), guard.lease().id);
     let page = locks.list_page(&ListRequest::new(Filter::default()).with_limit(1)).unwrap();
     assert_eq!(id(&page.records), guard.lease().id);
 
@@ -75,7 +75,7 @@ fn everything(locks: &Locker) {
     let job = locks.group("job-7").unwrap();
     let (one, two) = (job.lock("one").take().unwrap(), job.lock_all(["two"]).take().unwrap());
     assert!(job.try_lock("one").take().unwrap().is_none());
-    assert_eq!((job.leases().len(), job.list().unwrap().len()), (2, 2));
+    assert_eq!((job.leases().len(), job.list().unwrap().records.len()), (2, 2));
     assert!(job.renew().unwrap().iter().all(|(_, outcome)| outcome.is_ok()));
     assert_eq!(job.release().unwrap().len(), 2);
     assert!(!one.is_held() && !two.is_held());

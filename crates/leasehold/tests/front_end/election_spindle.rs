@@ -416,5 +416,5 @@ async fn spindle_16_a_renewal_names_one_lease_and_removes_nothing() {
     let own = vec![leadership.guard().lease().id.clone()];
     assert!(store.renews().len() > 100 && store.renews().iter().all(|renewed| *renewed == own));
     let old = locks.list(Filter::default().with_prefix("job_").with_expired(Expired::Only)).await;
-    assert_eq!(old.unwrap().len(), 1, "what expired is removed by whoever purges");
+    assert_eq!(old.unwrap().records.len(), 1, "what expired is removed by whoever purges");
 }

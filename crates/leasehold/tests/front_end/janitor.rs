@@ -18,7 +18,7 @@ async fn leave(locks: &Locker, count: usize) {
 
 /// All records, including expired ones.
 async fn records(locks: &Locker) -> usize {
-    locks.list(Filter::default().with_expired(Expired::In)).await.unwrap().len()
+    locks.list(Filter::default().with_expired(Expired::In)).await.unwrap().records.len()
 }
 
 /// Removed, forgotten, batches.
@@ -327,7 +327,7 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
     }
     assert_eq!(janitor.stop().await.failures, 0);
     let left = locks.list(Filter::default().with_prefix("left-").with_expired(Expired::In)).await;
-    assert_eq!(left.unwrap(), []);
+    assert_eq!(left.unwrap().records, []);
 }
 
 #[test]

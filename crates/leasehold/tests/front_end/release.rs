@@ -122,7 +122,7 @@ async fn a_group_acts_on_the_leases_that_this_locker_holds_in_it() {
     let apart = locks.lock("e").await.unwrap();
     assert!(group.try_lock("a").await.unwrap().is_none(), "a group is no identity");
     assert_eq!(group.leases().len(), 2);
-    assert_eq!(group.list().await.unwrap().len(), 4);
+    assert_eq!(group.list().await.unwrap().records.len(), 4);
     assert!(group.renew().await.iter().all(|(_, outcome)| outcome.is_ok()));
     let ended = group.release().await;
     let ids: Vec<_> = ended.iter().map(|(id, _)| id.clone()).collect();

@@ -1,6 +1,6 @@
 -- Records in the order of key and slot, after a position, and the server's clock.
 SELECT (SELECT {schema}.now_us()), {schema}.shown(lease)
 FROM {schema}.leases AS lease
-WHERE (SELECT {schema}.writable()) AND (key, slot) OPERATOR(pg_catalog.>) ($1, $2) AND id IS NOT NULL AND state OPERATOR(pg_catalog.<>) 'e'
+WHERE (SELECT {schema}.writable()) AND (key, slot) OPERATOR(pg_catalog.>) ($1, $2) AND id IS NOT NULL AND coalesce(state, '') OPERATOR(pg_catalog.<>) 'e'
 ORDER BY key, slot
 LIMIT $3
