@@ -95,7 +95,7 @@ impl Database {
 
     /// A connection that is reserved for what travels together.
     async fn reserved(&self) -> Result<Link> {
-        let reserved = self.reserves().pop();
+        let reserved = self.reserves().pop().filter(|(link, _)| !link.is_retired());
         let alive = match reserved {
             Some((link, used)) if now() - used < IDLE => Some(link),
             Some((link, _)) => self.links.alive(link).await,

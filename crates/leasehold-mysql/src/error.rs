@@ -56,6 +56,24 @@ pub(crate) fn conflict(error: &Failure) -> Option<u16> {
     [LOCK_WAIT, 1213, 1020, 3572, 1062].contains(&told.code).then_some(told.code)
 }
 
+const READ_ONLY: &str =
+    "this server is read-only, as a replica is, and cannot lock; connect to the primary";
+
+/// A server on which nothing is to be written.
+pub(crate) fn read_only(server: &str) -> Error {
+    Error::unavailable(Effect::NotApplied, format!("{server}: {READ_ONLY}"))
+}
+
+/// Whether an answer is that of a server which may no longer be the primary: it is read-only, or ends. Also if there is
+/// no answer because the connection has ended.
+pub(crate) fn casts_doubt(error: &Failure) -> bool {
+    match error {
+        Failure::Server(told) => [1053, 1290, 1792, 1836, 1927, 4152].contains(&told.code),
+        Failure::Io(_) => true,
+        Failure::Driver(_) | Failure::Other(_) | Failure::Url(_) => false,
+    }
+}
+
 /// The error for what the server said. Our procedures roll back what fails, except that they may be interrupted after their
 /// commit.
 fn of_server(server: &str, told: &ServerError) -> Error {
@@ -72,9 +90,7 @@ fn of_server(server: &str, told: &ServerError) -> Error {
             "the objects of the store are missing, or of another version; run `leasehold init` with this store as a user \
              who may create them; {said}"
         )),
-        1290 | 1792 | 1836 | 4152 => not_now(
-            "this server is read-only, as a replica is, and cannot lock; connect to the primary",
-        ),
+        1290 | 1792 | 1836 | 4152 => not_now(READ_ONLY),
         1665 => Error::incompatible(format!(
             "the server writes its binary log by statements, which cannot record READ COMMITTED; set binlog_format to ROW \
              or MIXED; {said}"

@@ -7,6 +7,7 @@ use mysql_async::Row;
 
 use crate::call::Call;
 use crate::database::Database;
+use crate::error;
 use crate::rows::required;
 use crate::schema::VERSION;
 
@@ -19,6 +20,9 @@ impl Database {
         let (about_us, about_it): (Vec<Row>, Vec<Row>) =
             rows.into_iter().partition(|row| row.len() > 2);
         let settings = Settings::of(server, &about_it)?;
+        if settings.is_read_only() {
+            self.links.doubt();
+        }
         settings.admit(server)?;
         let database = self.sql.database.as_str();
         let incompatible = |why: String| Err(Error::incompatible(why));
@@ -78,14 +82,15 @@ impl Settings {
         self.is(name, "ON") || self.is(name, "1")
     }
 
+    pub(crate) fn is_read_only(&self) -> bool {
+        ["read_only", "super_read_only", "innodb_read_only"].iter().any(|name| self.is_on(name))
+    }
+
     /// Refuses a server that cannot be used.
     pub(crate) fn admit(&self, server: &str) -> Result<()> {
         admit_version(server, self.version())?;
-        if ["read_only", "super_read_only", "innodb_read_only"].iter().any(|name| self.is_on(name))
-        {
-            return Err(Error::incompatible(format!(
-                "{server} is read-only, as a replica is, and cannot lock; connect to the primary"
-            )));
+        if self.is_read_only() {
+            return Err(error::read_only(server));
         }
         Ok(())
     }

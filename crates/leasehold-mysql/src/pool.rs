@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use deadpool::managed::{self, Manager, Metrics, Object, RecycleResult};
 use leasehold_core::{Effect, Error, Result};
-use leasehold_driver::sql::locked;
+use leasehold_driver::sql::{Doubt, locked};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
 use tokio::sync::watch;
 
 use crate::call::Call;
 use crate::error;
-use crate::sql::Sql;
+use crate::sql::{READ_ONLY, Sql};
 
 /// What the sessions of our own connections have: the only statement that may wait, for another client that uses a key
 /// for the first time, waits for a second, which is the shortest time; each commits by itself; an idle connection stays;
@@ -46,6 +46,8 @@ pub(crate) struct Links {
     /// How many of them are reserved for what travels together, so that at least one is not.
     pub(crate) lanes: usize,
     uses: Arc<Uses>,
+    /// Whether their server may have been demoted.
+    doubt: Doubt,
 }
 
 /// Which connections may stay, and how many are in use.
@@ -219,13 +221,15 @@ impl Links {
             .build()
             .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
         let lanes = LANES.min(pool.status().max_size - 1);
-        Ok(Self { pool: Pool::Ours(pool), server, timeout, lanes, uses: Arc::default() })
+        let (uses, doubt) = (Arc::default(), Doubt::default());
+        Ok(Self { pool: Pool::Ours(pool), server, timeout, lanes, uses, doubt })
     }
 
     /// The connections of a caller's pool.
     pub(crate) fn of_pool(pool: mysql_async::Pool, timeout: Duration) -> Self {
         let server = "the pool's server".to_owned();
-        Self { pool: Pool::Callers(pool), server, timeout, lanes: 1, uses: Arc::default() }
+        let (uses, doubt) = (Arc::default(), Doubt::default());
+        Self { pool: Pool::Callers(pool), server, timeout, lanes: 1, uses, doubt }
     }
 
     /// Ends every connection that was begun before now, so that the next one chooses its host afresh: an idle one now, one
@@ -251,27 +255,72 @@ impl Links {
 
     /// A connection.
     pub(crate) async fn get(&self) -> Result<Link> {
-        // First, so that one that is retired meanwhile counts as such.
-        let held = Use::begin(&self.uses);
         let got = async {
-            match &self.pool {
-                Pool::Ours(pool) => pool.get().await.map(Source::Ours),
-                Pool::Callers(pool) => {
-                    pool.get_conn().await.map(Source::Callers).map_err(managed::PoolError::Backend)
+            loop {
+                self.doubt.settle(self.is_writable()).await?;
+                tokio::select! {
+                    biased;
+                    // Who waits for a connection meanwhile makes none.
+                    () = self.doubt.raised() => {}
+                    link = self.link() => return link,
                 }
             }
         };
-        match tokio::time::timeout(self.timeout, got).await {
-            Ok(Ok(source)) => Ok(Link::new(source, held)),
-            Ok(Err(managed::PoolError::Backend(e))) => Err(error::of_connecting(&self.server, e)),
-            Ok(Err(_)) | Err(_) => Err(Error::unavailable(
-                Effect::NotApplied,
-                format!(
-                    "no connection to {} was free or could be made within {:?}",
-                    self.server, self.timeout
-                ),
-            )),
+        let got = tokio::time::timeout(self.timeout, got).await;
+        got.unwrap_or_else(|_| Err(self.none_free()))
+    }
+
+    async fn link(&self) -> Result<Link> {
+        // First, so that one that is retired meanwhile counts as such.
+        let held = Use::begin(&self.uses);
+        let got = match &self.pool {
+            Pool::Ours(pool) => pool.get().await.map(Source::Ours),
+            Pool::Callers(pool) => {
+                pool.get_conn().await.map(Source::Callers).map_err(managed::PoolError::Backend)
+            }
+        };
+        match got {
+            Ok(source) => Ok(Link::new(source, held)),
+            Err(managed::PoolError::Backend(e)) => Err(error::of_connecting(&self.server, e)),
+            Err(_) => Err(self.none_free()),
         }
+    }
+
+    fn none_free(&self) -> Error {
+        let (server, limit) = (&self.server, self.timeout);
+        let message =
+            format!("no connection to {server} was free or could be made within {limit:?}");
+        Error::unavailable(Effect::NotApplied, message)
+    }
+
+    /// A session has answered as one does whose server may have been demoted: all that there are end, and a fresh one asks
+    /// before others are used.
+    pub(crate) fn doubt(&self) {
+        self.doubt.raise();
+        self.retire();
+    }
+
+    /// Asks a session whether its server is writable. Others begin after it if it is not.
+    async fn is_writable(&self) -> Result<()> {
+        let of_before = match &self.pool {
+            Pool::Ours(_) => 0,
+            // These did not end.
+            Pool::Callers(pool) => pool.metrics().connections_in_pool.load(Ordering::SeqCst),
+        };
+        let question = format!("SELECT {READ_ONLY}");
+        let mut answer = Ok(());
+        for _ in 0..=of_before {
+            let mut link = self.link().await?;
+            let asked = link.exchange(async |conn| conn.query_first(&question).await).await;
+            let is_read_only: Option<bool> =
+                asked.map_err(|e| error::of(&self.server, e).with_effect(Effect::NotApplied))?;
+            if is_read_only != Some(true) {
+                return Ok(());
+            }
+            self.retire();
+            answer = Err(error::read_only(&self.server));
+        }
+        answer
     }
 
     /// This connection, unless it has ended.
@@ -328,10 +377,19 @@ impl Links {
             // The procedure or the server has rolled back.
             Ok(Err(e)) => match error::conflict(&e) {
                 Some(code) => return (Some(link), Err(Unanswered::Conflict(code))),
-                None => error::of(&self.server, e),
+                None => {
+                    // Of a connection that is retired it is known.
+                    if error::casts_doubt(&e) && !link.is_retired() {
+                        self.doubt();
+                    }
+                    error::of(&self.server, e)
+                }
             },
-            // What was sent there may still act.
-            Err(_) => error::unanswered(&self.server, limit),
+            // What was sent there may still act, so this one is closed. The others may be as dead.
+            Err(_) => {
+                self.retire();
+                error::unanswered(&self.server, limit)
+            }
         };
         link.close();
         (None, Err(Unanswered::Failed(failure)))

@@ -28,12 +28,24 @@ impl DatabaseName {
 
     /// Inserts it, and how the clock is read.
     fn inserted(&self, text: &str, clock: &str) -> String {
-        text.replace("{now}", clock).replace("{schema}", &self.quoted())
+        text.replace("{now}", clock)
+            .replace("{writable}", WRITABLE)
+            .replace("{read_only}", READ_ONLY)
+            .replace("{schema}", &self.quoted())
     }
 }
 
 /// The server's clock: microseconds since 1970-01-01 UTC, whatever the session's time zone.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// Whether the server is read-only, as a replica is. It would let an administrator write all the same, and answers reads.
+pub(crate) const READ_ONLY: &str =
+    "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only";
+
+/// Refuses that server, as it refuses other users.
+const WRITABLE: &str = "IF {read_only} THEN
+        SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
+    END IF;";
 
 /// The files that create the objects, in order. A line `-- next` separates statements.
 const SCHEMA: &[&str] = &[

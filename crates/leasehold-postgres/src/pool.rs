@@ -192,9 +192,9 @@ impl Links {
                 self.doubt.settle(self.is_writable()).await.map_err(Failure::Doubtful)?;
                 tokio::select! {
                     biased;
-                    link = self.fresh() => return link.map_err(|e| self.failure(e)),
                     // Who waits for a connection meanwhile makes none.
                     () = self.doubt.raised() => {}
+                    link = self.fresh() => return link.map_err(|e| self.failure(e)),
                 }
             }
         };

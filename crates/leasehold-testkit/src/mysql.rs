@@ -172,6 +172,44 @@ impl Server {
         server.certificates = Some(shared);
         Ok(server)
     }
+
+    /// Starts one that writes a binary log, for a replica.
+    pub async fn primary() -> Result<Self> {
+        Self::start(&["--server-id=1", "--log-bin", "--sync-binlog=1"]).await
+    }
+
+    /// A replica of this [`primary`](Self::primary), with all that it has. It is read-only.
+    pub async fn replica(&self) -> Result<Self> {
+        let replica = Self::start_product(self.product, &["--server-id=2", "--read-only"]).await?;
+        let port = self.port;
+        let source =
+            format!("MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root'");
+        replica.run(&format!("CHANGE MASTER TO {source}, MASTER_CONNECT_RETRY = 1")).await;
+        replica.run("START SLAVE").await;
+        replica.has_all_of(self).await;
+        Ok(replica)
+    }
+
+    /// Waits until this replica has all that its primary has.
+    pub async fn has_all_of(&self, primary: &Self) {
+        let at = primary.rows("SHOW MASTER STATUS").await.remove(0);
+        let (file, position): (String, u64) = (at.get(0).unwrap(), at.get(1).unwrap());
+        let limit = LONG.as_secs();
+        let waits = format!("SELECT MASTER_POS_WAIT('{file}', {position}, {limit}) >= 0");
+        let has = self.rows(&waits).await[0].get::<Option<bool>, _>(0).unwrap();
+        assert_eq!(has, Some(true), "the replica does not follow");
+    }
+
+    /// Makes a replica the primary; it accepts writes when this ends.
+    pub async fn promote(&self) {
+        self.run("STOP SLAVE").await;
+        self.run("SET GLOBAL read_only = OFF").await;
+    }
+
+    /// Makes it read-only; its sessions stay.
+    pub async fn demote(&self) {
+        self.run("SET GLOBAL read_only = ON").await;
+    }
 }
 
 /// The URL of the administrator of the server on this port.

@@ -26,6 +26,7 @@ whole: BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {writable}
     START TRANSACTION;
     SET wanted = JSON_LENGTH(p_keys);
     SELECT COUNT(lease.slot) INTO found

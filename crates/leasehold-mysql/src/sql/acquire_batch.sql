@@ -17,6 +17,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {writable}
     START TRANSACTION;
     -- Before the locks, it can only refuse.
     SET n = {now};

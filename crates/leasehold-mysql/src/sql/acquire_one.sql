@@ -17,6 +17,7 @@ whole: BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
+    {writable}
     START TRANSACTION;
     SET n = {now};
     SELECT MAX(GREATEST(counter + 1, n)) INTO won FROM {schema}.leasehold_leases

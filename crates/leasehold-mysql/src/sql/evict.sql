@@ -19,6 +19,7 @@ whole: BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {writable}
     START TRANSACTION;
     CALL {schema}.leasehold_lock(p_wanted, is_locked);
     IF is_locked THEN

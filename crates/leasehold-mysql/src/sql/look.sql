@@ -6,6 +6,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_look_up(p_keys LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT DEFAULT {now};
+    {writable}
     SELECT n AS o_now, lease.*
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.state <> 'f'
@@ -18,6 +19,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_page(p_key VARBINARY(1024), p_
 SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT DEFAULT {now};
+    {writable}
     SELECT n AS o_now, lease.*
     FROM {schema}.leasehold_leases AS lease
     WHERE lease.`key` >= p_key AND (lease.`key` > p_key OR lease.slot > p_slot) AND lease.state NOT IN ('e', 'f')
@@ -39,6 +41,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_scan(
 SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT DEFAULT {now};
+    {writable}
     IF p_keys IS NULL THEN
         SELECT n AS o_now, page.* FROM (
             SELECT next_rows.*, nth = counted AND counted = p_most AS o_more

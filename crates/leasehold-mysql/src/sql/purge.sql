@@ -23,6 +23,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {writable}
     START TRANSACTION;
     OPEN each_record;
     SET n = {now}, wanted = JSON_LENGTH(p_over);

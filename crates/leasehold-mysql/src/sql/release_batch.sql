@@ -9,6 +9,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {writable}
     START TRANSACTION;
     SET n = {now};
     UPDATE (

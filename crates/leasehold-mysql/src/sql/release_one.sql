@@ -11,6 +11,7 @@ whole: BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
+    {writable}
     START TRANSACTION;
     SET n = {now};
     SELECT MAX(COALESCE(expires <= n, FALSE)) INTO is_late FROM {schema}.leasehold_leases

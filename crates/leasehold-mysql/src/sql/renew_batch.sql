@@ -10,6 +10,7 @@ BEGIN
         RESIGNAL;
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {writable}
     START TRANSACTION;
     SET n = {now};
     UPDATE (

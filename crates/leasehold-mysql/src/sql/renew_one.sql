@@ -14,6 +14,7 @@ whole: BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
+    {writable}
     START TRANSACTION;
     SET n = {now};
     SELECT COUNT(*), MAX(GREATEST(expires, n + p_to)) INTO found, ends FROM {schema}.leasehold_leases

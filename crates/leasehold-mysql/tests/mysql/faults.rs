@@ -119,23 +119,6 @@ async fn a_statement_time_limit_of_the_session_is_named() {
 }
 
 #[tokio::test]
-async fn a_read_only_server_is_refused() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    server.run("CREATE USER app").await;
-    server.run("GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON leasehold.* TO app").await;
-    server.run("SET GLOBAL read_only = ON").await;
-    let url = server.url().replace("root@", "app@");
-    let replica = MysqlStore::from_url(&url).await.unwrap();
-    let error = replica.acquire(&acquire("l", "b", Mode::Exclusive)).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
-    assert!(error.to_string().contains("connect to the primary"), "{error}");
-    let error = replica.check().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
-}
-
-#[tokio::test]
 async fn a_server_that_forgets_has_no_level_and_is_not_durable() {
     for setting in ["--innodb-flush-log-at-trx-commit=2", "--log-bin", "--innodb-doublewrite=0"] {
         let server = Server::start(&[setting]).await.unwrap();

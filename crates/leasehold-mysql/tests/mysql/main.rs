@@ -7,4 +7,5 @@ mod first_contact;
 mod legacy;
 mod rows;
 mod sessions;
+mod switched;
 mod together;

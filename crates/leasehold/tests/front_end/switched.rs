@@ -9,7 +9,7 @@ use leasehold::{
 };
 use leasehold_conformance::Proxy;
 use leasehold_testkit::postgres::{Server, url};
-use leasehold_testkit::until;
+use leasehold_testkit::{mysql, until};
 use tokio::task::JoinHandle;
 
 /// How soon after the new primary accepts writes everything works.
@@ -61,18 +61,14 @@ impl Clients {
             }
             let leader = others.election("watched").campaign().await.unwrap();
             while !matches!(renewals.next().await.unwrap(), Event::Renewed { .. }) {}
-            println!("renewed");
-            self.waiter.await.unwrap().unwrap();
-            println!("granted");
+            drop(self.waiter.await.unwrap().unwrap());
             self.candidate.elected().await.unwrap();
-            println!("elected");
             let is_seen = |event| match event {
                 Some(LeadershipEvent::Changed(Some(seen))) => seen.token == leader.token(),
                 Some(LeadershipEvent::Changed(None)) => false,
                 other => panic!("{other:?}"),
             };
             while !is_seen(self.observer.next().await) {}
-            println!("observed");
         };
         tokio::time::timeout(limit, work).await.expect("all of them work by now");
         self.holder.verify().await.unwrap();
@@ -128,4 +124,19 @@ async fn all_leave_an_old_primary_that_hangs() {
     new.promote().await;
     clients.work_within(SOON + LIMIT, &new.url()).await;
     old.resume();
+}
+
+/// Also for a user whom a read-only server lets write.
+#[tokio::test]
+async fn all_follow_an_address_that_leads_to_the_new_primary_of_mariadb() {
+    let old = mysql::Server::primary().await.unwrap();
+    Locker::open(&old.url()).await.unwrap().prepare().await.unwrap();
+    let new = old.replica().await.unwrap();
+    let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
+    let clients = Clients::start(&mysql::url(address.address().port()), &old.url()).await;
+    new.has_all_of(&old).await;
+    old.demote().await;
+    new.promote().await;
+    address.lead_to(([127, 0, 0, 1], new.port()).into());
+    clients.work_within(SOON, &new.url()).await;
 }

@@ -1,0 +1,134 @@
+//! Servers that are read-only, and what they must not answer.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_conformance::Proxy;
+use leasehold_core::{
+    Effect, ErrorKind, EvictRequest, EvictTarget, Filter, ListRequest, Mode, Result, Store as _,
+    Ttl,
+};
+use leasehold_mysql::mysql_async::{Opts, Pool, Row};
+use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::requests::{acquire, granted, id, key, release, renew};
+use leasehold_testkit::{LONG, in_time};
+
+const OPERATIONS: [&str; 10] = [
+    "acquire",
+    "acquire shared",
+    "renew",
+    "release",
+    "look up",
+    "look up a free key",
+    "list",
+    "purge",
+    "evict",
+    "check",
+];
+
+/// What a store answers to each operation as its first.
+async fn first_answers(url: &str) -> Vec<(MysqlStore, &'static str, Result<()>)> {
+    let of = |name| ListRequest::new(Filter::default().with_key(key(name)));
+    let (known, unknown) = (of("k"), of("nobody's"));
+    let all = ListRequest::new(Filter::default());
+    let expired = EvictRequest::expired(Filter::default());
+    let target = EvictTarget::new(key("k"), Some(id("a")));
+    let exactly = EvictRequest::exactly(vec![target], None);
+    let renewal = renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap());
+    let mut answers = Vec::new();
+    for name in OPERATIONS {
+        let store = MysqlStore::from_url(url).await.unwrap();
+        let answer = match name {
+            "acquire" => store.acquire(&acquire("l", "b", Mode::Exclusive)).await.map(drop),
+            "acquire shared" => store.acquire(&acquire("l", "b", Mode::SHARED)).await.map(drop),
+            "renew" => store.renew(&renewal).await.map(drop),
+            "release" => store.release(&release("k", "a")).await.map(drop),
+            "look up" => store.list(&known).await.map(drop),
+            "look up a free key" => store.list(&unknown).await.map(drop),
+            "list" => store.list(&all).await.map(drop),
+            "purge" => store.evict(&expired).await.map(drop),
+            "evict" => store.evict(&exactly).await.map(drop),
+            _ => store.check().await.map(drop),
+        };
+        answers.push((store, name, answer));
+    }
+    answers
+}
+
+/// An administrator could write there all the same, and grant what the new primary grants too.
+#[tokio::test]
+async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    granted(store.acquire(&acquire("many", "a", Mode::Exclusive)).await);
+    server.run("CREATE USER app").await;
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON leasehold.* TO app").await;
+    server.demote().await;
+    for user in ["root", "app"] {
+        let url = server.url().replace("root@", &format!("{user}@"));
+        for (store, name, answer) in first_answers(&url).await {
+            let error = answer.expect_err(name);
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{user}, {name}: {error}");
+            assert_eq!(error.effect(), Effect::NotApplied, "{user}, {name}: {error}");
+            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
+            // It is in doubt now, and asks.
+            let error = store.check().await.unwrap_err();
+            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
+        }
+    }
+    // What travels together is refused too.
+    let store = MysqlStore::from_url(&server.url()).await.unwrap();
+    let names: Vec<_> = (0..20).map(|n| format!("k{n}")).collect();
+    let requests: Vec<_> = names.iter().map(|name| acquire(name, "b", Mode::Exclusive)).collect();
+    for answer in join_all(requests.iter().map(|request| store.acquire(request))).await {
+        assert_eq!(answer.unwrap_err().effect(), Effect::NotApplied);
+    }
+}
+
+/// How many sessions there have been.
+async fn sessions(server: &Server) -> u64 {
+    let rows: Vec<Row> = server.rows("SHOW GLOBAL STATUS LIKE 'Connections'").await;
+    rows[0].get::<String, _>(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_server_that_is_read_only_gets_one_connection_a_second() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let store = MysqlStore::from_url(&server.url()).await.unwrap();
+    server.demote().await;
+    let before = sessions(&server).await;
+    let asks = async |n: usize| {
+        let name = format!("k{n}");
+        loop {
+            let error = store.acquire(&acquire(&name, "a", Mode::SHARED)).await.unwrap_err();
+            assert_eq!(error.effect(), Effect::NotApplied, "{error}");
+        }
+    };
+    let long = Duration::from_millis(2_500);
+    tokio::time::timeout(long, join_all((0..20).map(asks))).await.unwrap_err();
+    // Five before the first answer, one a second, and the one that counts.
+    let sessions = sessions(&server).await - before;
+    assert!((2..=10).contains(&sessions), "{sessions} sessions");
+}
+
+/// The idle connections of a pool of the caller's do not delay what follows the switch.
+#[tokio::test]
+async fn the_idle_connections_of_a_callers_pool_are_left_at_once() {
+    let (old, new) = (Server::start(&[]).await.unwrap(), Server::start(&[]).await.unwrap());
+    old.store().await;
+    new.store().await;
+    let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
+    let url = format!("{}?prefer_socket=false", url(address.address().port()));
+    let pool = Pool::new(Opts::from_url(&url).unwrap());
+    let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+    let idle = join_all((0..8).map(|_| pool.get_conn())).await;
+    drop(idle);
+    old.demote().await;
+    address.lead_to(([127, 0, 0, 1], new.port()).into());
+    // The first answer is the old server's.
+    store.acquire(&acquire("k", "a", Mode::SHARED)).await.unwrap_err();
+    granted(in_time(store.acquire(&acquire("k", "a", Mode::SHARED))).await);
+}
