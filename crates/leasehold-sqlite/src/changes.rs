@@ -1,6 +1,8 @@
 //! Waits until something is written to a file.
 
 use std::os::fd::AsFd as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::unistd::geteuid;
 
 /// The longest wait for an event: some file systems have none.
 const LONGEST: Duration = Duration::from_millis(250);
@@ -18,7 +21,7 @@ const WITHOUT_EVENTS: Duration = Duration::from_millis(20);
 /// The writes to one file, whether it exists or is made again.
 pub(crate) struct Changes {
     file: PathBuf,
-    events: Option<Inotify>,
+    instance: Option<Instance>,
     is_watched: bool,
     wakes: Arc<EventFd>,
 }
@@ -39,8 +42,8 @@ impl Changes {
     pub(crate) fn of(file: &Path) -> Option<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         let wakes = Arc::new(EventFd::from_flags(flags).ok()?);
-        let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok();
-        Some(Self { file: file.to_owned(), events, is_watched: false, wakes })
+        let instance = Instance::take();
+        Some(Self { file: file.to_owned(), instance, is_watched: false, wakes })
     }
 
     pub(crate) fn waker(&self) -> Waker {
@@ -49,14 +52,14 @@ impl Changes {
 
     /// From now on a write ends the next wait. Again and again, for the file may be another one by now.
     pub(crate) fn watch(&mut self) {
-        let events = self.events.as_ref();
-        self.is_watched = events
+        self.is_watched = self
+            .events()
             .is_some_and(|events| events.add_watch(&self.file, AddWatchFlags::IN_MODIFY).is_ok());
     }
 
     /// Waits for a write, and reports whether there was one. A look should follow in any case.
     pub(crate) fn wait(&self) -> bool {
-        let events = self.events.as_ref().filter(|_| self.is_watched);
+        let events = self.events().filter(|_| self.is_watched);
         self.poll(events, if self.is_watched { LONGEST } else { WITHOUT_EVENTS });
         events.is_some_and(|events| events.read_events().is_ok_and(|events| !events.is_empty()))
     }
@@ -64,6 +67,10 @@ impl Changes {
     /// Waits so long, or until it is woken.
     pub(crate) fn pause(&self, duration: Duration) {
         self.poll(None, duration);
+    }
+
+    fn events(&self) -> Option<&Inotify> {
+        self.instance.as_ref().map(|instance| &instance.events)
     }
 
     fn poll(&self, events: Option<&Inotify>, longest: Duration) {
@@ -74,5 +81,50 @@ impl Changes {
         let _: Result<_, _> =
             poll(&mut all, PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX));
         let _: Result<_, _> = self.wakes.read();
+    }
+}
+
+/// How many inotify instances a user may have, over all programs.
+const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
+
+/// One of the inotify instances that the waiters of this user may have together: at most half of the limit, for other
+/// programs fail without one, and a waiter can look instead.
+struct Instance {
+    events: Inotify,
+    _share: UnixDatagram,
+}
+
+impl Instance {
+    fn take() -> Option<Self> {
+        let limit: usize = std::fs::read_to_string(LIMIT).ok()?.trim().parse().ok()?;
+        let share = share(&format!("leasehold-inotify-{}", geteuid()), limit / 2)?;
+        let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok()?;
+        Some(Self { events, _share: share })
+    }
+}
+
+/// One of so many shares of this name. An abstract socket is one process's alone, needs no file, and ends with its process.
+fn share(name: &str, count: usize) -> Option<UnixDatagram> {
+    // Processes begin at different places, so that few are asked for in vain.
+    let first = usize::try_from(std::process::id()).unwrap_or_default();
+    (0..count).find_map(|nth| {
+        let nth = (first + nth) % count;
+        let address = SocketAddr::from_abstract_name(format!("{name}-{nth}")).ok()?;
+        UnixDatagram::bind_addr(&address).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_so_many_shares_and_a_dropped_one_is_free_again() {
+        let name = format!("leasehold-test-{}", std::process::id());
+        let mut shares: Vec<_> = (0..3).map(|_| share(&name, 3).unwrap()).collect();
+        assert!(share(&name, 3).is_none());
+        shares.remove(1);
+        assert!(share(&name, 3).is_some());
+        assert!(share(&name, 0).is_none());
     }
 }

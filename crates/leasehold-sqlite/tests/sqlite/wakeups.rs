@@ -112,6 +112,34 @@ async fn when_nobody_waits_any_more_nothing_stays_open() {
     tokio::time::timeout(LONG, becomes(1)).await.unwrap();
 }
 
+/// As many as the user may have would leave none to other programs.
+#[tokio::test]
+async fn waiters_take_at_most_half_of_the_users_inotify_instances_and_the_rest_looks() {
+    let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap();
+    let half = limit.trim().parse::<usize>().unwrap() / 2;
+    let instances = || {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        targets.filter(|target| target.as_os_str() == "anon_inode:inotify").count()
+    };
+    let place = Workplace::new();
+    let holder = place.open().await;
+    grant(&holder, "a", "k").await;
+    let mut waiters = Vec::new();
+    // Where the limit is higher than anywhere by default, fewer than half of it wait.
+    for _ in 0..half.min(128) + 4 {
+        let store = SqliteStore::open(&place.path).await.unwrap();
+        let wakeups = store.subscribe(&[key("k")]).await.unwrap();
+        waiters.push((store, wakeups));
+    }
+    let taken = instances();
+    assert!(taken <= half, "{taken} of {half}");
+    release(&holder, "a", "k").await;
+    for (_, wakeups) in &mut waiters {
+        wait(wakeups).await;
+    }
+}
+
 #[tokio::test]
 async fn in_memory_nobody_is_hinted() {
     let store = SqliteStore::in_memory().await.unwrap();
