@@ -14,8 +14,9 @@ use leasehold_testkit::mysql::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, id, key, release, renew};
 use leasehold_testkit::{LONG, in_time};
 
-const OPERATIONS: [&str; 10] = [
+const OPERATIONS: [&str; 11] = [
     "acquire",
+    "acquire a new key",
     "acquire shared",
     "renew",
     "release",
@@ -40,7 +41,10 @@ async fn first_answers(url: &str) -> Vec<(MysqlStore, &'static str, Result<()>)>
     for name in OPERATIONS {
         let store = MysqlStore::from_url(url).await.unwrap();
         let answer = match name {
-            "acquire" => store.acquire(&acquire("l", "b", Mode::Exclusive)).await.map(drop),
+            "acquire" => store.acquire(&acquire("free 0", "b", Mode::Exclusive)).await.map(drop),
+            "acquire a new key" => {
+                store.acquire(&acquire("l", "b", Mode::Exclusive)).await.map(drop)
+            }
             "acquire shared" => store.acquire(&acquire("l", "b", Mode::SHARED)).await.map(drop),
             "renew" => store.renew(&renewal).await.map(drop),
             "release" => store.release(&release("k", "a")).await.map(drop),
@@ -62,7 +66,14 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    granted(store.acquire(&acquire("many", "a", Mode::Exclusive)).await);
+    // What was used before is taken again by another statement than what is new.
+    let (free, held) = (names("free"), names("held"));
+    for name in free.iter().chain(&held) {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    for name in &free {
+        store.release(&release(name, "a")).await.unwrap();
+    }
     server.run("CREATE USER app").await;
     server.run("GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON leasehold.* TO app").await;
     server.demote().await;
@@ -79,12 +90,26 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
         }
     }
     // What travels together is refused too.
-    let store = MysqlStore::from_url(&server.url()).await.unwrap();
-    let names: Vec<_> = (0..20).map(|n| format!("k{n}")).collect();
-    let requests: Vec<_> = names.iter().map(|name| acquire(name, "b", Mode::Exclusive)).collect();
-    for answer in join_all(requests.iter().map(|request| store.acquire(request))).await {
+    let store = async || MysqlStore::from_url(&server.url()).await.unwrap();
+    let ttl = Ttl::new(LONG).unwrap();
+    let acquires = free.iter().map(|name| acquire(name, "b", Mode::Exclusive));
+    let renewals = held.iter().map(|name| renew(name, "a", Mode::Exclusive, ttl));
+    let releases = held.iter().map(|name| release(name, "a"));
+    let (acquires, renewals, releases): (Vec<_>, Vec<_>, Vec<_>) =
+        (acquires.collect(), renewals.collect(), releases.collect());
+    let (first, second, third) = (store().await, store().await, store().await);
+    let acquired = join_all(acquires.iter().map(|request| first.acquire(request))).await;
+    let renewed = join_all(renewals.iter().map(|request| second.renew(request))).await;
+    let released = join_all(releases.iter().map(|request| third.release(request))).await;
+    let answers = acquired.into_iter().map(|answer| answer.map(drop));
+    let answers = answers.chain(renewed.into_iter().map(|answer| answer.map(drop)));
+    for answer in answers.chain(released.into_iter().map(|answer| answer.map(drop))) {
         assert_eq!(answer.unwrap_err().effect(), Effect::NotApplied);
     }
+}
+
+fn names(of: &str) -> Vec<String> {
+    (0..20).map(|n| format!("{of} {n}")).collect()
 }
 
 /// How many sessions there have been.
