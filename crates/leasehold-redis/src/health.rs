@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use leasehold_core::{Error, Health, Level, Result};
+use leasehold_core::{Effect, Error, Health, Level, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, Value};
 
 use crate::connection::{ConnectionOptions, Connections};
 use crate::durability::{self, Settings, lower};
-use crate::error;
+use crate::{error, scripts};
 
 /// The version of the format that this store writes; see [`manual`](crate::manual).
 const SCHEMA: u32 = 1;
@@ -30,7 +30,8 @@ pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::Re
 
 /// Checks one server.
 pub(crate) async fn check(server: &Connections) -> Result<Health> {
-    let commands = vec![redis::cmd("TIME"), redis::cmd("INFO"), ask_for_settings()];
+    let commands =
+        vec![redis::cmd("TIME"), redis::cmd("INFO"), ask_for_settings(), ask_for_commands(server)];
     let asked = now_micros();
     let mut replies = server.ask(commands).await?.into_iter();
     let answered = now_micros();
@@ -42,13 +43,56 @@ pub(crate) async fn check(server: &Connections) -> Result<Health> {
     };
     // A server may deny, rename or lack it.
     let config = replies.next().as_ref().map(settings).unwrap_or_default();
-    judge(server, &info, &config, clock)
+    let mut health = judge(server, &info, &config, clock)?;
+    judge_commands(server, replies.next(), &mut health)?;
+    Ok(health)
 }
 
 fn ask_for_settings() -> redis::Cmd {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy").arg("appendfsync").arg("no-appendfsync-on-rewrite");
     config
+}
+
+fn ask_for_commands(server: &Connections) -> redis::Cmd {
+    let mut eval = redis::cmd("EVAL");
+    let waits = u8::from(server.options().replicas > 0);
+    eval.arg(&scripts::CHECK.text).arg(0).arg(waits);
+    eval
+}
+
+/// Refuses a server without the commands that operations need.
+fn judge_commands(server: &Connections, said: Option<Value>, health: &mut Health) -> Result<()> {
+    let name = server.server();
+    let said = match said {
+        // It only asks.
+        Some(Value::ServerError(refused)) => {
+            return Err(refused_by(server, &refused).with_effect(Effect::NotApplied));
+        }
+        Some(said) => redis::from_redis_value::<[Vec<String>; 3]>(said).ok(),
+        None => None,
+    };
+    let [lacking, silent, denied] =
+        said.ok_or_else(|| error::odd(name, "to the question for commands"))?;
+    if !lacking.is_empty() {
+        return Err(Error::incompatible(format!(
+            "{name} has renamed or removed {}, without which operations fail; restore what \
+             docs/stores/redis.md lists",
+            lacking.join(", ")
+        )));
+    }
+    if !silent.is_empty() {
+        let silent = silent.join(", ");
+        health.hazards.push(format!("{name} has renamed or removed {silent}, so waiters poll"));
+    }
+    if !denied.is_empty() {
+        health.hazards.push(format!(
+            "the user may not run {} on {name}, and what needs that fails; docs/stores/redis.md lists the least \
+             privileges",
+            denied.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses a server on which no lock is safe.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, Claims, Effect, Error, FencingToken, Granted, Key, LeaseId, LostReason, Mode,
-    Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, Remaining, RenewOutcome, Result,
-    Unreadable,
+    AcquireReply, Claims, Effect, Error, ErrorKind, FencingToken, Granted, Key, LeaseId,
+    LostReason, Mode, Record, RecordTerm, RefusalReason, Refused, ReleaseOutcome, Remaining,
+    RenewOutcome, Result, Unreadable,
 };
 use redis::Value;
 
@@ -160,7 +160,7 @@ impl Reader<'_> {
                 None => continue,
                 Some(Ok(key)) => self
                     .holders(&key, now, pair.next().unwrap_or(Value::Nil))?
-                    .map_err(|error| Unreadable::new(key.as_str(), error)),
+                    .map_err(|error| Unreadable::new(key.as_str(), of_others(error))),
                 Some(Err(name)) => {
                     let message = format!("{name:?} is no key that Leasehold can have written");
                     Err(Unreadable::new(name, Error::corrupt(message)))
@@ -280,5 +280,16 @@ impl Reader<'_> {
 
     fn token(self, token: u64) -> Option<FencingToken> {
         FencingToken::new(token).ok()
+    }
+}
+
+/// A record that a scan finds and the user may not read belongs to others.
+fn of_others(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Denied => Error::denied(
+            "the user may not read what others have; a filter with the prefix of your own keys (--prefix) leaves it out",
+        )
+        .with_source(error),
+        _ => error,
     }
 }

@@ -20,6 +20,10 @@ impl Inner {
         let found = self
             .chunks(&keys, |key| self.names([key]), |keys| self.look_up_some(keys), Err)
             .await?;
+        // A key that is named, and may not be read, is no key of others.
+        if let Some(Err(denied)) = found.iter().find(|of_key| is_denied(of_key)) {
+            return Err(denied.clone());
+        }
         let named = keys.iter().zip(found);
         Found::of(
             named.map(|(key, of_key)| of_key.map_err(|error| Unreadable::new(key.as_str(), error))),
@@ -48,6 +52,10 @@ impl Inner {
         let next = self.servers.after(at.clone(), next);
         Ok((at, next, found))
     }
+}
+
+fn is_denied<T>(of_key: &Result<T>) -> bool {
+    matches!(of_key, Err(error) if error.kind() == ErrorKind::Denied)
 }
 
 /// What some keys have.

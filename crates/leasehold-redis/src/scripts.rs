@@ -39,9 +39,12 @@ scripts! {
     SCAN_NODE: "scan.lua", OVER_SLOTS;
     EVICT: "evict.lua", EVEN_WITHOUT_MEMORY;
     PURGE: "purge.lua", EVEN_WITHOUT_MEMORY;
+    CHECK: "check.lua", READ_ONLY;
 }
 
 /// Beyond `maxmemory` acquires fail; renewals and releases succeed.
 const EVEN_WITHOUT_MEMORY: &str = " flags=allow-oom";
+/// Also where nothing can be written.
+const READ_ONLY: &str = " flags=no-writes";
 /// In a cluster: over all slots of one node.
 const OVER_SLOTS: &str = " flags=allow-oom,allow-cross-slot-keys";

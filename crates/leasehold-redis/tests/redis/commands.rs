@@ -1,6 +1,6 @@
 //! Servers whose operator denies, renames or removes commands.
 
-use leasehold_core::{Effect, ErrorKind, Level, Mode, ReleaseOutcome, Store as _};
+use leasehold_core::{Effect, ErrorKind, Health, Level, Mode, ReleaseOutcome, Store as _};
 use leasehold_testkit::in_time;
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::requests::{acquire, failed, granted, key, only, release};
@@ -47,6 +47,44 @@ async fn what_config_does_not_show_is_named_and_not_assumed() {
     let forgets = without("CONFIG", &[]).await;
     let checked = forgets.checked("durable=1").await;
     failed(checked, ErrorKind::Incompatible, Effect::NotApplied, "no append-only file");
+}
+
+#[tokio::test]
+async fn a_check_names_the_commands_that_are_renamed_or_denied() {
+    let scripted = [
+        "DEL",
+        "GET",
+        "HDEL",
+        "HGETALL",
+        "HSET",
+        "PERSIST",
+        "PEXPIREAT",
+        "PEXPIRETIME",
+        "SCAN",
+        "SET",
+    ];
+    let hidden: Vec<_> = scripted.iter().map(|command| format!("hidden-{command}")).collect();
+    let renamed = scripted.iter().zip(&hidden);
+    let settings: Vec<_> =
+        renamed.flat_map(|(command, hidden)| ["--rename-command", command, hidden]).collect();
+    let checked = Server::start(&settings).await.unwrap().checked("").await;
+    let (kind, effect) = (ErrorKind::Incompatible, Effect::NotApplied);
+    let error = failed(checked, kind, effect, "renamed or removed").to_string();
+    assert!(scripted.iter().all(|command| error.contains(command)), "{error}");
+    for command in ["EVAL", "EVALSHA", "TIME"] {
+        failed(without(command, &[]).await.checked("").await, kind, effect, "renamed or removed");
+    }
+    let checked = without("WAIT", &[]).await.checked("replicas=1").await;
+    failed(checked, kind, effect, "WAIT");
+
+    let silent = without("SPUBLISH", &[]).await;
+    let (_, health) = silent.checked("").await.unwrap();
+    let says = |health: &Health, said: &str| health.hazards.iter().any(|one| one.contains(said));
+    assert!(says(&health, "SPUBLISH, so waiters poll"), "{health:?}");
+    let denied = Server::start(&[]).await.unwrap();
+    denied.ask(&["ACL", "SETUSER", "default", "-hset"]).await.unwrap();
+    let (_, health) = denied.checked("").await.unwrap();
+    assert!(says(&health, "may not run HSET"), "{health:?}");
 }
 
 #[tokio::test]

@@ -151,9 +151,8 @@ async fn a_server_that_cannot_be_reached_or_refuses_the_login() {
         ])
         .await
         .unwrap();
-    let store = connect(&server.url().replace("//", "//poor:p@")).await.unwrap();
-    let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "docs/stores/redis.md");
+    let checked = connect(&server.url().replace("//", "//poor:p@")).await;
+    failed(checked, ErrorKind::Denied, Effect::NotApplied, "docs/stores/redis.md");
 }
 
 #[tokio::test]
@@ -169,6 +168,18 @@ async fn the_least_privileges_of_the_documentation_are_enough() {
     let renewed = store.renew(&renew("app:k", "a", Mode::SHARED, ttl)).await.unwrap();
     assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
     assert_eq!(store.list(&ListRequest::new(Filter::default())).await.unwrap().records.len(), 1);
+    // Another client's.
+    granted(server.store().await.acquire(&acquire("other", "b", Mode::Exclusive)).await);
+    let list = async |filter| store.list(&ListRequest::new(filter)).await.unwrap();
+    let all = list(Filter::default()).await;
+    assert_eq!((all.records.len(), names(&all.unreadable)), (1, vec!["other"]));
+    let error = &all.unreadable[0].error;
+    assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("--prefix"), "{error}");
+    let own = list(Filter::default().with_prefix("app:")).await;
+    assert_eq!((own.records.len(), own.unreadable.len()), (1, 0));
+    purge_leaves(&store, &["other"]).await;
+    let named = ListRequest::new(Filter::default().with_key(key("other")));
+    failed(store.list(&named).await, ErrorKind::Denied, Effect::NotApplied, "NOPERM");
     let released = store.release(&release("app:k", "a")).await.unwrap();
     assert!(matches!(only(released.leases), ReleaseOutcome::Released));
     assert_eq!(in_time(wakeups.next()).await, key("app:k"));
