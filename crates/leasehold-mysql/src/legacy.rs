@@ -11,7 +11,7 @@ use mysql_async::{Row, Value};
 use crate::MysqlConfig;
 use crate::call::Call;
 use crate::error;
-use crate::health::{Settings, is_mariadb, wall};
+use crate::health::{Settings, wall};
 use crate::pool::{Links, Unanswered};
 use crate::rows::{column, required, text};
 use crate::sql::Sql;
@@ -244,8 +244,7 @@ impl LegacyRows for LegacyDatabase {
     async fn prepare(&self) -> Result<()> {
         let settings = self.settings().await?;
         settings.admit(&self.links.server)?;
-        let collation =
-            if is_mariadb(settings.version()) { COLLATION_OF_MARIADB } else { COLLATION };
+        let collation = self.collation().await?;
         self.links.run(&statements(&self.legacy, &self.sql, collation).create).await
     }
 
@@ -258,6 +257,18 @@ impl LegacyRows for LegacyDatabase {
 }
 
 impl LegacyDatabase {
+    /// The collation of a new table: the one that the server has, whatever version it says.
+    async fn collation(&self) -> Result<&'static str> {
+        let ask = format!(
+            "SELECT COUNT(*) AS o_found FROM information_schema.COLLATIONS WHERE COLLATION_NAME = '{COLLATION_OF_MARIADB}'"
+        );
+        let server = &self.links.server;
+        let rows = self.links.query(&ask).await?;
+        let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let found: i64 = required(server, row, "o_found")?;
+        Ok(if found > 0 { COLLATION_OF_MARIADB } else { COLLATION })
+    }
+
     /// The statement that asks about the table.
     fn about(&self) -> String {
         let of_table = format!(

@@ -73,6 +73,17 @@ impl Served for Place {
 }
 
 leasehold_testkit::legacy_tests!(Place);
+
+/// As a proxy before it may do.
+#[tokio::test]
+async fn the_table_has_a_collation_of_the_server_whatever_version_it_says() {
+    let server = Server::start(&[QUICK, "--version=11.4.2"]).await.unwrap();
+    server.run("CREATE DATABASE leasehold").await;
+    let store = prepared(MysqlConfig::from_url(&server.url()).unwrap(), config()).await;
+    for name in ["job", "JOB", "job "] {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+}
 leasehold_testkit::legacy_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
 
 impl Place {
