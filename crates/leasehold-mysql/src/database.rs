@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Effect, EvictTarget, Reason, Result};
-use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
+use leasehold_driver::sql::{
+    Deadline, Done, Entry, Old, Position, Purge, SqlServer, Stored, locked,
+};
 use mysql_async::Row;
 
 use crate::call::{Call, micros};
@@ -67,14 +69,13 @@ impl Database {
     /// a connection of its own until that has ended. `None` if it did not end within the time limit.
     async fn patiently<T>(
         &self,
+        until: Deadline,
         call: impl Fn() -> Call<'static>,
         read: impl Fn(&[Row]) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let end = tokio::time::sleep(self.links.timeout);
-        tokio::pin!(end);
         let mut pause = PAUSES.0;
         loop {
-            let left = end.deadline().saturating_duration_since(now());
+            let left = until.left();
             if left.is_zero() {
                 return Ok(None);
             }
@@ -195,10 +196,10 @@ impl SqlServer for Database {
         self.batch(entries).await
     }
 
-    async fn send_apart(&self, entry: &Entry) -> Result<Option<Done>> {
+    async fn send_apart(&self, entry: &Entry, until: Deadline) -> Result<Option<Done>> {
         let server = &self.links.server;
         let call = || calls::apart(entry).unwrap_or_else(|| calls::look_up(&[]));
-        self.patiently(call, |rows| calls::done(server, entry, rows)).await
+        self.patiently(until, call, |rows| calls::done(server, entry, rows)).await
     }
 
     async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
@@ -212,8 +213,9 @@ impl SqlServer for Database {
 
     async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
         let server = &self.links.server;
+        let until = Deadline::after(self.links.timeout);
         let call = || calls::evict(targets, reason);
-        let gone = self.patiently(call, |rows| calls::gone(server, rows)).await?;
+        let gone = self.patiently(until, call, |rows| calls::gone(server, rows)).await?;
         gone.ok_or_else(|| locked(server))
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{AcquireReply, Effect, EvictTarget, Reason, Result};
-use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
+use leasehold_driver::sql::{
+    Deadline, Done, Entry, Old, Position, Purge, SqlServer, Stored, locked,
+};
 use tokio_postgres::Row;
 
 use crate::call::{Statement, is_locked, micros};
@@ -49,8 +51,9 @@ impl Database {
         &self,
         statement: &impl Statement,
         turns: &Turns,
+        until: Deadline,
     ) -> Result<Option<Vec<Row>>> {
-        let (links, until) = (&self.links, self.links.deadline());
+        let links = &self.links;
         // To wait for a row, or to try again.
         let mut held = (turns.waits.try_acquire().ok(), None);
         while !until.left().is_zero() {
@@ -185,13 +188,15 @@ impl SqlServer for Database {
         }
     }
 
-    async fn send_apart(&self, entry: &Entry) -> Result<Option<Done>> {
+    async fn send_apart(&self, entry: &Entry, until: Deadline) -> Result<Option<Done>> {
         let (acquires, others) =
             (self.links.row_waits.of_acquires(), self.links.row_waits.of_others());
         let rows = match entry {
-            Entry::Acquire(request) => self.patiently(&Acquire::new(request), acquires).await?,
-            Entry::Renew(lease) => self.patiently(&Renew::new(lease), others).await?,
-            Entry::Release(lease) => self.patiently(&Release::new(lease), others).await?,
+            Entry::Acquire(request) => {
+                self.patiently(&Acquire::new(request), acquires, until).await?
+            }
+            Entry::Renew(lease) => self.patiently(&Renew::new(lease), others, until).await?,
+            Entry::Release(lease) => self.patiently(&Release::new(lease), others, until).await?,
             _ => None,
         };
         rows.map(|rows| self.done(entry, &rows)).transpose()
@@ -208,8 +213,13 @@ impl SqlServer for Database {
     }
 
     async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
-        let rows =
-            self.patiently(&Evict::new(targets, reason), self.links.row_waits.of_others()).await?;
+        let rows = self
+            .patiently(
+                &Evict::new(targets, reason),
+                self.links.row_waits.of_others(),
+                self.links.deadline(),
+            )
+            .await?;
         positions(&self.links.server, &rows.ok_or_else(|| locked(&self.links.server))?)
     }
 

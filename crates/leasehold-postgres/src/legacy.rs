@@ -253,15 +253,16 @@ impl LegacyRows for LegacyDatabase {
 
     async fn prepare(&self) -> Result<()> {
         let (links, create) = (self.links.clone(), self.statements.create.join(";"));
+        let until = links.deadline();
         // One transaction, which waits for others that prepare the same database.
         let first = format!(
             "BEGIN; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock({LOCK})",
-            links.timeout.as_millis()
+            until.earlier().left().as_millis().max(1)
         );
         outliving(async move {
-            let link = links.get(links.deadline()).await?;
-            let created = link.transaction(&first, async |link| link.run(&create).await).await;
-            created.map_err(|e| error::of(&links.server, e))
+            let link = links.get(until).await?;
+            let created = link.transaction(&first, async |link| link.run(&create).await);
+            links.ended(until.bound(created).await, until)
         })
         .await
     }

@@ -91,6 +91,12 @@ impl Listener {
 
     /// Hints for these keys, from the moment that this ends.
     pub(crate) async fn listen(&self, keys: &[Key]) -> Result<Wakeups> {
+        let until = self.0.links.deadline();
+        let listening = until.bound(self.listen_for(keys)).await;
+        listening.unwrap_or_else(|| Err(error::unanswered(&self.0.server.name, until.limit())))
+    }
+
+    async fn listen_for(&self, keys: &[Key]) -> Result<Wakeups> {
         self.0.connected().await?;
         let number = self.0.last.fetch_add(1, Ordering::Relaxed);
         let (left, left_keys) = (self.clone(), keys.to_vec());

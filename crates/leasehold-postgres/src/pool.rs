@@ -198,7 +198,11 @@ impl Links {
                 }
             }
         };
-        until.bound(got).await.unwrap_or_else(|| Err(self.none_free(until.limit())))
+        let were_all_in_use = self.are_all_in_use();
+        until.bound(got).await.unwrap_or_else(|| match were_all_in_use {
+            true => Err(self.all_in_use(until.limit())),
+            false => Err(Failure::Late(until.limit())),
+        })
     }
 
     fn failure(&self, error: PoolError) -> Failure {
@@ -206,7 +210,7 @@ impl Links {
             PoolError::Backend(e) => Failure::Server(e),
             // A caller's pool has limits of its own.
             PoolError::Timeout(TimeoutType::Wait) => {
-                self.none_free(self.pool.timeouts().wait.unwrap_or(self.timeout))
+                self.all_in_use(self.pool.timeouts().wait.unwrap_or(self.timeout))
             }
             other => Failure::Pool(other),
         }
@@ -240,12 +244,13 @@ impl Links {
         self.retired.watched()
     }
 
-    fn none_free(&self, limit: Duration) -> Failure {
+    fn are_all_in_use(&self) -> bool {
         let status = self.pool.status();
-        match status.size >= status.max_size {
-            true => Failure::AllInUse(status.max_size, limit),
-            false => Failure::Late(limit),
-        }
+        status.size >= status.max_size && status.available == 0
+    }
+
+    fn all_in_use(&self, limit: Duration) -> Failure {
+        Failure::AllInUse(self.pool.status().max_size, limit)
     }
 
     /// The error of an acquire that had no turn to use a connection.
@@ -349,6 +354,18 @@ impl Links {
                 Ok(None)
             }
             Err(failure) => Err(failure),
+        }
+    }
+
+    /// How a transaction ended; `None` if it did not until then.
+    pub(crate) fn ended(
+        &self,
+        outcome: Option<Result<(), tokio_postgres::Error>>,
+        until: Deadline,
+    ) -> Result<()> {
+        match outcome {
+            Some(outcome) => outcome.map_err(|e| error::of(&self.server, e)),
+            None => Err(error::unanswered(&self.server, until.limit())),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::sql::outliving;
+use leasehold_driver::sql::{Deadline, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -23,11 +23,12 @@ pub(crate) const LOCK: i64 = 0x4c73_6864;
 impl Inner {
     /// Creates the schema unless it is there, or replaces its functions if they are of an earlier version.
     pub(crate) async fn prepare(&self) -> Result<()> {
+        let until = self.database.links.deadline();
         if self.is_prepared().await? {
             return Ok(());
         }
         let database = Arc::clone(&self.database);
-        outliving(async move { create(&database).await }).await
+        outliving(async move { create(&database, until).await }).await
     }
 
     async fn is_prepared(&self) -> Result<bool> {
@@ -61,15 +62,15 @@ impl Inner {
 }
 
 /// Creates the schema, or replaces its functions, in one transaction, after others that prepare the same database.
-async fn create(database: &Database) -> Result<()> {
+async fn create(database: &Database, until: Deadline) -> Result<()> {
     let Database { links, sql, .. } = database;
     let schema = sql.schema.as_str();
     let first = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT \
          pg_catalog.pg_advisory_xact_lock({LOCK})",
-        links.timeout.as_millis()
+        until.earlier().left().as_millis().max(1)
     );
-    let created = links.get(links.deadline()).await?.transaction(&first, async |link| {
+    let created = links.get(until).await?.transaction(&first, async |link| {
         // Another client may have been first.
         let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
         let rows = link.send(&exists.call(sql, &patience)).await?;
@@ -87,7 +88,7 @@ async fn create(database: &Database) -> Result<()> {
         }
         Ok(())
     });
-    created.await.map_err(|e| error::of(&links.server, e))
+    links.ended(until.bound(created).await, until)
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ pub mod settled;
 pub mod sqlite;
 mod waiting;
 
-pub use waiting::{LONG, SECOND, in_time, until};
+pub use waiting::{LONG, SECOND, fails_within, in_time, until};
 
 /// Whether to try everything: by default, what takes long is tried in part.
 pub fn all() -> bool {

@@ -9,12 +9,13 @@ use leasehold_core::{
     RenewOutcome, RenewReply, RenewRequest, Result,
 };
 
+use super::deadline::Deadline;
 use super::entry::{Done, Entry};
 use super::lane::Lane;
 use super::page;
 use super::position::Position;
 use super::purge;
-use super::server::{SqlServer, locked, outliving};
+use super::server::{SqlServer, locked, outliving, unanswered};
 use crate::{Combiner, Turn};
 
 /// The most requests that travel together.
@@ -46,7 +47,7 @@ impl<S: SqlServer> SqlLeases<S> {
     pub async fn acquire(&self, request: &AcquireRequest, alone: bool) -> Result<AcquireReply> {
         let entry = Arc::new(Entry::Acquire(request.clone()));
         let turn = if alone { None } else { self.turn(&entry) };
-        match self.carry_out(entry, turn).await? {
+        match self.carry_out(entry, turn, self.deadline()).await? {
             Some(Done::Acquired(reply)) => Ok(reply),
             Some(other) => Err(self.odd(&other)),
             None => {
@@ -120,21 +121,21 @@ impl<S: SqlServer> SqlLeases<S> {
         entries: impl Iterator<Item = Entry>,
         mut keys: impl Iterator<Item = &'a Key>,
     ) -> Vec<Result<Option<Done>>> {
-        let entries: Vec<_> = entries.map(Arc::new).collect();
+        let (entries, until): (Vec<_>, _) = (entries.map(Arc::new).collect(), self.deadline());
         let mut named = HashSet::new();
         if keys.all(|key| named.insert(key)) {
             let simple = entries.iter().filter(|entry| entry.is_simple()).cloned();
             let mut turns = self.lane.enter(simple);
             let outcomes = entries.into_iter().map(|entry| {
                 let turn = if entry.is_simple() { turns.next() } else { None };
-                self.carry_out(entry, turn)
+                self.carry_out(entry, turn, until)
             });
             return join_all(outcomes).await;
         }
         let mut outcomes = Vec::new();
         for entry in entries {
             let turn = self.turn(&entry);
-            outcomes.push(self.carry_out(entry, turn).await);
+            outcomes.push(self.carry_out(entry, turn, until).await);
         }
         outcomes
     }
@@ -145,28 +146,34 @@ impl<S: SqlServer> SqlLeases<S> {
 
     /// Carries out an entry, apart if it has no turn with others. `None` if somebody else's transaction held a row for the
     /// whole time limit.
-    async fn carry_out(&self, entry: Arc<Entry>, turn: Option<Turn<Done>>) -> Result<Option<Done>> {
+    async fn carry_out(
+        &self,
+        entry: Arc<Entry>,
+        turn: Option<Turn<Done>>,
+        until: Deadline,
+    ) -> Result<Option<Done>> {
         if let Some(turn) = turn {
-            if let Some(done) = self.in_time(turn).await {
+            if let Some(done) = self.in_time(turn, until).await {
                 return done.map(Some);
             }
         }
         let server = Arc::clone(&self.server);
-        outliving(async move { server.send_apart(&entry).await }).await
+        outliving(async move { server.send_apart(&entry, until).await }).await
     }
 
     /// The reply to an entry that is sent with others. `None` if it did not act, and must be sent apart.
-    async fn in_time(&self, turn: Turn<Done>) -> Option<Result<Done>> {
-        let limit = self.server.timeout();
-        match tokio::time::timeout(limit, turn.reply()).await {
-            Ok(done) => done,
-            Err(_) => {
+    async fn in_time(&self, turn: Turn<Done>, until: Deadline) -> Option<Result<Done>> {
+        match until.bound(turn.reply()).await {
+            Some(done) => done,
+            None => {
                 self.lane.restart();
-                let server = self.server.name();
-                let message = format!("{server} did not answer within {limit:?}");
-                Some(Err(Error::unavailable(Effect::Unknown, message)))
+                Some(Err(unanswered(self.server.name(), until, Effect::Unknown)))
             }
         }
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.server.timeout())
     }
 
     fn odd(&self, done: &Done) -> Error {

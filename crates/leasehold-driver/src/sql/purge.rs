@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::FutureExt as _;
 use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, Unreadable};
 
+use super::deadline::Deadline;
 use super::old::{Old, Purge};
 use super::position::Position;
-use super::server::{SqlServer, outliving};
+use super::server::{SqlServer, outliving, unanswered};
 
 /// How many rows one step removes, which limits how long it locks them.
 const STEP: usize = 100;
@@ -33,12 +33,13 @@ pub(super) async fn purge<S: SqlServer>(
     };
     let mut reply = EvictReply::new(Vec::new(), 0, true);
     let (mut at, mut wrapped) = (start.clone(), start == Position::default());
-    let end = tokio::time::sleep(server.timeout());
-    tokio::pin!(end);
+    let until = Deadline::after(server.timeout());
     let mut look_at = LOOK_AT.0;
-    while (&mut end).now_or_never().is_none() {
+    while !until.left().is_zero() {
         let acted = !reply.removed.is_empty() || reply.forgotten > 0;
-        let scanned = server.scan(keys.as_deref(), &at, look_at).await;
+        let scanned = until.bound(server.scan(keys.as_deref(), &at, look_at)).await;
+        let scanned =
+            scanned.unwrap_or_else(|| Err(unanswered(server.name(), until, Effect::NotApplied)));
         let (page, next) =
             scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         let room = most - reply.removed.len() - reply.forgotten;
@@ -51,7 +52,7 @@ pub(super) async fn purge<S: SqlServer>(
             }
         }
         if !candidates.is_empty() {
-            let purged = remove(server, candidates, &mut reply).await;
+            let purged = remove(server, candidates, until, &mut reply).await;
             purged.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         }
         look_at = if full_at.is_some() { LOOK_AT.0 } else { LOOK_AT.1.min(look_at * 5) };
@@ -78,11 +79,15 @@ pub(super) async fn purge<S: SqlServer>(
 async fn remove<S: SqlServer>(
     server: &Arc<S>,
     candidates: Candidates,
+    until: Deadline,
     reply: &mut EvictReply,
 ) -> Result<()> {
     let Candidates { targets, purge, .. } = candidates;
-    let server = Arc::clone(server);
-    for nth in outliving(async move { server.purge(&purge).await }).await? {
+    let purging = Arc::clone(server);
+    let purged = until.bound(outliving(async move { purging.purge(&purge).await })).await;
+    let purged =
+        purged.unwrap_or_else(|| Err(unanswered(server.name(), until, Effect::Unknown)))?;
+    for nth in purged {
         if nth < 0 {
             reply.forgotten += 1;
         } else {

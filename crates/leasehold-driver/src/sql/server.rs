@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
 
+use super::deadline::Deadline;
 use super::entry::{Done, Entry};
 use super::old::{Old, Purge};
 use super::position::Position;
@@ -25,9 +26,13 @@ pub trait SqlServer: Send + Sync + 'static {
         entries: &[Arc<Entry>],
     ) -> impl Future<Output = Vec<Option<Result<Done>>>> + Send;
 
-    /// Carries out any entry, on a connection of its own. `None` if somebody else's transaction held a row for the whole
-    /// time limit.
-    fn send_apart(&self, entry: &Entry) -> impl Future<Output = Result<Option<Done>>> + Send;
+    /// Carries out any entry until then, on a connection of its own. `None` if somebody else's transaction held a row for
+    /// the whole time.
+    fn send_apart(
+        &self,
+        entry: &Entry,
+        until: Deadline,
+    ) -> impl Future<Output = Result<Option<Done>>> + Send;
 
     /// All rows of these keys with a lease, each with the server's clock.
     fn look_up(&self, keys: &[String]) -> impl Future<Output = Result<Vec<(i64, Stored)>>> + Send;
@@ -71,6 +76,11 @@ pub trait SqlServer: Send + Sync + 'static {
 pub fn locked(server: &str) -> Error {
     let message = format!("{server}: another transaction holds the row of the key for too long");
     Error::unavailable(Effect::NotApplied, message)
+}
+
+/// The error of an operation that got no answer in time.
+pub(super) fn unanswered(server: &str, until: Deadline, effect: Effect) -> Error {
+    Error::unavailable(effect, format!("{server} did not answer within {:?}", until.limit()))
 }
 
 /// Runs this to its end even if its caller goes (C15): every request, and whatever opens a transaction.

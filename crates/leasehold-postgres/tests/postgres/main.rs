@@ -8,6 +8,7 @@ mod faults;
 mod first_contact;
 mod hostile;
 mod legacy;
+mod limits;
 mod pooler;
 mod qualified;
 mod row_waits;

@@ -1,0 +1,144 @@
+//! Operations that end at their limit, whatever they wait for.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_core::{
+    Claims, Effect, Error, ErrorKind, EvictRequest, EvictTarget, Filter, ListRequest, Mode,
+    RenewEntry, RenewRequest, Result, Store, Ttl,
+};
+use leasehold_postgres::deadpool_postgres::{Manager, Pool};
+use leasehold_postgres::tokio_postgres::{Config, NoTls};
+use leasehold_postgres::{PostgresConfig, PostgresStore};
+use leasehold_testkit::postgres::{Server, url};
+use leasehold_testkit::requests::{acquire, granted, id, key};
+use leasehold_testkit::{LONG, fails_within, until};
+
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The failure of each kind of operation, which must come in time.
+async fn fail_in_time(store: &PostgresStore) -> Vec<(&'static str, Error)> {
+    async fn one<T: Debug>(
+        name: &'static str,
+        operation: impl Future<Output = Result<T>>,
+    ) -> (&'static str, Error) {
+        (name, fails_within(LIMIT, operation).await)
+    }
+    let ttl = Ttl::new(LONG).unwrap();
+    let renewal = |names: &[&str], mode| {
+        let lease = |name: &&str| RenewEntry::extend(id("a"), Claims::one(key(name), mode), ttl);
+        RenewRequest::new(names.iter().map(lease).collect())
+    };
+    let shared = acquire("s", "a", Mode::SHARED);
+    let (batch, apart) =
+        (renewal(&["k1", "k2", "k3"], Mode::Exclusive), renewal(&["s1"], Mode::SHARED));
+    let target = EvictTarget::new(key("e"), Some(id("a")));
+    let evict = EvictRequest::exactly(vec![target], None);
+    let purge = EvictRequest::expired(Filter::default());
+    let list = ListRequest::new(Filter::default());
+    let keys = [key("k")];
+    let operations: [BoxFuture<'_, _>; 7] = [
+        one("renew together", store.renew(&batch)).boxed(),
+        one("acquire apart", store.acquire(&shared)).boxed(),
+        one("renew apart", store.renew(&apart)).boxed(),
+        one("evict", store.evict(&evict)).boxed(),
+        one("purge", store.evict(&purge)).boxed(),
+        one("list", store.list(&list)).boxed(),
+        one("subscribe", async { store.subscribe(&keys).await.map(drop) }).boxed(),
+    ];
+    join_all(operations).await
+}
+
+/// A store behind this proxy, with a connection of each kind.
+async fn warm(proxy: &Proxy) -> PostgresStore {
+    let url = format!("{}&timeout={}ms", url(proxy.address().port()), LIMIT.as_millis());
+    let store = PostgresStore::from_url(&url).await.unwrap();
+    for (name, mode) in [("warm", Mode::Exclusive), ("tepid", Mode::SHARED)] {
+        granted(store.acquire(&acquire(name, "a", mode)).await);
+    }
+    store
+}
+
+#[tokio::test]
+async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let store = warm(&proxy).await;
+    proxy.set(Fault::BlackHole);
+    proxy.cut();
+    // The ends of the connections have been noticed.
+    drop(fails_within(LIMIT, store.check().boxed()).await);
+    for (name, error) in fail_in_time(&store).await {
+        assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
+        assert!(error.to_string().contains("2s"), "{name}: {error}");
+    }
+    let url = format!("{}&timeout=2s", url(proxy.address().port()));
+    let error = fails_within(LIMIT, PostgresStore::from_url(&url).boxed()).await;
+    assert_eq!(error.effect(), Effect::NotApplied, "{error}");
+    fails_within(LIMIT, store.prepare().boxed()).await;
+}
+
+#[tokio::test]
+async fn an_operation_ends_in_time_when_its_server_hangs() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let store = warm(&proxy).await;
+    server.pause();
+    let failures = fail_in_time(&store).await;
+    server.resume();
+    let unknown = failures.iter().filter(|(_, error)| error.effect() == Effect::Unknown).count();
+    assert!(unknown > 0, "nothing was sent: {failures:?}");
+}
+
+/// The store has one connection for what does not travel together, and the application has the others.
+#[tokio::test]
+async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let config: Config = url(proxy.address().port()).parse().unwrap();
+    let pool = Pool::builder(Manager::new(config, NoTls)).max_size(3).build().unwrap();
+    let store = PostgresConfig::pool(pool.clone()).timeout(LIMIT).open().await.unwrap();
+    let _taken = pool.get().await.unwrap();
+    proxy.set(Fault::BlackHole);
+    let renewals = (0..4).map(|n| {
+        let claims = Claims::one(key(&format!("s{n}")), Mode::SHARED);
+        RenewRequest::new(vec![RenewEntry::extend(id("a"), claims, Ttl::new(LONG).unwrap())])
+    });
+    let renewals: Vec<_> = renewals.collect();
+    let failures =
+        join_all(renewals.iter().map(|request| fails_within(LIMIT, store.renew(request)))).await;
+    let in_use = |error: &Error| {
+        error.effect() == Effect::NotApplied
+            && error.to_string().contains("all 3 connections of the pool")
+    };
+    assert_eq!(failures.iter().filter(|error| in_use(error)).count(), 3, "{failures:?}");
+}
+
+#[tokio::test]
+async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let url = format!("{}&timeout=2s&connections=2", server.url());
+    let store = PostgresStore::from_url(&url).await.unwrap();
+    granted(store.acquire(&acquire("s", "h", Mode::SHARED)).await);
+    let user = server.connect().await.unwrap();
+    user.batch_execute("BEGIN; SELECT FROM leasehold.leases FOR UPDATE").await.unwrap();
+    let request = acquire("s", "a", Mode::SHARED);
+    let hangs = async {
+        let waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        for _ in 0..2 {
+            until(async || !server.rows(waits).await.is_empty()).await;
+            until(async || server.rows(waits).await.is_empty()).await;
+        }
+        server.pause();
+    };
+    let (error, ()) = tokio::join!(fails_within(LIMIT, store.acquire(&request)), hangs);
+    server.resume();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
