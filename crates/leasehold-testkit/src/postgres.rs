@@ -278,7 +278,7 @@ impl Server {
     }
     /// Waits until this standby has all that its primary has.
     pub async fn has_all_of(&self, primary: &Self) {
-        let at = "SELECT pg_current_wal_insert_lsn()::text";
+        let at = "SELECT pg_current_wal_flush_lsn()::text";
         let at: String = primary.rows(at).await[0].get(0);
         let has = format!("SELECT pg_last_wal_replay_lsn() >= '{at}'::pg_lsn");
         until(async || self.rows(&has).await[0].get(0)).await;

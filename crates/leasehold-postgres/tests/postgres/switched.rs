@@ -65,13 +65,15 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     standby.has_all_of(&server).await;
     server.demote().await;
     for (server, says) in [(standby, "standby"), (server, "default_transaction_read_only")] {
-        for (store, name, answer) in first_answers(&server.url()).await {
+        let answers = first_answers(&server.url()).await;
+        // Each is in doubt now, and asks.
+        let again = join_all(answers.iter().map(|(store, _, _)| store.check())).await;
+        for ((_, name, answer), again) in answers.into_iter().zip(again) {
             let error = answer.expect_err(name);
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{name}: {error}");
             assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
             assert!(error.to_string().contains("target_session_attrs"), "{name}: {error}");
-            // It is in doubt now, and asks.
-            let error = store.check().await.unwrap_err();
+            let error = again.unwrap_err();
             assert!(error.to_string().contains(says), "{name}: {error}");
         }
     }
