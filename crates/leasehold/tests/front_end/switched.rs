@@ -1,4 +1,5 @@
 //! What works again when another server has become the primary, through clients that were connected to the old one.
+#![expect(clippy::disallowed_methods, reason = "a waiter is a task of its own")]
 
 use std::future::{IntoFuture as _, pending};
 use std::time::Duration;
