@@ -162,6 +162,11 @@ impl<B: Backing> Fixture<B> {
         })
     }
 
+    /// Which of several servers decides, if not each does.
+    pub(crate) async fn decides(&self) -> Result<Option<usize>> {
+        self.backing.decides().await
+    }
+
     /// Ends when every node of a quorum has followed the answers of the majority, so that a fault hits nothing
     /// older.
     pub(crate) async fn followed(&self) -> Result {

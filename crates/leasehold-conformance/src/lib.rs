@@ -146,6 +146,7 @@ pub use proxy::{Fault, Proxy};
 pub use report::Report;
 pub use server_clock::ServerClock;
 pub use subject::{
-    Backing, Forgets, Network, Observation, Reports, Restarted, Row, Subject, Time, WallStep,
+    Backing, Exchanges, Forgets, Network, Observation, Reports, Restarted, Row, Subject, Time,
+    WallStep,
 };
 pub use suite::Suite;

@@ -105,6 +105,12 @@ pub trait Backing: Send + Sync + 'static {
     fn network(&self) -> impl Future<Output = Result<Network<Self::Store>>> + Send {
         async { Ok(Network::None) }
     }
+
+    /// Behind which of the proxies the server stands that decides, where the others are its replicas: only the exchanges
+    /// with that one count (C1), because a driver watches the others too. By default every server is asked.
+    fn decides(&self) -> impl Future<Output = Result<Option<usize>>> + Send {
+        async { Ok(None) }
+    }
 }
 
 /// The clock that decides expiry in a [`Backing`].
@@ -224,13 +230,8 @@ pub struct Reports {
     pub shown_longer: Duration,
     /// The unit of terms: the store rounds them up to a multiple of it.
     pub unit: Duration,
-    /// Whether an operation looks at each lease and then writes it, in an exchange each, and a check takes several (C1).
-    /// Otherwise an operation takes one, whatever the number of its leases.
-    pub each_alone: bool,
-    /// The most exchanges with one server that an acquire takes (C1); other operations take one.
-    pub acquire_exchanges: usize,
-    /// The same for an eviction of named leases: a quorum repeats it to see that it is done.
-    pub evict_exchanges: usize,
+    /// How many exchanges with one server each operation may take (C1).
+    pub exchanges: Exchanges,
 }
 
 impl Reports {
@@ -249,9 +250,7 @@ impl Reports {
             own_clock: true,
             shown_longer: Duration::ZERO,
             unit: Duration::from_micros(1),
-            each_alone: false,
-            acquire_exchanges: 1,
-            evict_exchanges: 1,
+            exchanges: Exchanges::one(),
         }
     }
 
@@ -270,9 +269,48 @@ impl Reports {
             own_clock: true,
             shown_longer: Duration::ZERO,
             unit: Duration::from_micros(1),
-            each_alone: false,
-            acquire_exchanges: 1,
-            evict_exchanges: 1,
+            exchanges: Exchanges::one(),
+        }
+    }
+}
+
+/// The most exchanges with one server that each operation may take in steady state (C1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exchanges {
+    /// An acquire that is granted or confirmed.
+    pub acquire: usize,
+    /// An acquire that is refused.
+    pub refusal: usize,
+    /// A renewal.
+    pub renew: usize,
+    /// A release.
+    pub release: usize,
+    /// A page of a listing, or a look-up by key.
+    pub list: usize,
+    /// A purge.
+    pub purge: usize,
+    /// An eviction of named leases: a quorum repeats it to see that it is done.
+    pub evict: usize,
+    /// A check.
+    pub check: usize,
+    /// A renewal or a release of many leases takes so many for each of them. Otherwise it takes about as many as for one.
+    pub each_lease: bool,
+}
+
+impl Exchanges {
+    /// One for each operation, whatever the number of its leases.
+    pub fn one() -> Self {
+        Self {
+            acquire: 1,
+            refusal: 1,
+            renew: 1,
+            release: 1,
+            list: 1,
+            purge: 1,
+            evict: 1,
+            check: 1,
+            each_lease: false,
         }
     }
 }

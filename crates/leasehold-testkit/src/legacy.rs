@@ -56,8 +56,12 @@ pub fn reports() -> Reports {
     reports.own_clock = false;
     reports.shown_longer = cases::MARGIN;
     reports.unit = Duration::from_secs(1);
-    reports.each_alone = true;
-    reports.acquire_exchanges = 2;
-    reports.evict_exchanges = 2;
+    // It looks at each lease and then writes it.
+    reports.exchanges.each_lease = true;
+    reports.exchanges.acquire = 2;
+    reports.exchanges.renew = 2;
+    reports.exchanges.release = 2;
+    reports.exchanges.evict = 2;
+    reports.exchanges.check = 4;
     reports
 }

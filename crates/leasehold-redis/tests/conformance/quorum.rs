@@ -73,8 +73,8 @@ impl Subject for Quorum {
         reports.copies = self.count;
         reports.winner = false;
         // Nodes mint tokens from their own clocks, so a grant may have to raise them.
-        reports.acquire_exchanges = if self.fenced { 2 } else { 1 };
-        reports.evict_exchanges = 2;
+        reports.exchanges.acquire = if self.fenced { 2 } else { 1 };
+        reports.exchanges.evict = 2;
         reports
     }
 

@@ -9,7 +9,7 @@ use leasehold_conformance::{
     Backing, Forgets, Observation, Reports, Restarted, Result, Row, Subject, Time,
 };
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Claims, Clock, EvictReply, EvictRequest,
+    AcquireReply, AcquireRequest, BoxFuture, Capabilities, Claims, Clock, EvictReply, EvictRequest,
     FencingToken, Health, Key, Level, ListReply, ListRequest, ManualClock, Mode, RefusalReason,
     ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewEntry, RenewReply, RenewRequest, Store, Ttl,
     Wakeups,
@@ -29,6 +29,8 @@ pub(crate) enum Abilities {
     Counting,
     /// All, for two holders of a key.
     Narrow,
+    /// As [`Margin`](Self::Margin), with a small margin, on a clock that nobody can move.
+    MarginInRealTime,
     /// All, in a format shared with others, in which records end for others after they have ended for their
     /// holders.
     Margin,
@@ -44,7 +46,8 @@ pub(crate) struct Planted {
 #[derive(Debug)]
 pub(crate) struct State {
     rows: Arc<Mutex<Rows>>,
-    clock: ManualClock,
+    clock: Arc<dyn Clock>,
+    time: Time,
     freed: broadcast::Sender<Key>,
     can: Capabilities,
     /// What is refused before anything is done; a store that weakens silently refuses less.
@@ -55,6 +58,34 @@ pub(crate) struct State {
 pub(crate) struct PlantedStore(Arc<State>);
 
 const MARGIN: Duration = Duration::from_millis(1_500);
+
+/// The unit of real time, long enough for a busy machine.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A clock that runs by itself.
+#[derive(Debug)]
+struct Running(tokio::time::Instant);
+
+impl Running {
+    #[expect(clippy::disallowed_methods, reason = "it is the clock")]
+    fn start() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl Clock for Running {
+    fn now(&self) -> Duration {
+        Duration::from_secs(3_600) + self.0.elapsed()
+    }
+
+    fn wall_micros(&self) -> u64 {
+        leasehold_core::term::micros_down(self.now())
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(at.saturating_sub(self.now())))
+    }
+}
 
 fn all_abilities() -> Capabilities {
     let mut can = Capabilities::none("planted");
@@ -94,9 +125,12 @@ impl Planted {
                 can.max_holders = NonZeroU32::new(2);
                 can
             }
-            Abilities::Margin => {
+            Abilities::Margin | Abilities::MarginInRealTime => {
                 let mut can = all_abilities();
-                can.margin = MARGIN;
+                can.margin = match self.abilities {
+                    Abilities::Margin => MARGIN,
+                    _ => TICK / 10,
+                };
                 can
             }
         };
@@ -116,9 +150,17 @@ impl Planted {
             max_holders: can.max_holders,
             bug: self.bug,
         };
+        let (clock, time): (Arc<dyn Clock>, _) = match self.abilities {
+            Abilities::MarginInRealTime => (Arc::new(Running::start()), Time::Real { tick: TICK }),
+            _ => {
+                let clock = ManualClock::new();
+                (Arc::new(clock.clone()), Time::Manual(clock))
+            }
+        };
         Arc::new(State {
             rows: Arc::new(Mutex::new(rows)),
-            clock: ManualClock::new(),
+            clock,
+            time,
             freed: broadcast::Sender::new(64),
             can,
             admits,
@@ -148,8 +190,11 @@ impl Subject for Planted {
         }
     }
 
-    fn oracle_operations(&self, _: &Time) -> usize {
-        20_000
+    fn oracle_operations(&self, time: &Time) -> usize {
+        match time {
+            Time::Manual(_) => 20_000,
+            _ => 200,
+        }
     }
 }
 
@@ -175,7 +220,7 @@ impl Backing for PlantedStore {
     }
 
     fn time(&self) -> Time {
-        Time::Manual(self.0.clock.clone())
+        self.0.time.clone()
     }
 
     async fn restart(&self) -> Result<Restarted> {
