@@ -96,7 +96,7 @@ impl Exponential {
     const CAP: Duration = Duration::from_secs(60);
     const FACTOR: NonZeroU32 = NonZeroU32::new(2).unwrap();
 
-    /// Starts at `first` and grows up to `cap`.
+    /// Starts at `first` and grows up to `cap`; with [`Duration::MAX`], without end.
     ///
     /// # Errors
     /// `InvalidInput` if `first` is zero or above `cap`: tries without a pause would keep the store busy. For

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Error, Key, Result, Ttl};
 
-/// What a store can do. Constant, and known without I/O.
+/// What a store can do. Fixed when the store is opened, and known without I/O from then on.
 ///
 /// Every store, and [`AnyStore`](crate::AnyStore), calls [`admit`](Capabilities::admit) before any I/O: it refuses
 /// what it cannot do and never silently weakens it (C11).

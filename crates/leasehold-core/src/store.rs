@@ -41,7 +41,11 @@ use crate::{
 /// - **C15** Dropping the future of any operation leaves connections usable and other callers unaffected;
 ///   its own effect is then unknown.
 pub trait Store: Debug + Send + Sync + 'static {
-    /// What the store can do. Constant, no I/O.
+    /// What the store can do. Fixed when the store is opened; no I/O.
+    ///
+    /// What depends on the server is learned by then. If the server changes later, new requests that need what it no longer
+    /// has fail as `Incompatible` with [`Effect::NotApplied`](crate::Effect::NotApplied), and no held lease ends by that
+    /// (F5).
     fn capabilities(&self) -> Capabilities;
 
     /// Reads the server's settings and reports the level that they support. Changes nothing.

@@ -24,11 +24,16 @@ pub struct Drift {
 
 impl Default for Drift {
     fn default() -> Self {
-        Self { permille: 10, margin: Duration::from_millis(2) }
+        Self { permille: Self::PERMILLE, margin: Self::MARGIN }
     }
 }
 
 impl Drift {
+    /// The thousandths that are subtracted by default.
+    pub const PERMILLE: u32 = 10;
+    /// The fixed margin that is subtracted by default.
+    pub const MARGIN: Duration = Duration::from_millis(2);
+
     /// Subtracts `permille` thousandths (at most 1,000) and `margin`.
     pub fn new(permille: u32, margin: Duration) -> Self {
         Self { permille: permille.min(1_000), margin }

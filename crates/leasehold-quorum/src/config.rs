@@ -26,6 +26,8 @@ pub(crate) struct Limits {
     pub(crate) node: Option<Duration>,
     /// How long a failed acquire is rolled back.
     pub(crate) release: Duration,
+    /// Whether a release waits for every node.
+    pub(crate) release_waits: bool,
 }
 
 impl Limits {
@@ -48,13 +50,13 @@ impl Limits {
     }
 
     pub(crate) fn validate(&self) -> Result<()> {
-        let Self { max_ttl, node, release } = *self;
+        let Self { max_ttl, node, release, .. } = *self;
         if !(Ttl::MIN..=Ttl::MAX).contains(&max_ttl) {
             return Err(Error::invalid_input(format!(
                 "max_ttl is {max_ttl:?}; it must be 10 ms to 10 years (3650 days)"
             )));
         }
-        for (name, limit) in [("node_timeout", node), ("release_limit", Some(release))] {
+        for (name, limit) in [("node_timeout", node), ("release_timeout", Some(release))] {
             if let Some(limit) = limit.filter(|limit| *limit < Self::MIN_NODE) {
                 return Err(Error::invalid_input(format!(
                     "{name} is {limit:?}; it must be at least {:?}",
@@ -70,14 +72,15 @@ impl QuorumConfig {
     /// The default longest term: 60 s.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
     /// How long a failed acquire is rolled back by default: 5 s.
-    pub const DEFAULT_RELEASE_LIMIT: Duration = Duration::from_secs(5);
+    pub const DEFAULT_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
     /// A quorum without nodes.
     pub fn new() -> Self {
         let limits = Limits {
             max_ttl: Self::DEFAULT_MAX_TTL,
             node: None,
-            release: Self::DEFAULT_RELEASE_LIMIT,
+            release: Self::DEFAULT_RELEASE_TIMEOUT,
+            release_waits: false,
         };
         Self { nodes: Vec::new(), limits, fenced: false, clock: Arc::new(SystemClock::new()) }
     }
@@ -109,8 +112,16 @@ impl QuorumConfig {
     /// Sets how long a failed acquire is rolled back in the background on nodes that do not answer: 5 s by
     /// default. What is left ends with its term.
     #[must_use]
-    pub fn release_limit(mut self, limit: Duration) -> Self {
-        self.limits.release = limit;
+    pub fn release_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.release = timeout;
+        self
+    }
+
+    /// Sets whether a release waits for every node's answer, each for the [limit of a node](Self::node_timeout). By
+    /// default it ends when a majority has answered, and the other nodes follow in the background.
+    #[must_use]
+    pub fn release_waits_for_all(mut self, waits: bool) -> Self {
+        self.limits.release_waits = waits;
         self
     }
 

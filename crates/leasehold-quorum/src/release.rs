@@ -26,6 +26,9 @@ impl Inner {
             let (quorum, request) = (Arc::clone(self), Arc::clone(&request));
             self.spawn(quorum.release_in_turn(node, request, places, reporter));
         }
+        if self.limits.release_waits {
+            round.all().await;
+        }
         let decisions = round.decide_each(request.leases().len(), tally::release).await;
         let (leases, nodes) = round.conclude(decisions, outcome, ReleaseOutcome::Failed)?;
         let mut released = ReleaseReply::new(leases);

@@ -16,8 +16,9 @@ use crate::{QuorumConfig, QuorumStore};
 
 /// A parsed quorum URL: `quorum:?node=URL&node=URL…`, each node's URL percent-encoded.
 ///
-/// Options: `max_ttl`, `node_timeout` (durations such as `60s` or `50ms`), `fenced` (`1` or `0`), and `drift` (a
-/// fraction such as `0.02`), which the holder subtracts from its terms.
+/// Options: `max_ttl`, `node_timeout`, `release_timeout` (durations such as `60s` or `50ms`), `fenced` and
+/// `release_waits_for_all` (`1` or `0`), and what the holder subtracts from its terms: `drift` (a fraction such as `0.02`)
+/// and `drift_margin` (a duration).
 ///
 /// ```
 /// use leasehold_quorum::QuorumUrl;
@@ -62,12 +63,36 @@ impl QuorumUrl {
         if let Some(timeout) = url.take_duration("node_timeout")? {
             config = config.node_timeout(timeout);
         }
+        if let Some(timeout) = url.take_duration("release_timeout")? {
+            config = config.release_timeout(timeout);
+        }
         config = config.fenced(url.take_flag("fenced")?);
-        let drift = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
+        config = config.release_waits_for_all(url.take_flag("release_waits_for_all")?);
+        let permille = url.take("drift").map(|drift| parse_drift(&drift)).transpose()?;
+        let margin = url.take_duration("drift_margin")?;
         // Checked first: what is left may be the rest of a node's password.
-        url.finish(&["node", "max_ttl", "node_timeout", "fenced", "drift"])?;
+        url.finish(&[
+            "node",
+            "max_ttl",
+            "node_timeout",
+            "release_timeout",
+            "fenced",
+            "release_waits_for_all",
+            "drift",
+            "drift_margin",
+        ])?;
         check_nodes(&nodes)?;
         config.limits.validate()?;
+        let max_ttl = config.limits.max_ttl;
+        if let Some(margin) = margin.filter(|margin| *margin >= max_ttl) {
+            return Err(Error::invalid_input(format!(
+                "the option drift_margin of the quorum URL is {margin:?}; it must be less than the longest term, max_ttl, \
+                 which is {max_ttl:?}"
+            )));
+        }
+        let drift = (permille.is_some() || margin.is_some()).then(|| {
+            Drift::new(permille.unwrap_or(Drift::PERMILLE), margin.unwrap_or(Drift::MARGIN))
+        });
         Ok(Self { nodes, config, drift })
     }
 
@@ -185,19 +210,17 @@ fn check_nodes(nodes: &[String]) -> Result<()> {
 }
 
 /// A fraction such as 0.02, in thousandths, rounded up.
-fn parse_drift(text: &str) -> Result<Drift> {
-    let margin = Duration::from_millis(2);
+fn parse_drift(text: &str) -> Result<u32> {
     let drift = text.parse::<f64>().ok().filter(|drift| (0.0..=0.5).contains(drift));
     let permille = drift.and_then(|drift| {
         (0..=500_u32).find(|permille| f64::from(*permille) >= drift * 1e3 - 1e-9)
     });
-    match permille {
-        Some(permille) => Ok(Drift::new(permille, margin)),
-        None => Err(Error::invalid_input(format!(
+    permille.ok_or_else(|| {
+        Error::invalid_input(format!(
             "the option drift of the quorum URL is {text:?}; it must be a fraction from 0 to 0.5, for \
              example 0.02"
-        ))),
-    }
+        ))
+    })
 }
 
 /// A name for each node: its URL without anything that may be secret, with its number if the name is not unique.
@@ -260,17 +283,21 @@ mod tests {
         assert_eq!(url.config.limits.max_ttl, Duration::from_secs(30));
         assert_eq!(url.config.limits.node, Some(Duration::from_millis(50)));
         assert!(!url.config.fenced);
+        let url = QuorumUrl::parse(
+            "quorum:?node=local:&release_timeout=7s&release_waits_for_all=1&drift_margin=50ms",
+        )
+        .unwrap();
+        assert_eq!(url.config.limits.release, Duration::from_secs(7));
+        assert!(url.config.limits.release_waits);
+        assert_eq!(url.drift(), Some(Drift::new(10, Duration::from_millis(50))));
+        assert_eq!(QuorumUrl::parse("quorum:?node=local:").unwrap().drift(), None);
     }
 
     #[test]
     fn drift_is_a_fraction_rounded_up_to_thousandths() {
         for (text, permille) in [("0", 0), ("0.01", 10), ("0.0101", 11), ("0.07", 70), ("0.5", 500)]
         {
-            assert_eq!(
-                parse_drift(text).unwrap(),
-                Drift::new(permille, Duration::from_millis(2)),
-                "{text}"
-            );
+            assert_eq!(parse_drift(text).unwrap(), permille, "{text}");
         }
         for bad in ["", "1%", "-0.1", "0.51", "NaN", "inf"] {
             assert!(parse_drift(bad).unwrap_err().to_string().contains("0.02"), "{bad}");
@@ -290,6 +317,9 @@ mod tests {
             ("quorum:?node=local:&max_ttl=1", "max_ttl"),
             ("quorum:?node=local:&max_ttl=9ms", "max_ttl is 9ms"),
             ("quorum:?node=local:&node_timeout=9ms", "node_timeout is 9ms"),
+            ("quorum:?node=local:&release_timeout=9ms", "release_timeout is 9ms"),
+            ("quorum:?node=local:&release_waits_for_all=yes", "0 or 1"),
+            ("quorum:?node=local:&drift_margin=60s", "max_ttl, which is 60s"),
             ("quorum:?node=local:&node=%FF", "not UTF-8"),
             ("sqlite:?node=local:", "begins with sqlite:"),
         ] {

@@ -1,6 +1,7 @@
 //! What a quorum answers, and when, while nodes hang, fail, are in quarantine or mislead.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::faulty::{
     Cluster, Fault, LIMIT, Node, TERM, ask, claims, grant, id, key, ms, refused, released, renewed,
@@ -10,7 +11,8 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, Clock, Cursor, Effect, Error, ErrorKind, Filter, ListReply,
     ListRequest, ReleaseOutcome, Remaining, RenewEntry, RenewOutcome, RenewRequest, Result, Store,
 };
-use leasehold_quorum::QuorumStore;
+use leasehold_driver::TokioClock;
+use leasehold_quorum::{QuorumConfig, QuorumStore};
 
 #[tokio::test(start_paused = true)]
 async fn one_hung_node_costs_at_most_its_time_limit() {
@@ -235,4 +237,31 @@ async fn many_leases_are_renewed_in_one_exchange_with_each_node() {
     cluster.mend().await;
     assert_eq!((cluster.nodes[0].asked().len(), cluster.nodes[2].asked().len()), (1, 1));
     assert_eq!(cluster.nodes[1].records().await.len(), 50);
+}
+
+/// By default it ends when a majority has answered, and the others follow.
+#[tokio::test(start_paused = true)]
+async fn a_release_can_wait_for_every_node() {
+    for waits in [false, true] {
+        let clock = TokioClock::new();
+        let nodes: Vec<_> = (0..3).map(|_| Node::new(clock, 0)).collect();
+        let config = QuorumConfig::new().clock(Arc::new(clock)).release_waits_for_all(waits);
+        let named = nodes.iter().enumerate();
+        let config =
+            named.fold(config, |config, (at, node)| config.node(format!("n{at}"), node.clone()));
+        let store = config.open().expect("three nodes");
+        let own = id("own");
+        grant(&store, &own).await;
+        store.settled().await;
+        nodes[2].next(&[Fault::SlowRequest(ms(100))]);
+        assert!(matches!(released(&store, &own).await, ReleaseOutcome::Released));
+        assert_eq!(nodes[2].has(&own).await, !waits);
+        // A node that does not answer delays it for the limit of a node, and no longer.
+        grant(&store, &own).await;
+        store.settled().await;
+        nodes[2].set(Fault::Hung);
+        let before = clock.now();
+        assert!(matches!(released(&store, &own).await, ReleaseOutcome::Released));
+        assert_eq!(clock.now() - before, if waits { LIMIT } else { Duration::ZERO });
+    }
 }

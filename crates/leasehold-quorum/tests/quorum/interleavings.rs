@@ -137,7 +137,7 @@ async fn a_release_that_was_sent_before_the_acquires_answer_is_sent_again() {
 
 /// The roll-back of a failed first acquire reaches nodes that did not answer, in time or at all.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_acts_after_the_release_limit_is_still_rolled_back() {
+async fn an_acquire_that_acts_after_the_release_timeout_is_still_rolled_back() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes[0].next(&[Fault::SlowRequest(ms(12_000))]);
@@ -163,7 +163,7 @@ async fn a_failed_roll_back_is_repeated_until_its_limit() {
     let began = cluster.clock.now();
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 0);
-    assert!(cluster.clock.now() - began < QuorumConfig::DEFAULT_RELEASE_LIMIT);
+    assert!(cluster.clock.now() - began < QuorumConfig::DEFAULT_RELEASE_TIMEOUT);
     // If it stays down, it is given up, and the lease ends with its term.
     cluster.nodes[0].next(&[Fault::Up]);
     cluster.nodes.iter().for_each(|node| node.set(Fault::Down));
@@ -171,7 +171,7 @@ async fn a_failed_roll_back_is_repeated_until_its_limit() {
     cluster.store.acquire(&ask(&id("second"))).await.unwrap_err();
     cluster.store.settled().await;
     let took = cluster.clock.now() - began;
-    assert!(took <= QuorumConfig::DEFAULT_RELEASE_LIMIT + LIMIT, "{took:?}");
+    assert!(took <= QuorumConfig::DEFAULT_RELEASE_TIMEOUT + LIMIT, "{took:?}");
     assert_eq!(cluster.copies(&id("second")).await, 1);
 }
 

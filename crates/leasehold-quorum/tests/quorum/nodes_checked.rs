@@ -32,7 +32,7 @@ fn bad_input_is_refused_without_a_request() {
         (nodes().node("a", LocalStore::new()), "\"a\" is given twice"),
         (nodes().max_ttl(ms(9)), "max_ttl"),
         (nodes().node_timeout(ms(9)), "node_timeout"),
-        (nodes().release_limit(Duration::ZERO), "release_limit"),
+        (nodes().release_timeout(Duration::ZERO), "release_timeout"),
     ] {
         let error = refusal(config.open());
         assert_eq!(error.kind(), ErrorKind::InvalidInput);

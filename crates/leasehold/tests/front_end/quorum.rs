@@ -220,6 +220,7 @@ async fn the_holder_subtracts_the_drift_of_the_url() {
     };
     assert!(believed("").await > secs(30));
     assert!(believed("&drift=0.5").await <= secs(25));
+    assert!(believed("&drift_margin=30s").await <= secs(20));
 }
 
 /// How 60 waiters took their turns.

@@ -207,7 +207,7 @@ async fn redlock_with_clock_drift_factor() {
 #[tokio::test]
 async fn redlock_with_release_timeout() {
     let fleet = Fleet::nodes(3).await;
-    let store = store(&fleet, |config| config.release_limit(secs(1))).await;
+    let store = store(&fleet, |config| config.release_timeout(secs(1))).await;
     let locks = Locker::builder(store.clone()).build();
     let guard = locks.lock("k").ttl(LONGER).await.unwrap();
     fleet.until_everywhere("k", &guard).await;
