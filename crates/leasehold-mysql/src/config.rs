@@ -113,8 +113,8 @@ impl MysqlConfig {
         Ok((config, options))
     }
 
-    /// The connections of your own pool, which must have at least two: one is reserved for what travels together. The
-    /// store's objects are in this database.
+    /// The connections of your own pool, which must have at least three: the store keeps two of them from its start, one
+    /// for what travels together. The store's objects are in this database.
     ///
     /// What it prepares in a session stays there: with [`PoolOpts::with_reset_connection`] (the driver's default), each
     /// operation takes two exchanges more.
@@ -191,21 +191,20 @@ impl MysqlConfig {
 
     async fn connect(self) -> Result<MysqlStore> {
         let forget_after = self.forget_after;
-        let (links, sql) = self.links().await?;
+        let (links, sql) = self.links(1).await?;
         Ok(MysqlStore::new(links, sql, forget_after))
     }
 
-    /// Connections, and the statements for them.
-    pub(crate) async fn links(self) -> Result<(Links, Sql)> {
+    /// Connections, of a caller's pool so many of them for what travels together, and the statements for them.
+    pub(crate) async fn links(self, lanes: usize) -> Result<(Links, Sql)> {
         let database = self.check()?;
         let links = match self.source {
             Source::Server { server, connections } => {
                 let Server { opts, name, .. } = *server;
-                Links::new(opts, connections, name, self.timeout)?
+                Links::open(opts, connections, name, self.timeout).await?
             }
-            Source::Pool { pool, .. } => Links::of_pool(pool, self.timeout),
+            Source::Pool { pool, .. } => Links::of_pool(pool, self.timeout, lanes).await?,
         };
-        drop(links.get().await?);
         Ok((links, Sql::new(database, self.clock)))
     }
 

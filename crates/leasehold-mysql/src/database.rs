@@ -1,7 +1,7 @@
 //! What the server carries out: one exchange each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Effect, EvictTarget, Reason, Result};
@@ -13,7 +13,8 @@ use mysql_async::Row;
 use crate::call::{Call, micros};
 use crate::calls;
 use crate::error;
-use crate::pool::{IDLE, Link, Links, Unanswered};
+use crate::link::Link;
+use crate::pool::{Links, Unanswered};
 use crate::rows::{column, required, stored};
 use crate::sql::Sql;
 
@@ -23,8 +24,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 pub(crate) struct Database {
     pub(crate) links: Links,
     pub(crate) sql: Sql,
-    /// The connections for what travels together, with their last uses.
-    reserved: Mutex<Vec<(Link, tokio::time::Instant)>>,
     /// The number of the last batch. They begin anywhere, so that no other store has the same ones.
     batches: AtomicI64,
     /// In microseconds.
@@ -35,33 +34,14 @@ impl Database {
     pub(crate) fn new(links: Links, sql: Sql, forget_after: Option<Duration>) -> Self {
         let batches = AtomicI64::new(fastrand::i64(..));
         let forget_after = forget_after.map(micros);
-        Self { links, sql, reserved: Mutex::default(), batches, forget_after }
-    }
-
-    /// Ends every connection that was begun before now, so that the next one chooses its host afresh.
-    pub(crate) fn retire(&self) {
-        self.links.retire();
-        self.reserves().clear();
-    }
-
-    /// As [`Store::close`](leasehold_core::Store::close).
-    pub(crate) async fn close(&self) {
-        if self.links.are_ours() {
-            self.retire();
-        } else {
-            self.reserves().clear();
-        }
-        self.links.unused().await;
-    }
-
-    fn reserves(&self) -> MutexGuard<'_, Vec<(Link, tokio::time::Instant)>> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { links, sql, batches, forget_after }
     }
 
     /// The rows of a call that waits for no row, on a connection of its own.
     pub(crate) async fn read(&self, call: Call<'_>) -> Result<Vec<Row>> {
-        let link = self.links.get().await?;
-        let rows = self.links.ask(link, self.links.timeout, &self.sql, call).await.1;
+        let deadline = self.links.deadline();
+        let link = self.links.get(deadline).await?;
+        let rows = self.links.ask(link, deadline, &self.sql, call).await.1;
         rows.map_err(|failure| failure.into_error(&self.links.server))
     }
 
@@ -69,18 +49,23 @@ impl Database {
     /// a connection of its own until that has ended. `None` if it did not end within the time limit.
     async fn patiently<T>(
         &self,
-        until: Deadline,
+        deadline: Deadline,
         call: impl Fn() -> Call<'static>,
         read: impl Fn(&[Row]) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let mut pause = PAUSES.0;
+        let mut was_locked = false;
         loop {
-            let left = until.left();
-            if left.is_zero() {
+            // A try that there is no time for would leave its outcome unknown.
+            if was_locked && deadline.left() < self.links.timeout / 10 {
                 return Ok(None);
             }
-            let link = self.links.get().await?;
-            match self.links.ask(link, left, &self.sql, call()).await.1 {
+            let link = match self.links.get(deadline).await {
+                Ok(link) => link,
+                Err(_) if was_locked && deadline.left().is_zero() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            match self.links.ask(link, deadline, &self.sql, call()).await.1 {
                 Ok(rows) => {
                     if let Some(found) = read(&rows)? {
                         return Ok(Some(found));
@@ -89,34 +74,24 @@ impl Database {
                 Err(Unanswered::Conflict(_)) => {}
                 Err(failure) => return Err(failure.into_error(&self.links.server)),
             }
-            tokio::time::sleep(pause.mul_f64(fastrand::f64()).min(left)).await;
+            was_locked = true;
+            tokio::time::sleep(pause.mul_f64(fastrand::f64()).min(deadline.left())).await;
             pause = (pause * 2).min(PAUSES.1);
-        }
-    }
-
-    /// A connection that is reserved for what travels together.
-    async fn reserved(&self) -> Result<Link> {
-        let reserved = self.reserves().pop().filter(|(link, _)| !link.is_retired());
-        let alive = match reserved {
-            Some((link, used)) if now() - used < IDLE => Some(link),
-            Some((link, _)) => self.links.alive(link).await,
-            None => None,
-        };
-        match alive {
-            Some(link) => Ok(link),
-            None => self.links.get().await,
         }
     }
 
     /// The rows of a call on a reserved connection, or `None` if it was rolled back because of somebody else's
     /// transaction.
-    async fn briefly(&self, link: Link, call: Call<'_>) -> Option<Result<Vec<Row>>> {
-        let (link, rows) = self.links.ask(link, self.links.timeout, &self.sql, call).await;
-        let mut reserved = self.reserves();
-        if reserved.len() < self.links.lanes {
-            reserved.extend(link.filter(|link| !link.is_retired()).map(|link| (link, now())));
+    async fn briefly(
+        &self,
+        link: Link,
+        deadline: Deadline,
+        call: Call<'_>,
+    ) -> Option<Result<Vec<Row>>> {
+        let (link, rows) = self.links.ask(link, deadline, &self.sql, call).await;
+        if let Some(link) = link {
+            self.links.reserve(link);
         }
-        drop(reserved);
         match rows {
             Ok(rows) => Some(Ok(rows)),
             Err(Unanswered::Conflict(_)) => None,
@@ -134,15 +109,16 @@ impl Database {
             .enumerate()
             .filter(|(_, one)| calls::may_join(&entries[0], one));
         let (places, members): (Vec<usize>, Vec<&Entry>) = joined.unzip();
-        let reply = match self.reserved().await {
+        let deadline = self.links.deadline();
+        let reply = match self.links.reserved(deadline).await {
             Ok(link) => {
-                let call = if link.is_direct() {
+                let call = if self.links.is_direct(&link) {
                     calls::together_direct(&self.sql, &members)
                 } else {
                     calls::together(self.batches.fetch_add(1, Ordering::Relaxed), &members)
                 };
                 let Some(call) = call else { return outcomes };
-                self.briefly(link, call).await
+                self.briefly(link, deadline, call).await
             }
             Err(error) => Some(Err(error)),
         };
@@ -184,11 +160,12 @@ impl SqlServer for Database {
 
     async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
         let server = &self.links.server;
-        let link = match self.reserved().await {
+        let deadline = self.links.deadline();
+        let link = match self.links.reserved(deadline).await {
             Ok(link) => link,
             Err(error) => return Some(Err(error)),
         };
-        let rows = self.briefly(link, calls::one(entry)?).await?;
+        let rows = self.briefly(link, deadline, calls::one(entry)?).await?;
         rows.and_then(|rows| calls::done(server, entry, &rows)).transpose()
     }
 
@@ -213,7 +190,7 @@ impl SqlServer for Database {
 
     async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
         let server = &self.links.server;
-        let until = Deadline::after(self.links.timeout);
+        let until = self.links.deadline();
         let call = || calls::evict(targets, reason);
         let gone = self.patiently(until, call, |rows| calls::gone(server, rows)).await?;
         gone.ok_or_else(|| locked(server))
@@ -253,9 +230,4 @@ impl SqlServer for Database {
     fn timeout(&self) -> Duration {
         self.links.timeout
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
-fn now() -> tokio::time::Instant {
-    tokio::time::Instant::now()
 }

@@ -52,8 +52,8 @@ pub(crate) const LOCK_WAIT: u16 = 1205;
 pub(crate) fn conflict(error: &Failure) -> Option<u16> {
     let Failure::Server(told) = error else { return None };
     // A lock that is not waited for, a deadlock, a row that has changed, a key that another client has just used for the
-    // first time.
-    [LOCK_WAIT, 1213, 1020, 3572, 1062].contains(&told.code).then_some(told.code)
+    // first time, a member of Group Replication that has changed the same row.
+    [LOCK_WAIT, 1213, 1020, 3572, 1062, 3101].contains(&told.code).then_some(told.code)
 }
 
 const READ_ONLY: &str =
@@ -101,8 +101,8 @@ fn of_server(server: &str, told: &ServerError) -> Error {
         1048 | 1264 | 1366 | 1406 | 1690 => {
             Error::corrupt(format!("a row of the store was changed and cannot be used; {said}"))
         }
-        // Perhaps after the commit.
-        1030 | 1053 | 1080 | 1158..=1161 | 1317 | 1927 | 1969 | 3024 => Error::unavailable(
+        // Perhaps after the commit, or inside it.
+        1180 | 1030 | 1053 | 1080 | 1158..=1161 | 1317 | 1927 | 1969 | 3024 => Error::unavailable(
             Effect::Unknown,
             format!("the statement was interrupted, or the connection ended; {said}"),
         ),
@@ -158,6 +158,7 @@ mod tests {
             (1317, Unavailable, Unknown),
             (1969, Unavailable, Unknown),
             (1053, Unavailable, Unknown),
+            (1180, Unavailable, Unknown),
             (1064, Unexpected, NotApplied),
         ] {
             let error = of_server("h:1", &told(code));
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn conflicts_are_tried_again() {
-        for code in [1205, 1213, 1020, 1062, 3572] {
+        for code in [1205, 1213, 1020, 1062, 3572, 3101] {
             assert_eq!(conflict(&Failure::Server(told(code))), Some(code));
         }
         assert_eq!(conflict(&Failure::Server(told(1317))), None);

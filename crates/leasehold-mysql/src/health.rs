@@ -23,7 +23,7 @@ impl Database {
         if settings.is_read_only() {
             self.links.doubt();
         }
-        settings.admit(server)?;
+        settings.admit(server, self.links.is_mariadb)?;
         let database = self.sql.database.as_str();
         let incompatible = |why: String| Err(Error::incompatible(why));
         let Some(row) = about_us.first() else {
@@ -43,7 +43,11 @@ impl Database {
                 }
             ));
         }
-        let mut health = settings.health(required(server, row, "o_replicas")?);
+        let mut replicas = settings.replicas(server, row)?;
+        if settings.is_in_a_group() && self.has_members().await {
+            replicas = Replicas::Members;
+        }
+        let mut health = settings.health(replicas);
         health.schema = u32::try_from(version).ok();
         health.identity = Some(format!("mysql:{}", required::<String>(server, row, "o_identity")?));
         let ours = before + (after - before) / 2;
@@ -51,6 +55,25 @@ impl Database {
         health.clock_difference_us = Some(now - i64::try_from(ours).unwrap_or(i64::MAX));
         Ok(health)
     }
+
+    /// Whether the server's group has other members, or may have.
+    async fn has_members(&self) -> bool {
+        let members = "SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_STATE <> 'OFFLINE'";
+        let rows = self.links.query(members).await;
+        let count = rows.ok().and_then(|rows| rows.first().and_then(|row| row.get::<i64, _>(0)));
+        count.is_none_or(|count| count > 1)
+    }
+}
+
+/// Who may take over from the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replicas {
+    None,
+    Some,
+    /// The other members of its group.
+    Members,
+    /// This user may not see them.
+    Unseen,
 }
 
 pub(crate) fn wall() -> u64 {
@@ -74,6 +97,27 @@ impl Settings {
         self.0.get("version").map_or("", String::as_str)
     }
 
+    /// The replicas, by a row that counts those this user sees.
+    pub(crate) fn replicas(&self, server: &str, row: &Row) -> Result<Replicas> {
+        let seen: i64 = required(server, row, "o_replicas")?;
+        let sees: i64 = required(server, row, "o_sees")?;
+        Ok(self.judged(seen > 0, sees > 0))
+    }
+
+    fn judged(&self, seen: bool, sees: bool) -> Replicas {
+        // MariaDB counts them for everybody.
+        match self.0.get("slaves_connected").map(String::as_str) {
+            Some("0") if !seen => Replicas::None,
+            None if !seen && (sees || !self.is_on("log_bin")) => Replicas::None,
+            None if !seen => Replicas::Unseen,
+            _ => Replicas::Some,
+        }
+    }
+
+    fn is_in_a_group(&self) -> bool {
+        self.0.get("group_replication_group_name").is_some_and(|name| !name.is_empty())
+    }
+
     fn is(&self, name: &str, value: &str) -> bool {
         self.0.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
     }
@@ -87,15 +131,15 @@ impl Settings {
     }
 
     /// Refuses a server that cannot be used.
-    pub(crate) fn admit(&self, server: &str) -> Result<()> {
-        admit_version(server, self.version())?;
+    pub(crate) fn admit(&self, server: &str, is_mariadb: bool) -> Result<()> {
+        admit_version(server, self.version(), is_mariadb)?;
         if self.is_read_only() {
             return Err(error::read_only(server));
         }
         Ok(())
     }
 
-    pub(crate) fn health(&self, replicas: i64) -> Health {
+    pub(crate) fn health(&self, replicas: Replicas) -> Health {
         let mut health = Health::new(Level::Fenced);
         let flushes = self.is("innodb_flush_log_at_trx_commit", "1");
         let logs = !self.is_on("log_bin") || self.is("sync_binlog", "1");
@@ -111,8 +155,7 @@ impl Settings {
             );
         }
         let is_galera = self.is_on("wsrep_on");
-        let replicas = replicas > 0 || self.0.get("slaves_connected").is_some_and(|n| n != "0");
-        health.fails_over = is_galera || replicas;
+        health.fails_over = is_galera || replicas != Replicas::None;
         if is_galera {
             health.level = Level::BestEffort;
             health.hazards.push(
@@ -120,33 +163,37 @@ impl Settings {
                  that crashes may lose acknowledged ones; use a server of its own, or send every client to one node"
                     .to_owned(),
             );
-        } else if replicas {
-            health.level = Level::BestEffort;
-            health.hazards.push(
-                "a replica that takes over may lack the last grants, because replication is asynchronous".to_owned(),
-            );
+            return health;
         }
+        let hazard = match replicas {
+            Replicas::None => return health,
+            Replicas::Some => {
+                "a replica that takes over may lack the last grants, because replication is asynchronous"
+            }
+            Replicas::Members => {
+                "another member of the group that takes over may not have applied the last grants when it begins to serve"
+            }
+            Replicas::Unseen => {
+                "this user cannot see whether the server has replicas, one of which may take over and lack the last grants; \
+                 grant it the privilege PROCESS"
+            }
+        };
+        health.level = Level::BestEffort;
+        health.hazards.push(hazard.to_owned());
         health
     }
 }
 
-/// Refuses a server that is too old.
-pub(crate) fn admit_version(server: &str, version: &str) -> Result<()> {
-    let is_old = match numbers(version) {
-        Some(found) if is_mariadb(version) => found < (10, 6, 0),
-        Some(found) => found < (8, 0, 29),
-        None => false,
-    };
-    if !is_old {
+/// Refuses a server that is too old. What MariaDB says of its version counts only if it cannot do what 10.6 can.
+pub(crate) fn admit_version(server: &str, version: &str, is_mariadb: bool) -> Result<()> {
+    let says_mariadb = version.to_ascii_lowercase().contains("mariadb");
+    let is_old = says_mariadb || numbers(version).is_some_and(|found| found < (8, 0, 29));
+    if is_mariadb || !is_old {
         return Ok(());
     }
     Err(Error::incompatible(format!(
         "{server} is {version}; the store needs MySQL 8.0.29 or MariaDB 10.6, or newer"
     )))
-}
-
-pub(crate) fn is_mariadb(version: &str) -> bool {
-    version.to_ascii_lowercase().contains("mariadb")
 }
 
 /// The numbers at the beginning of a version.
@@ -167,17 +214,18 @@ mod tests {
 
     #[test]
     fn versions_that_lack_something_are_refused() {
-        for (version, is_good) in [
-            ("10.5.28-MariaDB-log", false),
-            ("10.6.0-MariaDB", true),
-            ("10.11.19-MariaDB-0+deb12u1", true),
-            ("11.4.2-MariaDB", true),
-            ("8.0.28", false),
-            ("8.0.29-0ubuntu0", true),
-            ("8.4.0", true),
-            ("5.7.44-log", false),
+        for (version, is_mariadb, is_good) in [
+            ("10.5.28-MariaDB-log", false, false),
+            ("10.6.0-MariaDB", true, true),
+            ("11.4.2-MariaDB", true, true),
+            // What a proxy says in its place.
+            ("5.7.44-log", true, true),
+            ("8.0.28", false, false),
+            ("8.0.29-0ubuntu0", false, true),
+            ("8.4.0", false, true),
+            ("5.7.44-log", false, false),
         ] {
-            let admitted = admit_version("h:1", version);
+            let admitted = admit_version("h:1", version, is_mariadb);
             assert_eq!(admitted.is_ok(), is_good, "{version}: {admitted:?}");
         }
     }
@@ -186,7 +234,7 @@ mod tests {
     fn what_a_crash_may_lose_is_named() {
         let good =
             [("innodb_flush_log_at_trx_commit", "1"), ("log_bin", "OFF"), ("sync_binlog", "0")];
-        let health = settings(&good).health(0);
+        let health = settings(&good).health(Replicas::None);
         assert!(health.durable && health.hazards.is_empty() && health.level == Level::Fenced);
         for change in [
             ("innodb_flush_log_at_trx_commit", "2"),
@@ -195,7 +243,7 @@ mod tests {
         ] {
             let mut found = settings(&good);
             found.0.insert(change.0.to_owned(), change.1.to_owned());
-            let health = found.health(0);
+            let health = found.health(Replicas::None);
             assert!(!health.durable && health.level == Level::BestEffort, "{change:?}");
         }
     }
@@ -203,10 +251,41 @@ mod tests {
     #[test]
     fn clusters_and_replicas_fail_over() {
         let mut found = settings(&[("innodb_flush_log_at_trx_commit", "1")]);
-        assert!(found.health(1).fails_over);
+        assert!(found.health(Replicas::Some).fails_over);
         found.0.insert("wsrep_on".to_owned(), "ON".to_owned());
-        let health = found.health(0);
+        let health = found.health(Replicas::None);
         assert!(health.fails_over && health.level == Level::BestEffort);
         assert!(health.hazards[0].contains("Galera"), "{:?}", health.hazards);
+    }
+
+    #[test]
+    fn replicas_that_cannot_be_seen_lower_the_level() {
+        let mysql = settings(&[
+            ("innodb_flush_log_at_trx_commit", "1"),
+            ("log_bin", "ON"),
+            ("sync_binlog", "1"),
+        ]);
+        for (seen, sees, expected) in [
+            (false, true, Replicas::None),
+            (false, false, Replicas::Unseen),
+            (true, true, Replicas::Some),
+        ] {
+            assert_eq!(mysql.judged(seen, sees), expected);
+        }
+        // Without a binary log there is none, and MariaDB counts them for everybody.
+        let alone = settings(&[("log_bin", "OFF")]);
+        assert_eq!(alone.judged(false, false), Replicas::None);
+        for (connected, expected) in [("0", Replicas::None), ("1", Replicas::Some)] {
+            let mariadb = settings(&[("log_bin", "ON"), ("slaves_connected", connected)]);
+            assert_eq!(mariadb.judged(false, false), expected);
+        }
+        for replicas in [Replicas::Unseen, Replicas::Members, Replicas::Some] {
+            let health = mysql.health(replicas);
+            assert!(health.fails_over && health.level == Level::BestEffort, "{replicas:?}");
+            assert_eq!(health.hazards.len(), 1, "{replicas:?}");
+        }
+        assert_eq!(mysql.health(Replicas::None).level, Level::Fenced);
+        assert!(!mysql.is_in_a_group());
+        assert!(settings(&[("group_replication_group_name", "a")]).is_in_a_group());
     }
 }

@@ -14,7 +14,7 @@ use crate::error;
 use crate::health::{Settings, wall};
 use crate::pool::{Links, Unanswered};
 use crate::rows::{column, required, text};
-use crate::sql::Sql;
+use crate::sql::{SEES_REPLICAS, Sql};
 use crate::store::NAME;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
@@ -67,7 +67,7 @@ impl MysqlLegacyConfig {
 
     async fn connect(self) -> Result<MysqlLegacyStore> {
         self.legacy.check()?;
-        let (links, sql) = self.server.links().await?;
+        let (links, sql) = self.server.links(0).await?;
         let statements = statements(&self.legacy, &sql, COLLATION);
         let database = LegacyDatabase { links, sql, statements, legacy: self.legacy.clone() };
         Ok(LegacyTable::new(database, self.legacy))
@@ -93,9 +93,10 @@ pub struct LegacyDatabase {
 impl LegacyDatabase {
     /// The rows of a statement that only reads.
     async fn read(&self, text: &str, values: impl Into<Vec<Value>>) -> Result<Vec<Row>> {
-        let link = self.links.get().await?;
+        let deadline = self.links.deadline();
+        let link = self.links.get(deadline).await?;
         let call = Call::statement(text, values);
-        let rows = self.links.ask(link, self.links.timeout, &self.sql, call).await.1;
+        let rows = self.links.ask(link, deadline, &self.sql, call).await.1;
         rows.map_err(|e| e.into_error(&self.links.server).with_effect(Effect::NotApplied))
     }
 
@@ -227,11 +228,11 @@ impl LegacyRows for LegacyDatabase {
     async fn check(&self) -> Result<Health> {
         let server = &self.links.server;
         let settings = self.settings().await?;
-        settings.admit(server)?;
+        settings.admit(server, self.links.is_mariadb)?;
         let (before, rows) = (wall(), self.links.query(&self.about()).await?);
         let ours = before + (wall() - before) / 2;
         let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
-        let mut health = settings.health(required(server, about, "o_replicas")?);
+        let mut health = settings.health(settings.replicas(server, about)?);
         health.level = Level::BestEffort;
         let place: String = required(server, about, "o_place")?;
         health.identity = Some(format!("{NAME}:{place}:{}", self.statements.table));
@@ -243,16 +244,13 @@ impl LegacyRows for LegacyDatabase {
 
     async fn prepare(&self) -> Result<()> {
         let settings = self.settings().await?;
-        settings.admit(&self.links.server)?;
+        settings.admit(&self.links.server, self.links.is_mariadb)?;
         let collation = self.collation().await?;
         self.links.run(&statements(&self.legacy, &self.sql, collation).create).await
     }
 
     async fn close(&self) {
-        if self.links.are_ours() {
-            self.links.retire();
-        }
-        self.links.unused().await;
+        self.links.close().await;
     }
 }
 
@@ -280,6 +278,7 @@ impl LegacyDatabase {
         format!(
             "SELECT {} AS o_now, ({}) AS o_guards, CONCAT(@@hostname, ':', @@port) AS o_place,
                  (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas,
+                 {SEES_REPLICAS} AS o_sees,
                  (SELECT COLLATION_NAME FROM {of_table} AND COLUMN_NAME = 'resource') AS o_collation,
                  (SELECT GROUP_CONCAT(COLUMN_TYPE) FROM {of_table} AND COLUMN_NAME IN ('expires_at', 'acquired_at')) AS o_types",
             self.sql.now(),

@@ -29,6 +29,7 @@ mod database;
 mod error;
 mod health;
 mod legacy;
+mod link;
 mod pool;
 mod rows;
 mod schema;

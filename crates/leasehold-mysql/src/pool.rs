@@ -1,31 +1,29 @@
 //! Connections.
 
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool::managed::{self, Manager, Metrics, Object, RecycleResult};
+use deadpool::managed::{self, Manager, Metrics, RecycleResult};
 use leasehold_core::{Effect, Error, Result};
-use leasehold_driver::sql::{Doubt, locked};
+use leasehold_driver::sql::{Deadline, Doubt, locked};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
-use tokio::sync::watch;
 
 use crate::call::Call;
 use crate::error;
-use crate::sql::{READ_ONLY, Sql};
+use crate::link::{Kept, Link, Source, Use, Uses, is_outside, now, part};
+use crate::sql::{self, READ_ONLY, Sql};
 
-/// What the sessions of our own connections have: the only statement that may wait, for another client that uses a key
-/// for the first time, waits for a second, which is the shortest time; each commits by itself; an idle connection stays;
-/// statements and texts mean the same whatever mode and character set the server has.
-const SESSION: &str = "SET NAMES utf8mb4, SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
-     SESSION wait_timeout = 2147483, SESSION sql_mode = 'STRICT_ALL_TABLES', \
-     SESSION transaction_isolation = 'READ-COMMITTED'";
+/// What the sessions of our own connections have: the only statement that may wait, on MySQL, for another client that
+/// uses a key for the first time, waits for a second, which is the shortest time; each commits by itself; an idle
+/// connection stays; statements, texts and times mean the same whatever the server has.
+const SESSION: &str = "SET NAMES utf8mb4, SESSION innodb_lock_wait_timeout = 1, \
+     SESSION autocommit = 1, SESSION wait_timeout = 2147483, SESSION sql_mode = 'STRICT_ALL_TABLES', \
+     SESSION time_zone = '+00:00'";
 
-/// MariaDB before 11.1 has another name for the last one.
-const SESSION_OF_MARIADB: &str = "SET NAMES utf8mb4, SESSION innodb_lock_wait_timeout = 1, SESSION autocommit = 1, \
-     SESSION wait_timeout = 2147483, SESSION sql_mode = 'STRICT_ALL_TABLES', SESSION tx_isolation = 'READ-COMMITTED'";
+/// The variable has another name in each product.
+const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// The fewest connections: one is reserved for what travels together.
 pub(crate) const FEWEST: usize = 2;
@@ -33,11 +31,14 @@ pub(crate) const FEWEST: usize = 2;
 /// The most connections that are reserved, of our own.
 const LANES: usize = 2;
 
+/// How many connections of a caller's pool are kept for what does not travel together.
+const KEPT: usize = 1;
+
 /// A connection that was idle for longer may have ended, and is tried before it is used.
-pub(crate) const IDLE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The connections of a store.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Links {
     pool: Pool,
     /// The server, for messages.
@@ -45,47 +46,21 @@ pub(crate) struct Links {
     pub(crate) timeout: Duration,
     /// How many of them are reserved for what travels together, so that at least one is not.
     pub(crate) lanes: usize,
+    /// The server is MariaDB, whatever version it says.
+    pub(crate) is_mariadb: bool,
+    /// Its clock can be read during a statement.
+    has_live_clock: bool,
+    /// The connections for what travels together, with their last uses.
+    reserved: Mutex<Vec<(Link, tokio::time::Instant)>>,
     uses: Arc<Uses>,
     /// Whether their server may have been demoted.
     doubt: Doubt,
 }
 
-/// Which connections may stay, and how many are in use.
-#[derive(Debug, Default)]
-struct Uses {
-    /// Raised when all connections are retired.
-    generation: AtomicU64,
-    /// Those that are in use, or about to end.
-    count: watch::Sender<usize>,
-}
-
-/// One connection that is in use, or about to end.
-struct Use {
-    uses: Arc<Uses>,
-    generation: u64,
-}
-
-impl Use {
-    fn begin(uses: &Arc<Uses>) -> Self {
-        uses.count.send_modify(|count| *count += 1);
-        Self { generation: uses.generation.load(Ordering::SeqCst), uses: Arc::clone(uses) }
-    }
-
-    fn is_retired(&self) -> bool {
-        self.generation != self.uses.generation.load(Ordering::SeqCst)
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.uses.count.send_modify(|count| *count -= 1);
-    }
-}
-
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Pool {
     Ours(managed::Pool<Sessions>),
-    Callers(mysql_async::Pool),
+    Callers { pool: mysql_async::Pool, most: usize, kept: Arc<Kept> },
 }
 
 /// Begins sessions.
@@ -98,7 +73,8 @@ impl Manager for Sessions {
 
     async fn create(&self) -> Result<Conn, mysql_async::Error> {
         let mut conn = Conn::new(self.0.clone()).await?;
-        conn.query_drop(if is_mariadb(&conn) { SESSION_OF_MARIADB } else { SESSION }).await?;
+        conn.query_drop(SESSION).await?;
+        conn.query_drop(ISOLATION).await?;
         Ok(conn)
     }
 
@@ -112,86 +88,6 @@ impl Manager for Sessions {
             conn.ping().await?;
         }
         Ok(())
-    }
-}
-
-fn is_mariadb(conn: &Conn) -> bool {
-    conn.server_version().0 >= 10
-}
-
-/// One connection, until it is dropped. If an exchange was begun on it and did not end, its reply may still come: the
-/// connection is closed then, so that nobody takes that reply for his own.
-pub(crate) struct Link {
-    /// Until the end.
-    source: Option<Source>,
-    /// No reply can come that nobody waits for.
-    is_clean: bool,
-    /// Until the end.
-    held: Option<Use>,
-}
-
-enum Source {
-    Ours(Object<Sessions>),
-    Callers(Conn),
-}
-
-impl Link {
-    fn new(source: Source, held: Use) -> Self {
-        Self { source: Some(source), is_clean: true, held: Some(held) }
-    }
-
-    /// Whether it ends when it is dropped, because all connections of its time do.
-    pub(crate) fn is_retired(&self) -> bool {
-        self.held.as_ref().is_none_or(Use::is_retired)
-    }
-
-    /// Whether it accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
-    pub(crate) fn is_direct(&self) -> bool {
-        matches!(&self.source, Some(Source::Ours(conn)) if is_mariadb(conn))
-    }
-
-    async fn exchange<T>(
-        &mut self,
-        exchange: impl AsyncFnOnce(&mut Conn) -> mysql_async::Result<T>,
-    ) -> mysql_async::Result<T> {
-        self.is_clean = false;
-        let answer = match self.source.as_mut().expect("it has not ended") {
-            Source::Ours(conn) => exchange(conn).await,
-            Source::Callers(conn) => exchange(conn).await,
-        };
-        self.is_clean = matches!(answer, Ok(_) | Err(mysql_async::Error::Server(_)));
-        answer
-    }
-
-    /// Ends it: what its session has begun is rolled back.
-    fn close(mut self) {
-        self.is_clean = false;
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        if self.is_clean && !self.is_retired() {
-            return;
-        }
-        let conn = match self.source.take() {
-            Some(Source::Ours(conn)) => Object::take(conn),
-            Some(Source::Callers(conn)) => conn,
-            None => return,
-        };
-        if let Some(held) = self.held.take() {
-            part(conn, held);
-        }
-    }
-}
-
-/// Ends a connection in the background, with the protocol's farewell. Without a runtime it ends too, without one.
-fn part(conn: Conn, held: Use) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        drop(runtime.spawn(async move {
-            drop(conn.disconnect().await);
-            drop(held);
-        }));
     }
 }
 
@@ -214,47 +110,139 @@ impl Unanswered {
 
 impl Links {
     /// At most so many connections to the server of these options.
-    pub(crate) fn new(opts: Opts, most: usize, server: String, timeout: Duration) -> Result<Self> {
+    pub(crate) async fn open(
+        opts: Opts,
+        most: usize,
+        server: String,
+        timeout: Duration,
+    ) -> Result<Self> {
         let opts = OptsBuilder::from_opts(opts).tcp_nodelay(true).into();
         let pool = managed::Pool::builder(Sessions(opts))
             .max_size(most.max(FEWEST))
             .build()
             .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
         let lanes = LANES.min(pool.status().max_size - 1);
-        let (uses, doubt) = (Arc::default(), Doubt::default());
-        Ok(Self { pool: Pool::Ours(pool), server, timeout, lanes, uses, doubt })
+        Self::new(Pool::Ours(pool), server, timeout, lanes).able().await
     }
 
-    /// The connections of a caller's pool.
-    pub(crate) fn of_pool(pool: mysql_async::Pool, timeout: Duration) -> Self {
+    /// The connections of a caller's pool. Those that are reserved, so many of them for what travels together, are taken
+    /// now.
+    pub(crate) async fn of_pool(
+        pool: mysql_async::Pool,
+        timeout: Duration,
+        lanes: usize,
+    ) -> Result<Self> {
         let server = "the pool's server".to_owned();
-        let (uses, doubt) = (Arc::default(), Doubt::default());
-        Self { pool: Pool::Callers(pool), server, timeout, lanes: 1, uses, doubt }
+        let first = Deadline::after(timeout).bound(pool.get_conn()).await;
+        let first = first.ok_or_else(|| none_free("the pool", None, timeout))?;
+        let first = first.map_err(|e| error::of_connecting(&server, e))?;
+        let (most, reserved) = (first.opts().pool_opts().constraints().max(), lanes + KEPT);
+        drop(first);
+        if most <= reserved {
+            return Err(Error::invalid_input(format!(
+                "the pool has at most {most} connections; it must have {} or more, because the store keeps {reserved} of \
+                 them",
+                reserved + 1
+            )));
+        }
+        let pool = Pool::Callers { pool, most, kept: Kept::at_most(KEPT) };
+        let links = Self::new(pool, server, timeout, lanes).able().await?;
+        let mut taken = Vec::new();
+        for _ in 0..reserved {
+            taken.push(links.get(links.deadline()).await?);
+        }
+        links.reserves().extend(taken.drain(KEPT..).map(|link| (link, now())));
+        Ok(links)
     }
 
-    /// Ends every connection that was begun before now, so that the next one chooses its host afresh: an idle one now, one
-    /// in use when it is free. An idle one of a caller's pool stays.
-    pub(crate) fn retire(&self) {
-        self.uses.generation.fetch_add(1, Ordering::SeqCst);
-        if let Pool::Ours(pool) = &self.pool {
-            for conn in pool.retain(|_, _| false).removed {
-                part(conn, Use::begin(&self.uses));
-            }
+    fn new(pool: Pool, server: String, timeout: Duration, lanes: usize) -> Self {
+        Self {
+            pool,
+            server,
+            timeout,
+            lanes,
+            is_mariadb: false,
+            has_live_clock: false,
+            reserved: Mutex::default(),
+            uses: Arc::default(),
+            doubt: Doubt::default(),
         }
     }
 
-    pub(crate) fn are_ours(&self) -> bool {
-        matches!(self.pool, Pool::Ours(_))
+    /// The same, with what the server can do.
+    async fn able(mut self) -> Result<Self> {
+        let rows =
+            self.query(sql::ABILITIES).await.map_err(|e| e.with_effect(Effect::NotApplied))?;
+        let can = |nth| rows.first().and_then(|row| row.get::<i64, _>(nth)) == Some(1);
+        (self.is_mariadb, self.has_live_clock) = (can(0), can(1));
+        Ok(self)
     }
 
-    /// Ends when no connection is in use, and each that was to end has said farewell; or at the time limit.
-    pub(crate) async fn unused(&self) {
+    /// When an operation that begins now must have ended.
+    pub(crate) fn deadline(&self) -> Deadline {
+        Deadline::after(self.timeout)
+    }
+
+    /// Whether a connection accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
+    pub(crate) fn is_direct(&self, link: &Link) -> bool {
+        self.is_mariadb && self.has_live_clock && link.is_ours()
+    }
+
+    /// Ends every connection that was begun before now, so that the next one chooses its host afresh: an idle one now, one
+    /// in use when it is free. An idle one of a caller's pool stays there.
+    pub(crate) fn retire(&self) {
+        self.uses.generation.fetch_add(1, Ordering::SeqCst);
+        let idle = match &self.pool {
+            Pool::Ours(pool) => pool.retain(|_, _| false).removed,
+            Pool::Callers { kept, .. } => kept.drain(),
+        };
+        idle.into_iter().for_each(|conn| part(conn, Use::begin(&self.uses)));
+        self.reserves().clear();
+    }
+
+    /// As [`Store::close`](leasehold_core::Store::close).
+    pub(crate) async fn close(&self) {
+        match &self.pool {
+            Pool::Ours(_) => self.retire(),
+            Pool::Callers { kept, .. } => {
+                let reserved = std::mem::take(&mut *self.reserves());
+                drop(reserved);
+                drop(kept.drain());
+            }
+        }
         let mut count = self.uses.count.subscribe();
-        drop(tokio::time::timeout(self.timeout, count.wait_for(|count| *count == 0)).await);
+        drop(self.deadline().bound(count.wait_for(|count| *count == 0)).await);
     }
 
-    /// A connection.
-    pub(crate) async fn get(&self) -> Result<Link> {
+    fn reserves(&self) -> MutexGuard<'_, Vec<(Link, tokio::time::Instant)>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that is reserved for what travels together.
+    pub(crate) async fn reserved(&self, deadline: Deadline) -> Result<Link> {
+        let reserved = self.reserves().pop();
+        let alive = match reserved {
+            Some((link, _)) if link.is_retired() => None,
+            Some((link, used)) if now() - used < IDLE => Some(link),
+            Some((link, _)) => alive(link, deadline).await,
+            None => None,
+        };
+        match alive {
+            Some(link) => Ok(link),
+            None => self.get(deadline).await,
+        }
+    }
+
+    /// Keeps it for what travels together next.
+    pub(crate) fn reserve(&self, link: Link) {
+        let mut reserved = self.reserves();
+        if reserved.len() < self.lanes && !link.is_retired() {
+            reserved.push((link, now()));
+        }
+    }
+
+    /// A connection, outside a transaction.
+    pub(crate) async fn get(&self, deadline: Deadline) -> Result<Link> {
         let got = async {
             loop {
                 self.doubt.settle(self.is_writable()).await?;
@@ -266,8 +254,7 @@ impl Links {
                 }
             }
         };
-        let got = tokio::time::timeout(self.timeout, got).await;
-        got.unwrap_or_else(|_| Err(self.none_free()))
+        deadline.bound(got).await.unwrap_or_else(|| Err(self.none_free()))
     }
 
     async fn link(&self) -> Result<Link> {
@@ -275,22 +262,27 @@ impl Links {
         let held = Use::begin(&self.uses);
         let got = match &self.pool {
             Pool::Ours(pool) => pool.get().await.map(Source::Ours),
-            Pool::Callers(pool) => {
-                pool.get_conn().await.map(Source::Callers).map_err(managed::PoolError::Backend)
-            }
+            Pool::Callers { pool, kept, .. } => callers(pool, kept)
+                .await
+                .map(|conn| Source::Callers(conn, Arc::clone(kept)))
+                .map_err(managed::PoolError::Backend),
         };
-        match got {
-            Ok(source) => Ok(Link::new(source, held)),
-            Err(managed::PoolError::Backend(e)) => Err(error::of_connecting(&self.server, e)),
-            Err(_) => Err(self.none_free()),
+        let link = match got {
+            Ok(source) => Link::new(source, held),
+            Err(managed::PoolError::Backend(e)) => {
+                return Err(error::of_connecting(&self.server, e));
+            }
+            Err(_) => return Err(self.none_free()),
+        };
+        if link.is_in_transaction() {
+            link.close();
+            return Err(Error::unavailable(
+                Effect::NotApplied,
+                "a connection of the pool is inside a transaction that the application has left open, and was closed; end \
+                 every transaction before its connection goes back to the pool",
+            ));
         }
-    }
-
-    fn none_free(&self) -> Error {
-        let (server, limit) = (&self.server, self.timeout);
-        let message =
-            format!("no connection to {server} was free or could be made within {limit:?}");
-        Error::unavailable(Effect::NotApplied, message)
+        Ok(link)
     }
 
     /// A session has answered as one does whose server may have been demoted: all that there are end, and a fresh one asks
@@ -305,7 +297,7 @@ impl Links {
         let of_before = match &self.pool {
             Pool::Ours(_) => 0,
             // These did not end.
-            Pool::Callers(pool) => pool.metrics().connections_in_pool.load(Ordering::SeqCst),
+            Pool::Callers { pool, .. } => pool.metrics().connections_in_pool.load(Ordering::SeqCst),
         };
         let question = format!("SELECT {READ_ONLY}");
         let mut answer = Ok(());
@@ -323,22 +315,31 @@ impl Links {
         answer
     }
 
-    /// This connection, unless it has ended.
-    pub(crate) async fn alive(&self, mut link: Link) -> Option<Link> {
-        let ping = link.exchange(async |conn| conn.ping().await);
-        let answered = tokio::time::timeout(self.timeout, ping).await;
-        if matches!(answered, Ok(Ok(()))) {
-            return Some(link);
-        }
-        link.close();
-        None
+    fn none_free(&self) -> Error {
+        let (of, most) = self.all_in_use();
+        none_free(&of, most, self.timeout)
     }
 
-    /// What a call returns within `limit`, in one exchange, and the connection if it can be used again.
+    /// Whose connections they are, and how many there may be if all of them are in use.
+    fn all_in_use(&self) -> (String, Option<usize>) {
+        match &self.pool {
+            Pool::Ours(pool) => {
+                let status = pool.status();
+                let is_full = status.size >= status.max_size && status.waiting > 0;
+                (self.server.clone(), is_full.then_some(status.max_size))
+            }
+            Pool::Callers { pool, most, .. } => {
+                let in_use = pool.metrics().connections_in_use.load(Ordering::Relaxed);
+                ("the pool".to_owned(), (in_use >= *most).then_some(*most))
+            }
+        }
+    }
+
+    /// What a call returns until `deadline`, in one exchange, and the connection if it can be used again.
     pub(crate) async fn ask(
         &self,
         link: Link,
-        limit: Duration,
+        deadline: Deadline,
         sql: &Sql,
         call: Call<'_>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
@@ -352,30 +353,31 @@ impl Links {
             result.drop_result().await?;
             Ok(rows)
         };
-        self.within(link, limit, exchange).await
+        self.within(link, deadline, exchange).await
     }
 
     /// How many rows a statement has changed.
     pub(crate) async fn change(&self, text: &str, values: Vec<Value>) -> Result<u64, Unanswered> {
-        let link = self.get().await.map_err(Unanswered::Failed)?;
+        let deadline = self.deadline();
+        let link = self.get(deadline).await.map_err(Unanswered::Failed)?;
         let exchange = async |conn: &mut Conn| {
             conn.exec_drop(text, Params::Positional(values)).await?;
             Ok(conn.affected_rows())
         };
-        self.within(link, self.timeout, exchange).await.1
+        self.within(link, deadline, exchange).await.1
     }
 
-    /// What an exchange returns within `limit`, and the connection if it can be used again.
+    /// What an exchange returns until `deadline`, and the connection if it can be used again.
     async fn within<T>(
         &self,
         mut link: Link,
-        limit: Duration,
+        deadline: Deadline,
         exchange: impl AsyncFnOnce(&mut Conn) -> mysql_async::Result<T>,
     ) -> (Option<Link>, Result<T, Unanswered>) {
-        let failure = match tokio::time::timeout(limit, link.exchange(exchange)).await {
-            Ok(Ok(answer)) => return (Some(link), Ok(answer)),
+        let failure = match deadline.bound(link.exchange(exchange)).await {
+            Some(Ok(answer)) => return (Some(link), Ok(answer)),
             // The procedure or the server has rolled back.
-            Ok(Err(e)) => match error::conflict(&e) {
+            Some(Err(e)) => match error::conflict(&e) {
                 Some(code) => return (Some(link), Err(Unanswered::Conflict(code))),
                 None => {
                     // Of a connection that is retired it is known.
@@ -386,42 +388,76 @@ impl Links {
                 }
             },
             // What was sent there may still act, so this one is closed. The others may be as dead.
-            Err(_) => {
+            None => {
                 self.retire();
-                error::unanswered(&self.server, limit)
+                error::unanswered(&self.server, self.timeout)
             }
         };
         link.close();
         (None, Err(Unanswered::Failed(failure)))
     }
 
-    /// Runs statements without values, one after the other.
+    /// Runs statements without values, one after the other, each within the time limit.
     pub(crate) async fn run(&self, statements: &[String]) -> Result<()> {
-        let mut link = self.get().await?;
+        let mut link = self.get(self.deadline()).await?;
         for statement in statements {
-            let done = link.exchange(async |conn| conn.query_drop(statement).await).await;
-            done.map_err(|e| error::of(&self.server, e))?;
+            let exchange = async |conn: &mut Conn| conn.query_drop(statement).await;
+            let (kept, done) = self.within(link, self.deadline(), exchange).await;
+            done.map_err(|failure| failure.into_error(&self.server))?;
+            let Some(again) = kept else { return Ok(()) };
+            link = again;
         }
         Ok(())
     }
 
     /// The rows of a statement without values that only reads.
     pub(crate) async fn query(&self, statement: &str) -> Result<Vec<Row>> {
-        let mut link = self.get().await?;
-        let query = link.exchange(async |conn| conn.query(statement).await);
-        let rows = tokio::time::timeout(self.timeout, query).await;
-        match rows {
-            Ok(rows) => rows.map_err(|e| error::of(&self.server, e)),
-            Err(_) => {
-                link.close();
-                Err(error::unanswered(&self.server, self.timeout))
+        let deadline = self.deadline();
+        let link = self.get(deadline).await?;
+        let exchange = async |conn: &mut Conn| conn.query(statement).await;
+        let rows = self.within(link, deadline, exchange).await.1;
+        rows.map_err(|failure| failure.into_error(&self.server))
+    }
+}
+
+/// A connection of a caller's pool: one that is kept for us, or another.
+async fn callers(pool: &mysql_async::Pool, kept: &Kept) -> mysql_async::Result<Conn> {
+    loop {
+        tokio::select! {
+            biased;
+            Some((mut conn, used)) = kept.take() => {
+                if now() - used < IDLE || conn.ping().await.is_ok() {
+                    return Ok(conn);
+                }
+                drop(conn.disconnect().await);
+            }
+            conn = pool.get_conn() => {
+                let mut conn = conn?;
+                if is_outside(&conn).is_none() {
+                    // After an error only another reply says whether its transaction is over.
+                    conn.ping().await?;
+                }
+                return Ok(conn);
             }
         }
     }
 }
 
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
+/// This connection, unless it has ended.
+async fn alive(mut link: Link, deadline: Deadline) -> Option<Link> {
+    let ping = link.exchange(async |conn| conn.ping().await);
+    if matches!(deadline.bound(ping).await, Some(Ok(()))) {
+        return Some(link);
     }
+    link.close();
+    None
+}
+
+/// There was no connection; all of them were in use if there may be only so many.
+fn none_free(of: &str, all_in_use: Option<usize>, limit: Duration) -> Error {
+    let message = match all_in_use {
+        Some(most) => format!("all {most} connections of {of} were in use for {limit:?}"),
+        None => format!("no connection of {of} was free or could be made within {limit:?}"),
+    };
+    Error::unavailable(Effect::NotApplied, message)
 }

@@ -28,13 +28,14 @@ impl Database {
         );
         let rows = self.links.query(&look).await?;
         let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
-        admit_version(server, &row.get::<String, _>(0).unwrap_or_default())?;
+        let version: String = row.get(0).unwrap_or_default();
+        admit_version(server, &version, self.links.is_mariadb)?;
         let has = |nth: usize| row.get::<i64, _>(nth).is_some_and(|count| count > 0);
         if has(2) {
             let known = format!("SELECT version FROM {}.leasehold_version", database.quoted());
             if !self.links.query(&known).await?.is_empty() {
-                // Of another version, or not to be used.
-                return Err(error);
+                // Of another version, or not to be used; or another client has just finished.
+                return self.check().await.map(drop);
             }
         }
         if !has(1) {

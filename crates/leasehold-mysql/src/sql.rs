@@ -26,12 +26,13 @@ impl DatabaseName {
         format!("`{}`", self.0)
     }
 
-    /// Inserts it, and how the clock is read.
+    /// Inserts it, how the clock is read, and what else the files leave open.
     fn inserted(&self, text: &str, clock: &str) -> String {
-        text.replace("{now}", clock)
-            .replace("{writable}", WRITABLE)
-            .replace("{read_only}", READ_ONLY)
-            .replace("{schema}", &self.quoted())
+        // Another clock does not stand still during a statement.
+        let live = if clock == NOW { LIVE } else { clock };
+        let text = text.replace("{now}", clock).replace("{live}", live);
+        let text = text.replace("{sees}", SEES_REPLICAS).replace("{writable}", WRITABLE);
+        text.replace("{read_only}", READ_ONLY).replace("{schema}", &self.quoted())
     }
 }
 
@@ -46,6 +47,20 @@ pub(crate) const READ_ONLY: &str =
 const WRITABLE: &str = "IF {read_only} THEN
         SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
     END IF;";
+
+/// As [`NOW`], but read when it is evaluated, so after a statement has waited for its table: in a session whose time zone
+/// is UTC, of a server that does not make `SYSDATE` the same as `NOW`.
+const LIVE: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+/// Whether this user sees the replicas of others among the threads.
+pub(crate) const SEES_REPLICAS: &str = "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES \
+     WHERE PRIVILEGE_TYPE = 'PROCESS' AND GRANTEE = CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', \
+     QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))))";
+
+/// Whether the server is MariaDB, whatever version it says, and whether its clock can be read during a statement. Only
+/// MariaDB reads such a comment.
+pub(crate) const ABILITIES: &str =
+    "SELECT 0 /*M!100600 + 1 */, NOW(6) < SYSDATE(6) FROM (SELECT SLEEP(0.001)) AS pause";
 
 /// The files that create the objects, in order. A line `-- next` separates statements.
 const SCHEMA: &[&str] = &[

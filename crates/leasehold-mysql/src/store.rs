@@ -113,6 +113,6 @@ impl Store for MysqlStore {
 
     /// Says farewell on every connection that is the store's own; those of a caller's pool stay there.
     async fn close(&self) {
-        self.0.database.close().await;
+        self.0.database.links.close().await;
     }
 }

@@ -12,6 +12,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_acquire_batch(
 SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT;
+    DECLARE found INT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
         RESIGNAL;
@@ -19,7 +20,13 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     {writable}
     START TRANSACTION;
-    -- Before the locks, it can only refuse.
+    -- Before the locks, it can only refuse; a term begins after a wait for the table.
+    SET n = {now};
+    SELECT COUNT(lease.slot) INTO found
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    WHERE lease.others = 0 AND (lease.state = 'f' OR lease.expires <= n)
+    FOR UPDATE SKIP LOCKED;
     SET n = {now};
     UPDATE (
         SELECT lease.`key` AS name, UNHEX(w.i) AS new_id, GREATEST(lease.counter + 1, n) AS new_token, n + w.t AS ends,
@@ -38,8 +45,8 @@ BEGIN
         lease.renewed_at = NULL, lease.group_name = free.new_group, lease.host = p_host, lease.pid = p_pid,
         lease.program = p_program, lease.comment = free.new_comment;
     SELECT lease.`key`, lease.token AS o_token, lease.expires - n AS o_rest
-    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
-    WHERE lease.batch = p_batch;
+    WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
     COMMIT;
 END

@@ -23,7 +23,10 @@ whole: BEGIN
     SELECT MAX(GREATEST(counter + 1, n)) INTO won FROM {schema}.leasehold_leases
     WHERE `key` = p_key AND slot = 0 AND others = 0 AND (state = 'f' OR expires <= n) AND counter < 9007199254740991
     FOR UPDATE SKIP LOCKED;
+    -- Again, after a wait for the table.
+    SET n = {now};
     IF won IS NOT NULL THEN
+        SET won = GREATEST(won, n);
         UPDATE {schema}.leasehold_leases
         SET counter = won, id = p_id, shared = FALSE, state = 'h', token = won, expires = n + p_term, granted_at = n,
             renewed_at = NULL, group_name = p_group, host = p_host, pid = p_pid, program = p_program, comment = p_comment

@@ -1,12 +1,16 @@
--- In a session that does not commit by itself, what only reads must end its transaction too.
+-- In a session that does not commit by itself, what only reads must end its transaction too. The clock is read after a
+-- wait for the table, which a look at it begins and the transaction keeps.
 
 -- All records of these keys, and the server's clock. p_keys is an array of arrays that begin with a key in hexadecimal
 -- digits.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_look_up(p_keys LONGTEXT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT DEFAULT {now};
+    DECLARE n BIGINT;
     {writable}
+    START TRANSACTION;
+    DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
+    SET n = {now};
     SELECT n AS o_now, lease.*
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.state <> 'f'
@@ -18,8 +22,11 @@ END
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_page(p_key VARBINARY(1024), p_slot INT, p_most INT)
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT DEFAULT {now};
+    DECLARE n BIGINT;
     {writable}
+    START TRANSACTION;
+    DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
+    SET n = {now};
     SELECT n AS o_now, lease.*
     FROM {schema}.leasehold_leases AS lease
     WHERE lease.`key` >= p_key AND (lease.`key` > p_key OR lease.slot > p_slot) AND lease.state NOT IN ('e', 'f')
@@ -40,8 +47,11 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_scan(
 )
 SQL SECURITY INVOKER
 BEGIN
-    DECLARE n BIGINT DEFAULT {now};
+    DECLARE n BIGINT;
     {writable}
+    START TRANSACTION;
+    DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
+    SET n = {now};
     IF p_keys IS NULL THEN
         SELECT n AS o_now, page.* FROM (
             SELECT next_rows.*, nth = counted AND counted = p_most AS o_more
@@ -76,16 +86,17 @@ END
 -- next
 -- The server's clock, the version of the objects, what tells this store from others, and what the server says about
 -- itself. A variable that it does not have is missing. Replicas: MariaDB counts them for everybody, MySQL lists them for
--- those with the privilege PROCESS.
+-- those with the privilege PROCESS: whether this user has it is said too.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_health()
 SQL SECURITY INVOKER
 BEGIN
     SELECT {now} AS o_now, version AS o_version, identity AS o_identity,
-        (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas
+        (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas,
+        {sees} AS o_sees
     FROM {schema}.leasehold_version;
     SHOW GLOBAL VARIABLES WHERE Variable_name IN (
         'version', 'read_only', 'super_read_only', 'innodb_read_only', 'innodb_flush_log_at_trx_commit',
-        'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on'
+        'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on', 'group_replication_group_name'
     );
     SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected';
     COMMIT;

@@ -11,7 +11,6 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     {writable}
     START TRANSACTION;
-    SET n = {now};
     UPDATE (
         SELECT lease.`key` AS name
         FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (
@@ -23,9 +22,10 @@ BEGIN
     ) AS held
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = held.name AND lease.slot = 0
     SET lease.batch = p_batch, lease.state = 'f';
+    SET n = {now};
     SELECT lease.`key`, COALESCE(lease.expires <= n, FALSE) AS o_late
-    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
-    WHERE lease.batch = p_batch;
+    WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
     COMMIT;
 END

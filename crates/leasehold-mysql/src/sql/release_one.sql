@@ -6,21 +6,22 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_release_one(
 )
 SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE n, is_late BIGINT;
+    DECLARE n, ends BIGINT;
+    DECLARE found INT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
         RESIGNAL;
     END;
     {writable}
     START TRANSACTION;
-    SET n = {now};
-    SELECT MAX(COALESCE(expires <= n, FALSE)) INTO is_late FROM {schema}.leasehold_leases
+    SELECT COUNT(*), MAX(expires) INTO found, ends FROM {schema}.leasehold_leases
     WHERE `key` = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
     FOR UPDATE SKIP LOCKED;
-    IF is_late IS NOT NULL THEN
+    SET n = {now};
+    IF found = 1 THEN
         UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = p_key AND slot = 0;
         COMMIT;
-        SELECT IF(is_late, 'expired', 'released') AS outcome;
+        SELECT IF(ends <= n, 'expired', 'released') AS outcome;
         LEAVE whole;
     END IF;
     COMMIT;

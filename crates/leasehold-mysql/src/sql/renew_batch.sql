@@ -5,6 +5,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew_batch(p_batch BIGINT, p_
 SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT;
+    DECLARE found INT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
         RESIGNAL;
@@ -12,6 +13,12 @@ BEGIN
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     {writable}
     START TRANSACTION;
+    SELECT COUNT(lease.slot) INTO found
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    WHERE lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
+    FOR UPDATE SKIP LOCKED;
+    -- C6: after a wait for the table.
     SET n = {now};
     UPDATE (
         SELECT lease.`key` AS name, IF(lease.expires IS NULL OR w.t IS NULL, NULL, GREATEST(lease.expires, n + w.t)) AS ends,
@@ -29,8 +36,8 @@ BEGIN
     SET lease.batch = p_batch, lease.expires = held.ends, lease.renewed_at = n, lease.token = held.new_token,
         lease.counter = held.new_counter;
     SELECT lease.`key`, lease.expires - n AS o_rest
-    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
+    FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
-    WHERE lease.batch = p_batch;
+    WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
     COMMIT;
 END

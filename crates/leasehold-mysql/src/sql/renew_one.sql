@@ -8,7 +8,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_renew_one(
 )
 SQL SECURITY INVOKER
 whole: BEGIN
-    DECLARE n, ends BIGINT;
+    DECLARE n, old_end, ends BIGINT;
     DECLARE found INT;
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
         ROLLBACK;
@@ -16,12 +16,14 @@ whole: BEGIN
     END;
     {writable}
     START TRANSACTION;
-    SET n = {now};
-    SELECT COUNT(*), MAX(GREATEST(expires, n + p_to)) INTO found, ends FROM {schema}.leasehold_leases
+    SELECT COUNT(*), MAX(expires) INTO found, old_end FROM {schema}.leasehold_leases
     WHERE `key` = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
-        AND (expires IS NULL OR expires > n) AND (p_token IS NULL OR token = p_token)
+        AND (p_token IS NULL OR token = p_token)
     FOR UPDATE SKIP LOCKED;
-    IF found = 1 THEN
+    -- C6: after a wait for the table.
+    SET n = {now};
+    IF found = 1 AND (old_end IS NULL OR old_end > n) THEN
+        SET ends = GREATEST(old_end, n + p_to);
         UPDATE {schema}.leasehold_leases
         SET expires = ends, renewed_at = n, token = GREATEST(token, COALESCE(p_raise, 0)),
             counter = GREATEST(counter, COALESCE(p_raise, 0))

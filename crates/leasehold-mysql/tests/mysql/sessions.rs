@@ -1,9 +1,12 @@
 //! Sessions with other settings than ours, and a pool of the caller's.
 
-use leasehold_core::{Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, TxOpts};
-use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_mysql::{MysqlConfig, MysqlLegacyConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
 use leasehold_testkit::{LONG, in_time};
@@ -78,7 +81,7 @@ async fn sessions_that_do_not_commit_by_themselves_work() {
 }
 
 pub(crate) fn pool(server: &Server, most: usize) -> Pool {
-    let pool = PoolOpts::new().with_constraints(PoolConstraints::new(0, most).unwrap());
+    let pool = PoolOpts::new().with_constraints(PoolConstraints::new(most, most).unwrap());
     let opts = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
         .tcp_port(server.port())
@@ -107,17 +110,120 @@ async fn a_pool_of_the_callers_own_serves() {
 }
 
 #[tokio::test]
-async fn a_pool_without_a_free_connection_is_named() {
+async fn a_pool_that_is_too_small_or_in_use_is_named() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let pool = pool(&server, 2);
+    let small = MysqlConfig::pool(pool(&server, 2), "leasehold").open().await.unwrap_err();
+    assert_eq!(small.kind(), ErrorKind::InvalidInput, "{small}");
+    assert!(
+        small.to_string().contains("at most 2") && small.to_string().contains("3 or more"),
+        "{small}"
+    );
+    let pool = pool(&server, 3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold");
-    let store = config.timeout(std::time::Duration::from_secs(2)).open().await.unwrap();
-    let taken = (pool.get_conn().await.unwrap(), pool.get_conn().await.unwrap());
-    let error = store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
-    assert!(error.is_retryable() && error.to_string().contains("within 2s"), "{error}");
+    let store = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let taken = pool.get_conn().await.unwrap();
+    // A request that waits for the table has the connection that is kept for such.
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("LOCK TABLES leasehold.leasehold_leases WRITE").await.unwrap();
+    let asks = ["a", "b"].map(|lease| acquire("k", lease, Mode::SHARED));
+    let replies = asks.iter().map(|ask| store.acquire(ask));
+    let errors = futures_util::future::join_all(replies).await;
+    let error = errors
+        .into_iter()
+        .map(Result::unwrap_err)
+        .find(|e| e.effect() == Effect::NotApplied)
+        .unwrap();
+    assert!(error.is_retryable() && error.to_string().contains("all 3 connections"), "{error}");
+    user.query_drop("UNLOCK TABLES").await.unwrap();
+    granted(store.acquire(&acquire("k", "c", Mode::SHARED)).await);
     drop(taken);
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
+
+#[tokio::test]
+async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let pool = pool(&server, 4);
+    let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+    let handlers = (0..8).map(|n| {
+        let (pool, store) = (pool.clone(), store.clone());
+        async move {
+            let transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
+            granted(store.acquire(&acquire(&format!("k{n}"), "a", Mode::Exclusive)).await);
+            transaction.commit().await.unwrap();
+        }
+    });
+    in_time(futures_util::future::join_all(handlers)).await;
+}
+
+/// Whatever the application has left in its sessions.
+#[tokio::test]
+async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
+    let server = Server::start(&[]).await.unwrap();
+    let other = server.store().await;
+    server.run("CREATE TABLE leasehold.mine (n INT)").await;
+    for (n, left) in [
+        "BEGIN",
+        "SET autocommit = 0; INSERT INTO leasehold.mine VALUES (1)",
+        // After an error the session itself does not say it.
+        "BEGIN; SELECT nothing",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let pool = pool(&server, 3);
+        let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+        let mut session = pool.get_conn().await.unwrap();
+        session.reset_connection(false);
+        for statement in left.split("; ") {
+            drop(session.query_drop(statement).await);
+        }
+        let id = session.id();
+        drop(session);
+        let in_pool = || pool.metrics().connections_in_pool.load(Ordering::Relaxed);
+        in_time(async {
+            while in_pool() == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        // The first has the connection that is kept for such requests.
+        let asks = ["a", "b"].map(|lease| acquire(&format!("k{n}"), lease, Mode::SHARED));
+        let replies = asks.iter().map(|ask| store.acquire(ask));
+        let [first, second] =
+            in_time(futures_util::future::join_all(replies)).await.try_into().unwrap();
+        granted(first);
+        let error = second.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (ErrorKind::Unavailable, Effect::NotApplied),
+            "{left}"
+        );
+        assert!(error.to_string().contains("inside a transaction"), "{left}: {error}");
+        in_time(async {
+            let session = format!("SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {id}");
+            while !server.rows(&session).await.is_empty() {}
+        })
+        .await;
+        granted(store.acquire(&acquire(&format!("k{n}"), "b", Mode::SHARED)).await);
+        refused(other.acquire(&acquire(&format!("k{n}"), "c", Mode::Exclusive)).await);
+    }
+    assert!(server.rows("SELECT * FROM leasehold.mine").await.is_empty());
+}
+
+/// As behind a proxy that says the version it was told to.
+#[tokio::test]
+async fn mariadb_that_calls_itself_mysql_works() {
+    for version in ["8.0.35", "5.7.44"] {
+        let server = Server::start(&[&format!("--version={version}")]).await.unwrap();
+        let store = server.store().await;
+        works(&store).await;
+        let url = format!("{}?format=legacy", server.url());
+        let legacy = MysqlLegacyConfig::from_url(&url).unwrap().open().await.unwrap();
+        legacy.prepare().await.unwrap();
+        legacy.check().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -335,3 +335,52 @@ async fn of_crossing_sets_of_new_keys_one_is_granted_at_most() {
     }
     assert!(granted > 200, "{granted}");
 }
+
+/// A batch begins anywhere and counts: another store's may have the same number.
+#[tokio::test]
+async fn a_batch_of_the_same_number_grants_nothing_of_another() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "warm", Mode::Exclusive)).await);
+    store.release(&release("k", "warm")).await.unwrap();
+    let batch = async |name: &str, values: &str| {
+        server.rows(&format!("CALL leasehold.leasehold_{name}(7, {values})")).await.len()
+    };
+    let lease = |id: &str| format!("'[[\"6b\",\"{id}\",60000000,null,null]]'");
+    let ask = |id: &str| format!("{}, NULL, NULL, NULL", lease(id));
+    assert_eq!(batch("acquire_batch", &ask("61")).await, 1);
+    assert_eq!(batch("acquire_batch", &ask("62")).await, 0);
+    assert_eq!(batch("renew_batch", &lease("62")).await, 0);
+    assert_eq!(batch("renew_batch", &lease("61")).await, 1);
+    assert_eq!(batch("release_batch", "'[[\"6b\",\"62\",null]]'").await, 0);
+    assert_eq!(batch("release_batch", "'[[\"6b\",\"61\",null]]'").await, 1);
+}
+
+/// Another client's transaction uses a key for the first time: whoever wants it waits in the client, not on a connection.
+#[tokio::test]
+async fn waiters_for_a_new_key_of_another_hold_no_connection() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let own = MysqlStore::from_url(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
+    let callers = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("BEGIN").await.unwrap();
+    user.query_drop("INSERT INTO leasehold.leasehold_leases (`key`, slot) VALUES ('new', 0)")
+        .await
+        .unwrap();
+    let waited = async || {
+        let rows = server.rows("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_time'").await;
+        rows[0].get::<String, _>(1).unwrap().parse::<u64>().unwrap()
+    };
+    let before = waited().await;
+    let asks: Vec<_> = (0..6).map(|n| acquire("new", &n.to_string(), Mode::SHARED)).collect();
+    let replies = asks.iter().flat_map(|ask| [own.acquire(ask), callers.acquire(ask)]);
+    // On a busy machine the last try may go unanswered.
+    for reply in in_time(join_all(replies)).await.into_iter().filter(Result::is_ok) {
+        let why = refused(reply).why;
+        assert!(matches!(why, leasehold_core::RefusalReason::Busy), "{why:?}");
+    }
+    let waited = waited().await - before;
+    assert!(waited < 500, "{waited} ms");
+}

@@ -3,7 +3,7 @@
 -- not free, is being changed by somebody else or is new: acquire decides about it.
 INSERT INTO {schema}.leasehold_leases (`key`, slot, counter, id, expires, group_name, comment)
 SELECT lease.`key`, 0, GREATEST(lease.counter + 1, clock.n), UNHEX(w.i), clock.n + w.t, UNHEX(w.g), UNHEX(w.c)
-FROM (SELECT {now} AS n) AS clock
+FROM (SELECT {live} AS n LIMIT 1) AS clock
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', g VARCHAR(510) PATH '$[3]',
     c VARCHAR(1024) PATH '$[4]')) AS w

@@ -4,7 +4,7 @@
 INSERT INTO {schema}.leasehold_leases (`key`, slot, counter, token, expires)
 SELECT lease.`key`, 0, GREATEST(lease.counter, COALESCE(w.r, 0)), GREATEST(lease.token, COALESCE(w.r, 0)),
     GREATEST(lease.expires, clock.n + w.t)
-FROM (SELECT {now} AS n) AS clock
+FROM (SELECT {live} AS n LIMIT 1) AS clock
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', o BIGINT PATH '$[3]',
     r BIGINT PATH '$[4]')) AS w

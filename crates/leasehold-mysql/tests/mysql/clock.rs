@@ -1,0 +1,112 @@
+//! Requests that wait for the table, and so are judged later than they were sent.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{
+    Claims, Filter, ListRequest, LostReason, Mode, RecordTerm, RenewEntry, RenewOutcome,
+    RenewRequest, Store as _, Ttl,
+};
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, release};
+use leasehold_testkit::{LONG, in_time};
+
+use crate::sessions::pool;
+
+const TERM: Duration = Duration::from_secs(1);
+
+/// What a store sends, by the number of leases of each kind.
+const FORMS: [(&str, usize, Mode); 3] =
+    [("one", 1, Mode::Exclusive), ("batch", 3, Mode::Exclusive), ("apart", 1, Mode::SHARED)];
+
+/// A store for each form, so that none waits for another: on connections of its own, and of a caller's pool.
+async fn stores(server: &Server) -> Vec<(String, usize, Mode, MysqlStore)> {
+    let mut stores = Vec::new();
+    for (form, count, mode) in FORMS {
+        stores.push((format!("own {form}"), count, mode, server.store().await));
+        let config = MysqlConfig::pool(pool(server, 4), "leasehold").timeout(LONG);
+        stores.push((format!("pool {form}"), count, mode, config.open().await.unwrap()));
+    }
+    stores
+}
+
+fn names(form: &str, count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("{form} {n}")).collect()
+}
+
+/// Both a read lock of everything and one of the table keep writers out; only the first lets others read.
+#[tokio::test]
+async fn a_lease_that_ended_while_its_renewal_waited_is_over() {
+    let server = Server::start(&[]).await.unwrap();
+    let observer = server.store().await;
+    let stores = stores(&server).await;
+    for (form, count, mode, store) in &stores {
+        for name in names(form, *count) {
+            granted(store.acquire(&acquire_for(&name, "a", *mode, TERM)).await);
+        }
+    }
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("FLUSH TABLES WITH READ LOCK").await.unwrap();
+    let renewals = stores.iter().map(|(form, count, mode, store)| async move {
+        let ttl = Ttl::new(LONG).unwrap();
+        let entries = names(form, *count)
+            .iter()
+            .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), *mode), ttl))
+            .collect();
+        (form, store.renew(&RenewRequest::new(entries)).await.unwrap())
+    });
+    let unlocked = async {
+        loop {
+            let listed = observer.list(&ListRequest::new(Filter::default())).await.unwrap();
+            let is_over = |term: &RecordTerm| matches!(term, RecordTerm::Expired(_));
+            if listed.records.iter().all(|record| is_over(&record.term)) {
+                break;
+            }
+        }
+        user.query_drop("UNLOCK TABLES").await.unwrap();
+    };
+    let (renewed, ()) = in_time(futures_util::future::join(join_all(renewals), unlocked)).await;
+    for (form, reply) in renewed {
+        for outcome in reply.leases {
+            let is_expired = matches!(outcome, RenewOutcome::Lost(Some(LostReason::Expired)));
+            assert!(is_expired, "{form}: {outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_term_begins_when_the_wait_is_over() {
+    let server = Server::start(&[]).await.unwrap();
+    let stores = stores(&server).await;
+    for (form, count, mode, store) in &stores {
+        for name in names(form, *count) {
+            granted(store.acquire(&acquire(&name, "warm", *mode)).await);
+            store.release(&release(&name, "warm")).await.unwrap();
+        }
+    }
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("LOCK TABLES leasehold.leasehold_leases WRITE").await.unwrap();
+    let acquires = stores.iter().flat_map(|(form, count, mode, store)| {
+        names(form, *count).into_iter().map(move |name| async move {
+            granted(store.acquire(&acquire(&name, "a", *mode)).await)
+        })
+    });
+    let unlocked = async {
+        let waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for table%'";
+        // The members of a batch wait behind the first.
+        while user.query_first::<usize, _>(waiting).await.unwrap().unwrap() < stores.len() {}
+        let now = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6)) FROM (SELECT @@time_zone) AS zone";
+        user.query_drop("SET time_zone = '+00:00'").await.unwrap();
+        let now: i64 = user.query_first(now).await.unwrap().unwrap();
+        user.query_drop("UNLOCK TABLES").await.unwrap();
+        now
+    };
+    let (_, unlocked) = in_time(futures_util::future::join(join_all(acquires), unlocked)).await;
+    let early = format!(
+        "SELECT CONVERT(`key` USING utf8mb4) FROM leasehold.leasehold_leases WHERE state = 'h' AND granted_at < {unlocked}"
+    );
+    let early: Vec<_> = server.rows(&early).await;
+    assert!(early.is_empty(), "{early:?}");
+}
