@@ -1,12 +1,14 @@
 //! Which of its hosts a connection is made to.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Connect;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::tls::MakeTlsConnect;
@@ -99,10 +101,13 @@ fn without_hosts(config: &Config) -> Config {
     same
 }
 
-/// Connects for the pool.
+/// Connects for the pool. A connection ends with a farewell, after the replies that are still to come, but no later than
+/// `limit` after its client.
 pub(crate) struct Connector {
     pub(crate) tls: Tls,
     pub(crate) limit: Duration,
+    /// Has a receiver for each connection that has not ended.
+    pub(crate) open: Arc<watch::Sender<()>>,
 }
 
 impl Connect for Connector {
@@ -110,10 +115,23 @@ impl Connect for Connector {
         let config = config.clone();
         async move {
             let (client, connection) = connect(&config, &self.tls, self.limit).await?;
+            let (client_is_gone, gone) = oneshot::channel::<()>();
+            let (limit, is_open) = (self.limit, self.open.subscribe());
             // Who asks on it learns why it ended.
             #[expect(clippy::disallowed_methods, reason = "the connection's own task")]
-            let connection = tokio::spawn(connection.map(drop));
-            Ok((client, connection))
+            let task = tokio::spawn(async move {
+                let late = gone.then(|_| tokio::time::sleep(limit));
+                select(connection, pin!(late)).await;
+                drop(is_open);
+            });
+            // The pool aborts this one with the client.
+            #[expect(clippy::disallowed_methods, reason = "ends with the client")]
+            let end = tokio::spawn(async move {
+                let _ends = client_is_gone;
+                std::future::pending::<()>().await
+            });
+            drop(task);
+            Ok((client, end))
         }
         .boxed()
     }

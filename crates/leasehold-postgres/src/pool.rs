@@ -47,6 +47,8 @@ pub(crate) struct Links {
     doubt: Doubt,
     /// Who may wait for a row.
     pub(crate) row_waits: RowWaits,
+    /// Has a receiver for each connection of our own that has not ended.
+    open: Arc<watch::Sender<()>>,
     /// The sessions are a caller's, who may have begun anything in them.
     pub(crate) are_callers: bool,
 }
@@ -73,7 +75,8 @@ impl Links {
         let lanes = if most > LANES + 1 { LANES } else { 1 };
         let build = |config: Config| -> Result<Self> {
             let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-            let connector = Connector { tls: tls.clone(), limit: timeout };
+            let open = Arc::new(watch::Sender::new(()));
+            let connector = Connector { tls: tls.clone(), limit: timeout, open: Arc::clone(&open) };
             let pool = Pool::builder(Manager::from_connect(config, connector, fast))
                 .max_size(most)
                 .runtime(Runtime::Tokio1)
@@ -92,6 +95,7 @@ impl Links {
                 retired: Retired::default(),
                 row_waits: RowWaits::new(most - lanes, most - lanes - 1),
                 are_callers: false,
+                open,
                 doubt: Doubt::default(),
             })
         };
@@ -149,6 +153,7 @@ impl Links {
             // The application may have all the others.
             row_waits: RowWaits::new(most - lanes, 0),
             are_callers: true,
+            open: Arc::default(),
             doubt: Doubt::default(),
         };
         let (mut taken, until) = (Vec::new(), links.deadline());
@@ -159,11 +164,15 @@ impl Links {
         Ok(links)
     }
 
-    /// Ends the idle connections that are ours.
-    pub(crate) fn close(&self) {
-        if self.direct {
-            drop(self.pool.retain(|_, _| false));
+    /// Ends the connections that are ours, each with a farewell, the idle ones at once; a caller's go back to their pool.
+    pub(crate) async fn close(&self) {
+        if self.are_callers {
+            self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            return;
         }
+        self.retire();
+        // What does not end in time stays behind.
+        self.deadline().bound(self.open.closed()).await;
     }
 
     async fn session_sign(&self) -> Result<Option<String>, Failure> {

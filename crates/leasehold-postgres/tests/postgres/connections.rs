@@ -97,3 +97,21 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
     refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
     tokio::time::timeout(Duration::from_secs(5), store.check()).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn every_connection_ends_with_a_farewell() {
+    let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
+    let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
+    store.prepare().await.unwrap();
+    let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
+    join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
+    assert!(sessions(&server, "%").await.len() > 1);
+    in_time(store.close()).await;
+    until(async || sessions(&server, "%").await.is_empty()).await;
+    let log = std::fs::read_to_string(server.directory().join("server.log")).unwrap();
+    for rude in ["unexpected EOF on client connection", "Connection reset by peer"] {
+        assert!(!log.contains(rude), "{log}");
+    }
+    // It connects again when it is used.
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
