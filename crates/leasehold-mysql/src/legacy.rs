@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::{Effect, Error, Health, Level, Result};
+use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
@@ -214,13 +214,27 @@ impl LegacyRows for LegacyDatabase {
         self.write(&self.statements.delete, values).await
     }
 
-    async fn page(&self, after: &str, most: usize) -> Result<(i64, Vec<LegacyRow>)> {
+    async fn page(
+        &self,
+        after: &str,
+        most: usize,
+    ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
         let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
+        let server = &self.links.server;
         let mut page = (0, Vec::new());
         for reply in &self.read(&self.statements.page, values).await? {
-            let Seen { now, row } = self.seen(reply)?;
-            page.0 = now;
-            page.1.extend(row);
+            match self.seen(reply) {
+                Ok(Seen { now, row }) => {
+                    page.0 = now;
+                    page.1.extend(row.map(Ok));
+                }
+                // One damaged row hides no other.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    let resource = text(server, reply, "o_resource").ok().flatten();
+                    page.1.push(Err(Unreadable::new(resource.unwrap_or_default(), error)));
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(page)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result};
+use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
 use leasehold_driver::StoreUrl;
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
@@ -241,15 +241,24 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn page(&self, after: &str, most: usize) -> Result<(i64, Vec<LegacyRow>)> {
+    async fn page(
+        &self,
+        after: &str,
+        most: usize,
+    ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
         let (after, now) = (after.to_owned(), micros(&*self.clock));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.on(EXISTING, error::sqlite, move |connection, sql| {
+        let page = self.on(EXISTING, error::sqlite, move |connection, sql| {
             let mut page = connection.prepare_cached(&sql.page)?;
-            let rows = page.query_map(params![after, most], read)?;
-            Ok((now, rows.collect::<rusqlite::Result<_>>()?))
-        })
-        .await
+            let rows = page.query_map(params![after, most], |row| {
+                let resource = row.get_ref(0)?.as_bytes().unwrap_or_default();
+                Ok(read(row).map_err(|e| (String::from_utf8_lossy(resource).into_owned(), e)))
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        });
+        // One damaged row hides no other.
+        let damaged = |(resource, e)| Unreadable::new(resource, error::sqlite(&self.name, e));
+        Ok((now, page.await?.into_iter().map(|row| row.map_err(damaged)).collect()))
     }
 
     async fn check(&self) -> Result<Health> {

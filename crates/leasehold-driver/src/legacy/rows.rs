@@ -1,6 +1,6 @@
 use std::future::Future;
 
-use leasehold_core::{Health, Result};
+use leasehold_core::{Health, Result, Unreadable};
 
 /// A row of the table. Times are seconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +55,12 @@ pub trait LegacyRows: Send + Sync + 'static {
     /// Removes a row that is still as it was seen.
     fn delete(&self, seen: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
 
-    /// At most `most` rows after a resource, in the table's order, and the server's clock.
+    /// At most `most` rows after a resource, in the table's order, and the server's clock; a damaged row as what it is.
     fn page(
         &self,
         after: &str,
         most: usize,
-    ) -> impl Future<Output = Result<(i64, Vec<LegacyRow>)>> + Send;
+    ) -> impl Future<Output = Result<(i64, Vec<Result<LegacyRow, Unreadable>>)>> + Send;
 
     /// Whether the table is there and as it must be, and what the server's settings support.
     fn check(&self) -> impl Future<Output = Result<Health>> + Send;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::term::micros_up;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, Cursor, Effect, Error, EvictReply,
-    EvictRequest, EvictScope, EvictTarget, Expired, Feature, Filter, Granted, Health, Key, LeaseId,
-    ListReply, ListRequest, LostReason, Mode, Record, RecordTerm, RefusalReason, Refused,
-    ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Remaining, RenewEntry,
+    AcquireReply, AcquireRequest, Capabilities, Clock, Cursor, Effect, Error, ErrorKind,
+    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Feature, Filter, Granted, Health,
+    Key, LeaseId, ListReply, ListRequest, LostReason, Mode, Record, RecordTerm, RefusalReason,
+    Refused, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Remaining, RenewEntry,
     RenewOutcome, RenewReply, RenewRequest, Result, Store, Unreadable, Wakeups,
 };
 use tokio::sync::Semaphore;
@@ -259,11 +259,14 @@ impl<R: LegacyRows> Inner<R> {
         let (found, more) = self.found(filter, request.cursor()).await?;
         let count = found.len();
         for (nth, (now, row)) in found.into_iter().enumerate() {
-            let cursor = cursor_after(&row);
-            match self.record(&row, now) {
-                Ok(record) if filter.matches(&record) => reply.records.push(record),
-                Ok(_) => {}
-                Err(error) => reply.unreadable.extend(unreadable(filter, &row, now, error)),
+            let cursor = cursor_after(resource(&row));
+            match row.map(|row| (self.record(&row, now), row)) {
+                Ok((Ok(record), _)) if filter.matches(&record) => reply.records.push(record),
+                Ok((Ok(_), _)) => {}
+                Ok((Err(error), row)) => {
+                    reply.unreadable.extend(unreadable(filter, &row, now, error));
+                }
+                Err(damaged) => reply.unreadable.extend(of_filter(filter, damaged)),
             }
             let is_full = reply.records.len() == request.limit();
             if is_full || nth + 1 == count {
@@ -280,7 +283,7 @@ impl<R: LegacyRows> Inner<R> {
         &self,
         filter: &Filter,
         after: Option<&Cursor>,
-    ) -> Result<(Vec<(i64, LegacyRow)>, bool)> {
+    ) -> Result<(Vec<(i64, Found)>, bool)> {
         let after = after.map(position).transpose()?;
         let Some(keys) = filter.keys() else {
             let (now, page) = self.rows.page(after.unwrap_or_default(), LOOK_AT).await?;
@@ -289,12 +292,17 @@ impl<R: LegacyRows> Inner<R> {
         };
         let mut found = Vec::new();
         for key in keys {
-            let Seen { now, row } = self.rows.look(key.as_str()).await?;
-            found.extend(row.map(|row| (now, row)));
+            match self.rows.look(key.as_str()).await {
+                Ok(Seen { now, row }) => found.extend(row.map(|row| (now, Ok(row)))),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    found.push((0, Err(Unreadable::new(key.as_str(), error))));
+                }
+                Err(error) => return Err(error),
+            }
         }
-        found.sort_by(|(_, a), (_, b)| a.resource.cmp(&b.resource));
-        found.dedup_by(|(_, a), (_, b)| a.resource == b.resource);
-        found.retain(|(_, row)| after.is_none_or(|after| row.resource.as_str() > after));
+        found.sort_by(|(_, a), (_, b)| resource(a).cmp(resource(b)));
+        found.dedup_by(|(_, a), (_, b)| resource(a) == resource(b));
+        found.retain(|(_, row)| after.is_none_or(|after| resource(row) > after));
         Ok((found, false))
     }
 
@@ -328,8 +336,15 @@ impl<R: LegacyRows> Inner<R> {
         loop {
             let (found, more) =
                 self.found(filter, after.as_ref()).await.map_err(|e| acted(e, &reply.removed))?;
-            after = found.last().map(|(_, row)| cursor_after(row));
+            after = found.last().map(|(_, row)| cursor_after(resource(row)));
             for (now, row) in found {
+                let row = match row {
+                    Ok(row) => row,
+                    Err(damaged) => {
+                        reply.unreadable.extend(of_filter(filter, damaged));
+                        continue;
+                    }
+                };
                 if !self.margin.until_free(&row, now).is_zero() {
                     continue;
                 }
@@ -410,8 +425,19 @@ fn unreadable(filter: &Filter, row: &LegacyRow, now: i64, why: Error) -> Option<
     may_match.then(|| Unreadable::new(&row.resource, why))
 }
 
-fn cursor_after(row: &LegacyRow) -> Cursor {
-    Cursor::new(format!("{}\0", row.resource).into_bytes())
+/// A row, or one that is damaged.
+type Found = Result<LegacyRow, Unreadable>;
+
+fn resource(row: &Found) -> &str {
+    row.as_ref().map_or_else(|damaged| &*damaged.name, |row| &*row.resource)
+}
+
+fn of_filter(filter: &Filter, damaged: Unreadable) -> Option<Unreadable> {
+    filter.matches_name(&damaged.name).then_some(damaged)
+}
+
+fn cursor_after(resource: &str) -> Cursor {
+    Cursor::new(format!("{resource}\0").into_bytes())
 }
 
 /// The resource of a cursor.

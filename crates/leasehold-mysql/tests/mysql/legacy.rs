@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_core::{
+    Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome, Store as _, Ttl,
+};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
 use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore};
 use leasehold_testkit::legacy::cases::config;
 use leasehold_testkit::legacy::{Database, Php, Served};
 use leasehold_testkit::mysql::Server;
-use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
+use leasehold_testkit::requests::{
+    acquire, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
+};
 use leasehold_testkit::{SECOND, until};
 use tokio::task::JoinSet;
 
@@ -193,6 +197,11 @@ async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
         .await;
     let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Corrupt, Effect::NotApplied, "no time");
+    granted(store.acquire(&acquire("well", "ours", Mode::Exclusive)).await);
+    is_unreadable(&store, "r").await;
+    purge_leaves(&store, &["r"]).await;
+    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+    assert_eq!(page.records.len(), 1, "one damaged row hides no other");
 }
 
 #[tokio::test]

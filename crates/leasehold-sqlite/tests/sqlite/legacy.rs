@@ -4,13 +4,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use leasehold_core::{
-    BoxFuture, Clock, Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as _, Ttl,
+    BoxFuture, Clock, Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome,
+    Store as _, Ttl,
 };
 use leasehold_driver::SystemClock;
 use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
 use leasehold_testkit::legacy::cases::config;
 use leasehold_testkit::legacy::{Database, Php};
-use leasehold_testkit::requests::{acquire, acquire_for, failed, granted, only, refused, renew};
+use leasehold_testkit::requests::{
+    acquire, acquire_for, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
+};
 use tokio::task::JoinSet;
 
 use crate::common::{SECOND, Workplace};
@@ -174,6 +177,11 @@ async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
         .change("INSERT INTO distributed_locks VALUES ('r', 'php', 'no time', 'no time')");
     let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Corrupt, Effect::NotApplied, "remove that row");
+    granted(store.acquire(&acquire("well", "ours", Mode::Exclusive)).await);
+    is_unreadable(&store, "r").await;
+    purge_leaves(&store, &["r"]).await;
+    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+    assert_eq!(page.records.len(), 1, "one damaged row hides no other");
 }
 
 #[tokio::test]
