@@ -21,6 +21,8 @@ pub struct WaitReport {
     pub cause: WaitCause,
     /// The last known holder of the key.
     pub holder: Option<Box<Record>>,
+    /// The holder is a lease of this very process. Locks are not re-entrant: a caller who holds it waits for itself.
+    pub holder_is_here: bool,
 }
 
 /// How a try ended without a lock. Causes may be added; each means that there is no lock.
@@ -40,13 +42,14 @@ pub enum WaitCause {
 impl WaitReport {
     /// A report of a wait that ended.
     pub fn new(key: Key, waited: Duration, tries: u32, cause: WaitCause) -> Self {
-        Self { key, waited, tries, cause, holder: None }
+        Self { key, waited, tries, cause, holder: None, holder_is_here: false }
     }
 
-    /// Sets the last known holder.
+    /// Sets the last known holder, and whether it is of this process.
     #[must_use]
-    pub fn with_holder(mut self, holder: Option<Box<Record>>) -> Self {
+    pub fn with_holder(mut self, holder: Option<Box<Record>>, is_here: bool) -> Self {
         self.holder = holder;
+        self.holder_is_here = is_here;
         self
     }
 }
@@ -65,6 +68,9 @@ impl fmt::Display for WaitReport {
             WaitCause::Exhausted => f.write_str("the back-off ended the wait")?,
         }
         match &self.holder {
+            Some(holder) if self.holder_is_here => {
+                write!(f, "; its holder, of this very process, is {}", holder.who())
+            }
             Some(holder) => write!(f, "; its holder is {}", holder.who()),
             None => Ok(()),
         }

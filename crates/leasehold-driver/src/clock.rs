@@ -11,6 +11,9 @@ use tokio::time::Instant;
 /// Boot time is `CLOCK_BOOTTIME` on Linux and `CLOCK_MONOTONIC_RAW` on Apple systems. Elsewhere it is the
 /// monotonic clock, which may stop while the machine sleeps. Timers are tokio's; after the machine has slept they
 /// may fire up to 5 s late, so compare with [`now`](Clock::now) when you wake.
+///
+/// `tokio::time::pause` does not stop it: a wait then takes as long as it would, and blocks the runtime meanwhile. Use
+/// [`TokioClock`] there.
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -24,6 +27,17 @@ impl SystemClock {
 
 /// The longest sleep without reading the clock.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The pause before the clock is read again where timers measure no time.
+const NAP: Duration = Duration::from_millis(1);
+
+/// True if tokio's time is paused on this runtime and `clock` runs on, so that timers do not measure its time.
+pub fn is_beside_paused_time(clock: &dyn Clock) -> bool {
+    let (paused, before) = (Instant::now(), clock.now());
+    let real = std::time::Instant::now();
+    while std::time::Instant::now() == real {}
+    Instant::now() == paused && clock.now() != before
+}
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
@@ -43,6 +57,10 @@ impl Clock for SystemClock {
                 }
                 // Timers stop while the machine sleeps: the clock is read soon after it resumes.
                 tokio::time::sleep(left.min(LOOK)).await;
+                if is_beside_paused_time(&Self) {
+                    // Its timers end at once: without a nap this would spin.
+                    std::thread::sleep(left.min(NAP));
+                }
             }
         })
     }
@@ -134,6 +152,26 @@ mod tests {
         let at = clock.now() + Duration::from_secs(7);
         clock.sleep_until(at).await;
         assert_eq!(clock.now(), at);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_system_clock_runs_beside_paused_time() {
+        assert!(is_beside_paused_time(&SystemClock));
+        assert!(!is_beside_paused_time(&TokioClock::new()));
+        tokio::time::resume();
+        assert!(!is_beside_paused_time(&SystemClock));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test(start_paused = true)]
+    async fn system_sleep_beside_paused_time_does_not_spin() {
+        use nix::time::{ClockId, clock_gettime};
+        let worked = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
+        let (before, at) = (worked(), SystemClock.now() + Duration::from_millis(500));
+        SystemClock.sleep_until(at).await;
+        assert!(SystemClock.now() >= at);
+        let spent = worked() - before;
+        assert!(spent < Duration::from_millis(150), "{spent:?} of 500 ms");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ pub mod legacy;
 pub mod sql;
 mod url;
 
-pub use clock::{SystemClock, TokioClock};
+pub use clock::{SystemClock, TokioClock, is_beside_paused_time};
 pub use combiner::{Combine, Combiner, Turn};
 pub use hints::Hinter;
 pub use url::StoreUrl;

@@ -28,7 +28,8 @@ impl Database {
         let incompatible = |why: String| Err(Error::incompatible(why));
         let Some(row) = about_us.first() else {
             return incompatible(format!(
-                "the objects of the store in the database {database:?} of {server} are not complete; run `leasehold init`"
+                "the objects of the store in the database {database:?} of {server} are not complete; run `leasehold init`, or \
+                 in a program `Locker::open` and `prepare`"
             ));
         };
         let version: i64 = required(server, row, "o_version")?;

@@ -61,7 +61,8 @@ pub(crate) fn admit_version(server: &str, schema: &str, row: &Row) -> Result<u32
              update this program, or give another schema"
         )),
         other => incompatible(format!(
-            "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version as its owner"
+            "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version, or in a program \
+             `Locker::open` and `prepare`, as its owner"
         )),
     }
 }

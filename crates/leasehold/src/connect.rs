@@ -13,9 +13,13 @@ impl Locker {
     /// | `local:` | the one store of this process | `local` |
     /// | `sqlite:PATH` | a SQLite file | `sqlite` |
     /// | `redis://HOST`, `rediss:`, `redis+unix:`, `redis+sentinel:`, `redis+cluster:` | Redis | `redis` |
-    /// | `mysql://USER@HOST/DATABASE`, `mariadb://…` | MySQL or MariaDB, once [`prepare`](Locker::prepare) has run there | `mysql` |
-    /// | `postgres://USER@HOST/DATABASE` | PostgreSQL, once [`prepare`](Locker::prepare) has run there | `postgres` |
+    /// | `mysql://USER@HOST/DATABASE`, `mariadb://…` | MySQL or MariaDB, once it is prepared | `mysql` |
+    /// | `postgres://USER@HOST/DATABASE` | PostgreSQL, once it is prepared | `postgres` |
     /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
+    ///
+    /// MySQL and PostgreSQL are prepared once for each database, by `leasehold init`, by the statements of
+    /// [`schema_sql`](Locker::schema_sql), or in a program by [`open`](Locker::open), which needs no schema, and
+    /// [`prepare`](Locker::prepare). Until then this fails as `Incompatible`.
     ///
     /// With the option `format=legacy`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
     /// DistributedLock in that database.
@@ -29,8 +33,9 @@ impl Locker {
         open(url).await?.build().checked(true).await
     }
 
-    /// As [`connect`](Locker::connect), but does not check a Redis Cluster, which refuses each unfit master when it first
-    /// uses it. So a program that takes one lock and ends asks one master. [`level`](Locker::level) is L0 until a lock
+    /// As [`connect`](Locker::connect), but does not check a store that refuses each unfit server when it first uses it:
+    /// MySQL, PostgreSQL and a Redis Cluster. So a database is opened before it is [prepared](Locker::prepare), and a
+    /// program that takes one lock and ends asks one master. [`level`](Locker::level) is L0 until a lock
     /// [requires](crate::LockRequest::require) one, or [`check`](Locker::check) is called.
     ///
     /// # Errors

@@ -46,6 +46,20 @@ impl Guard {
         self.held.lease.token
     }
 
+    /// The fencing token, for what must have one. It never fails if the request was
+    /// [`fenced`](crate::LockRequest::fenced), which a store without tokens refuses.
+    ///
+    /// # Errors
+    /// `Unsupported` if the lease has none.
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        let none = || {
+            Error::unsupported(
+                "the lease has no fencing token; lock with fenced(), on a store that has tokens",
+            )
+        };
+        self.token().ok_or_else(none)
+    }
+
     /// What is held.
     pub fn lease(&self) -> &Lease {
         &self.held.lease

@@ -13,13 +13,13 @@ use std::future::Future;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::term::Drift;
-use leasehold_core::{AnyStore, Capabilities, Clock, Effect, Error, Result, Store};
+use leasehold_core::{AnyStore, Capabilities, Clock, Effect, Error, Record, Result, Store};
 use tokio::runtime::Handle;
 
 use self::mailbox::Mailbox;
@@ -50,6 +50,8 @@ pub(crate) struct Keeper {
     orphaned: AtomicBool,
     /// The last renewal that was answered had failed.
     failing: AtomicBool,
+    /// The second of the last warning that a caller waits for itself; 0 before the first.
+    warned_at: AtomicU64,
 }
 
 impl Keeper {
@@ -66,13 +68,14 @@ impl Keeper {
             drift,
             limit,
             queues: Arc::default(),
-            ids: Arc::default(),
+            ids: Ids::of_this_process(),
             schedule: Schedule::default(),
             mailbox: Mailbox::default(),
             tasks: Tasks::default(),
             running_in: AtomicU32::new(0),
             orphaned: AtomicBool::new(false),
             failing: AtomicBool::new(false),
+            warned_at: AtomicU64::new(0),
         }
     }
 
@@ -109,14 +112,31 @@ impl Keeper {
             let mut timer = self.clock.sleep_until(later);
             timer.poll_unpin(&mut Context::from_waker(Waker::noop())).is_ready()
         };
-        catch_unwind(AssertUnwindSafe(ask)).map(|_| ()).map_err(|_| {
+        catch_unwind(AssertUnwindSafe(ask)).map_err(|_| {
             Error::unexpected("this tokio runtime has no timers; build it with enable_time()")
-        })
+        })?;
+        if leasehold_driver::is_beside_paused_time(&*self.clock) {
+            telemetry::paused_time();
+        }
+        Ok(())
+    }
+
+    /// Logs that a caller waits for a lease that it holds itself: as a warning once a minute.
+    pub(crate) fn waits_for_itself(&self, holder: &Record) {
+        let now = self.clock.now().as_secs().max(1);
+        let last = self.warned_at.load(Ordering::Relaxed);
+        let warns = last == 0 || now >= last.saturating_add(60);
+        if warns {
+            self.warned_at.store(now, Ordering::Relaxed);
+        }
+        telemetry::waits_for_itself(self.can.name, holder, warns);
     }
 
     /// Adds a held lease.
     pub(crate) fn keep(self: &Arc<Self>, held: &Arc<LeaseState>) {
-        if self.schedule.insert(held) {
+        telemetry::granted(self.can.name, &held.lease, held.fresh);
+        let counted = telemetry::Held::new(self.can.name, held.label());
+        if self.schedule.insert(held, counted) {
             self.attend();
         } else {
             self.ensure_running_or_log();

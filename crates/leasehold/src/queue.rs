@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::OptionFuture;
-use leasehold_core::{BoxFuture, Claims, Key, Result, Wakeups};
+use leasehold_core::{BoxFuture, Claims, Key, Record, Result, Wakeups};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 use crate::telemetry;
@@ -24,6 +24,8 @@ struct Queue {
     turn: Arc<tokio::sync::Mutex<QueueState>>,
     /// A key of the queue may be free, as this `Locker` knows.
     freed: Notify,
+    /// The lease that last refused the first of the queue.
+    holder: Mutex<Option<Box<Record>>>,
 }
 
 /// What the first of a queue knows, and leaves to the next.
@@ -100,6 +102,7 @@ impl Queues {
                 alone,
                 turn: Arc::default(),
                 freed: Notify::new(),
+                holder: Mutex::default(),
             });
             for key in claims.keys() {
                 by_key.entry(key.clone()).or_default().push(Arc::clone(&queue));
@@ -152,6 +155,17 @@ impl Place {
             () = queue.freed.notified() => {}
             Some(()) = hint => {}
         }
+    }
+
+    /// The lease that last refused the first of the queue, for those behind it.
+    pub(crate) fn holder(&self) -> Option<Box<Record>> {
+        self.queue().holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Tells those behind it by which lease it was refused.
+    pub(crate) fn refused_by(&self, holder: Option<&Record>) {
+        let mut known = self.queue().holder.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = holder.cloned().map(Box::new);
     }
 
     /// What the first knows; `None` for the others.

@@ -9,14 +9,20 @@
     allow(unused_variables, reason = "a facade that is left out is told nothing")
 )]
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, GroupName, Key, Lease, LostReason, RenewOutcome, Unreadable};
+use leasehold_core::{
+    Error, FencingToken, GroupName, Key, Lease, LostReason, Record, ReleaseEntry, ReleaseOutcome,
+    RenewOutcome, Unreadable,
+};
 #[cfg(feature = "metrics")]
-use metrics::{SharedString, Unit, counter, describe_counter, describe_histogram, histogram};
+use metrics::{
+    Gauge, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 #[cfg(feature = "tracing")]
 use tracing::{Instrument, debug, debug_span, info, warn};
 
@@ -40,6 +46,7 @@ pub(crate) fn describe() {
             Unit::Seconds,
             "Holds, from grant to release or loss"
         );
+        describe_gauge!("leasehold_held", Unit::Count, "Leases that are held now");
         describe_counter!("leasehold_renewals_total", Unit::Count, "Renewals of leases");
         describe_counter!("leasehold_losses_total", Unit::Count, "Leases lost while a guard lived");
         describe_counter!(
@@ -68,6 +75,85 @@ pub(crate) fn waited(
         .record(waited);
 }
 
+/// Counts a held lease until it is dropped.
+pub(crate) struct Held {
+    #[cfg(feature = "metrics")]
+    gauge: Gauge,
+}
+
+impl Held {
+    pub(crate) fn new(store: &'static str, of: Option<&Arc<str>>) -> Self {
+        #[cfg(feature = "metrics")]
+        let gauge = gauge!("leasehold_held", "store" => store, "label" => label(of));
+        #[cfg(feature = "metrics")]
+        gauge.increment(1.0);
+        Self {
+            #[cfg(feature = "metrics")]
+            gauge,
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        #[cfg(feature = "metrics")]
+        self.gauge.decrement(1.0);
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Held")
+    }
+}
+
+/// A lease is held from now on: by a grant, or adopted or continued.
+pub(crate) fn granted(store: &'static str, lease: &Lease, fresh: bool) {
+    #[cfg(feature = "tracing")]
+    {
+        let (key, id) = (&lease.claims.first().key, &lease.id);
+        let what = if fresh { "a lock is granted" } else { "a lease is continued" };
+        debug!(target: "leasehold", store, %key, lease = %id, token = lease.token.map(FencingToken::get), "{what}");
+    }
+}
+
+/// A try was refused; `is_here` if a lease of this process holds the key.
+pub(crate) fn refused(store: &'static str, key: &Key, holder: Option<&Record>, is_here: bool) {
+    #[cfg(feature = "tracing")]
+    {
+        let holder = holder.map(|holder| tracing::field::display(holder.who()));
+        debug!(target: "leasehold", store, %key, holder, of_this_process = is_here, "a lock is refused");
+    }
+}
+
+/// A caller waits for a lease that it asked for itself, and that is still held.
+pub(crate) fn waits_for_itself(store: &'static str, holder: &Record, warns: bool) {
+    #[cfg(feature = "tracing")]
+    {
+        let (key, lease) = (&holder.key, holder.id.as_ref().map(tracing::field::display));
+        let what = "a caller waits for a lease of its own; locks are not re-entrant: pass the guard, or release it first";
+        if warns {
+            warn!(target: "leasehold", store, %key, lease, "{what}");
+        } else {
+            debug!(target: "leasehold", store, %key, lease, "{what}");
+        }
+    }
+}
+
+/// The store answered a release.
+pub(crate) fn released(store: &'static str, lease: &ReleaseEntry, outcome: &ReleaseOutcome) {
+    #[cfg(feature = "tracing")]
+    {
+        let key = lease.keys().first();
+        debug!(target: "leasehold", store, key = key.map(tracing::field::display), lease = %lease.id(), ?outcome, "a lock is released");
+    }
+}
+
+pub(crate) fn paused_time() {
+    #[cfg(feature = "tracing")]
+    warn!(target: "leasehold", "tokio's time is paused, and this Locker measures the machine's; build both it and its store with a TokioClock, or with a ManualClock");
+}
+
 pub(crate) fn hold_ended(store: &'static str, of: Option<&Arc<str>>, held_for: Duration) {
     #[cfg(feature = "metrics")]
     histogram!("leasehold_hold_seconds", "store" => store, "label" => label(of)).record(held_for);
@@ -75,7 +161,7 @@ pub(crate) fn hold_ended(store: &'static str, of: Option<&Arc<str>>, held_for: D
 
 pub(crate) fn renewed(store: &'static str, of: Option<&Arc<str>>, outcome: &RenewOutcome) {
     let outcome = match outcome {
-        RenewOutcome::Held(_) => "held",
+        RenewOutcome::Held(_) => "renewed",
         RenewOutcome::Lost(_) => "lost",
         RenewOutcome::Failed(_) => "failed",
     };

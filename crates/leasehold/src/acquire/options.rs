@@ -4,7 +4,7 @@ use std::time::Duration;
 use leasehold_core::{Backoff, Claims, GroupName, Key, Lease, LeaseId, Level, Mode, Ttl, Wait};
 
 use super::attempt::AttemptOutcome;
-use crate::lease::ids::Ownership;
+use crate::lease::ids::{Caller, Ownership};
 
 /// When a held lease is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,6 +47,8 @@ pub(crate) struct LockOptions {
     pub(crate) fenced: bool,
     pub(crate) level: Level,
     pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
+    /// Who asks, if that is not who awaits the request.
+    pub(crate) caller: Option<Caller>,
 }
 
 /// The caller's back-off; clones share its state.
@@ -93,6 +95,7 @@ impl LockOptions {
             fenced: false,
             level: Level::BestEffort,
             observer: None,
+            caller: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget, Pauses
 use super::spec::LockSpec;
 use super::{resume, run};
 use crate::guard::Guard;
+use crate::lease::ids::Caller;
 use crate::locker::Locker;
 use crate::telemetry;
 
@@ -57,7 +58,8 @@ impl Locker {
         self.acquiring(key.try_into().map(LockTarget::Key))
     }
 
-    /// Tries once to lock `key`: `None` if it is held.
+    /// Tries once to lock `key`: `None` if it is held. To learn who holds it, lock with [`Wait::No`]: the error, of kind
+    /// `Held`, names the holder.
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
@@ -231,8 +233,8 @@ impl<T> LockRequest<T> {
         self.set(Ok::<_, Error>(level), |options, level| options.level = level)
     }
 
-    /// Requires a fencing token: fails as `Unsupported` on a store that has none, so [`Guard::token`] is then always
-    /// `Some`. Whether a crash of the store may set
+    /// Requires a fencing token: fails as `Unsupported` on a store that has none, before anything is sent, so that
+    /// [`Guard::fencing_token`] of what it returns never fails. Whether a crash of the store may set
     /// tokens back is a matter of its level: [`require`](LockRequest::require) L2 too.
     pub fn fenced(self) -> Self {
         self.set(Ok::<_, Error>(()), |options, ()| options.fenced = true)
@@ -241,6 +243,11 @@ impl<T> LockRequest<T> {
     /// Lets `observer` follow the tries.
     pub(crate) fn observer(self, observer: Arc<dyn AttemptObserver>) -> Self {
         self.set(Ok::<_, Error>(observer), |options, observer| options.observer = Some(observer))
+    }
+
+    /// Names this thread or task as the caller; another one awaits the request.
+    pub(crate) fn called_here(self) -> Self {
+        self.set(Ok::<_, Error>(Caller::current()), |options, caller| options.caller = Some(caller))
     }
 
     /// The checked request; nothing is sent (C11).

@@ -15,7 +15,7 @@ use super::spec::LockSpec;
 use super::time_out::TimeOut;
 use crate::guard::Guard;
 use crate::lease::cleanup::Cleanup;
-use crate::lease::ids::{IdReservation, Ownership};
+use crate::lease::ids::{IdReservation, Ownership, held_here};
 use crate::lease::state::{HoldStatus, LeaseState};
 use crate::locker::Inner;
 use crate::queue::{Hints, Place, QueueState, Taken};
@@ -32,7 +32,7 @@ pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -
     };
     let name = match outcome.as_ref().map_err(Error::kind) {
         Ok(_) => "granted",
-        Err(ErrorKind::Held) => "held",
+        Err(ErrorKind::Held) => "refused",
         Err(ErrorKind::TimedOut) => "timed_out",
         Err(_) => "failed",
     };
@@ -59,6 +59,8 @@ struct Waiting<'a> {
     tries: u32,
     pauses: u32,
     holder: Option<Box<Record>>,
+    /// It was told that it waits for itself.
+    is_told: bool,
 }
 
 /// What a try without a grant leaves to wait for.
@@ -97,6 +99,7 @@ impl<'a> Waiting<'a> {
             tries: 0,
             pauses: 0,
             holder: None,
+            is_told: false,
         }
     }
 
@@ -105,6 +108,10 @@ impl<'a> Waiting<'a> {
         let alone = self.spec.lease_id.is_some() || self.own_backoff.is_some();
         self.place = self.spec.may_queue().then(|| queues.join(&self.spec.claims, alone));
         let mut last = self.time_out.is_over();
+        if let Some(place) = &mut self.place {
+            let holder = place.holder();
+            self.tell_itself(holder.as_deref());
+        }
         if let Some(place) = &mut self.place {
             tokio::select! {
                 biased;
@@ -229,13 +236,37 @@ impl<'a> Waiting<'a> {
                 self.hand_out(held, limit).await
             }
             AttemptOutcome::Refused(refused) => {
-                if let RefusalReason::Held(holder) = refused.why {
+                let Refused { key, why, retry_after, poll_within, nodes, .. } = refused;
+                if let RefusalReason::Held(holder) = why {
                     self.holder = holder;
+                    self.tell_refusal(&key);
                 }
-                let Refused { key, retry_after, poll_within, nodes, .. } = refused;
                 Ok(Err(Blocked { key, cause: WaitCause::Held, retry_after, poll_within, nodes }))
             }
             AttemptOutcome::Failed(error) => Err(error),
+        }
+    }
+
+    /// Logs a refusal, and tells those who wait behind this caller who holds the key.
+    fn tell_refusal(&mut self, key: &Key) {
+        let holder = self.holder.take();
+        let is_here = holder.as_deref().and_then(held_here).is_some();
+        telemetry::refused(self.inner.keeper.can.name, key, holder.as_deref(), is_here);
+        if let Some(place) = &self.place {
+            place.refused_by(holder.as_deref());
+        }
+        self.tell_itself(holder.as_deref());
+        self.holder = holder;
+    }
+
+    /// Warns a caller who is about to wait for a lease that it asked for itself.
+    fn tell_itself(&mut self, holder: Option<&Record>) {
+        let Some(holder) = holder.filter(|_| !self.is_told && self.spec.wait != Wait::No) else {
+            return;
+        };
+        if held_here(holder) == Some(self.spec.policy.caller) {
+            self.is_told = true;
+            self.inner.keeper.waits_for_itself(holder);
         }
     }
 
@@ -362,8 +393,10 @@ impl<'a> Waiting<'a> {
 
     fn failure(&mut self, blocked: Blocked) -> Error {
         let waited = self.inner.keeper.clock.now().saturating_sub(self.started);
+        let holder = self.holder.take();
+        let is_here = holder.as_deref().and_then(held_here).is_some();
         let report = |cause| {
-            WaitReport::new(blocked.key, waited, self.tries, cause).with_holder(self.holder.take())
+            WaitReport::new(blocked.key, waited, self.tries, cause).with_holder(holder, is_here)
         };
         let error = match (self.spec.wait, blocked.cause) {
             (Wait::No, WaitCause::Store(error)) => return error,

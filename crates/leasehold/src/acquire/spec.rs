@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget};
-use crate::lease::ids::Ownership;
+use crate::lease::ids::{Caller, Ownership};
 use crate::lease::state::{HoldPolicy, LeaseState, at_least};
 use crate::locker::Inner;
 
@@ -90,6 +90,7 @@ impl LockSpec {
                 drift: keeper.drift,
                 note,
                 label: options.label,
+                caller: options.caller.unwrap_or_else(Caller::current),
             },
             ttl,
             min_hold: options.min_hold,

@@ -34,6 +34,14 @@ impl Guard {
         self.guard.token()
     }
 
+    /// As [`crate::Guard::fencing_token`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        self.guard.fencing_token()
+    }
+
     /// What is held.
     pub fn lease(&self) -> &Lease {
         self.guard.lease()

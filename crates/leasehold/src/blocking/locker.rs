@@ -269,7 +269,8 @@ impl LockRequest<Guard> {
     /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
     pub fn take(self) -> Result<Guard> {
         let locks = self.locks.clone();
-        let guard = locks.0.thread()?.run(self.giving::<crate::Guard>().into_future())?;
+        let guard =
+            locks.0.thread()?.run(self.called_here().giving::<crate::Guard>().into_future())?;
         Ok(Guard::new(guard, locks))
     }
 }
@@ -281,7 +282,10 @@ impl LockRequest<Option<Guard>> {
     /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
     pub fn take(self) -> Result<Option<Guard>> {
         let locks = self.locks.clone();
-        let guard = locks.0.thread()?.run(self.giving::<Option<crate::Guard>>().into_future())?;
+        let guard = locks
+            .0
+            .thread()?
+            .run(self.called_here().giving::<Option<crate::Guard>>().into_future())?;
         Ok(guard.map(|guard| Guard::new(guard, locks)))
     }
 }

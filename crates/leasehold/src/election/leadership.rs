@@ -40,6 +40,14 @@ impl Leadership {
         self.guard.token()
     }
 
+    /// The fencing token, for what must have one; see [`Guard::fencing_token`].
+    ///
+    /// # Errors
+    /// `Unsupported` if the lease has none.
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        self.guard.fencing_token()
+    }
+
     /// True until the leadership ends, by this process's clock and without I/O (F4, F5). Once false, for ever
     /// false.
     pub fn is_leader(&self) -> bool {

@@ -124,6 +124,7 @@ impl Keeper {
         let released = released.await.and_then(|reply| reply);
         let released = released.inspect_err(telemetry::release_failed)?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
+            telemetry::released(self.can.name, lease, outcome);
             // A woken waiter may already hold the key; the next one would try in vain.
             let is_told = woken && lease.keep().is_none();
             if !is_told && !matches!(outcome, ReleaseOutcome::Kept(_) | ReleaseOutcome::Failed(_)) {

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::lease::state::LeaseState;
+use crate::telemetry::Held;
 
 /// The held leases, ordered by when the Keeper must look at them.
 ///
@@ -14,20 +15,30 @@ pub(super) struct Schedule(Mutex<Entries>);
 #[derive(Debug, Default)]
 struct Entries {
     /// In the order of arrival.
-    leases: BTreeMap<u64, (Arc<LeaseState>, Option<Duration>)>,
+    leases: BTreeMap<u64, Entry>,
     queue: BTreeSet<(Duration, u64)>,
     /// When the Keeper wakes by itself.
     planned: Option<Duration>,
     longest_slack: Duration,
 }
 
+#[derive(Debug)]
+struct Entry {
+    held: Arc<LeaseState>,
+    /// When the Keeper must look at it.
+    wake: Option<Duration>,
+    #[expect(dead_code, reason = "counts the lease for as long as it is here")]
+    counted: Held,
+}
+
 impl Schedule {
     /// Adds a lease; true if the Keeper must be woken.
-    pub(super) fn insert(&self, held: &Arc<LeaseState>) -> bool {
+    pub(super) fn insert(&self, held: &Arc<LeaseState>, counted: Held) -> bool {
         let mut entries = self.entries();
         entries.longest_slack = entries.longest_slack.max(held.slack());
         let wake = held.next_wake();
-        entries.leases.insert(held.number, (Arc::clone(held), wake));
+        let entry = Entry { held: Arc::clone(held), wake, counted };
+        entries.leases.insert(held.number, entry);
         entries.enqueue(held.number, wake)
     }
 
@@ -35,8 +46,8 @@ impl Schedule {
     pub(super) fn reschedule(&self, held: &Arc<LeaseState>) -> bool {
         let mut entries = self.entries();
         let wake = held.next_wake();
-        let Some((_, known)) = entries.leases.get_mut(&held.number) else { return false };
-        let before = std::mem::replace(known, wake);
+        let Some(entry) = entries.leases.get_mut(&held.number) else { return false };
+        let before = std::mem::replace(&mut entry.wake, wake);
         entries.dequeue(held.number, before);
         entries.enqueue(held.number, wake)
     }
@@ -44,8 +55,8 @@ impl Schedule {
     /// Forgets a lease.
     pub(super) fn remove(&self, held: &Arc<LeaseState>) {
         let mut entries = self.entries();
-        if let Some((_, wake)) = entries.leases.remove(&held.number) {
-            entries.dequeue(held.number, wake);
+        if let Some(entry) = entries.leases.remove(&held.number) {
+            entries.dequeue(held.number, entry.wake);
         }
     }
 
@@ -58,7 +69,7 @@ impl Schedule {
         let horizon = now.saturating_add(entries.longest_slack);
         let soon = entries.queue.iter().take_while(|(wake, _)| *wake <= horizon);
         soon.filter_map(|(_, number)| entries.leases.get(number))
-            .map(|(held, _)| Arc::clone(held))
+            .map(|entry| Arc::clone(&entry.held))
             .collect()
     }
 
@@ -75,7 +86,7 @@ impl Schedule {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<LeaseState>> {
-        self.entries().leases.values().map(|(held, _)| Arc::clone(held)).collect()
+        self.entries().leases.values().map(|entry| Arc::clone(&entry.held)).collect()
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {

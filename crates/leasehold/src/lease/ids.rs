@@ -1,25 +1,57 @@
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use leasehold_core::{Claims, Clock, Key, LeaseId};
+use leasehold_core::{Claims, Clock, Key, LeaseId, Record};
 use tokio::sync::Notify;
+use tokio::task;
 
 /// A lease id on one of its keys.
 type Name = (LeaseId, Key);
+
+/// Who asked for a lock: a task, or a thread outside tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    Task(task::Id),
+    Thread(ThreadId),
+}
+
+impl Caller {
+    pub(crate) fn current() -> Self {
+        task::try_id().map_or_else(|| Self::Thread(thread::current().id()), Self::Task)
+    }
+}
+
+/// Who asked for the lease that has a reserved id, while it is held.
+type Holder = Arc<Mutex<Option<Caller>>>;
+
+/// The ids of every `Locker` of this process.
+static LOCKERS: RwLock<Vec<Weak<Ids>>> = RwLock::new(Vec::new());
+
+/// Who in this process holds the lease of a store's `record`, in whichever `Locker`.
+pub(crate) fn held_here(record: &Record) -> Option<Caller> {
+    let name = (record.id.clone()?, record.key.clone());
+    // Not awaited, here and below: a fork may have copied it locked.
+    let lockers = LOCKERS.try_read().ok()?;
+    let is_here = |ids: &Arc<Ids>| ids.process == std::process::id();
+    lockers.iter().filter_map(Weak::upgrade).filter(is_here).find_map(|ids| ids.held_by(&name))
+}
 
 /// The lease ids that a request of this `Locker` may still name, with the keys (C3). A try with a caller's own id, and
 /// the adoption of a lease, start only when every earlier request that names the id for one of these keys has been
 /// answered.
 #[derive(Debug, Default)]
 pub(crate) struct Ids {
+    /// The process of the `Locker`; 0 if it is not among those of its process.
+    process: u32,
     state: Mutex<State>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    reserved: BTreeSet<Name>,
+    reserved: BTreeMap<Name, Holder>,
     /// Until when a request that was never answered may still act.
     barred: BTreeMap<Name, Duration>,
     /// How many of them there may be before those that are over are removed.
@@ -30,10 +62,16 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct IdReservation {
     names: Vec<Name>,
+    holder: Holder,
     ids: Arc<Ids>,
 }
 
 impl IdReservation {
+    /// Notes who asked for the lease, or that it is held no more.
+    pub(crate) fn held_by(&self, caller: Option<Caller>) {
+        *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = caller;
+    }
+
     /// Keeps the id from later requests until then.
     pub(crate) fn bar(&self, until: Duration, now: Duration) {
         let mut state = self.ids.state();
@@ -69,6 +107,25 @@ impl Drop for Ownership {
 }
 
 impl Ids {
+    /// Those of a `Locker` of this process.
+    pub(crate) fn of_this_process() -> Arc<Self> {
+        let ids = Arc::new(Self { process: std::process::id(), ..Self::default() });
+        for _ in 0..1_000 {
+            if let Ok(mut lockers) = LOCKERS.try_write() {
+                lockers.retain(|known| known.strong_count() > 0);
+                lockers.push(Arc::downgrade(&ids));
+                break;
+            }
+            thread::yield_now();
+        }
+        ids
+    }
+
+    fn held_by(&self, name: &Name) -> Option<Caller> {
+        let holder = self.state().reserved.get(name).map(Arc::clone)?;
+        *holder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Reserves the id for these keys, unless a request still names it for one of them. `Err` says when to try again, if
     /// only time is awaited.
     pub(crate) fn try_reserve(
@@ -79,15 +136,16 @@ impl Ids {
     ) -> Result<Arc<IdReservation>, Option<Duration>> {
         let names: Vec<_> = claims.keys().map(|key| (id.clone(), key.clone())).collect();
         let mut state = self.state();
-        if names.iter().any(|name| state.reserved.contains(name)) {
+        if names.iter().any(|name| state.reserved.contains_key(name)) {
             return Err(None);
         }
         let barred = names.iter().filter_map(|name| state.barred.get(name).copied()).max();
         if barred.is_some_and(|until| until > now) {
             return Err(barred);
         }
-        state.reserved.extend(names.iter().cloned());
-        Ok(Arc::new(IdReservation { names, ids: Arc::clone(self) }))
+        let holder = Holder::default();
+        state.reserved.extend(names.iter().map(|name| (name.clone(), Arc::clone(&holder))));
+        Ok(Arc::new(IdReservation { names, holder, ids: Arc::clone(self) }))
     }
 
     /// Reserves the id for these keys when nothing names it any more.

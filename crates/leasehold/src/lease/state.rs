@@ -9,7 +9,7 @@ use leasehold_core::{
 use tokio::sync::{Notify, broadcast};
 
 use super::events::Event;
-use super::ids::{IdReservation, Ownership};
+use super::ids::{Caller, IdReservation, Ownership};
 
 /// How many events a slow reader may lag behind.
 const EVENTS: usize = 64;
@@ -56,6 +56,8 @@ pub(crate) struct HoldPolicy {
     pub(crate) note: Note,
     /// The user's metrics label.
     pub(crate) label: Option<Arc<str>>,
+    /// Who asked for the lease.
+    pub(crate) caller: Caller,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,7 @@ impl LeaseState {
         nodes: NodeReports,
     ) -> Arc<Self> {
         let reservation = Arc::clone(&ownership.reservation);
+        reservation.held_by(Some(policy.caller));
         let state = State {
             deadline: policy.deadline(sent, remaining),
             confirmed: sent,
@@ -206,6 +209,7 @@ impl LeaseState {
     fn lose(&self, state: &mut State, reason: LostReason) -> HoldStatus {
         state.end = Some(End::Lost(reason.clone()));
         state.next_renewal = None;
+        self.reservation.held_by(None);
         self.tell(Event::Lost(reason.clone()));
         self.tell(Event::Stopped);
         self.changed.notify_waiters();
@@ -219,6 +223,7 @@ impl LeaseState {
         if matches!(status, HoldStatus::Held(_)) {
             state.end = Some(End::Released);
             state.next_renewal = None;
+            self.reservation.held_by(None);
             self.tell(Event::Stopped);
             self.changed.notify_waiters();
         }
@@ -452,6 +457,7 @@ mod tests {
             drift: Drift::new(0, Duration::ZERO),
             note: Note::default(),
             label: None,
+            caller: Caller::current(),
         };
         let lease = Lease::new(LeaseId::mint().unwrap(), claims, ttl);
         let reservation =

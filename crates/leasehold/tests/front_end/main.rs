@@ -33,6 +33,7 @@ mod mixed;
 #[cfg(all(feature = "mysql", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod mysql;
 mod outlasting;
+mod own_locks;
 #[cfg(all(feature = "postgres", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod postgres;
 #[cfg(feature = "sqlite")]

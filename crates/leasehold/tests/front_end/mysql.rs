@@ -3,7 +3,7 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use leasehold::{Level, Locker, LostReason, Ttl, Wait};
+use leasehold::{ErrorKind, Level, Locker, LostReason, Ttl, Wait};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::{LONG, in_time};
 
@@ -14,6 +14,19 @@ async fn setup() -> (Server, Locker) {
     let locks = Locker::open(&server.url()).await.unwrap();
     locks.prepare().await.unwrap();
     (server, locks)
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_prepared_is_refused_with_the_way_to_prepare_it() {
+    let server = Server::start(&[]).await.unwrap();
+    let error = Locker::connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.to_string().contains("`Locker::open` and `prepare`"), "{error}");
+    let locks = Locker::open(&server.url()).await.unwrap();
+    let error = locks.try_lock("k").await.unwrap_err();
+    assert!(error.to_string().contains("`Locker::open` and `prepare`"), "{error}");
+    locks.prepare().await.unwrap();
+    Locker::connect(&server.url()).await.unwrap().lock("k").await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -23,8 +23,10 @@ pub(crate) fn logged(text: &'static str) -> impl Fn() -> Vec<String> {
     let log = LOG.get_or_init(|| {
         let log = Log::default();
         let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("info,leasehold=debug")
+            .with_ansi(false)
+            .with_writer(move || writer.clone());
         tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
         log
     });
