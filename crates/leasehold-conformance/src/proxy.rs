@@ -30,6 +30,9 @@ struct Shared {
     server: Mutex<SocketAddr>,
     fault: Mutex<Fault>,
     once: Mutex<Option<Fault>>,
+    /// The fault of the first so many connections.
+    of_first: Mutex<(usize, Fault)>,
+    accepted: AtomicUsize,
     exchanges: AtomicUsize,
     /// Sent to cut all connections.
     cuts: watch::Sender<()>,
@@ -69,6 +72,8 @@ impl Proxy {
             server: Mutex::new(server),
             fault: Mutex::new(Fault::None),
             once: Mutex::default(),
+            of_first: Mutex::new((0, Fault::None)),
+            accepted: AtomicUsize::new(0),
             exchanges: AtomicUsize::new(0),
             cuts: watch::Sender::new(()),
         });
@@ -90,6 +95,11 @@ impl Proxy {
     /// Sets the fault from now on.
     pub fn set(&self, fault: Fault) {
         *lock(&self.shared.fault) = fault;
+    }
+
+    /// Sets the fault of the connections that there are, from now on; later ones have none of it.
+    pub fn set_present(&self, fault: Fault) {
+        *lock(&self.shared.of_first) = (self.shared.accepted.load(Ordering::SeqCst), fault);
     }
 
     /// Applies a fault to the next request, or its answer, only.
@@ -120,9 +130,17 @@ impl Shared {
         *lock(&self.fault)
     }
 
-    /// The fault for a request that arrives now.
-    fn next(&self) -> Fault {
-        lock(&self.once).take().unwrap_or_else(|| self.fault())
+    /// The fault of the connection with this number.
+    fn fault_of(&self, number: usize) -> Fault {
+        match *lock(&self.of_first) {
+            (first, fault) if number < first && fault != Fault::None => fault,
+            _ => self.fault(),
+        }
+    }
+
+    /// The fault for a request that arrives on it now.
+    fn next(&self, number: usize) -> Fault {
+        lock(&self.once).take().unwrap_or_else(|| self.fault_of(number))
     }
 }
 
@@ -133,13 +151,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((client, _)) = listener.accept().await {
         if shared.fault() != Fault::Refuse {
-            tokio::spawn(serve(client, Arc::clone(&shared)));
+            let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(serve(client, number, Arc::clone(&shared)));
         }
     }
 }
 
 /// Serves one client until either side ends the connection or it is cut.
-async fn serve(client: TcpStream, shared: Arc<Shared>) {
+async fn serve(client: TcpStream, number: usize, shared: Arc<Shared>) {
     let mut cuts = shared.cuts.subscribe();
     let server = *lock(&shared.server);
     let Ok(server) = TcpStream::connect(server).await else { return };
@@ -154,13 +173,13 @@ async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let (answers, answered) = mpsc::unbounded_channel();
     let there = async {
         tokio::try_join!(
-            take_requests(from_client, asks, &shared, &link),
+            take_requests(from_client, asks, number, &shared, &link),
             deliver(asked, to_server)
         )
     };
     let back = async {
         tokio::try_join!(
-            take_answers(from_server, answers, &shared, &link),
+            take_answers(from_server, answers, number, &shared, &link),
             deliver(answered, to_client)
         )
     };
@@ -182,12 +201,13 @@ struct Cut;
 async fn take_requests(
     mut from: OwnedReadHalf,
     to: UnboundedSender<Said>,
+    number: usize,
     shared: &Shared,
     link: &Link,
 ) -> std::result::Result<(), Cut> {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {
-        let fault = shared.next();
+        let fault = shared.next(number);
         {
             let mut link = lock(link);
             if !link.1 {
@@ -215,6 +235,7 @@ async fn take_requests(
 async fn take_answers(
     mut from: OwnedReadHalf,
     to: UnboundedSender<Said>,
+    number: usize,
     shared: &Shared,
     link: &Link,
 ) -> std::result::Result<(), Cut> {
@@ -224,7 +245,7 @@ async fn take_answers(
             let mut link = lock(link);
             link.1 = false;
             // A fault that began meanwhile applies to answers too.
-            if link.0 == Fault::None { shared.fault() } else { link.0 }
+            if link.0 == Fault::None { shared.fault_of(number) } else { link.0 }
         };
         match fault {
             Fault::CutAfter | Fault::Refuse => return Err(Cut),

@@ -46,10 +46,12 @@ impl Database {
     }
 
     /// What the rows of a call say that finds nothing of it done while somebody else has locked one of its rows: tried on
-    /// a connection of its own until that has ended. `None` if it did not end within the time limit.
+    /// a connection of its own until that has ended. `None` if it did not end within the time limit. One that may be sent
+    /// twice is sent again, on a new connection, after `first`.
     async fn patiently<T>(
         &self,
         deadline: Deadline,
+        mut first: Option<Duration>,
         call: impl Fn() -> Call<'static>,
         read: impl Fn(&[Row]) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
@@ -65,13 +67,21 @@ impl Database {
                 Err(_) if was_locked && deadline.left().is_zero() => return Ok(None),
                 Err(error) => return Err(error),
             };
-            match self.links.ask(link, deadline, &self.sql, call()).await.1 {
+            let (is_last, step) = match first.take() {
+                Some(first) => (false, deadline.within(first)),
+                None => (true, deadline),
+            };
+            match self.links.ask(link, step, &self.sql, call()).await.1 {
                 Ok(rows) => {
                     if let Some(found) = read(&rows)? {
                         return Ok(Some(found));
                     }
                 }
                 Err(Unanswered::Conflict(_)) => {}
+                Err(Unanswered::Failed(e)) if !is_last && e.effect() == Effect::Unknown => {
+                    self.links.retire();
+                    continue;
+                }
                 Err(failure) => return Err(failure.into_error(&self.links.server)),
             }
             was_locked = true;
@@ -158,6 +168,10 @@ impl SqlServer for Database {
         self.links.lanes
     }
 
+    fn distrust(&self) {
+        self.links.retire();
+    }
+
     async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
         let server = &self.links.server;
         let deadline = self.links.deadline();
@@ -176,7 +190,9 @@ impl SqlServer for Database {
     async fn send_apart(&self, entry: &Entry, until: Deadline) -> Result<Option<Done>> {
         let server = &self.links.server;
         let call = || calls::apart(entry).unwrap_or_else(|| calls::look_up(&[]));
-        self.patiently(until, call, |rows| calls::done(server, entry, rows)).await
+        // Late, a renewal revives nothing (C6) and shortens nothing.
+        let first = matches!(entry, Entry::Renew(_)).then(|| entry.patience(self.links.timeout));
+        self.patiently(until, first, call, |rows| calls::done(server, entry, rows)).await
     }
 
     async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
@@ -192,7 +208,7 @@ impl SqlServer for Database {
         let server = &self.links.server;
         let until = self.links.deadline();
         let call = || calls::evict(targets, reason);
-        let gone = self.patiently(until, call, |rows| calls::gone(server, rows)).await?;
+        let gone = self.patiently(until, None, call, |rows| calls::gone(server, rows)).await?;
         gone.ok_or_else(|| locked(server))
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use deadpool::managed::{self, Manager, Metrics, RecycleResult};
+use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::sql::{Deadline, Doubt, locked};
 use mysql_async::prelude::Queryable as _;
@@ -37,6 +37,9 @@ const KEPT: usize = 1;
 /// A connection that was idle for longer may have ended, and is tried before it is used.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// The longest time for the answer to a ping.
+const LONGEST_PING: Duration = Duration::from_millis(250);
+
 /// The connections of a store.
 #[derive(Debug)]
 pub(crate) struct Links {
@@ -65,14 +68,20 @@ enum Pool {
 
 /// Begins sessions.
 #[derive(Debug)]
-pub(crate) struct Sessions(Opts);
+pub(crate) struct Sessions {
+    opts: Opts,
+    /// How long the answer to a ping may take.
+    patience: Duration,
+    /// When one did not come: connections that were made before are not tried, for they may be as dead.
+    silence: Mutex<Option<Instant>>,
+}
 
 impl Manager for Sessions {
     type Type = Conn;
     type Error = mysql_async::Error;
 
     async fn create(&self) -> Result<Conn, mysql_async::Error> {
-        let mut conn = Conn::new(self.0.clone()).await?;
+        let mut conn = Conn::new(self.opts.clone()).await?;
         conn.query_drop(SESSION).await?;
         conn.query_drop(ISOLATION).await?;
         Ok(conn)
@@ -84,11 +93,28 @@ impl Manager for Sessions {
         metrics: &Metrics,
     ) -> RecycleResult<mysql_async::Error> {
         // What failed or was interrupted does not come back.
-        if metrics.last_used() > IDLE {
-            conn.ping().await?;
+        if metrics.last_used() <= IDLE {
+            return Ok(());
         }
-        Ok(())
+        let silence = *self.silence.lock().unwrap_or_else(PoisonError::into_inner);
+        if silence.is_some_and(|since| metrics.created <= since) {
+            return Err(RecycleError::message("it may be dead"));
+        }
+        match tokio::time::timeout(self.patience, conn.ping()).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => {
+                #[expect(clippy::disallowed_methods, reason = "the pool's metrics count on it")]
+                let now = Instant::now();
+                *self.silence.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+                Err(RecycleError::message("it did not answer"))
+            }
+        }
     }
+}
+
+/// How long the answer to a ping may take, where an operation may take `timeout`.
+fn patience(timeout: Duration) -> Duration {
+    (timeout / 20).min(LONGEST_PING)
 }
 
 /// Why an exchange has no rows.
@@ -117,10 +143,14 @@ impl Links {
         timeout: Duration,
     ) -> Result<Self> {
         let opts = OptsBuilder::from_opts(opts).tcp_nodelay(true).into();
-        let pool = managed::Pool::builder(Sessions(opts))
-            .max_size(most.max(FEWEST))
-            .build()
-            .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
+        let pool = managed::Pool::builder(Sessions {
+            opts,
+            patience: patience(timeout),
+            silence: Mutex::default(),
+        })
+        .max_size(most.max(FEWEST))
+        .build()
+        .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
         let lanes = LANES.min(pool.status().max_size - 1);
         Self::new(Pool::Ours(pool), server, timeout, lanes).able().await
     }
@@ -446,7 +476,7 @@ async fn callers(pool: &mysql_async::Pool, kept: &Kept) -> mysql_async::Result<C
 /// This connection, unless it has ended.
 async fn alive(mut link: Link, deadline: Deadline) -> Option<Link> {
     let ping = link.exchange(async |conn| conn.ping().await);
-    if matches!(deadline.bound(ping).await, Some(Ok(()))) {
+    if matches!(deadline.within(patience(deadline.limit())).bound(ping).await, Some(Ok(()))) {
         return Some(link);
     }
     link.close();

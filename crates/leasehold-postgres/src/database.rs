@@ -46,12 +46,13 @@ impl Database {
     }
 
     /// The rows of a statement on a connection of its own. `None` if somebody else's transaction held a row for the whole
-    /// time limit.
+    /// time limit. One that is not answered within `first` is sent again, on another connection.
     async fn patiently(
         &self,
         statement: &impl Statement,
         turns: &Turns,
         until: Deadline,
+        mut first: Option<Duration>,
     ) -> Result<Option<Vec<Row>>> {
         let links = &self.links;
         // To wait for a row, or to try again.
@@ -60,16 +61,22 @@ impl Database {
             let turn = until.bound(turns.connections.acquire()).await;
             let Some(turn) = turn else { return Err(links.no_turn(until)) };
             let link = links.get(until).await?;
+            let (is_last, step) = match first.take() {
+                Some(first) => (false, until.within(first)),
+                None => (true, until),
+            };
             // The server gives up first, so that the outcome is known.
-            let most = until.earlier().left();
+            let most = step.earlier().left();
             let patience = if held.0.is_some() { most } else { most.min(BRIEF) };
             let for_each_lock = Some(patience.as_millis().max(1).to_string());
             let call = statement.call(&self.sql, &for_each_lock);
-            match links.ask_patiently(link, until, patience, &call).await {
-                Ok(None) if held.0.is_none() => {}
+            match links.ask_patiently(link, step, patience, &call).await {
+                Ok(None) if held.0.is_none() || !is_last => {}
                 Ok(rows) => return Ok(rows),
                 // Rolled back because of another transaction, which is about to end.
                 Err(Unanswered::Server(e)) if error::is_conflict(&e) => continue,
+                // The older connections are retired.
+                Err(Unanswered::Late(_)) if !is_last => continue,
                 Err(failure) => return Err(failure.into_error(&links.server)),
             }
             drop((turn, held));
@@ -140,6 +147,10 @@ impl SqlServer for Database {
         self.links.lanes
     }
 
+    fn distrust(&self) {
+        self.links.retire();
+    }
+
     async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
         let rows = match entry {
             Entry::Acquire(request) => self.briefly(&AcquireOne::new(request)).await?,
@@ -193,10 +204,16 @@ impl SqlServer for Database {
             (self.links.row_waits.of_acquires(), self.links.row_waits.of_others());
         let rows = match entry {
             Entry::Acquire(request) => {
-                self.patiently(&Acquire::new(request), acquires, until).await?
+                self.patiently(&Acquire::new(request), acquires, until, None).await?
             }
-            Entry::Renew(lease) => self.patiently(&Renew::new(lease), others, until).await?,
-            Entry::Release(lease) => self.patiently(&Release::new(lease), others, until).await?,
+            // Late, it revives nothing (C6) and shortens nothing.
+            Entry::Renew(lease) => {
+                let first = entry.patience(self.links.timeout);
+                self.patiently(&Renew::new(lease), others, until, Some(first)).await?
+            }
+            Entry::Release(lease) => {
+                self.patiently(&Release::new(lease), others, until, None).await?
+            }
             _ => None,
         };
         rows.map(|rows| self.done(entry, &rows)).transpose()
@@ -218,6 +235,7 @@ impl SqlServer for Database {
                 &Evict::new(targets, reason),
                 self.links.row_waits.of_others(),
                 self.links.deadline(),
+                None,
             )
             .await?;
         positions(&self.links.server, &rows.ok_or_else(|| locked(&self.links.server))?)

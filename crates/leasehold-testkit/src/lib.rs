@@ -29,6 +29,7 @@ pub mod requests;
 pub mod settled;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod stalls;
 mod waiting;
 
 pub use waiting::{LONG, SECOND, fails_within, in_time, until};

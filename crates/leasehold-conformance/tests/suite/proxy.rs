@@ -64,6 +64,20 @@ async fn each_fault_does_what_it_says() {
         assert_eq!(seen.try_recv().is_ok(), arrives, "{fault:?}");
     }
 
+    let mut present = connect().await;
+    present.write_u8(1).await.unwrap();
+    assert_eq!(present.read_u8().await.unwrap(), 2);
+    proxy.set_present(Fault::BlackHole);
+    let mut later = connect().await;
+    for client in [&mut present, &mut later] {
+        client.write_u8(1).await.unwrap();
+    }
+    assert_eq!(later.read_u8().await.unwrap(), 2);
+    assert!(tokio::time::timeout(SOON, present.read_u8()).await.is_err());
+    proxy.set_present(Fault::None);
+    present.write_u8(1).await.unwrap();
+    assert_eq!(present.read_u8().await.unwrap(), 2);
+
     let mut client = connect().await;
     proxy.set(Fault::Delay(SOON));
     client.write_u8(11).await.unwrap();

@@ -22,6 +22,12 @@ impl Deadline {
         Self { at: now() + self.left() * 3 / 4, ..self }
     }
 
+    /// The same operation's, for a step that may take so long.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { at: self.at.min(now() + limit), ..self }
+    }
+
     /// The limit of the whole operation, for messages.
     pub fn limit(self) -> Duration {
         self.limit

@@ -1,7 +1,12 @@
+use std::time::Duration;
+
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Error, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
     RenewEntry, RenewOutcome,
 };
+
+/// A server that is only busy may take so long.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A request, or a part of one, about one lease.
 #[derive(Debug, Clone)]
@@ -56,6 +61,27 @@ impl Entry {
             Self::Renew(lease) => &lease.claims().first().key,
             Self::Release(lease) => &lease.keys()[0],
         }
+    }
+
+    /// The lease.
+    pub fn id(&self) -> &LeaseId {
+        match self {
+            Self::Acquire(request) => request.id(),
+            Self::Renew(lease) => lease.id(),
+            Self::Release(lease) => lease.id(),
+        }
+    }
+
+    /// How long it may wait for the reply to what was sent before it on a connection, where an operation may take
+    /// `timeout`: short enough that a lease is renewed in time all the same.
+    pub fn patience(&self, timeout: Duration) -> Duration {
+        let term = match self {
+            Self::Acquire(request) => request.term().duration(),
+            Self::Renew(lease) => lease.to().duration(),
+            Self::Release(_) => None,
+        };
+        let part = timeout / 10;
+        term.map_or(part, |term| (term / 6).max(LEAST_PATIENCE).min(part))
     }
 
     /// Whether it may travel with others: it is about an exclusive lease of one key. A release does not know the mode; a

@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{
@@ -35,7 +36,7 @@ pub struct SqlLeases<S: SqlServer> {
 impl<S: SqlServer> SqlLeases<S> {
     /// The leases in the rows of this server.
     pub fn new(server: Arc<S>) -> Self {
-        let lane = Combiner::new(Lane(Arc::clone(&server)), MOST, server.lanes());
+        let lane = Combiner::new(Lane::new(Arc::clone(&server)), MOST, server.lanes());
         Self { server, lane, purged_to: Mutex::default() }
     }
 
@@ -140,7 +141,7 @@ impl<S: SqlServer> SqlLeases<S> {
         outcomes
     }
 
-    fn turn(&self, entry: &Arc<Entry>) -> Option<Turn<Done>> {
+    fn turn(&self, entry: &Arc<Entry>) -> Option<Turn<Lane<S>>> {
         entry.is_simple().then(|| self.lane.enter([Arc::clone(entry)]).next()).flatten()
     }
 
@@ -149,11 +150,12 @@ impl<S: SqlServer> SqlLeases<S> {
     async fn carry_out(
         &self,
         entry: Arc<Entry>,
-        turn: Option<Turn<Done>>,
+        turn: Option<Turn<Lane<S>>>,
         until: Deadline,
     ) -> Result<Option<Done>> {
+        let patience = entry.patience(self.server.timeout());
         if let Some(turn) = turn {
-            if let Some(done) = self.in_time(turn, until).await {
+            if let Some(done) = self.in_time(patience, turn, until).await {
                 return done.map(Some);
             }
         }
@@ -162,14 +164,21 @@ impl<S: SqlServer> SqlLeases<S> {
     }
 
     /// The reply to an entry that is sent with others. `None` if it did not act, and must be sent apart.
-    async fn in_time(&self, turn: Turn<Done>, until: Deadline) -> Option<Result<Done>> {
-        match until.bound(turn.reply()).await {
-            Some(done) => done,
-            None => {
-                self.lane.restart();
-                Some(Err(unanswered(self.server.name(), until, Effect::Unknown)))
+    async fn in_time(
+        &self,
+        patience: Duration,
+        mut turn: Turn<Lane<S>>,
+        until: Deadline,
+    ) -> Option<Result<Done>> {
+        while !until.left().is_zero() {
+            match until.within(patience).bound(turn.reply()).await {
+                Some(done) => return done,
+                None => self.lane.pass(patience),
             }
         }
+        // What was not sent has no effect.
+        let effect = if turn.withdraw() { Effect::NotApplied } else { Effect::Unknown };
+        Some(Err(unanswered(self.server.name(), until, effect)))
     }
 
     fn deadline(&self) -> Deadline {

@@ -15,6 +15,9 @@ pub trait SqlServer: Send + Sync + 'static {
     /// How many batches of requests that travel together may be under way at a time: as many connections are reserved.
     fn lanes(&self) -> usize;
 
+    /// A connection stalls, and perhaps all that were made before: none of them serves a request that is sent from now on.
+    fn distrust(&self);
+
     /// Carries out an entry about an exclusive lease of one key, on the connection that is reserved for what travels
     /// together, without a long wait for its row. `None` if it did not act, and must be sent apart.
     fn send(&self, entry: &Entry) -> impl Future<Output = Option<Result<Done>>> + Send;

@@ -10,7 +10,7 @@ use leasehold_testkit::contender::Habit;
 use leasehold_testkit::crowd::{Crowd, Tally};
 use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, key, only, refused, renew};
-use leasehold_testkit::{LONG, in_time, until};
+use leasehold_testkit::{LONG, in_time, stalls, until};
 
 const CLIENTS: u64 = 16;
 const TERM: Duration = Duration::from_secs(2);
@@ -83,6 +83,16 @@ async fn a_connection_cut_before_or_after_the_commit_leaves_one_grant() {
             assert_eq!(again.fresh, fault == Fault::CutBefore, "{fault:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!("{}&timeout=2s", url(proxy.address().port()));
+    let store = PostgresStore::from_url(&url).await.unwrap();
+    stalls::an_acquire_that_is_late_is_not_passed_by_its_release(&store, &proxy).await;
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ mod renewal;
 mod resumed;
 mod send_sync;
 mod spawned;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod stalls;
 mod support;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod switched;

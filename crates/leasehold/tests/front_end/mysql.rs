@@ -4,10 +4,11 @@ use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use leasehold::{ErrorKind, Level, Locker, LostReason, Ttl, Wait};
-use leasehold_testkit::mysql::Server;
-use leasehold_testkit::{LONG, in_time};
+use leasehold_conformance::Proxy;
+use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::{LONG, SECOND, in_time};
 
-use crate::mixed;
+use crate::{mixed, stalls};
 
 async fn setup() -> (Server, Locker) {
     let server = Server::start(&[]).await.unwrap();
@@ -61,6 +62,14 @@ async fn locks_of_every_kind_are_held_renewed_and_lost() {
     all.release().await.unwrap();
     ever.release().await.unwrap();
     assert!(locks.try_lock("b").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn leases_of_two_seconds_outlive_dead_connections() {
+    let (server, _) = setup().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!("{}?timeout=60s", url(proxy.address().port()));
+    stalls::leases_outlive_dead_connections(&url, &proxy, 2 * SECOND).await;
 }
 
 #[tokio::test]
