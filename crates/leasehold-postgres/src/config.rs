@@ -271,7 +271,7 @@ impl PostgresConfig {
     }
 
     /// The statements that create the store's objects, as [`prepare`](leasehold_core::Store::prepare) runs them, for a
-    /// migration of your own. They create the schema unless it exists, fail if the objects exist, and need no superuser.
+    /// migration of your own. They create what is missing, replace the functions, and need no superuser.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong setting.

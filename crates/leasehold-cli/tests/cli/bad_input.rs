@@ -120,7 +120,7 @@ fn stores() {
 fn init_prints_its_statements_without_a_server() {
     let store = Store::new();
     for (url, says) in [
-        ("postgres://nowhere.invalid/app?schema=s1", "CREATE TABLE \"s1\".leases"),
+        ("postgres://nowhere.invalid/app?schema=s1", "TABLE IF NOT EXISTS \"s1\".leases"),
         ("mysql://nowhere.invalid/s2", "CREATE TABLE IF NOT EXISTS `s2`.leasehold_leases"),
     ] {
         let output = store.output(&format!("init --print --store {url}"));

@@ -119,7 +119,7 @@ fn every_process_says_farewell_to_the_server() {
     }
     // One that ends after its time limit, one that ends for a signal, and the one whose lock is broken.
     let holder = mariadb.hold();
-    assert_eq!(mariadb.code("run -w 100ms k -- true"), 124);
+    assert_eq!(mariadb.code("run -w 2s k -- true"), 124);
     let mut waiter = Running::start(mariadb.command("run k --json -v -- true"));
     waiter.event("waiting");
     waiter.signal(Signal::SIGTERM);

@@ -16,6 +16,8 @@ async fn the_role_the_printed_statements_and_the_privileges_of_the_page_suffice(
     let url = server.url();
     let sql = PostgresConfig::from_url(&url).unwrap().schema_sql().unwrap();
     server.run(&sql).await;
+    // Again, as a migration that was interrupted.
+    server.run(&sql).await;
     server.run(privileges).await;
 
     let url = url.replace("postgres@", "app:choose%20one@");
