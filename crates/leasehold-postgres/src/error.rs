@@ -161,6 +161,7 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
         }
         "57P03" => not_now("the server is starting or stopping"),
         "53300" => not_now("the server has no connection free"),
+        "54000" => not_now("a limit of the server was reached, such as its queue of notifications"),
         code if code.starts_with("53") => not_now("the server lacks a resource"),
         "22P05" | "22021" => Error::incompatible(format!(
             "the database cannot store this text; it must have the encoding UTF8; {said}"
@@ -228,6 +229,7 @@ mod tests {
             ("57P03", Unavailable, NotApplied),
             ("53100", Unavailable, NotApplied),
             ("53300", Unavailable, NotApplied),
+            ("54000", Unavailable, NotApplied),
             ("08006", Unavailable, Unknown),
             ("22P05", Incompatible, NotApplied),
             ("23514", Corrupt, NotApplied),

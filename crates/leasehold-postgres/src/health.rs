@@ -102,7 +102,8 @@ pub(crate) struct Settings {
     standbys: String,
     read_only: String,
     is_standby: bool,
-    replicas: i64,
+    /// Of each standby that is connected, the `sync_state`; `unknown` without the right to read it.
+    replicas: Vec<String>,
 }
 
 impl Settings {
@@ -115,8 +116,8 @@ impl Settings {
             pg_catalog.current_setting('transaction_read_only')
         ] AS o_settings,
         pg_catalog.pg_is_in_recovery() AS o_standby,
-        (
-            SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication AS sender
+        ARRAY(
+            SELECT coalesce(sync_state, 'unknown') FROM pg_catalog.pg_stat_replication AS sender
             WHERE NOT EXISTS (
                 SELECT FROM pg_catalog.pg_replication_slots
                 WHERE active_pid OPERATOR(pg_catalog.=) sender.pid AND slot_type OPERATOR(pg_catalog.=) 'logical'
@@ -160,7 +161,8 @@ impl Settings {
     pub(crate) fn health(&self) -> Health {
         let mut health = Health::new(Level::Fenced);
         health.durable = self.fsync == "on" && self.full_page_writes == "on";
-        health.fails_over = self.replicas > 0 && self.standbys.is_empty();
+        let lags = self.lags();
+        health.fails_over = lags.is_some();
         if !health.durable {
             health.level = Level::BestEffort;
             health.hazards.push(
@@ -168,15 +170,47 @@ impl Settings {
                     .to_owned(),
             );
         }
-        if health.fails_over {
+        if let Some(why) = lags {
             health.level = Level::BestEffort;
-            health.hazards.push(
-                "a standby that takes over may lack the last grants, because replication is asynchronous; set \
-                 synchronous_standby_names"
-                    .to_owned(),
-            );
+            health
+                .hazards
+                .push(format!("a standby that takes over may lack the last grants, because {why}"));
         }
         health
+    }
+
+    /// Why a standby that is connected may lack what was committed. Of `FIRST n`, the first n confirm each commit and the others
+    /// may not have it; of `ANY n`, any n.
+    fn lags(&self) -> Option<String> {
+        let count = |state: &str| self.replicas.iter().filter(|found| *found == state).count();
+        let (all, quorum) = (self.replicas.len(), count("quorum"));
+        if all == 0 {
+            return None;
+        }
+        if self.standbys.is_empty() {
+            return Some("replication is asynchronous; set synchronous_standby_names".to_owned());
+        }
+        let unknown = count("unknown");
+        if unknown > 0 {
+            return Some(format!(
+                "this user cannot see whether {unknown} of {all} standbys confirm commits; GRANT pg_read_all_stats to it"
+            ));
+        }
+        let confirming = count("sync") + quorum.min(self.any());
+        (confirming < all).then(|| {
+            format!(
+                "only {confirming} of the {all} standbys that are connected confirm a commit; let synchronous_standby_names \
+                 name each that may take over, and wait for all of them, as in 'FIRST 2 (a, b)'"
+            )
+        })
+    }
+
+    /// How many of its standbys the setting waits for, if any of them will do.
+    fn any(&self) -> usize {
+        let mut words = self.standbys.split(|c: char| c.is_whitespace() || c == '(');
+        let is_any = words.next().is_some_and(|word| word.eq_ignore_ascii_case("ANY"));
+        let count = words.find(|word| !word.is_empty()).and_then(|word| word.parse().ok());
+        count.filter(|_| is_any).unwrap_or(0)
     }
 }
 
@@ -201,5 +235,50 @@ impl Found {
         let mut health = self.settings.health();
         health.identity.clone_from(&self.identity);
         Ok(health)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(standbys: &str, replicas: &[&str]) -> Settings {
+        Settings {
+            version: OLDEST,
+            fsync: "on".to_owned(),
+            full_page_writes: "on".to_owned(),
+            standbys: standbys.to_owned(),
+            read_only: "off".to_owned(),
+            is_standby: false,
+            replicas: replicas.iter().map(|&state| state.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_standby_is_safe_if_each_commit_waits_for_it() {
+        for (standbys, replicas, why) in [
+            ("", &[][..], None),
+            ("", &["async"], Some("asynchronous")),
+            ("a", &[], None),
+            ("a", &["sync"], None),
+            ("a, b", &["sync", "potential"], Some("1 of the 2")),
+            ("FIRST 2 (a, b)", &["sync", "sync"], None),
+            ("a", &["sync", "async"], Some("1 of the 2")),
+            ("ANY 1 (a, b)", &["quorum", "quorum"], Some("1 of the 2")),
+            ("any 2(a, b)", &["quorum", "quorum"], None),
+            ("ANY 2 (a, b, c)", &["quorum", "quorum", "quorum"], Some("2 of the 3")),
+            ("ANY 1 (a, b)", &["quorum"], None),
+            ("a", &["unknown"], Some("pg_read_all_stats")),
+        ] {
+            let health = settings(standbys, replicas).health();
+            assert_eq!(health.fails_over, why.is_some(), "{standbys:?} {replicas:?}");
+            assert_eq!(
+                health.level == Level::BestEffort,
+                why.is_some(),
+                "{standbys:?} {replicas:?}"
+            );
+            let hazards = health.hazards.join(" ");
+            assert!(why.is_none_or(|why| hazards.contains(why)), "{hazards}");
+        }
     }
 }

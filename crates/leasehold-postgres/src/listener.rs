@@ -27,6 +27,8 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2_500);
 /// At how many looks the server is told once again.
 const LOOKS: u32 = 4;
+/// The bytes of a name that are its channel; the function `wake` knows it too.
+const CHANNEL: usize = "leasehold_0".len();
 /// How far apart those who are notified of the same release try, on average: tries that must fail leave the server time for
 /// the next release.
 const EACH: Duration = Duration::from_millis(3);
@@ -43,7 +45,7 @@ struct Inner {
     server: Server,
     links: Links,
     sql: Arc<Sql>,
-    /// The name of the channel, and under which the server knows who listens.
+    /// The name under which the server knows who listens.
     name: String,
     heard: Mutex<HashMap<String, Vec<Hearer>>>,
     client: AsyncMutex<Option<Client>>,
@@ -135,6 +137,11 @@ impl Inner {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The channel of this process and of others whose names begin alike: there are 16, so that the server sees as many texts.
+    fn channel(&self) -> &str {
+        self.name.get(..CHANNEL).unwrap_or(&self.name)
+    }
+
     fn add(&self, keys: &[Key], hearer: impl Fn(&Key) -> Hearer) {
         let mut heard = self.heard();
         for key in keys {
@@ -195,9 +202,9 @@ impl Inner {
                 }
             }
         }));
-        client.batch_execute(&format!("LISTEN {}", self.name)).await.map_err(failed)?;
+        client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(failed)?;
         // From another connection: a pooler passes nothing on to a client that asks nothing.
-        let ask = Notify { name: self.name.clone() };
+        let ask = Notify { channel: self.channel().to_owned() };
         self.ask(&ask).await?;
         is_ready.await.map_err(|_| {
             let message = format!("the connection to {name} for wake-ups ended");
@@ -363,11 +370,11 @@ impl Statement for Leave {
 }
 
 struct Notify {
-    name: String,
+    channel: String,
 }
 
 impl Statement for Notify {
     fn call<'a>(&'a self, _: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        Call::new("SELECT pg_catalog.pg_notify($1, '')", [(&self.name as _, Type::TEXT)])
+        Call::new("SELECT pg_catalog.pg_notify($1, '')", [(&self.channel as _, Type::TEXT)])
     }
 }

@@ -19,26 +19,26 @@ CREATE OR REPLACE FUNCTION {schema}.acquire_one(
 )
 LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
+DECLARE
+    place tid;
+    n bigint;
 BEGIN
     {guard}
-    -- C4: the clock is read when the row is locked.
-    WITH free AS MATERIALIZED (
-        SELECT place, {schema}.now_us() AS n
-        FROM (
-            SELECT ctid AS place FROM {schema}.leases
-            WHERE key = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= {schema}.now_us())
-                AND counter < 9007199254740991
-            FOR UPDATE SKIP LOCKED
-        ) AS row
-    )
-    UPDATE {schema}.leases AS lease
-    SET counter = greatest(counter + 1, n), id = p_id, shared = false, state = 'h', token = greatest(counter + 1, n),
-        expires = n + p_term, granted_at = n, renewed_at = NULL, group_name = p_group, host = p_host, pid = p_pid,
-        program = p_program, comment = p_comment
-    FROM free WHERE lease.ctid = place
-    RETURNING token, expires - n INTO o_token, o_rest;
+    SELECT ctid INTO place FROM {schema}.leases
+    WHERE key = p_key AND slot = 0 AND others = 0 AND (id IS NULL OR expires <= {schema}.now_us())
+        AND counter < 9007199254740991
+    FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
+        -- C4: the row is locked by now.
+        n := {schema}.now_us();
+        UPDATE {schema}.leases
+        SET counter = greatest(counter + 1, n), id = p_id, shared = false, state = 'h', token = greatest(counter + 1, n),
+            expires = n + p_term, granted_at = n, renewed_at = NULL, group_name = p_group, host = p_host, pid = p_pid,
+            program = p_program, comment = p_comment
+        WHERE ctid = place
+        RETURNING token INTO o_token;
         outcome := 'granted';
+        o_rest := n + p_term - {schema}.now_us();
         RETURN;
     END IF;
     -- An exclusive holder refuses without a lock on the row, and so without a write.

@@ -8,7 +8,7 @@ CREATE FUNCTION {schema}.health(
     OUT o_server integer,
     OUT o_settings text[],
     OUT o_standby boolean,
-    OUT o_replicas bigint,
+    OUT o_replicas text[],
     OUT o_identity text,
     OUT o_missing text[]
 )
@@ -24,8 +24,8 @@ BEGIN
         current_setting('transaction_read_only')
     ];
     o_standby := pg_is_in_recovery();
-    -- Logical replication replaces no server.
-    SELECT count(*) INTO o_replicas
+    -- Whether each standby confirms commits. Logical replication replaces no server.
+    SELECT coalesce(array_agg(coalesce(sync_state, 'unknown')), '{}') INTO o_replicas
     FROM pg_stat_replication AS sender
     WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE active_pid = sender.pid AND slot_type = 'logical');
     SELECT 'postgres:' || system_identifier || '/' || oid || '/{schema_text}' INTO o_identity

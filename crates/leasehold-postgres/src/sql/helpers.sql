@@ -1,13 +1,22 @@
--- How many slots after the first have a lease or a mark: with none, slot 0 alone decides about the key.
+-- How many slots after the first have a lease or a mark: with none, slot 0 alone decides about the key. Free slots are used
+-- again; more of them than of others, and a few, are removed, for every operation on the key reads them.
 CREATE OR REPLACE FUNCTION {schema}.count_others(p_keys text[]) RETURNS void
 LANGUAGE plpgsql {safe} AS $$
+DECLARE
+    counted record;
 BEGIN
-    UPDATE {schema}.leases AS lease SET others = counted.others
-    FROM (
-        SELECT key, count(id) FILTER (WHERE slot > 0)::integer AS others
+    FOR counted IN
+        SELECT key, max(others) FILTER (WHERE slot = 0) AS known, count(id) FILTER (WHERE slot > 0) AS others,
+            count(*) FILTER (WHERE slot > 0 AND id IS NULL) AS free
         FROM {schema}.leases WHERE key = ANY (p_keys) GROUP BY key
-    ) AS counted
-    WHERE lease.key = counted.key AND lease.slot = 0 AND lease.others <> counted.others;
+    LOOP
+        IF counted.known <> counted.others THEN
+            UPDATE {schema}.leases SET others = counted.others WHERE key = counted.key AND slot = 0;
+        END IF;
+        IF counted.free > counted.others + 8 THEN
+            DELETE FROM {schema}.leases WHERE key = counted.key AND slot > 0 AND id IS NULL;
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -26,11 +35,15 @@ END
 $$;
 
 -- Tells those who listen for a key that it may be free, and how many they are. The row of the key is locked, so this
--- statement sees every waiter whose try did not wait for the lock.
+-- statement sees every waiter whose try did not wait for the lock. Processes whose names begin alike share a channel.
 CREATE OR REPLACE FUNCTION {schema}.wake(p_keys text[]) RETURNS void
 LANGUAGE plpgsql {safe} AS $$
 BEGIN
-    PERFORM pg_notify(listener, count(*) OVER (PARTITION BY key) || ' ' || key)
+    -- With a full queue the commit would fail, and the release with it. Waiters try again by themselves.
+    IF pg_notification_queue_usage() > 0.9 THEN
+        RETURN;
+    END IF;
+    PERFORM pg_notify(left(listener, 11), count(*) OVER (PARTITION BY key) || ' ' || key)
     FROM {schema}.waiters WHERE key = ANY (p_keys) AND until > {schema}.now_us();
 END
 $$;

@@ -39,6 +39,8 @@ BEGIN
             RETURN NEXT -i;
         END IF;
     END LOOP;
-    DELETE FROM {schema}.waiters WHERE until < n;
+    DELETE FROM {schema}.waiters WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.waiters WHERE until < n ORDER BY until LIMIT 100 FOR UPDATE SKIP LOCKED
+    ));
 END
 $$;

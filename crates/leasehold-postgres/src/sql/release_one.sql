@@ -10,25 +10,23 @@ CREATE OR REPLACE FUNCTION {schema}.release_one(
 )
 LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
+DECLARE
+    place tid;
 BEGIN
     {guard}
-    WITH held AS MATERIALIZED (
-        SELECT place, {schema}.now_us() AS n
-        FROM (
-            SELECT ctid AS place FROM {schema}.leases
-            WHERE key = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
-            FOR UPDATE SKIP LOCKED
-        ) AS row
-    )
-    UPDATE {schema}.leases AS lease SET id = NULL
-    FROM held WHERE lease.ctid = place
-    RETURNING CASE WHEN expires <= n THEN 'expired' ELSE 'released' END INTO outcome;
-    IF NOT FOUND THEN
-        {unlocked}
-        SELECT * INTO outcome, o_rest
-        FROM {schema}.release(p_patience, p_id, ARRAY[p_key], NULL, p_token, p_wakes);
-    ELSIF p_wakes AND EXISTS (SELECT FROM {schema}.waiters WHERE key = p_key) THEN
-        PERFORM {schema}.wake(ARRAY[p_key]);
+    SELECT ctid INTO place FROM {schema}.leases
+    WHERE key = p_key AND slot = 0 AND id = p_id AND state = 'h' AND (p_token IS NULL OR token = p_token)
+    FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        UPDATE {schema}.leases SET id = NULL
+        WHERE ctid = place
+        RETURNING CASE WHEN expires <= {schema}.now_us() THEN 'expired' ELSE 'released' END INTO outcome;
+        IF p_wakes AND EXISTS (SELECT FROM {schema}.waiters WHERE key = p_key) THEN
+            PERFORM {schema}.wake(ARRAY[p_key]);
+        END IF;
+        RETURN;
     END IF;
+    {unlocked}
+    SELECT * INTO outcome, o_rest FROM {schema}.release(p_patience, p_id, ARRAY[p_key], NULL, p_token, p_wakes);
 END
 $$;

@@ -13,26 +13,26 @@ CREATE OR REPLACE FUNCTION {schema}.renew_one(
 )
 LANGUAGE plpgsql {safe} AS $$
 #variable_conflict use_column
+DECLARE
+    place tid;
+    n bigint;
 BEGIN
     {guard}
-    WITH held AS MATERIALIZED (
-        SELECT place, {schema}.now_us() AS n
-        FROM (
-            SELECT ctid AS place FROM {schema}.leases
-            WHERE key = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h'
-                AND (p_token IS NULL OR token = p_token)
-            FOR UPDATE SKIP LOCKED
-        ) AS row
-    )
-    UPDATE {schema}.leases AS lease
-    SET expires = CASE WHEN expires IS NULL OR p_to IS NULL THEN NULL ELSE greatest(expires, n + p_to) END,
-        renewed_at = n, token = greatest(token, p_raise), counter = greatest(counter, p_raise)
-    -- C6: an ended lease is not revived.
-    FROM held WHERE lease.ctid = place AND (expires IS NULL OR expires > n)
-    RETURNING expires - n INTO o_rest;
+    SELECT ctid INTO place FROM {schema}.leases
+    WHERE key = p_key AND slot = 0 AND id = p_id AND NOT shared AND state = 'h' AND (p_token IS NULL OR token = p_token)
+    FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        outcome := 'held';
-        RETURN;
+        -- C4: the row is locked by now. C6: an ended lease is not revived.
+        n := {schema}.now_us();
+        UPDATE {schema}.leases
+        SET expires = CASE WHEN expires IS NULL OR p_to IS NULL THEN NULL ELSE greatest(expires, n + p_to) END,
+            renewed_at = n, token = greatest(token, p_raise), counter = greatest(counter, p_raise)
+        WHERE ctid = place AND (expires IS NULL OR expires > n)
+        RETURNING expires - {schema}.now_us() INTO o_rest;
+        IF FOUND THEN
+            outcome := 'held';
+            RETURN;
+        END IF;
     END IF;
     {unlocked}
     SELECT * INTO outcome, o_rest, o_key, o_reason

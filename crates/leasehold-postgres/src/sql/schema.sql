@@ -44,6 +44,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.waiters (
     until    bigint NOT NULL,
     PRIMARY KEY (key, listener)
 );
+CREATE INDEX IF NOT EXISTS waiters_until ON {schema}.waiters (until);
 
 -- The server's clock: microseconds since 1970-01-01 UTC, whatever the session's time zone. Exact: a double has 53 bits.
 CREATE OR REPLACE FUNCTION {schema}.now_us() RETURNS bigint

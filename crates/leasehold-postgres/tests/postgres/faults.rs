@@ -135,6 +135,30 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
     let health = store.check().await.unwrap();
     assert_eq!(health.level, Level::BestEffort);
     assert!(health.hazards[0].contains("synchronous_standby_names"), "{health:?}");
+    // Both standbys have this name.
+    let second = server.standby().await.unwrap();
+    for (names, fails_over) in [
+        ("walreceiver", true),
+        ("ANY 1 (walreceiver)", true),
+        ("FIRST 2 (walreceiver)", false),
+        ("ANY 2 (walreceiver)", false),
+    ] {
+        server.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await;
+        server.run("SELECT pg_reload_conf()").await;
+        let states = "SELECT string_agg(DISTINCT sync_state, ' ') FROM pg_stat_replication";
+        let expected = match names {
+            "walreceiver" => "potential sync",
+            "FIRST 2 (walreceiver)" => "sync",
+            _ => "quorum",
+        };
+        until(async || server.rows(states).await[0].get::<_, &str>(0) == expected).await;
+        until(async || store.check().await.unwrap().fails_over == fails_over).await;
+        let health = store.check().await.unwrap();
+        assert_eq!(health.level == Level::Fenced, !fails_over, "{names}: {health:?}");
+    }
+    drop(second);
+    server.run("ALTER SYSTEM RESET synchronous_standby_names").await;
+    server.run("SELECT pg_reload_conf()").await;
     let lagging = PostgresStore::from_url(&standby.url()).await.unwrap();
     let error = lagging.acquire(&acquire("k", "b", Mode::Exclusive)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));

@@ -4,6 +4,7 @@
 const SYNTAX: &[&str] = &[
     "AND",
     "ANY",
+    "ARRAY",
     "AS",
     "BY",
     "COALESCE",

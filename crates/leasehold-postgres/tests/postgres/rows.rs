@@ -51,6 +51,27 @@ async fn one_semaphore_stays_small_however_often_it_is_taken() {
 }
 
 #[tokio::test]
+async fn places_of_shared_holders_that_have_left_are_removed() {
+    let server = Server::start(&["fsync=off"]).await.unwrap();
+    server.store().await;
+    let calls = "
+        DO $$ DECLARE n integer; BEGIN
+            FOR n IN 1 .. 200 LOOP
+                PERFORM leasehold.acquire(
+                    NULL, convert_to(n::text, 'UTF8'), '{k}', '{0}', 100000000, NULL, 'host', 1, NULL, NULL);
+                COMMIT;
+            END LOOP;
+            FOR n IN 1 .. 200 LOOP
+                PERFORM leasehold.release(NULL, convert_to(n::text, 'UTF8'), '{k}', NULL, NULL, true);
+                COMMIT;
+            END LOOP;
+        END $$";
+    server.run(calls).await;
+    let rows: i64 = server.rows("SELECT count(*) FROM leasehold.leases").await[0].get(0);
+    assert!((1..=10).contains(&rows), "{rows} rows");
+}
+
+#[tokio::test]
 async fn nothing_is_left_of_keys_that_are_forgotten() {
     let server = Server::start(&["fsync=off"]).await.unwrap();
     server.store().await;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold_core::{Mode, ReleaseEntry, ReleaseRequest, Store as _};
+use leasehold_core::{Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store as _};
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, refused, release};
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, only, refused, release};
 use leasehold_testkit::{LONG, in_time, until};
 
 /// How many listeners the server knows.
@@ -29,6 +29,73 @@ async fn a_release_wakes_who_listens_in_this_process_and_in_others() {
     assert_eq!(elsewhere.next().now_or_never(), None);
     drop((here, there, elsewhere));
     until(async || listeners(&server).await == 0).await;
+}
+
+#[tokio::test]
+async fn waiting_processes_leave_few_texts_in_the_servers_statistics() {
+    let server = Server::start(&["shared_preload_libraries=pg_stat_statements"]).await.unwrap();
+    server.run("CREATE EXTENSION pg_stat_statements").await;
+    server.store().await;
+    let mut wakeups = Vec::new();
+    for _ in 0..40 {
+        let store = PostgresStore::from_url(&server.url()).await.unwrap();
+        wakeups.push((store.subscribe(&[key("k")]).await.unwrap(), store));
+    }
+    let texts =
+        server.rows("SELECT FROM pg_stat_statements WHERE query LIKE 'LISTEN%'").await.len();
+    assert!((1..=16).contains(&texts), "{texts} texts");
+    // Those who share a channel are all woken.
+    let store = server.store().await;
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    store.release(&release("k", "holder")).await.unwrap();
+    for (wakeups, _) in &mut wakeups {
+        assert_eq!(in_time(wakeups.next()).await, key("k"));
+    }
+}
+
+#[tokio::test]
+async fn waiters_of_killed_processes_are_forgotten_and_no_purge_reads_the_others() {
+    let server = Server::start(&["fsync=off"]).await.unwrap();
+    let store = server.store().await;
+    let add = "
+        INSERT INTO leasehold.waiters SELECT 'gone' || n, 'leasehold_x', leasehold.now_us() - 1 FROM generate_series(1, 50) AS n;
+        INSERT INTO leasehold.waiters
+        SELECT 'live' || n, 'leasehold_y', leasehold.now_us() + 60000000 FROM generate_series(1, 20000) AS n";
+    server.run(add).await;
+    let control = server.connect().await.unwrap();
+    control
+        .batch_execute("BEGIN; SELECT leasehold.purge(NULL, '{}', '{}', '{}', '{}', '{}')")
+        .await
+        .unwrap();
+    let text = "SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'waiters'";
+    let read: i64 = control.query(text, &[]).await.unwrap()[0].get(0);
+    assert!(read < 1_000, "{read} rows");
+    control.batch_execute("ROLLBACK").await.unwrap();
+    // Whoever waits for any key forgets them.
+    let _wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    assert_eq!(listeners(&server).await, 20_001);
+}
+
+/// The commit of a transaction that notifies fails when the queue is full, and what it did with it.
+#[tokio::test]
+async fn a_full_queue_of_notifications_fails_no_release() {
+    let server = Server::start(&[]).await.unwrap();
+    let store = server.store().await;
+    // It takes 8 GiB to fill one: here, an empty one is full.
+    let full = "DO $$ BEGIN
+        EXECUTE replace(pg_get_functiondef('leasehold.wake(text[])'::regprocedure), '() > 0.9', '() >= 0');
+    END $$";
+    server.run(full).await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
+    let released = store.release(&release("k", "a")).await.unwrap();
+    assert!(matches!(only(released.leases), ReleaseOutcome::Released));
+    granted(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
+    // With room in the queue again, the next release wakes, and is the first that did.
+    server.run(&full.replace("'() > 0.9', '() >= 0'", "'() >= 0', '() > 0.9'")).await;
+    assert_eq!(wakeups.next().now_or_never(), None);
+    store.release(&release("k", "b")).await.unwrap();
+    assert_eq!(in_time(wakeups.next()).await, key("k"));
 }
 
 #[tokio::test]
