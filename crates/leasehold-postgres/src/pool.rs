@@ -196,7 +196,8 @@ impl Links {
     }
 
     async fn link(&self, until: Deadline) -> Result<Link, Failure> {
-        let got = async {
+        // Boxed, as every exchange, for the driver's futures are large and each operation has them several times over.
+        let got = Box::pin(async {
             loop {
                 self.doubt.settle(self.is_writable()).await.map_err(Failure::Doubtful)?;
                 tokio::select! {
@@ -206,7 +207,7 @@ impl Links {
                     link = self.fresh() => return link.map_err(|e| self.failure(e)),
                 }
             }
-        };
+        });
         let were_all_in_use = self.are_all_in_use();
         until.bound(got).await.unwrap_or_else(|| match were_all_in_use {
             true => Err(self.all_in_use(until.limit())),
@@ -384,7 +385,7 @@ impl Links {
         until: Deadline,
         exchange: impl AsyncFnOnce(&mut Link) -> Result<Vec<Row>, tokio_postgres::Error>,
     ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
-        match until.bound(exchange(&mut link)).await {
+        match until.bound(Box::pin(exchange(&mut link))).await {
             Some(Ok(rows)) => (Some(link), Ok(rows)),
             Some(Err(e)) => {
                 // Of a session that is retired it is known.
