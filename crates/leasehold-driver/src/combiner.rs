@@ -13,6 +13,7 @@ use leasehold_core::{Effect, Error, Key, Result};
 use tokio::sync::oneshot;
 
 use self::queue::Queue;
+#[cfg(feature = "sql")]
 pub(crate) use self::queue::now;
 use self::sender::{MANY, Sender};
 

@@ -14,9 +14,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use leasehold_core::FencingToken;
 use leasehold_core::{
-    Error, FencingToken, GroupName, Key, Lease, LostReason, Record, ReleaseEntry, ReleaseOutcome,
-    RenewOutcome, Unreadable,
+    Error, GroupName, Key, Lease, LostReason, Record, ReleaseEntry, ReleaseOutcome, RenewOutcome,
+    Unreadable,
 };
 #[cfg(feature = "metrics")]
 use metrics::{

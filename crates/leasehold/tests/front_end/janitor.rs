@@ -314,13 +314,14 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
     }
     let mut janitor = locks.janitor(Janitor::LEAST, 10).unwrap();
     let mut renewed = live[0].events();
-    let report = loop {
+    // On a slow machine they end in several rounds.
+    let (mut removed, mut batches) = (0, 0);
+    while removed < 25 {
         let report = janitor.next_round().await.unwrap();
-        if report.purged.removed == 25 {
-            break report;
-        }
-    };
-    assert!(report.purged.batches >= 3, "{report:?}");
+        removed += report.purged.removed;
+        batches += report.purged.batches;
+    }
+    assert!(removed == 25 && batches >= 3, "{removed} in {batches}");
     assert!(renewed.next().await.is_some());
     for guard in live {
         assert!(guard.verify().await.unwrap());

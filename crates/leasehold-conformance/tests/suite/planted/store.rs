@@ -60,7 +60,7 @@ pub(crate) struct PlantedStore(Arc<State>);
 const MARGIN: Duration = Duration::from_millis(1_500);
 
 /// The unit of real time, long enough for a busy machine.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(200);
 
 /// A clock that runs by itself.
 #[derive(Debug)]
