@@ -5,13 +5,8 @@ mod init;
 mod leader;
 mod list;
 mod purge;
+mod session;
 mod status;
-
-use std::future::Future;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-
-use leasehold::Locker;
 
 pub(crate) use break_by_force::end_by_force;
 pub(crate) use init::{init, print_schema};
@@ -19,42 +14,3 @@ pub(crate) use leader::leader;
 pub(crate) use list::list;
 pub(crate) use purge::purge;
 pub(crate) use status::status;
-
-use crate::failure::Failure;
-use crate::run::Signals;
-
-/// How long the connections have for their farewell.
-const CLOSE_LIMIT: Duration = Duration::from_secs(1);
-
-/// What `job` says of the store that is opened for it, whose connections say farewell then: also if the job fails, or a
-/// signal ends this process.
-async fn on<T>(
-    opening: impl Future<Output = Result<Locker, Failure>>,
-    job: impl AsyncFnOnce(&Locker) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let opened = Arc::<OnceLock<Locker>>::default();
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::unexpected(format!("signals cannot be received: {error}")))?;
-    let known = Arc::clone(&opened);
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a signal also ends a job that waits for its reader"
-    )]
-    let _until_the_end = tokio::spawn(async move {
-        let signal = signals.next_ending().await;
-        if let Some(locker) = known.get() {
-            close(locker).await;
-        }
-        let _ = signal_hook::low_level::emulate_default_handler(signal as i32);
-    });
-    let locker = opening.await?;
-    let locker = opened.get_or_init(|| locker);
-    let done = job(locker).await;
-    close(locker).await;
-    done
-}
-
-async fn close(locker: &Locker) {
-    // What is left ends with its term.
-    drop(locker.close(CLOSE_LIMIT).await);
-}

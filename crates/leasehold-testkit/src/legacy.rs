@@ -15,6 +15,9 @@ use tokio::task::JoinSet;
 
 pub use php::{Acquired, Php, Write};
 
+/// By default: a second, and as much for the clocks.
+pub const MARGIN: Duration = Duration::from_secs(2);
+
 /// A database of an application, for its tests alone.
 pub trait Database: Sized {
     type Store: Store + Clone + Send + Sync + 'static;
@@ -54,7 +57,7 @@ pub fn reports() -> Reports {
     reports.holder = true;
     reports.winner = true;
     reports.own_clock = false;
-    reports.shown_longer = cases::MARGIN;
+    reports.shown_longer = MARGIN;
     reports.unit = Duration::from_secs(1);
     // It looks at each lease and then writes it.
     reports.exchanges.each_lease = true;

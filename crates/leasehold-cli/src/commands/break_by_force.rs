@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use leasehold::{EvictRequest, EvictTarget, Filter, ListReply, Locker, Record};
 use serde::Serialize;
 
-use super::on;
+use super::session::on;
 use crate::args::BreakArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;

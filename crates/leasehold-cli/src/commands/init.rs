@@ -3,7 +3,7 @@
 use leasehold::Locker;
 use serde::Serialize;
 
-use super::on;
+use super::session::on;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;

@@ -3,7 +3,7 @@
 use leasehold::{LeadershipEvent, Locker, Record};
 use serde::Serialize;
 
-use super::on;
+use super::session::on;
 use crate::args::LeaderArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use leasehold::ListReply;
 
-use super::on;
+use super::session::on;
 use crate::args::ListArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;

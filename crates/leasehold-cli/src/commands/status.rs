@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::on;
+use super::session::on;
 use crate::args::StatusArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -7,7 +7,7 @@ use leasehold_core::{Key, Result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Combine;
+use super::combine::Combine;
 
 /// What waits, and what is under way.
 pub(super) struct Queue<C: Combine> {

@@ -1,8 +1,10 @@
 use std::collections::HashSet;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
+use leasehold_core::Key;
 use tokio::sync::Semaphore;
 
 use super::*;

@@ -10,7 +10,7 @@ use leasehold_core::{
 use leasehold_driver::legacy::LegacyConfig;
 use tokio::task::JoinSet;
 
-use super::{Database, Php, Served, sides};
+use super::{Database, MARGIN, Php, Served, sides};
 use crate::requests::{
     acquire_for, granted, key, names, only, purge_leaves, refused, release, renew,
 };
@@ -18,8 +18,6 @@ use crate::{SECOND, until};
 
 const TERM: Duration = Duration::from_secs(30);
 const TTL: u64 = 30;
-/// By default: a second, and as much for the clocks.
-pub(super) const MARGIN: Duration = Duration::from_secs(2);
 /// How many seconds ago a row of the year 2000 ended.
 const LONG_AGO: i64 = -800_000_000;
 
