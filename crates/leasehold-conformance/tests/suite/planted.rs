@@ -41,22 +41,6 @@ fn a_store_whose_records_outlive_their_leases_passes() {
     assert!(passed.contains(&"c05_within_the_margin_a_key_stays_taken"));
 }
 
-/// A store whose server's clock cannot be moved may be tested with a margin that is small against a tick. (What happens
-/// within the margin is too short to be seen on a busy machine.)
-#[test]
-fn a_small_margin_in_real_time_passes() {
-    let planted = Planted { bug: None, abilities: Abilities::MarginInRealTime };
-    let cases = [
-        "c04_terms_run_on_the_stores_clock",
-        "c06_renewal_never_shortens",
-        "c10_limited_waits_for_enough_readers_to_end",
-        "c13_a_kept_key_stays_taken_until_the_keep_ends",
-    ];
-    let report = run(planted, |name| cases.contains(&name));
-    assert_eq!(reasons(&report), []);
-    assert_eq!(report.passed().count(), cases.len(), "{report}");
-}
-
 #[test]
 fn a_store_with_few_features_passes_and_its_refusals_are_checked() {
     let report = run(Planted { bug: None, abilities: Abilities::Few }, |_| true);

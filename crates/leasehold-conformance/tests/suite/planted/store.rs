@@ -9,7 +9,7 @@ use leasehold_conformance::{
     Backing, Forgets, Observation, Reports, Restarted, Result, Row, Subject, Time,
 };
 use leasehold_core::{
-    AcquireReply, AcquireRequest, BoxFuture, Capabilities, Claims, Clock, EvictReply, EvictRequest,
+    AcquireReply, AcquireRequest, Capabilities, Claims, Clock, EvictReply, EvictRequest,
     FencingToken, Health, Key, Level, ListReply, ListRequest, ManualClock, Mode, RefusalReason,
     ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewEntry, RenewReply, RenewRequest, Store, Ttl,
     Wakeups,
@@ -29,8 +29,6 @@ pub(crate) enum Abilities {
     Counting,
     /// All, for two holders of a key.
     Narrow,
-    /// As [`Margin`](Self::Margin), with a small margin, on a clock that nobody can move.
-    MarginInRealTime,
     /// All, in a format shared with others, in which records end for others after they have ended for their
     /// holders.
     Margin,
@@ -46,8 +44,7 @@ pub(crate) struct Planted {
 #[derive(Debug)]
 pub(crate) struct State {
     rows: Arc<Mutex<Rows>>,
-    clock: Arc<dyn Clock>,
-    time: Time,
+    clock: ManualClock,
     freed: broadcast::Sender<Key>,
     can: Capabilities,
     /// What is refused before anything is done; a store that weakens silently refuses less.
@@ -58,34 +55,6 @@ pub(crate) struct State {
 pub(crate) struct PlantedStore(Arc<State>);
 
 const MARGIN: Duration = Duration::from_millis(1_500);
-
-/// The unit of real time, long enough for a busy machine.
-const TICK: Duration = Duration::from_millis(200);
-
-/// A clock that runs by itself.
-#[derive(Debug)]
-struct Running(tokio::time::Instant);
-
-impl Running {
-    #[expect(clippy::disallowed_methods, reason = "it is the clock")]
-    fn start() -> Self {
-        Self(tokio::time::Instant::now())
-    }
-}
-
-impl Clock for Running {
-    fn now(&self) -> Duration {
-        Duration::from_secs(3_600) + self.0.elapsed()
-    }
-
-    fn wall_micros(&self) -> u64 {
-        leasehold_core::term::micros_down(self.now())
-    }
-
-    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
-        Box::pin(tokio::time::sleep(at.saturating_sub(self.now())))
-    }
-}
 
 fn all_abilities() -> Capabilities {
     let mut can = Capabilities::none("planted");
@@ -125,12 +94,9 @@ impl Planted {
                 can.max_holders = NonZeroU32::new(2);
                 can
             }
-            Abilities::Margin | Abilities::MarginInRealTime => {
+            Abilities::Margin => {
                 let mut can = all_abilities();
-                can.margin = match self.abilities {
-                    Abilities::Margin => MARGIN,
-                    _ => TICK / 10,
-                };
+                can.margin = MARGIN;
                 can
             }
         };
@@ -150,17 +116,9 @@ impl Planted {
             max_holders: can.max_holders,
             bug: self.bug,
         };
-        let (clock, time): (Arc<dyn Clock>, _) = match self.abilities {
-            Abilities::MarginInRealTime => (Arc::new(Running::start()), Time::Real { tick: TICK }),
-            _ => {
-                let clock = ManualClock::new();
-                (Arc::new(clock.clone()), Time::Manual(clock))
-            }
-        };
         Arc::new(State {
             rows: Arc::new(Mutex::new(rows)),
-            clock,
-            time,
+            clock: ManualClock::new(),
             freed: broadcast::Sender::new(64),
             can,
             admits,
@@ -190,11 +148,8 @@ impl Subject for Planted {
         }
     }
 
-    fn oracle_operations(&self, time: &Time) -> usize {
-        match time {
-            Time::Manual(_) => 20_000,
-            _ => 200,
-        }
+    fn oracle_operations(&self, _: &Time) -> usize {
+        20_000
     }
 }
 
@@ -220,7 +175,7 @@ impl Backing for PlantedStore {
     }
 
     fn time(&self) -> Time {
-        self.0.time.clone()
+        Time::Manual(self.0.clock.clone())
     }
 
     async fn restart(&self) -> Result<Restarted> {
