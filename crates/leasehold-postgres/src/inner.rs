@@ -49,6 +49,15 @@ impl Inner {
         })
     }
 
+    pub(crate) async fn close(&self) {
+        let links = &self.database.links;
+        let until = links.deadline();
+        if let Some(listener) = &self.listener {
+            until.bound(listener.close()).await;
+        }
+        links.close(until).await;
+    }
+
     /// Whether nothing wakes waiters at the moment, although the store can.
     fn is_deaf(&self) -> bool {
         self.listener.as_ref().is_some_and(|listener| listener.is_deaf())

@@ -48,12 +48,16 @@ struct Inner {
     /// The name under which the server knows who listens.
     name: String,
     heard: Mutex<HashMap<String, Vec<Hearer>>>,
+    /// The keys for which the last one has left, and the server may not know it yet.
+    unheard: Mutex<Vec<String>>,
     client: AsyncMutex<Option<Client>>,
     /// The server is told of one change at a time.
     telling: AsyncMutex<()>,
     /// The last attempt to connect or to be told failed.
     deaf: AtomicBool,
     watched: AtomicBool,
+    /// Its store was closed, and nobody has begun to listen since.
+    closed: AtomicBool,
     last: AtomicU64,
 }
 
@@ -72,10 +76,12 @@ impl Listener {
             sql,
             name: format!("leasehold_{}", id.replace('-', "")),
             heard: Mutex::default(),
+            unheard: Mutex::default(),
             client: AsyncMutex::default(),
             telling: AsyncMutex::default(),
             deaf: AtomicBool::new(false),
             watched: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             last: AtomicU64::new(0),
         }))
     }
@@ -84,6 +90,14 @@ impl Listener {
     pub(crate) fn hears<'a>(&self, mut keys: impl Iterator<Item = &'a Key>) -> bool {
         let heard = self.0.heard();
         !heard.is_empty() && keys.any(|key| heard.contains_key(key.as_str()))
+    }
+
+    /// Tells the server of those who have left, and ends the connection, with a farewell.
+    pub(crate) async fn close(&self) {
+        let _turn = self.0.telling.lock().await;
+        self.0.forget().await;
+        self.0.closed.store(true, Ordering::SeqCst);
+        *self.0.client.lock().await = None;
     }
 
     /// Whether nothing can be heard at the moment.
@@ -99,6 +113,7 @@ impl Listener {
     }
 
     async fn listen_for(&self, keys: &[Key]) -> Result<Wakeups> {
+        self.0.closed.store(false, Ordering::SeqCst);
         self.0.connected().await?;
         let number = self.0.last.fetch_add(1, Ordering::Relaxed);
         let (left, left_keys) = (self.clone(), keys.to_vec());
@@ -112,8 +127,7 @@ impl Listener {
 
     /// Ends the hints of this number.
     fn leave(&self, number: u64, keys: &[Key]) {
-        let mut unheard = Vec::new();
-        let mut heard = self.0.heard();
+        let (mut unheard, mut heard) = (Vec::new(), self.0.heard());
         for key in keys {
             if let Some(hearers) = heard.get_mut(key.as_str()) {
                 hearers.retain(|hearer| hearer.number != number);
@@ -126,13 +140,25 @@ impl Listener {
         drop(heard);
         // Without a runtime, the server forgets it after a while.
         if let (false, Ok(runtime)) = (unheard.is_empty(), Handle::try_current()) {
+            self.0.unheard().extend(unheard);
             let inner = Arc::clone(&self.0);
-            runtime.spawn(async move { inner.forget(unheard).await });
+            runtime.spawn(async move {
+                let _turn = inner.telling.lock().await;
+                inner.forget().await;
+            });
         }
     }
 }
 
 impl Inner {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, Vec<String>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn heard(&self) -> MutexGuard<'_, HashMap<String, Vec<Hearer>>> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,6 +180,9 @@ impl Inner {
         let mut client = self.client.lock().await;
         if client.as_ref().is_some_and(|client| !client.is_closed()) {
             return Ok(());
+        }
+        if self.is_closed() {
+            return Err(Error::unavailable(Effect::NotApplied, "the store was closed"));
         }
         let connected = tokio::time::timeout(self.links.timeout, self.connect()).await;
         let connected = connected
@@ -178,16 +207,16 @@ impl Inner {
         let failed = |e| error::of_connecting(name, e);
         let connected = connect(config, tls, self.links.timeout).await;
         let (client, mut connection) = connected.map_err(failed)?;
-        let told = Arc::downgrade(self);
+        let (told, is_open) = (Arc::downgrade(self), self.links.open());
         let (ready, is_ready) = oneshot::channel();
         let mut ready = Some(ready);
         #[expect(clippy::disallowed_methods, reason = "the listeners' own connection")]
         drop(tokio::spawn(async move {
+            let _is_open = is_open;
             loop {
                 let message = poll_fn(|context| connection.poll_message(context)).await;
-                let Some(inner) = told.upgrade() else { return };
-                match message {
-                    Some(Ok(AsyncMessage::Notification(notification))) => {
+                match (message, told.upgrade()) {
+                    (Some(Ok(AsyncMessage::Notification(notification))), Some(inner)) => {
                         if notification.payload().is_empty() {
                             if let Some(ready) = ready.take() {
                                 // The one who waits may have given up.
@@ -197,8 +226,10 @@ impl Inner {
                             inner.hint(notification.payload());
                         }
                     }
-                    Some(Ok(_)) => {}
-                    Some(Err(_)) | None => return inner.lost(),
+                    (Some(Ok(_)), _) => {}
+                    (Some(Err(_)) | None, inner) => {
+                        return inner.iter().for_each(|inner| inner.lost());
+                    }
                 }
             }
         }));
@@ -219,14 +250,19 @@ impl Inner {
         self.ask(&Listen { keys, name: self.name.clone(), for_micros: micros(REMEMBERED) }).await
     }
 
-    async fn forget(&self, keys: Vec<String>) {
-        let _turn = self.telling.lock().await;
-        let unheard = {
+    /// Tells the server for which keys nobody listens any more.
+    async fn forget(&self) {
+        let mut keys = std::mem::take(&mut *self.unheard());
+        {
             let heard = self.heard();
-            keys.into_iter().filter(|key| !heard.contains_key(key)).collect()
-        };
+            keys.retain(|key| !heard.contains_key(key));
+        }
+        // Nobody connects for this: the server forgets it after a while.
+        if keys.is_empty() || self.is_closed() {
+            return;
+        }
         // If it fails, hints arrive that nobody reads.
-        drop(self.ask(&Leave { keys: unheard, name: self.name.clone() }).await);
+        drop(self.ask(&Leave { keys, name: self.name.clone() }).await);
     }
 
     async fn ask(&self, statement: &impl Statement) -> Result<()> {
@@ -327,7 +363,7 @@ async fn watch(watch: Watch) {
             Ok(()) = retirements.changed(), if pause == LOOK_EVERY => {}
         }
         let Some(inner) = watch.0.upgrade() else { return };
-        if inner.heard().is_empty() {
+        if inner.heard().is_empty() || inner.is_closed() {
             return;
         }
         pause = LOOK_EVERY;

@@ -165,14 +165,19 @@ impl Links {
     }
 
     /// Ends the connections that are ours, each with a farewell, the idle ones at once; a caller's go back to their pool.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close(&self, until: Deadline) {
         if self.are_callers {
             self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
             return;
         }
         self.retire();
         // What does not end in time stays behind.
-        self.deadline().bound(self.open.closed()).await;
+        until.bound(self.open.closed()).await;
+    }
+
+    /// Until it is dropped, [`close`](Self::close) waits.
+    pub(crate) fn open(&self) -> watch::Receiver<()> {
+        self.open.subscribe()
     }
 
     async fn session_sign(&self) -> Result<Option<String>, Failure> {

@@ -109,6 +109,6 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) {
-        self.0.database.links.close().await;
+        self.0.close().await;
     }
 }

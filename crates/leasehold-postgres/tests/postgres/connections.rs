@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
+use leasehold_core::{Effect, ErrorKind, Key, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig, PostgresStore};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, granted, refused, release};
@@ -24,6 +24,12 @@ async fn sessions(server: &Server, state: &str) -> HashSet<i32> {
         "SELECT pid FROM pg_stat_activity WHERE application_name = 'store' AND state LIKE '{state}'"
     );
     server.rows(&text).await.iter().map(|row| row.get(0)).collect()
+}
+
+/// The keys for which the server wakes somebody.
+async fn waiters(server: &Server) -> Vec<String> {
+    let text = "SELECT DISTINCT key FROM leasehold.waiters";
+    server.rows(text).await.iter().map(|row| row.get(0)).collect()
 }
 
 /// What the store grants is seen by another process, on each connection that it has.
@@ -105,8 +111,14 @@ async fn every_connection_ends_with_a_farewell() {
     store.prepare().await.unwrap();
     let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
     join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
-    assert!(sessions(&server, "%").await.len() > 1);
+    let subscribed = async |name| store.subscribe(&[Key::new(name).unwrap()]).await.unwrap();
+    let (stays, left) = (subscribed("s").await, subscribed("k").await);
+    assert!(sessions(&server, "%").await.len() > 2);
+    // Who has left just before is forgotten, and who leaves afterwards connects no more.
+    drop(left);
     in_time(store.close()).await;
+    drop(stays);
+    assert_eq!(waiters(&server).await, ["s"]);
     until(async || sessions(&server, "%").await.is_empty()).await;
     let log = std::fs::read_to_string(server.directory().join("server.log")).unwrap();
     for rude in ["unexpected EOF on client connection", "Connection reset by peer"] {
