@@ -71,10 +71,14 @@ impl Server {
         Err(Failure::new(format!("postgres does not answer: {}", log.unwrap_or_default())))
     }
 
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("server.log")).unwrap()
+    }
+
     /// The lines of its log that tell of an error.
     pub fn logged_errors(&self) -> Vec<String> {
-        let log = std::fs::read_to_string(self.directory.path().join("server.log")).unwrap();
-        log.lines().filter(|line| line.contains("ERROR:")).map(str::to_owned).collect()
+        self.log().lines().filter(|line| line.contains("ERROR:")).map(str::to_owned).collect()
     }
 
     pub fn port(&self) -> u16 {

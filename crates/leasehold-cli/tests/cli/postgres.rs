@@ -4,6 +4,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::{Running, Store, code, text};
 use leasehold_testkit::postgres::Server;
+use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
 
 /// The command on a server, with its own directory.
@@ -92,4 +93,34 @@ fn a_server_that_is_gone_is_the_store_that_cannot_be_reached() {
     assert_eq!(postgres.code("run -n k -- true"), 69);
     postgres.runtime.block_on(postgres.server.restart()).unwrap();
     assert_eq!(postgres.code("run -n k -- true"), 0);
+}
+
+#[test]
+fn contention_time_outs_and_signals_leave_no_line_in_the_servers_log() {
+    let postgres = Postgres::start();
+    assert_eq!(postgres.code("init"), 0);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..8 {
+                    assert_eq!(postgres.code("run k -- true"), 0);
+                }
+            });
+        }
+    });
+    let holder = postgres.hold();
+    let late: Vec<_> =
+        (0..6).map(|_| Running::start(postgres.command("run -w 2s k -- true"))).collect();
+    let mut waiter = Running::start(postgres.command("run k --json -v -- true"));
+    waiter.event("waiting");
+    waiter.signal(Signal::SIGTERM);
+    assert_eq!(waiter.exit_code(), 143);
+    for waiter in late {
+        assert_eq!(waiter.code(), 124);
+    }
+    assert_eq!(holder.code(), 0);
+    let log = postgres.server.log();
+    for unwanted in ["ERROR:", "unexpected EOF", "reset by peer"] {
+        assert!(!log.contains(unwanted), "{log}");
+    }
 }

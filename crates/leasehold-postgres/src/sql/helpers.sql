@@ -45,6 +45,10 @@ BEGIN
     END IF;
     PERFORM pg_notify(left(listener, 11), count(*) OVER (PARTITION BY key) || ' ' || key)
     FROM {schema}.waiters WHERE key = ANY (p_keys) AND until > {schema}.now_us();
+    -- Transactions that notify commit one after the other, in a lock: that wait is no reason to give up.
+    IF FOUND THEN
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
 END
 $$;
 

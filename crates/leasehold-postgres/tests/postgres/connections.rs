@@ -120,7 +120,7 @@ async fn every_connection_ends_with_a_farewell() {
     drop(stays);
     assert_eq!(waiters(&server).await, ["s"]);
     until(async || sessions(&server, "%").await.is_empty()).await;
-    let log = std::fs::read_to_string(server.directory().join("server.log")).unwrap();
+    let log = server.log();
     for rude in ["unexpected EOF on client connection", "Connection reset by peer"] {
         assert!(!log.contains(rude), "{log}");
     }

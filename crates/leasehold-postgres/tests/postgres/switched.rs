@@ -101,7 +101,7 @@ async fn a_role_that_is_read_only_is_named_and_connects_once_a_second() {
     };
     let long = Duration::from_millis(2_500);
     tokio::time::timeout(long, join_all((0..20).map(asks))).await.unwrap_err();
-    let log = std::fs::read_to_string(server.directory().join("server.log")).unwrap();
+    let log = server.log();
     let sessions = log.matches("connection authorized: user=app").count();
     // One that opened the store, five before the first answer, and one a second.
     assert!((3..=10).contains(&sessions), "{sessions} sessions");

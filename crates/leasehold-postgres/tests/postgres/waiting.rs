@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use leasehold_core::{Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store as _};
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
@@ -110,6 +111,25 @@ async fn a_release_of_many_together_wakes_who_listens() {
     let ends = names.iter().map(|name| ReleaseEntry::new(id("holder"), [key(name)])).collect();
     store.release(&ReleaseRequest::new(ends)).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k7"));
+}
+
+/// Transactions that notify commit one after the other; here each commit takes 100 ms.
+#[tokio::test]
+async fn releases_that_wake_somebody_at_the_same_time_log_no_error() {
+    let server = Server::start(&["fsync=on", "commit_delay=100000", "commit_siblings=0"]).await;
+    let server = server.unwrap();
+    let names = ["a", "b", "c"];
+    let stores = join_all(names.map(|_| server.store())).await;
+    let held = async |(store, name): (&PostgresStore, &str)| {
+        granted(store.acquire(&acquire(name, name, Mode::Exclusive)).await);
+    };
+    join_all(stores.iter().zip(names).map(held)).await;
+    let _wakeups = stores[0].subscribe(&names.map(key)).await.unwrap();
+    let ended = async |(store, name): (&PostgresStore, &str)| {
+        store.release(&release(name, name)).await.unwrap();
+    };
+    join_all(stores.iter().zip(names).map(ended)).await;
+    assert_eq!(server.logged_errors(), [] as [String; 0]);
 }
 
 /// The release has looked for waiters before the waiter registered, and has not committed when the waiter tries: the try
