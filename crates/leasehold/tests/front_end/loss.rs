@@ -3,7 +3,8 @@
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs};
 use futures_util::FutureExt;
 use leasehold::{
-    ErrorKind, Event, Keepalive, LostReason, ManualClock, Reason, ReleaseOutcome, Remaining, Ttl,
+    Effect, ErrorKind, Event, Keepalive, LostReason, ManualClock, Reason, ReleaseOutcome,
+    Remaining, Ttl, Wait,
 };
 
 #[tokio::test(start_paused = true)]
@@ -13,6 +14,7 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
         (Fault::LostRequest, "the network failed"),
         (Fault::Refused, "the network failed"),
         (Fault::Denied, "the password is wrong"),
+        (Fault::Incompatible, "no tables any more"),
     ] {
         let store = Flaky::new();
         let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
@@ -32,7 +34,9 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_renewal_is_no_loss_and_renewal_goes_on() {
-    for fault in [Fault::LostRequest, Fault::Denied, Fault::EntriesFailed, Fault::Panic] {
+    for fault in
+        [Fault::LostRequest, Fault::Denied, Fault::Incompatible, Fault::EntriesFailed, Fault::Panic]
+    {
         let store = Flaky::new();
         let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
         store.down(fault);
@@ -43,6 +47,26 @@ async fn a_failed_renewal_is_no_loss_and_renewal_goes_on() {
         assert!(guard.is_held(), "{fault:?}");
         assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Released));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_can_do_less_fails_new_locks_at_once_and_ends_no_lease() {
+    let store = Flaky::new();
+    let locks = store.locks();
+    let guard = locks.lock("held").ttl(secs(30)).await.unwrap();
+    let before = store.now();
+    store.down(Fault::Incompatible);
+    let error = locks.lock("free").wait(Wait::Forever).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::NotApplied));
+    assert_eq!(store.now(), before, "not waited for");
+    let error = guard.renew().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "and not lost: {error}");
+    tokio::time::sleep(secs(25)).await;
+    assert!(guard.is_held());
+    store.up();
+    tokio::time::sleep(secs(100)).await;
+    guard.verify().await.unwrap();
+    drop(locks.lock("free").await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]

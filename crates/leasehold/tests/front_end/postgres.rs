@@ -3,7 +3,7 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Level, Locker, LostReason, Ttl, Wait};
+use leasehold::{Effect, ErrorKind, Level, Locker, LostReason, Ttl, Wait};
 use leasehold_conformance::Proxy;
 use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::{LONG, SECOND, in_time, until};
@@ -28,6 +28,33 @@ async fn a_database_that_is_not_prepared_is_refused_with_the_way_to_prepare_it()
     assert!(error.to_string().contains("`Locker::open` and `prepare`"), "{error}");
     locks.prepare().await.unwrap();
     Locker::connect(&server.url()).await.unwrap().lock("k").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_the_schema_fails_new_locks_and_ends_no_lease() {
+    let (server, _) = setup().await;
+    let other = Server::start(&[]).await.unwrap();
+    let at = |server: &Server| ([127, 0, 0, 1], server.port()).into();
+    let address = Proxy::before(at(&server)).await.unwrap();
+    let locks = Locker::connect(&url(address.address().port())).await.unwrap();
+    let guard = locks.lock("held").ttl(LONG).await.unwrap();
+    address.lead_to(at(&other));
+    address.cut();
+    let mut error = None;
+    until(async || {
+        error = locks.lock("free").wait(Wait::Forever).await.err();
+        error.is_some()
+    })
+    .await;
+    let error = error.unwrap();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Incompatible, Effect::NotApplied));
+    assert!(error.to_string().contains("`leasehold init`"), "{error}");
+    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Incompatible);
+    assert!(guard.is_held());
+    address.lead_to(at(&server));
+    address.cut();
+    until(async || guard.renew().await.is_ok()).await;
+    locks.lock("free").await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     Refused,
     /// It can never succeed.
     Denied,
+    /// The server can no longer do it.
+    Incompatible,
     /// It takes this long to arrive.
     SlowRequest(Duration),
     /// It takes up to this long to arrive.
@@ -346,6 +348,7 @@ impl Flaky {
             }
             Fault::Refused => gone(Effect::NotApplied),
             Fault::Denied => Err(Error::denied("the password is wrong")),
+            Fault::Incompatible => Err(Error::incompatible("the server has no tables any more")),
             Fault::SlowRequest(pause) => {
                 tokio::time::sleep(pause).await;
                 request.await
