@@ -105,6 +105,20 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
 }
 
 #[tokio::test]
+async fn one_answer_of_a_demoted_server_closes_every_session_that_is_older() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
+    let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
+    join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
+    let before = sessions(&server, "%").await;
+    assert!(before.len() > 1, "{before:?}");
+    server.demote().await;
+    store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
+    until(async || sessions(&server, "%").await.is_disjoint(&before)).await;
+}
+
+#[tokio::test]
 async fn every_connection_ends_with_a_farewell() {
     let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
     let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
