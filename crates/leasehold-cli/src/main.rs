@@ -99,7 +99,7 @@ fn dispatch(
         Command::Elect(args) => wait_for(run::run(args.plan()?, &store, terminal_stops, reporter)),
         Command::List(args) => wait_for(commands::list(args, &store, json, reporter)),
         Command::Status(args) => wait_for(commands::status(args, &store, json)),
-        Command::Leader(args) => wait_for(commands::leader(args, &store, json)),
+        Command::Leader(args) => wait_for(commands::leader(args, &store, json, reporter)),
         Command::Break(args) => wait_for(commands::end_by_force(args, &store, json)),
         Command::Purge(args) => wait_for(commands::purge(args, &store, json, reporter)),
         Command::Init(args) if args.print => commands::print_schema(&store, json),

@@ -95,6 +95,11 @@ pub(crate) enum Event<'a> {
     ReleaseFailed {
         error: &'a Error,
     },
+    /// The store does not answer who leads, and it is asked again.
+    LeaderUnknown {
+        name: &'a str,
+        error: &'a Error,
+    },
     /// What a listing or a purge left out because it could not read it.
     Unreadable {
         unreadable: &'a [Unreadable],
@@ -127,6 +132,7 @@ impl Event<'_> {
             | Self::ShimFailed
             | Self::Leftovers
             | Self::ReleaseFailed { .. }
+            | Self::LeaderUnknown { .. }
             | Self::Unreadable { .. }
             | Self::Failed { .. } => Level::Problems,
         }
@@ -154,6 +160,7 @@ impl Event<'_> {
             Self::Exited { .. } => "exited",
             Self::Released { .. } => "released",
             Self::ReleaseFailed { .. } => "release_failed",
+            Self::LeaderUnknown { .. } => "leader_unknown",
             Self::Unreadable { .. } => "unreadable",
             Self::Failed { .. } => "error",
         }
@@ -217,6 +224,11 @@ impl fmt::Display for Event<'_> {
             Self::ReleaseFailed { error } => {
                 write!(f, "not released; the lock ends with its term: {}", describe(error))
             }
+            Self::LeaderUnknown { name, error } => write!(
+                f,
+                "who leads {name:?} is unknown until the store answers: {}",
+                describe(error)
+            ),
             Self::Unreadable { unreadable } => {
                 let (count, few) = (unreadable.len(), &unreadable[..unreadable.len().min(FEW)]);
                 write!(f, "left out {count} that cannot be read: ")?;
@@ -272,6 +284,11 @@ impl Serialize for Event<'_> {
                 Nodes(nodes).entry(&mut map)?;
             }
             Self::ReleaseFailed { error } => Nodes(error.nodes()).entry(&mut map)?,
+            Self::LeaderUnknown { name, error } => {
+                map.serialize_entry("name", name)?;
+                map.serialize_entry("kind", kind_name(error.kind()))?;
+                Nodes(error.nodes()).entry(&mut map)?;
+            }
             Self::Unreadable { unreadable } => {
                 let names: Vec<_> = unreadable.iter().map(|one| &one.name).collect();
                 map.serialize_entry("names", &names)?;

@@ -205,7 +205,8 @@ impl Election {
     ///
     /// Where the store can push, it is asked when it says that the name may be free and when the leader's
     /// term is over, else every 10 s; where it cannot, after the same pauses as those of a candidate, at most
-    /// 1 s apart. Leaders that come and go between two looks are not seen.
+    /// 1 s apart. Leaders that come and go between two looks are not seen. While
+    /// the store does not answer, the leader is [`Unknown`](LeadershipEvent::Unknown).
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument.

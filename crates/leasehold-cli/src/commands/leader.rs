@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output;
 use crate::record::{RecordJson, duration, left};
+use crate::report::{Event, Reporter};
 use crate::store::Choice;
 
 #[derive(Debug, Serialize)]
@@ -18,7 +19,12 @@ struct Led<'a> {
 }
 
 /// Shows the leader, once or at each change.
-pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Result<Exit, Failure> {
+pub(crate) async fn leader(
+    args: LeaderArgs,
+    store: &Choice,
+    json: bool,
+    reporter: &Reporter,
+) -> Result<Exit, Failure> {
     let LeaderArgs { name, watch } = args;
     let name = name.as_str();
     if !watch {
@@ -27,16 +33,25 @@ pub(crate) async fn leader(args: LeaderArgs, store: &Choice, json: bool) -> Resu
         return Ok(Exit::SUCCESS);
     }
     // An observer may come before the first candidate.
-    on(store.open(), async |locks| show_all(locks, name, json).await).await?;
+    on(store.open(), async |locks| show_all(locks, name, json, reporter).await).await?;
     Ok(Exit::SUCCESS)
 }
 
 /// Shows the leader at each change, until the reader has gone.
-async fn show_all(locks: &Locker, name: &str, json: bool) -> Result<(), Failure> {
+async fn show_all(
+    locks: &Locker,
+    name: &str,
+    json: bool,
+    reporter: &Reporter,
+) -> Result<(), Failure> {
     let mut transitions = locks.election(name).observe()?;
     while let Some(transition) = transitions.next().await {
         let is_read = match transition {
             LeadershipEvent::Changed(leader) => show(name, leader.as_deref(), json)?,
+            LeadershipEvent::Unknown(error) => {
+                reporter.say(&Event::LeaderUnknown { name, error: &error });
+                true
+            }
             LeadershipEvent::Failed(error) => return Err(error.into()),
             // An observer is not a candidate.
             _ => true,

@@ -3,8 +3,10 @@
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{Running, Store, code, text};
-use leasehold_testkit::postgres::Server;
+use leasehold_conformance::Proxy;
+use leasehold_testkit::postgres::{Server, url};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 /// The command on a server, with its own directory.
@@ -83,6 +85,47 @@ fn a_leader_is_elected_and_followed() {
     assert_eq!(leader.line(), "leading");
     assert_eq!(postgres.code("leader job"), 0);
     drop(leader);
+}
+
+#[test]
+fn elect_again_and_leader_watch_follow_a_switch_over() {
+    let old = Postgres::start();
+    assert_eq!(old.code("init"), 0);
+    let new = old.runtime.block_on(old.server.standby()).unwrap();
+    let at = |server: &Server| ([127, 0, 0, 1], server.port()).into();
+    let address = old.runtime.block_on(Proxy::before(at(&old.server))).unwrap();
+    let through = |line: &str| {
+        let mut command = old.command(line);
+        command.env("LEASEHOLD_STORE", url(address.address().port()));
+        command
+    };
+    let mut command = through("elect job --again --ttl 2s --json -v --");
+    command.args(["sh", "-c", "echo $LEASEHOLD_TOKEN; exec cat"]);
+    let candidate = Running::start(command);
+    let early = candidate.line();
+    let mut watching = Running::start(through("leader job --watch --json"));
+    let token = |change: &str| {
+        let change: Value = serde_json::from_str(change).unwrap();
+        change["leader"]["token"].to_string()
+    };
+    assert_eq!(token(&watching.line()), early);
+    old.runtime.block_on(async {
+        new.has_all_of(&old.server).await;
+        old.server.demote().await;
+    });
+    let unknown = watching.event("leader_unknown");
+    assert_eq!((&unknown["name"], &unknown["kind"]), (&"job".into(), &"unavailable".into()));
+    candidate.event("exited");
+    candidate.event("waiting");
+    old.runtime.block_on(new.promote());
+    address.lead_to(at(&new));
+    let late = candidate.line();
+    assert!(late > early, "{late} after {early}");
+    while token(&watching.line()) != late {}
+    watching.signal(Signal::SIGTERM);
+    watching.exit_code();
+    assert_eq!(watching.events(), [""; 0], "told once");
+    assert_eq!(candidate.code(), 0);
 }
 
 #[test]

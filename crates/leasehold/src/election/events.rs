@@ -9,7 +9,8 @@ use super::state::Follower;
 ///
 /// A candidate reports itself and the leaders that it met. A reader that lags more than 64 events behind misses
 /// the oldest, never the last. An [observer](crate::Election::observe) reports only
-/// [`Changed`](LeadershipEvent::Changed).
+/// [`Changed`](LeadershipEvent::Changed), [`Unknown`](LeadershipEvent::Unknown) and
+/// [`Failed`](LeadershipEvent::Failed).
 #[derive(Debug)]
 pub struct LeadershipEvents(Source);
 

@@ -18,8 +18,10 @@ pub(super) struct Observer {
     backoff: Box<dyn Backoff>,
     random: Random,
     wakeups: Option<Wakeups>,
-    /// The leader at the last look; `None` before the first.
+    /// The leader at the last look; `None` before the first, and while the store does not answer.
     seen: Option<Option<Identity>>,
+    /// The caller was told that the store does not answer.
+    is_told: bool,
     /// Pauses since the last change.
     pauses: u32,
     /// When to look next; stored, so that a caller who drops `next` again and again does not put it off.
@@ -40,6 +42,7 @@ impl Observer {
             random: Random::seeded(),
             wakeups: None,
             seen: None,
+            is_told: false,
             pauses: 0,
             due: Duration::ZERO,
             ended: false,
@@ -56,6 +59,7 @@ impl Observer {
             match self.look().await {
                 Ok(leader) => {
                     let now = self.locks.0.keeper.clock.now();
+                    self.is_told = false;
                     let seen = Some(leader.as_ref().map(identity));
                     let news = self.seen != seen;
                     if news {
@@ -70,6 +74,10 @@ impl Observer {
                 // C10: a store that does not answer says nothing about the leader.
                 Err(error) if error.is_retryable() => {
                     self.plan(self.locks.0.keeper.clock.now(), None);
+                    self.seen = None;
+                    if !std::mem::replace(&mut self.is_told, true) {
+                        return Some(LeadershipEvent::Unknown(error));
+                    }
                 }
                 Err(error) => {
                     self.ended = true;

@@ -328,6 +328,7 @@ impl CandidateState {
             LeadershipEvent::Lost(_) => "lost",
             LeadershipEvent::Resigned => "resigned",
             LeadershipEvent::Changed(_) => "changed",
+            LeadershipEvent::Unknown(_) => "unknown",
             LeadershipEvent::Failed(_) => "failed",
         };
         telemetry::leadership(&self.name, &self.id, what);

@@ -357,12 +357,18 @@ async fn an_observer_whose_future_is_dropped_again_and_again_still_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreachable_store_is_not_a_transition() {
+async fn while_the_store_does_not_answer_an_observer_says_once_that_the_leader_is_unknown() {
     let store = Flaky::with_push(false);
     let _leader = taken(&store, "n", secs(3_600)).await;
     let mut observed = store.locks().election("n").observe().unwrap();
     assert!(changed(next(&mut observed).await).is_some());
     store.on_look([Fault::Refused, Fault::LostReply, Fault::Hang, Fault::Refused]);
+    let unknown = next(&mut observed).await;
+    assert!(
+        matches!(&unknown, LeadershipEvent::Unknown(e) if e.kind() == ErrorKind::Unavailable),
+        "{unknown:?}"
+    );
+    assert!(changed(next(&mut observed).await).is_some(), "the same, and known again");
     quiet_for(&mut observed, 60).await;
     store.on_look([Fault::Denied]);
     let failed = next(&mut observed).await;

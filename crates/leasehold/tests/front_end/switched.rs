@@ -66,7 +66,7 @@ impl Clients {
             self.candidate.elected().await.unwrap();
             let is_seen = |event| match event {
                 Some(LeadershipEvent::Changed(Some(seen))) => seen.token == leader.token(),
-                Some(LeadershipEvent::Changed(None)) => false,
+                Some(LeadershipEvent::Changed(None) | LeadershipEvent::Unknown(_)) => false,
                 other => panic!("{other:?}"),
             };
             while !is_seen(self.observer.next().await) {}
