@@ -411,6 +411,9 @@ struct Notify {
 
 impl Statement for Notify {
     fn call<'a>(&'a self, _: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        Call::new("SELECT pg_catalog.pg_notify($1, '')", [(&self.channel as _, Type::TEXT)])
+        // As in the function `wake`: the commit may have to wait for others that notify.
+        let text =
+            "SELECT pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_notify($1, '')";
+        Call::new(text, [(&self.channel as _, Type::TEXT)])
     }
 }

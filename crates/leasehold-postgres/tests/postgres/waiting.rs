@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use leasehold_core::{Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store as _};
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
@@ -115,7 +115,7 @@ async fn a_release_of_many_together_wakes_who_listens() {
 
 /// Transactions that notify commit one after the other; here each commit takes 100 ms.
 #[tokio::test]
-async fn releases_that_wake_somebody_at_the_same_time_log_no_error() {
+async fn those_who_wake_or_begin_to_listen_at_the_same_time_log_no_error() {
     let server = Server::start(&["fsync=on", "commit_delay=100000", "commit_siblings=0"]).await;
     let server = server.unwrap();
     let names = ["a", "b", "c"];
@@ -128,7 +128,8 @@ async fn releases_that_wake_somebody_at_the_same_time_log_no_error() {
     let ended = async |(store, name): (&PostgresStore, &str)| {
         store.release(&release(name, name)).await.unwrap();
     };
-    join_all(stores.iter().zip(names).map(ended)).await;
+    let ends = join_all(stores.iter().zip(names).map(ended));
+    let _wakeups = join(ends, stores[1].subscribe(&[key("d")])).await.1.unwrap();
     assert_eq!(server.logged_errors(), [] as [String; 0]);
 }
 
