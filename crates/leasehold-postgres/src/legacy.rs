@@ -161,7 +161,7 @@ impl LegacyDatabase {
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
-                 init`"
+                 init`, or in a program with `Locker::open` and `prepare`"
             ));
             return Ok(());
         };

@@ -125,7 +125,8 @@ impl LegacyFile {
         });
         match acted.await {
             Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
-                "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`",
+                "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`, or \
+                 in a program with `Locker::open` and `prepare`",
                 self.name, self.sql.table
             ))
             .with_source(e)),

@@ -198,7 +198,12 @@ async fn a_file_that_was_put_in_the_place_of_another_is_used() {
     assert!(place.php().acquired("r", "php", 30));
     refused(store.acquire(&request).await);
     std::fs::remove_file(path).unwrap();
-    failed(store.acquire(&request).await, ErrorKind::Incompatible, Effect::NotApplied, "init");
+    failed(
+        store.acquire(&request).await,
+        ErrorKind::Incompatible,
+        Effect::NotApplied,
+        "`leasehold init`, or in a program with `Locker::open` and `prepare`",
+    );
 }
 
 #[tokio::test]
@@ -209,7 +214,12 @@ async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     for other in ["one", "two"] {
         assert_eq!(store.check().await.unwrap().schema, None);
         let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
-        failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
+        failed(
+            acquired,
+            ErrorKind::Incompatible,
+            Effect::NotApplied,
+            "`Locker::open` and `prepare`",
+        );
         // A file of somebody else.
         workplace.change(&format!("CREATE TABLE {other} (x)"));
     }

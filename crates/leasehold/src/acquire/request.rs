@@ -28,7 +28,8 @@ use crate::telemetry;
 /// - `Held` if a key is held and the wait is [`Wait::No`]; `TimedOut`, with a [`WaitReport`](crate::WaitReport),
 ///   if the wait ended first.
 /// - `InvalidInput` and `Unsupported` before anything is sent.
-/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers.
+/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers. Tokio only says by a panic that
+///   a runtime has none; it is caught, and the program's panic hook sees it.
 /// - Otherwise the store's error.
 ///
 /// # Cancel safety
@@ -58,8 +59,22 @@ impl Locker {
         self.acquiring(key.try_into().map(LockTarget::Key))
     }
 
-    /// Tries once to lock `key`: `None` if it is held. To learn who holds it, lock with [`Wait::No`]: the error, of kind
-    /// `Held`, names the holder.
+    /// Tries once to lock `key`: `None` if it is held. To learn who holds it, [`lock`](Locker::lock) with [`Wait::No`],
+    /// which is the same one try: the error, of kind `Held`, [names the holder](crate::WaitReport::holder).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+    /// use leasehold::Wait;
+    ///
+    /// let _nightly = locks.lock("report").comment("nightly").await?;
+    /// assert!(locks.try_lock("report").await?.is_none());
+    ///
+    /// let error = locks.lock("report").wait(Wait::No).await.unwrap_err();
+    /// let holder = error.wait().and_then(|report| report.holder.as_deref());
+    /// assert_eq!(holder.and_then(|holder| holder.note.comment()), Some("nightly"));
+    /// # Ok(()) }
+    /// ```
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,

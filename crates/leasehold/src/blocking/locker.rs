@@ -81,7 +81,8 @@ impl Locker {
         self.0.lock(key).giving()
     }
 
-    /// Tries once to lock `key`: `None` if it is held.
+    /// Tries once to lock `key`: `None` if it is held. To learn who holds it, lock with [`Wait::No`](crate::Wait::No): the
+    /// error, of kind `Held`, [names the holder](crate::WaitReport::holder).
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,

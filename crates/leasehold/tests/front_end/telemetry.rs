@@ -1,9 +1,13 @@
 //! F12: what is counted, under which labels, and what is logged.
 
+use std::future::IntoFuture as _;
+use std::sync::Arc;
+
 use crate::support::log::logged;
 use crate::support::{Fault, Flaky, secs};
-use leasehold::{Keepalive, LostReason, Wait};
+use leasehold::{Clock, Keepalive, LocalStore, Locker, LostReason, SystemClock, TokioClock, Wait};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tracing::Instrument as _;
 
 /// What was recorded so far, each by name and labels.
 fn counted(snapshotter: &Snapshotter) -> Vec<(String, DebugValue)> {
@@ -62,6 +66,25 @@ fn attempts_waits_holds_renewals_and_losses_are_counted_by_store_and_label() {
     assert_eq!(count("leasehold_renewals_total store=local,label=reports,outcome=renewed"), 1);
     assert_eq!(count("leasehold_losses_total store=local,label=,reason=expired"), 1);
     assert!(!format!("{lines:?}").contains("secret-key"), "a key is never a label");
+}
+
+/// Both clocks, and what is said about each.
+#[tokio::test(start_paused = true)]
+async fn the_machines_clock_beside_paused_time_is_one_warning_that_names_the_tokio_clock() {
+    let log = logged("clock-of-the-test");
+    let tokio_clock = Arc::new(TokioClock::new());
+    for (clock, warnings) in [(tokio_clock as Arc<dyn Clock>, 0), (Arc::new(SystemClock::new()), 1)]
+    {
+        let store = LocalStore::with_clock(Arc::clone(&clock));
+        let locks = Locker::builder(store).clock(clock).build();
+        let span = tracing::info_span!("clock-of-the-test");
+        for _ in 0..2 {
+            drop(locks.lock("k").into_future().instrument(span.clone()).await.unwrap());
+        }
+        let log = log();
+        let warned = log.iter().filter(|line| line.contains("WARN") && line.contains("TokioClock"));
+        assert_eq!(warned.count(), warnings, "{log:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
