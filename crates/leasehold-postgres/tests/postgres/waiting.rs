@@ -8,7 +8,7 @@ use leasehold_core::{Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store a
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, only, refused, release};
-use leasehold_testkit::{LONG, in_time, until};
+use leasehold_testkit::{LONG, SECOND, in_time, until};
 
 /// How many listeners the server knows.
 async fn listeners(server: &Server) -> i64 {
@@ -131,6 +131,25 @@ async fn those_who_wake_or_begin_to_listen_at_the_same_time_log_no_error() {
     let ends = join_all(stores.iter().zip(names).map(ended));
     let _wakeups = join(ends, stores[1].subscribe(&[key("d")])).await.1.unwrap();
     assert_eq!(server.logged_errors(), [] as [String; 0]);
+}
+
+/// With a standby that is missing, a commit that waits for the disk or a standby hangs.
+#[tokio::test]
+async fn a_refused_try_that_locks_the_row_waits_for_no_disk() {
+    let server = Server::start(&[]).await.unwrap();
+    let (store, other) = (server.store().await, server.store().await);
+    granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
+    let _wakeups = other.subscribe(&[key("k")]).await.unwrap();
+    server.run("ALTER SYSTEM SET synchronous_standby_names = 'missing'").await;
+    server.run("SELECT pg_reload_conf()").await;
+    until(async || server.rows("SHOW synchronous_standby_names").await[0].get::<_, &str>(0) != "")
+        .await;
+    for mode in [Mode::Exclusive, Mode::SHARED] {
+        refused(in_time(other.acquire(&acquire("k", "waiter", mode))).await);
+    }
+    // What is granted does wait.
+    let request = acquire("l", "waiter", Mode::SHARED);
+    tokio::time::timeout(SECOND / 2, other.acquire(&request)).await.unwrap_err();
 }
 
 /// The release has looked for waiters before the waiter registered, and has not committed when the waiter tries: the try
