@@ -18,10 +18,16 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// The same where there is no event for sure, such as where this user has too many watches.
 const WITHOUT_EVENTS: Duration = Duration::from_millis(20);
 
+/// So many waits without an instance lie between two attempts to get one: a second.
+const AGAIN: u32 = 50;
+
 /// The writes to one file, whether it exists or is made again.
 pub(crate) struct Changes {
     file: PathBuf,
+    shares: Shares,
     instance: Option<Instance>,
+    /// How often it has waited without an instance.
+    alone: u32,
     is_watched: bool,
     wakes: Arc<EventFd>,
 }
@@ -40,25 +46,35 @@ impl Waker {
 impl Changes {
     /// `None` if this process has no file descriptor left.
     pub(crate) fn of(file: &Path) -> Option<Self> {
+        Self::with(file, Shares::of_this_user())
+    }
+
+    fn with(file: &Path, shares: Shares) -> Option<Self> {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         let wakes = Arc::new(EventFd::from_flags(flags).ok()?);
-        let instance = Instance::take();
-        Some(Self { file: file.to_owned(), instance, is_watched: false, wakes })
+        let instance = Instance::of(&shares);
+        Some(Self { file: file.to_owned(), shares, instance, alone: 0, is_watched: false, wakes })
     }
 
     pub(crate) fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.wakes))
     }
 
-    /// From now on a write ends the next wait. Again and again, for the file may be another one by now.
+    /// From now on a write ends the next wait. Again and again, for the file may be another one by now, and an instance may
+    /// be free.
     pub(crate) fn watch(&mut self) {
+        if self.instance.is_none() && self.alone >= AGAIN {
+            self.alone = 0;
+            self.instance = Instance::of(&self.shares);
+        }
         self.is_watched = self
             .events()
             .is_some_and(|events| events.add_watch(&self.file, AddWatchFlags::IN_MODIFY).is_ok());
     }
 
     /// Waits for a write, and reports whether there was one. A look should follow in any case.
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn wait(&mut self) -> bool {
+        self.alone += u32::from(self.instance.is_none());
         let events = self.events().filter(|_| self.is_watched);
         self.poll(events, if self.is_watched { LONGEST } else { WITHOUT_EVENTS });
         events.is_some_and(|events| events.read_events().is_ok_and(|events| !events.is_empty()))
@@ -95,36 +111,71 @@ struct Instance {
 }
 
 impl Instance {
-    fn take() -> Option<Self> {
-        let limit: usize = std::fs::read_to_string(LIMIT).ok()?.trim().parse().ok()?;
-        let share = share(&format!("leasehold-inotify-{}", geteuid()), limit / 2)?;
+    fn of(shares: &Shares) -> Option<Self> {
+        let share = shares.take()?;
         let events = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok()?;
         Some(Self { events, _share: share })
     }
 }
 
-/// One of so many shares of this name. An abstract socket is one process's alone, needs no file, and ends with its process.
-fn share(name: &str, count: usize) -> Option<UnixDatagram> {
-    // Processes begin at different places, so that few are asked for in vain.
-    let first = usize::try_from(std::process::id()).unwrap_or_default();
-    (0..count).find_map(|nth| {
-        let nth = (first + nth) % count;
-        let address = SocketAddr::from_abstract_name(format!("{name}-{nth}")).ok()?;
-        UnixDatagram::bind_addr(&address).ok()
-    })
+/// So many shares of this name, over all processes.
+struct Shares {
+    name: String,
+    count: usize,
+}
+
+impl Shares {
+    fn of_this_user() -> Self {
+        let limit = std::fs::read_to_string(LIMIT).ok();
+        let limit: Option<usize> = limit.and_then(|limit| limit.trim().parse().ok());
+        let name = format!("leasehold-inotify-{}", geteuid());
+        Self { name, count: limit.unwrap_or_default() / 2 }
+    }
+
+    /// One that nobody has. An abstract socket is one process's alone, needs no file, and ends with its process.
+    fn take(&self) -> Option<UnixDatagram> {
+        // Processes begin at different places, so that few are asked for in vain.
+        let first = usize::try_from(std::process::id()).unwrap_or_default();
+        (0..self.count).find_map(|nth| {
+            let nth = (first + nth) % self.count;
+            let address = SocketAddr::from_abstract_name(format!("{}-{nth}", self.name)).ok()?;
+            UnixDatagram::bind_addr(&address).ok()
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shares(name: &str, count: usize) -> Shares {
+        Shares { name: format!("leasehold-test-{name}-{}", std::process::id()), count }
+    }
+
     #[test]
     fn there_are_so_many_shares_and_a_dropped_one_is_free_again() {
-        let name = format!("leasehold-test-{}", std::process::id());
-        let mut shares: Vec<_> = (0..3).map(|_| share(&name, 3).unwrap()).collect();
-        assert!(share(&name, 3).is_none());
-        shares.remove(1);
-        assert!(share(&name, 3).is_some());
-        assert!(share(&name, 0).is_none());
+        let three = shares("three", 3);
+        let mut taken: Vec<_> = (0..3).map(|_| three.take().unwrap()).collect();
+        assert!(three.take().is_none());
+        taken.remove(1);
+        assert!(three.take().is_some());
+        assert!(shares("none", 0).take().is_none());
+    }
+
+    #[test]
+    fn whoever_looked_without_a_share_is_woken_by_writes_once_one_is_free() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let taken = shares("one", 1).take().unwrap();
+        let mut changes = Changes::with(file.path(), shares("one", 1)).unwrap();
+        let wakes = |changes: &mut Changes| {
+            changes.watch();
+            std::fs::write(file.path(), "a").unwrap();
+            changes.wait()
+        };
+        assert!((0..=AGAIN).all(|_| !wakes(&mut changes)), "no instance beside the share");
+        drop(taken);
+        let soon = (0..=AGAIN).find(|_| wakes(&mut changes));
+        assert!(soon.is_some(), "woken after a second");
+        assert!(wakes(&mut changes), "from then on each time");
     }
 }

@@ -28,7 +28,7 @@ impl Changes {
         match *self {}
     }
 
-    pub(crate) fn wait(&self) -> bool {
+    pub(crate) fn wait(&mut self) -> bool {
         match *self {}
     }
 

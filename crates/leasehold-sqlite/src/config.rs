@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "sqlite";
 /// use std::time::Duration;
 ///
 /// let store = SqliteConfig::memory().timeout(Duration::from_secs(1)).prefix("jobs_").open().await?;
-/// # store.close().await;
+/// # store.close_database().await;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@
 //!     AcquireReply::Granted(granted) => println!("ours, with the token {:?}", granted.token),
 //!     AcquireReply::Refused(refused) => println!("{} is taken: {:?}", refused.key, refused.why),
 //! }
-//! # store.close().await;
+//! # store.close_database().await;
 //! # Ok(()) }
 //! ```
 //!

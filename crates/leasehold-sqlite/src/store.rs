@@ -98,7 +98,7 @@ impl SqliteStore {
     /// use leasehold_sqlite::SqliteStore;
     ///
     /// let store = SqliteStore::from_url("sqlite::memory:?timeout=1s").await?;
-    /// # store.close().await;
+    /// # store.close_database().await;
     /// # Ok(()) }
     /// ```
     ///
@@ -116,7 +116,7 @@ impl SqliteStore {
     ///
     /// # Cancel safety
     /// May be dropped at any time; the database is closed all the same.
-    pub async fn close(self) {
+    pub async fn close_database(self) {
         if let Some(inner) = Arc::into_inner(self.0) {
             inner.close().await;
         }
@@ -189,7 +189,8 @@ impl Store for SqliteStore {
         Ok(wakeups.unwrap_or_else(Wakeups::none))
     }
 
-    /// Waits until everything sent is done. The database is closed with the last handle, by [`SqliteStore::close`].
+    /// Waits until everything sent is done. The database is closed with the last handle, by
+    /// [`SqliteStore::close_database`].
     async fn close(&self) {
         // It fails only if the database is busy for the whole time limit, which changes nothing.
         drop(self.0.run("close", |_, _| Ok(())).await);

@@ -118,7 +118,7 @@ async fn another_programs_database_is_left_unchanged() {
 #[tokio::test]
 async fn a_newer_schema_names_both_versions() {
     let place = Workplace::new();
-    place.open().await.close().await;
+    place.open().await.close_database().await;
     place.change("PRAGMA user_version = 2");
     assert_error(&open_error(&place.path).await, Incompatible, &["version 2", "versions up to 1"]);
     place.change("PRAGMA user_version = 0");
@@ -144,7 +144,7 @@ async fn a_damaged_file() {
     let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
-    store.close().await;
+    store.close_database().await;
     let raw = place.raw();
     let number = |text| -> usize {
         raw.query_row(text, [], |row| row.get::<_, u32>(0)).unwrap().try_into().unwrap()

@@ -88,7 +88,7 @@ async fn a_process_that_comes_and_goes_leaves_anothers_log_alone() {
     if let Some(path) = role() {
         let store = SqliteStore::open(&path).await.unwrap();
         refuse(&store, "theirs", "k").await;
-        store.close().await;
+        store.close_database().await;
         return;
     }
     let place = Workplace::new();
@@ -96,7 +96,7 @@ async fn a_process_that_comes_and_goes_leaves_anothers_log_alone() {
     grant(&store, "ours", "k").await;
     // Looking at the file must not drop this process's POSIX locks on it. Otherwise the other process would
     // consider itself the last one and remove the log.
-    SqliteStore::open(&place.path).await.unwrap().close().await;
+    SqliteStore::open(&place.path).await.unwrap().close_database().await;
     store.check().await.unwrap();
     passes_again("a_process_that_comes_and_goes_leaves_anothers_log_alone", &[], &place.path);
     assert!(place.beside("-wal").exists());
@@ -165,7 +165,7 @@ async fn a_read_only_file_system_is_denied() {
         mount(&["-t", "tmpfs", "none"], disk);
         let store = SqliteStore::open(&path).await.unwrap();
         grant(&store, "a", "k").await;
-        store.close().await;
+        store.close_database().await;
         mount(&["-o", "remount,ro"], disk);
         for path in [&path, &disk.join("new.db")] {
             let error = SqliteStore::open(path).await.unwrap_err();
@@ -189,7 +189,7 @@ async fn a_file_that_is_mounted_alone_is_refused() {
         return;
     }
     let place = Workplace::new();
-    SqliteStore::open(&place.path).await.unwrap().close().await;
+    SqliteStore::open(&place.path).await.unwrap().close_database().await;
     passes_again("a_file_that_is_mounted_alone_is_refused", MOUNT, &place.path);
 }
 
@@ -204,7 +204,7 @@ async fn a_user_without_permission_is_denied() {
         return;
     }
     let place = Workplace::new();
-    SqliteStore::open(&place.path).await.unwrap().close().await;
+    SqliteStore::open(&place.path).await.unwrap().close_database().await;
     let closed = place.directory.path().join("closed");
     fs::create_dir(&closed).unwrap();
     for path in [&place.path, &closed] {
@@ -238,7 +238,7 @@ async fn a_waiter_that_is_killed_while_it_watches_leaves_others_alone() {
         }
     }
     let place = Workplace::new();
-    SqliteStore::open(&place.path).await.unwrap().close().await;
+    SqliteStore::open(&place.path).await.unwrap().close_database().await;
     let mut waiters = Vec::new();
     for _ in 0..3 {
         let test = "a_waiter_that_is_killed_while_it_watches_leaves_others_alone";

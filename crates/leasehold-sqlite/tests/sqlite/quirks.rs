@@ -85,9 +85,9 @@ async fn closing_the_last_handle_closes_the_file() {
     let place = Workplace::new();
     let store = place.open().await;
     grant(&store, "a", "k").await;
-    store.clone().close().await;
+    store.clone().close_database().await;
     assert!(place.beside("-wal").exists(), "another handle is left");
-    store.close().await;
+    store.close_database().await;
     assert!(!place.beside("-wal").exists() && !place.beside("-shm").exists());
 }
 
@@ -98,7 +98,7 @@ async fn tokens_and_leases_survive_reopening() {
     let first = grant(&store, "a", "k").await.token;
     grant(&store, "b", "other").await;
     assert!(matches!(release(&store, "a", "k").await, ReleaseOutcome::Released));
-    store.close().await;
+    store.close_database().await;
     place.clock.set_wall_micros(1);
     let store = place.open().await;
     assert!(grant(&store, "c", "k").await.token > first, "although the wall clock went back");

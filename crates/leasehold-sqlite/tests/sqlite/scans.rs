@@ -134,7 +134,7 @@ async fn records_of_an_earlier_boot_are_expired() {
     let store = place.open().await;
     fill(&place, 300, "o");
     grant(&store, "late", "z").await;
-    store.close().await;
+    store.close_database().await;
     place.change("UPDATE leasehold_boots SET boot_id = 'another'");
     let store = place.open().await;
     grant(&store, "new", "a").await;
