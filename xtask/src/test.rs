@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 use crate::programs;
 use crate::report::{Required, Tally};
 use crate::shell::{Outcome, cargo, root, run, section, target};
 use crate::stores;
-use crate::times::Times;
+use crate::times::{Stopwatch, Times};
 
 /// Which tests to run.
 #[derive(Debug, clap::Args)]
@@ -28,14 +29,9 @@ pub(crate) struct Arguments {
 pub(crate) fn test(arguments: &Arguments) -> Outcome {
     let required = Required::parse(&std::env::var("LEASEHOLD_REQUIRE").unwrap_or_default())?;
     let mut times = Times::default();
-    let provided = times.take("servers", stores::provide);
     let (reports, logs) = (target().join("conformance"), target().join("test-logs"));
     make_empty(&reports)?;
     make_empty(&logs)?;
-
-    let folders = provided.iter().flat_map(|(_, got)| got.folders()).cloned();
-    let usual = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(folders.chain(std::env::split_paths(&usual)))?;
 
     section("tests");
     let cargo_test = |what: &str| {
@@ -48,7 +44,22 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
         }
         tests
     };
-    let programs = times.take("build of the tests", || programs::build(cargo_test("--no-run")))?;
+    // Servers come over the network while the processors build.
+    let (provided, programs) = thread::scope(|scope| {
+        let servers = scope.spawn(|| {
+            let watch = Stopwatch::start();
+            (stores::provide(), watch.elapsed())
+        });
+        let build = || programs::build(cargo_test("--no-run"));
+        let programs = times.take("build of the tests", build);
+        let (provided, took) = servers.join().expect("providing servers does not panic");
+        times.within([("servers, meanwhile".to_owned(), took)]);
+        (provided, programs)
+    });
+    let programs = programs?;
+    let folders = provided.iter().flat_map(|(_, got)| got.folders()).cloned();
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(folders.chain(std::env::split_paths(&usual)))?;
     let ran = times.take("tests", || {
         programs::run(programs, &arguments.arguments, &logs, |program| {
             program.env("LEASEHOLD_REPORT", &reports).env("PATH", &path);
