@@ -5,6 +5,8 @@
 
 mod clock;
 mod combiner;
+#[cfg(any(feature = "legacy", feature = "sql"))]
+mod deadline;
 mod hints;
 #[cfg(feature = "legacy")]
 pub mod legacy;
@@ -14,5 +16,7 @@ mod url;
 
 pub use clock::{SystemClock, TokioClock, is_beside_paused_time};
 pub use combiner::{Combine, Combiner, Turn};
+#[cfg(any(feature = "legacy", feature = "sql"))]
+pub use deadline::Deadline;
 pub use hints::Hinter;
 pub use url::StoreUrl;

@@ -1,7 +1,6 @@
 //! What the stores in SQL servers share: how requests travel together, how rows are read, and the steps of a purge. The
 //! statements, and what a server's errors mean, are each store's own.
 
-mod deadline;
 mod doubt;
 mod entry;
 mod lane;
@@ -13,7 +12,6 @@ mod purge;
 mod server;
 mod stored;
 
-pub use deadline::Deadline;
 pub use doubt::Doubt;
 pub use entry::{Done, Entry, EntryKind, mode_conflict};
 pub use leases::SqlLeases;

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Effect, EvictTarget, Reason, Result};
-use leasehold_driver::sql::{
-    Deadline, Done, Entry, Old, Position, Purge, SqlServer, Stored, locked,
-};
+use leasehold_driver::Deadline;
+use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
 use mysql_async::Row;
 
 use crate::call::{Call, micros};
@@ -38,8 +37,7 @@ impl Database {
     }
 
     /// The rows of a call that waits for no row, on a connection of its own.
-    pub(crate) async fn read(&self, call: Call<'_>) -> Result<Vec<Row>> {
-        let deadline = self.links.deadline();
+    pub(crate) async fn read(&self, deadline: Deadline, call: Call<'_>) -> Result<Vec<Row>> {
         let link = self.links.get(deadline).await?;
         let rows = self.links.ask(link, deadline, &self.sql, call).await.1;
         rows.map_err(|failure| failure.into_error(&self.links.server))
@@ -92,12 +90,8 @@ impl Database {
 
     /// The rows of a call on a reserved connection, or `None` if it was rolled back because of somebody else's
     /// transaction.
-    async fn briefly(
-        &self,
-        link: Link,
-        deadline: Deadline,
-        call: Call<'_>,
-    ) -> Option<Result<Vec<Row>>> {
+    async fn briefly(&self, link: Link, call: Call<'_>) -> Option<Result<Vec<Row>>> {
+        let deadline = self.links.deadline();
         let (link, rows) = self.links.ask(link, deadline, &self.sql, call).await;
         if let Some(link) = link {
             self.links.reserve(link);
@@ -110,7 +104,7 @@ impl Database {
     }
 
     /// The outcome of each of these entries; `None` for one that has no row.
-    async fn batch(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
+    async fn batch(&self, entries: &[Arc<Entry>], begin: Deadline) -> Vec<Option<Result<Done>>> {
         let server = &self.links.server;
         let mut outcomes: Vec<Option<Result<Done>>> = entries.iter().map(|_| None).collect();
         let joined = entries
@@ -119,8 +113,7 @@ impl Database {
             .enumerate()
             .filter(|(_, one)| calls::may_join(&entries[0], one));
         let (places, members): (Vec<usize>, Vec<&Entry>) = joined.unzip();
-        let deadline = self.links.deadline();
-        let reply = match self.links.reserved(deadline).await {
+        let reply = match self.links.reserved(begin).await {
             Ok(link) => {
                 let call = if self.links.is_direct(&link) {
                     calls::together_direct(&self.sql, &members)
@@ -128,13 +121,13 @@ impl Database {
                     calls::together(self.batches.fetch_add(1, Ordering::Relaxed), &members)
                 };
                 let Some(call) = call else { return outcomes };
-                self.briefly(link, deadline, call).await
+                self.briefly(link, call).await
             }
             Err(error) => Some(Err(error)),
         };
         let rows = match reply {
             Some(Ok(rows)) => rows,
-            // Rolled back: each is tried alone.
+            // Each is tried alone.
             None => return outcomes,
             Some(Err(error)) if error.effect() == Effect::NotApplied => return outcomes,
             Some(Err(error)) => {
@@ -172,19 +165,23 @@ impl SqlServer for Database {
         self.links.retire();
     }
 
-    async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
+    async fn send(&self, entry: &Entry, begin: Deadline) -> Option<Result<Done>> {
         let server = &self.links.server;
-        let deadline = self.links.deadline();
-        let link = match self.links.reserved(deadline).await {
+        let link = match self.links.reserved(begin).await {
             Ok(link) => link,
+            Err(_) if begin.left().is_zero() => return None,
             Err(error) => return Some(Err(error)),
         };
-        let rows = self.briefly(link, deadline, calls::one(entry)?).await?;
+        let rows = self.briefly(link, calls::one(entry)?).await?;
         rows.and_then(|rows| calls::done(server, entry, &rows)).transpose()
     }
 
-    async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
-        self.batch(entries).await
+    async fn send_together(
+        &self,
+        entries: &[Arc<Entry>],
+        begin: Deadline,
+    ) -> Vec<Option<Result<Done>>> {
+        self.batch(entries, begin).await
     }
 
     async fn send_apart(&self, entry: &Entry, until: Deadline) -> Result<Option<Done>> {
@@ -196,11 +193,11 @@ impl SqlServer for Database {
     }
 
     async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
-        self.stored(&self.read(calls::look_up(keys)).await?)
+        self.stored(&self.read(self.links.deadline(), calls::look_up(keys)).await?)
     }
 
     async fn page(&self, after: &Position, most: usize) -> Result<(Vec<(i64, Stored)>, bool)> {
-        let rows = self.read(calls::page(after, most)).await?;
+        let rows = self.read(self.links.deadline(), calls::page(after, most)).await?;
         Ok((self.stored(&rows)?, rows.len() == most))
     }
 
@@ -219,7 +216,8 @@ impl SqlServer for Database {
         most: usize,
     ) -> Result<(Vec<Old>, Option<Position>)> {
         let server = &self.links.server;
-        let rows = self.read(calls::scan(keys, after, most, self.forget_after)).await?;
+        let call = calls::scan(keys, after, most, self.forget_after);
+        let rows = self.read(self.links.deadline(), call).await?;
         let (mut old, mut next) = (Vec::new(), None);
         for row in &rows {
             let stored = stored(server, row);
@@ -235,7 +233,7 @@ impl SqlServer for Database {
 
     async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
         let server = &self.links.server;
-        let rows = self.read(calls::purge(purge)).await?;
+        let rows = self.read(self.links.deadline(), calls::purge(purge)).await?;
         calls::gone(server, &rows)?.ok_or_else(|| error::odd(server, "a purge that waits"))
     }
 

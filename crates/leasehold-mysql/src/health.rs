@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use leasehold_core::{Error, Health, Level, Result};
+use leasehold_driver::Deadline;
 use mysql_async::Row;
 
 use crate::call::Call;
@@ -12,10 +13,10 @@ use crate::rows::required;
 use crate::schema::VERSION;
 
 impl Database {
-    pub(crate) async fn check(&self) -> Result<Health> {
+    pub(crate) async fn check(&self, deadline: Deadline) -> Result<Health> {
         let server = &self.links.server;
         let before = wall();
-        let rows = self.read(Call::procedure("health", [])).await?;
+        let rows = self.read(deadline, Call::procedure("health", [])).await?;
         let after = wall();
         let (about_us, about_it): (Vec<Row>, Vec<Row>) =
             rows.into_iter().partition(|row| row.len() > 2);
@@ -45,7 +46,7 @@ impl Database {
             ));
         }
         let mut replicas = settings.replicas(server, row)?;
-        if settings.is_in_a_group() && self.has_members().await {
+        if settings.is_in_a_group() && self.has_members(deadline).await {
             replicas = Replicas::Members;
         }
         let mut health = settings.health(replicas);
@@ -58,9 +59,9 @@ impl Database {
     }
 
     /// Whether the server's group has other members, or may have.
-    async fn has_members(&self) -> bool {
+    async fn has_members(&self, deadline: Deadline) -> bool {
         let members = "SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_STATE <> 'OFFLINE'";
-        let rows = self.links.query(members).await;
+        let rows = self.links.query(deadline, members).await;
         let count = rows.ok().and_then(|rows| rows.first().and_then(|row| row.get::<i64, _>(0)));
         count.is_none_or(|count| count > 1)
     }

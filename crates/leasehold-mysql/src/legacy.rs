@@ -1,8 +1,10 @@
 //! The table of the PHP library in a database of an application.
 
 use std::fmt;
+use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
+use leasehold_driver::Deadline;
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
@@ -14,7 +16,7 @@ use crate::error;
 use crate::health::{Settings, wall};
 use crate::pool::{Links, Unanswered};
 use crate::rows::{column, required, text};
-use crate::sql::{SEES_REPLICAS, Sql};
+use crate::sql::{READ_ONLY, SEES_REPLICAS, Sql};
 use crate::store::NAME;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
@@ -79,7 +81,7 @@ const COLLATION: &str = "utf8mb4_0900_bin";
 const COLLATION_OF_MARIADB: &str = "utf8mb4_nopad_bin";
 
 fn statements(legacy: &LegacyConfig, sql: &Sql, collation: &str) -> Statements {
-    Statements::mysql(legacy, &sql.database.quoted(), &sql.now(), collation)
+    Statements::mysql(legacy, &sql.database.quoted(), &sql.now(), READ_ONLY, collation)
 }
 
 /// A database with the table.
@@ -91,18 +93,37 @@ pub struct LegacyDatabase {
 }
 
 impl LegacyDatabase {
-    /// The rows of a statement that only reads.
-    async fn read(&self, text: &str, values: impl Into<Vec<Value>>) -> Result<Vec<Row>> {
-        let deadline = self.links.deadline();
-        let link = self.links.get(deadline).await?;
+    /// The rows of a look or a page.
+    async fn read(
+        &self,
+        until: Deadline,
+        text: &str,
+        values: impl Into<Vec<Value>>,
+    ) -> Result<Vec<Row>> {
+        let link = self.links.get(until).await?;
         let call = Call::statement(text, values);
-        let rows = self.links.ask(link, deadline, &self.sql, call).await.1;
-        rows.map_err(|e| e.into_error(&self.links.server).with_effect(Effect::NotApplied))
+        let server = &self.links.server;
+        let (link, rows) = self.links.ask(link, until, &self.sql, call).await;
+        let rows = rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied))?;
+        let first = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        if required::<i64>(server, first, "o_read_only")? != 0 {
+            // Of a connection that is retired it is known.
+            if link.is_some_and(|link| !link.is_retired()) {
+                self.links.doubt();
+            }
+            return Err(error::read_only(server));
+        }
+        Ok(rows)
     }
 
     /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
-    async fn write(&self, text: &str, values: impl Into<Vec<Value>>) -> Result<bool> {
-        match self.links.change(text, values.into()).await {
+    async fn write(
+        &self,
+        until: Deadline,
+        text: &str,
+        values: impl Into<Vec<Value>>,
+    ) -> Result<bool> {
+        match self.links.change(until, text, values.into()).await {
             Ok(changed) => Ok(changed > 0),
             Err(Unanswered::Conflict(code)) if code != error::LOCK_WAIT => Ok(false),
             Err(failure) => Err(failure.into_error(&self.links.server)),
@@ -137,11 +158,9 @@ impl LegacyDatabase {
         Ok(Seen { now, row: Some(row) })
     }
 
-    async fn settings(&self) -> Result<Settings> {
-        let mut rows = self.links.query(SETTINGS).await?;
-        rows.extend(
-            self.links.query("SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected'").await?,
-        );
+    async fn settings(&self, until: Deadline) -> Result<Settings> {
+        let mut rows = self.links.query(until, SETTINGS).await?;
+        rows.extend(self.links.query(until, REPLICAS).await?);
         Settings::of(&self.links.server, &rows)
     }
 
@@ -180,23 +199,35 @@ impl LegacyDatabase {
 const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'read_only', 'super_read_only', \
      'innodb_read_only', 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'log_bin', 'sync_binlog', 'wsrep_on')";
 
+const REPLICAS: &str = "SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected'";
+
 impl LegacyRows for LegacyDatabase {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    async fn look(&self, resource: &str) -> Result<Seen> {
-        let rows = self.read(&self.statements.look, [resource.into()]).await?;
+    fn timeout(&self) -> Duration {
+        self.links.timeout
+    }
+
+    async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
+        let rows = self.read(until, &self.statements.look, [resource.into()]).await?;
         self.seen(rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?)
     }
 
-    async fn insert(&self, row: &LegacyRow) -> Result<bool> {
+    async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
         let LegacyRow { resource, owner, expires_at, acquired_at } = row;
         let values = [resource.into(), owner.into(), (*expires_at).into(), (*acquired_at).into()];
-        self.write(&self.statements.insert, values).await
+        self.write(until, &self.statements.insert, values).await
     }
 
-    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow, before: Option<i64>) -> Result<bool> {
+    async fn replace(
+        &self,
+        until: Deadline,
+        seen: &LegacyRow,
+        by: &LegacyRow,
+        before: Option<i64>,
+    ) -> Result<bool> {
         let values = [
             (&by.owner).into(),
             by.expires_at.into(),
@@ -206,23 +237,24 @@ impl LegacyRows for LegacyDatabase {
             seen.expires_at.into(),
             before.unwrap_or(i64::MAX).into(),
         ];
-        self.write(&self.statements.replace, values).await
+        self.write(until, &self.statements.replace, values).await
     }
 
-    async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
+    async fn delete(&self, until: Deadline, seen: &LegacyRow) -> Result<bool> {
         let values = [(&seen.resource).into(), (&seen.owner).into(), seen.expires_at.into()];
-        self.write(&self.statements.delete, values).await
+        self.write(until, &self.statements.delete, values).await
     }
 
     async fn page(
         &self,
+        until: Deadline,
         after: &str,
         most: usize,
     ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
         let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
         let server = &self.links.server;
         let mut page = (0, Vec::new());
-        for reply in &self.read(&self.statements.page, values).await? {
+        for reply in &self.read(until, &self.statements.page, values).await? {
             match self.seen(reply) {
                 Ok(Seen { now, row }) => {
                     page.0 = now;
@@ -240,10 +272,13 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn check(&self) -> Result<Health> {
-        let server = &self.links.server;
-        let settings = self.settings().await?;
+        let (server, until) = (&self.links.server, self.links.deadline());
+        let settings = self.settings(until).await?;
+        if settings.is_read_only() {
+            self.links.doubt();
+        }
         settings.admit(server, self.links.is_mariadb)?;
-        let (before, rows) = (wall(), self.links.query(&self.about()).await?);
+        let (before, rows) = (wall(), self.links.query(until, &self.about()).await?);
         let ours = before + (wall() - before) / 2;
         let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
         let mut health = settings.health(settings.replicas(server, about)?);
@@ -257,10 +292,11 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn prepare(&self) -> Result<()> {
-        let settings = self.settings().await?;
+        let until = self.links.deadline();
+        let settings = self.settings(until).await?;
         settings.admit(&self.links.server, self.links.is_mariadb)?;
-        let collation = self.collation().await?;
-        self.links.run(&statements(&self.legacy, &self.sql, collation).create).await
+        let collation = self.collation(until).await?;
+        self.links.run(until, &statements(&self.legacy, &self.sql, collation).create).await
     }
 
     async fn close(&self) {
@@ -270,12 +306,12 @@ impl LegacyRows for LegacyDatabase {
 
 impl LegacyDatabase {
     /// The collation of a new table: the one that the server has, whatever version it says.
-    async fn collation(&self) -> Result<&'static str> {
+    async fn collation(&self, until: Deadline) -> Result<&'static str> {
         let ask = format!(
             "SELECT COUNT(*) AS o_found FROM information_schema.COLLATIONS WHERE COLLATION_NAME = '{COLLATION_OF_MARIADB}'"
         );
         let server = &self.links.server;
-        let rows = self.links.query(&ask).await?;
+        let rows = self.links.query(until, &ask).await?;
         let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
         let found: i64 = required(server, row, "o_found")?;
         Ok(if found > 0 { COLLATION_OF_MARIADB } else { COLLATION })

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
 use leasehold_core::{Effect, Error, Result};
-use leasehold_driver::sql::{Deadline, Doubt, locked};
+use leasehold_driver::Deadline;
+use leasehold_driver::sql::{Doubt, locked};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
 
@@ -152,7 +153,7 @@ impl Links {
         .build()
         .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
         let lanes = LANES.min(pool.status().max_size - 1);
-        Self::new(Pool::Ours(pool), server, timeout, lanes).able().await
+        Self::new(Pool::Ours(pool), server, timeout, lanes).able(Deadline::after(timeout)).await
     }
 
     /// The connections of a caller's pool. Those that are reserved, so many of them for what travels together, are taken
@@ -163,7 +164,8 @@ impl Links {
         lanes: usize,
     ) -> Result<Self> {
         let server = "the pool's server".to_owned();
-        let first = Deadline::after(timeout).bound(pool.get_conn()).await;
+        let deadline = Deadline::after(timeout);
+        let first = deadline.bound(pool.get_conn()).await;
         let first = first.ok_or_else(|| none_free("the pool", None, timeout))?;
         let first = first.map_err(|e| error::of_connecting(&server, e))?;
         let (most, reserved) = (first.opts().pool_opts().constraints().max(), lanes + KEPT);
@@ -176,10 +178,10 @@ impl Links {
             )));
         }
         let pool = Pool::Callers { pool, most, kept: Kept::at_most(KEPT) };
-        let links = Self::new(pool, server, timeout, lanes).able().await?;
+        let links = Self::new(pool, server, timeout, lanes).able(deadline).await?;
         let mut taken = Vec::new();
         for _ in 0..reserved {
-            taken.push(links.get(links.deadline()).await?);
+            taken.push(links.get(deadline).await?);
         }
         links.reserves().extend(taken.drain(KEPT..).map(|link| (link, now())));
         Ok(links)
@@ -200,9 +202,9 @@ impl Links {
     }
 
     /// The same, with what the server can do.
-    async fn able(mut self) -> Result<Self> {
-        let rows =
-            self.query(sql::ABILITIES).await.map_err(|e| e.with_effect(Effect::NotApplied))?;
+    async fn able(mut self, deadline: Deadline) -> Result<Self> {
+        let rows = self.query(deadline, sql::ABILITIES).await;
+        let rows = rows.map_err(|e| e.with_effect(Effect::NotApplied))?;
         let can = |nth| rows.first().and_then(|row| row.get::<i64, _>(nth)) == Some(1);
         (self.is_mariadb, self.has_live_clock) = (can(0), can(1));
         Ok(self)
@@ -387,8 +389,12 @@ impl Links {
     }
 
     /// How many rows a statement has changed.
-    pub(crate) async fn change(&self, text: &str, values: Vec<Value>) -> Result<u64, Unanswered> {
-        let deadline = self.deadline();
+    pub(crate) async fn change(
+        &self,
+        deadline: Deadline,
+        text: &str,
+        values: Vec<Value>,
+    ) -> Result<u64, Unanswered> {
         let link = self.get(deadline).await.map_err(Unanswered::Failed)?;
         let exchange = async |conn: &mut Conn| {
             conn.exec_drop(text, Params::Positional(values)).await?;
@@ -427,12 +433,12 @@ impl Links {
         (None, Err(Unanswered::Failed(failure)))
     }
 
-    /// Runs statements without values, one after the other, each within the time limit.
-    pub(crate) async fn run(&self, statements: &[String]) -> Result<()> {
-        let mut link = self.get(self.deadline()).await?;
+    /// Runs statements without values, one after the other.
+    pub(crate) async fn run(&self, deadline: Deadline, statements: &[String]) -> Result<()> {
+        let mut link = self.get(deadline).await?;
         for statement in statements {
             let exchange = async |conn: &mut Conn| conn.query_drop(statement).await;
-            let (kept, done) = self.within(link, self.deadline(), exchange).await;
+            let (kept, done) = self.within(link, deadline, exchange).await;
             done.map_err(|failure| failure.into_error(&self.server))?;
             let Some(again) = kept else { return Ok(()) };
             link = again;
@@ -441,8 +447,7 @@ impl Links {
     }
 
     /// The rows of a statement without values that only reads.
-    pub(crate) async fn query(&self, statement: &str) -> Result<Vec<Row>> {
-        let deadline = self.deadline();
+    pub(crate) async fn query(&self, deadline: Deadline, statement: &str) -> Result<Vec<Row>> {
         let link = self.get(deadline).await?;
         let exchange = async |conn: &mut Conn| conn.query(statement).await;
         let rows = self.within(link, deadline, exchange).await.1;

@@ -13,7 +13,8 @@ impl Database {
     /// Creates the objects unless they are there. Each statement can be run again, by several clients at once; the last
     /// one says that all are there.
     pub(crate) async fn prepare(&self) -> Result<()> {
-        let checked = self.check().await;
+        let deadline = self.links.deadline();
+        let checked = self.check(deadline).await;
         // The database, an object or the last row may be missing.
         let Err(error) = checked else { return Ok(()) };
         if error.kind() != ErrorKind::Incompatible {
@@ -26,22 +27,22 @@ impl Database {
              WHERE TABLE_SCHEMA = '{0}' AND TABLE_NAME = 'leasehold_version')",
             database.as_str()
         );
-        let rows = self.links.query(&look).await?;
+        let rows = self.links.query(deadline, &look).await?;
         let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
         let version: String = row.get(0).unwrap_or_default();
         admit_version(server, &version, self.links.is_mariadb)?;
         let has = |nth: usize| row.get::<i64, _>(nth).is_some_and(|count| count > 0);
         if has(2) {
             let known = format!("SELECT version FROM {}.leasehold_version", database.quoted());
-            if !self.links.query(&known).await?.is_empty() {
+            if !self.links.query(deadline, &known).await?.is_empty() {
                 // Of another version, or not to be used; or another client has just finished.
-                return self.check().await.map(drop);
+                return self.check(deadline).await.map(drop);
             }
         }
         if !has(1) {
             let create = format!("CREATE DATABASE IF NOT EXISTS {}", database.quoted());
-            self.links.run(&[create]).await?;
+            self.links.run(deadline, &[create]).await?;
         }
-        self.links.run(&self.sql.create()).await
+        self.links.run(deadline, &self.sql.create()).await
     }
 }

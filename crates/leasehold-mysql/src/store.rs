@@ -75,7 +75,11 @@ impl Store for MysqlStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.0.database.check().await.map_err(|e| e.with_context(NAME, "check"))
+        self.0
+            .database
+            .check(self.0.database.links.deadline())
+            .await
+            .map_err(|e| e.with_context(NAME, "check"))
     }
 
     async fn prepare(&self) -> Result<()> {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{AcquireReply, Effect, EvictTarget, Reason, Result};
-use leasehold_driver::sql::{
-    Deadline, Done, Entry, Old, Position, Purge, SqlServer, Stored, locked,
-};
+use leasehold_driver::Deadline;
+use leasehold_driver::sql::{Done, Entry, Old, Position, Purge, SqlServer, Stored, locked};
 use tokio_postgres::Row;
 
 use crate::call::{Statement, is_locked, micros};
@@ -96,15 +95,18 @@ impl Database {
     }
 
     /// The rows of a statement on a reserved connection, or `None` if it was rolled back because of somebody else's
-    /// transaction.
-    async fn briefly(&self, statement: &impl Statement) -> Option<Result<Vec<Row>>> {
-        let until = self.links.deadline();
-        // What has no connection in time can still be sent apart, and did not act.
-        let link = match self.links.reserved(until.earlier()).await {
+    /// transaction, or there was no connection until `begin`.
+    async fn briefly(
+        &self,
+        statement: &impl Statement,
+        begin: Deadline,
+    ) -> Option<Result<Vec<Row>>> {
+        let link = match self.links.reserved(begin).await {
             Ok(link) => link,
+            Err(_) if begin.left().is_zero() => return None,
             Err(error) => return Some(Err(error)),
         };
-        let patience = self.links.patience();
+        let (until, patience) = (self.links.deadline(), self.links.patience());
         let call = statement.call(&self.sql, &patience);
         let (link, rows) = self.links.ask(link, until, &call).await;
         link.into_iter().for_each(|link| self.links.reserve(link));
@@ -120,12 +122,13 @@ impl Database {
         &self,
         count: usize,
         statement: &impl Statement,
+        begin: Deadline,
         outcome: impl Fn(&str, &Row) -> Result<T>,
     ) -> Vec<Option<Result<T>>> {
         let none = || (0..count).map(|_| None).collect();
-        let rows = match self.briefly(statement).await {
+        let rows = match self.briefly(statement, begin).await {
             Some(Ok(rows)) => rows,
-            // Rolled back: each is tried alone.
+            // Each is tried alone.
             None => return none(),
             Some(Err(error)) if error.effect() == Effect::NotApplied => return none(),
             Some(Err(error)) => return (0..count).map(|_| Some(Err(error.clone()))).collect(),
@@ -151,11 +154,11 @@ impl SqlServer for Database {
         self.links.retire();
     }
 
-    async fn send(&self, entry: &Entry) -> Option<Result<Done>> {
+    async fn send(&self, entry: &Entry, begin: Deadline) -> Option<Result<Done>> {
         let rows = match entry {
-            Entry::Acquire(request) => self.briefly(&AcquireOne::new(request)).await?,
-            Entry::Renew(lease) => self.briefly(&RenewOne::new(lease)).await?,
-            Entry::Release(lease) => self.briefly(&ReleaseOne::new(lease)).await?,
+            Entry::Acquire(request) => self.briefly(&AcquireOne::new(request), begin).await?,
+            Entry::Renew(lease) => self.briefly(&RenewOne::new(lease), begin).await?,
+            Entry::Release(lease) => self.briefly(&ReleaseOne::new(lease), begin).await?,
             _ => return None,
         };
         match rows {
@@ -164,7 +167,11 @@ impl SqlServer for Database {
         }
     }
 
-    async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
+    async fn send_together(
+        &self,
+        entries: &[Arc<Entry>],
+        begin: Deadline,
+    ) -> Vec<Option<Result<Done>>> {
         let count = entries.len();
         match entries.first().map(|entry| &**entry) {
             Some(Entry::Acquire(_)) => {
@@ -176,7 +183,7 @@ impl SqlServer for Database {
                     let granted = acquire::granted(server, row, true)?;
                     Ok(Done::Acquired(AcquireReply::Granted(granted)))
                 };
-                self.each(count, &batch, granted).await
+                self.each(count, &batch, begin, granted).await
             }
             Some(Entry::Renew(_)) => {
                 let batch = RenewBatch::new(entries.iter().filter_map(|entry| match &**entry {
@@ -184,7 +191,7 @@ impl SqlServer for Database {
                     _ => None,
                 }));
                 let held = |server: &str, row: &Row| renew::held(server, row).map(Done::Renewed);
-                self.each(count, &batch, held).await
+                self.each(count, &batch, begin, held).await
             }
             Some(Entry::Release(_)) => {
                 let batch = ReleaseBatch::new(entries.iter().filter_map(|entry| match &**entry {
@@ -193,7 +200,7 @@ impl SqlServer for Database {
                 }));
                 let ended =
                     |server: &str, row: &Row| release::ended(server, row).map(Done::Released);
-                self.each(count, &batch, ended).await
+                self.each(count, &batch, begin, ended).await
             }
             _ => (0..count).map(|_| None).collect(),
         }

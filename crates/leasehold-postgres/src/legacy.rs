@@ -1,8 +1,10 @@
 //! The table of the PHP library in a database of an application.
 
 use std::fmt;
+use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
+use leasehold_driver::Deadline;
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
@@ -110,24 +112,41 @@ pub struct LegacyDatabase {
 }
 
 impl LegacyDatabase {
-    /// The rows of a statement that only reads.
-    async fn read<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<Vec<Row>> {
-        let (server, until) = (&self.links.server, self.links.deadline());
+    /// The rows of a statement that only reads, and asks whether its session is read-only.
+    async fn read<'a>(
+        &self,
+        until: Deadline,
+        text: &str,
+        values: impl Into<Vec<Value<'a>>>,
+    ) -> Result<Vec<Row>> {
+        let server = &self.links.server;
         let call = Call { text, values: values.into() };
         loop {
             let link = self.links.get(until).await?;
-            match self.links.ask(link, until, &call).await.1 {
-                Err(Unanswered::Server(e)) if is_of_others(&e) => {}
-                rows => {
-                    return rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied));
-                }
+            let (link, rows) = match self.links.ask(link, until, &call).await {
+                (_, Err(Unanswered::Server(e))) if is_of_others(&e) => continue,
+                (link, rows) => (link, rows),
+            };
+            let rows = rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied))?;
+            let first = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+            if !column::<bool>(server, first, "o_read_only")? {
+                return Ok(rows);
             }
+            // Of a session that is retired it is known.
+            if link.is_some_and(|link| !link.is_retired()) {
+                self.links.doubt();
+            }
+            return Err(error::read_only(server, column(server, first, "o_standby")?));
         }
     }
 
     /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
-    async fn write<'a>(&self, text: &str, values: impl Into<Vec<Value<'a>>>) -> Result<bool> {
-        let until = self.links.deadline();
+    async fn write<'a>(
+        &self,
+        until: Deadline,
+        text: &str,
+        values: impl Into<Vec<Value<'a>>>,
+    ) -> Result<bool> {
         let link = self.links.get(until).await?;
         let call = Call { text, values: values.into() };
         match self.links.ask(link, until, &call).await.1 {
@@ -184,22 +203,32 @@ impl LegacyRows for LegacyDatabase {
         NAME
     }
 
-    async fn look(&self, resource: &str) -> Result<Seen> {
-        let rows = self.read(&self.statements.look, [(&resource as _, Type::TEXT)]).await?;
+    fn timeout(&self) -> Duration {
+        self.links.timeout
+    }
+
+    async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
+        let rows = self.read(until, &self.statements.look, [(&resource as _, Type::TEXT)]).await?;
         self.seen(rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?)
     }
 
-    async fn insert(&self, row: &LegacyRow) -> Result<bool> {
+    async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
         let values: [Value<'_>; 4] = [
             (&row.resource, Type::TEXT),
             (&row.owner, Type::TEXT),
             (&row.expires_at, Type::INT8),
             (&row.acquired_at, Type::INT8),
         ];
-        self.write(&self.statements.insert, values).await
+        self.write(until, &self.statements.insert, values).await
     }
 
-    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow, before: Option<i64>) -> Result<bool> {
+    async fn replace(
+        &self,
+        until: Deadline,
+        seen: &LegacyRow,
+        by: &LegacyRow,
+        before: Option<i64>,
+    ) -> Result<bool> {
         let before = before.unwrap_or(i64::MAX);
         let values: [Value<'_>; 7] = [
             (&by.owner, Type::TEXT),
@@ -210,20 +239,21 @@ impl LegacyRows for LegacyDatabase {
             (&seen.expires_at, Type::INT8),
             (&before, Type::INT8),
         ];
-        self.write(&self.statements.replace, values).await
+        self.write(until, &self.statements.replace, values).await
     }
 
-    async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
+    async fn delete(&self, until: Deadline, seen: &LegacyRow) -> Result<bool> {
         let values: [Value<'_>; 3] = [
             (&seen.resource, Type::TEXT),
             (&seen.owner, Type::TEXT),
             (&seen.expires_at, Type::INT8),
         ];
-        self.write(&self.statements.delete, values).await
+        self.write(until, &self.statements.delete, values).await
     }
 
     async fn page(
         &self,
+        until: Deadline,
         after: &str,
         most: usize,
     ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
@@ -231,7 +261,7 @@ impl LegacyRows for LegacyDatabase {
         let values: [Value<'_>; 2] = [(&after, Type::TEXT), (&most, Type::INT8)];
         let server = &self.links.server;
         let mut page = (0, Vec::new());
-        for reply in &self.read(&self.statements.page, values).await? {
+        for reply in &self.read(until, &self.statements.page, values).await? {
             match self.seen(reply) {
                 Ok(Seen { now, row }) => {
                     page.0 = now;
@@ -251,7 +281,7 @@ impl LegacyRows for LegacyDatabase {
 
     async fn check(&self) -> Result<Health> {
         let server = &self.links.server;
-        let (before, rows) = (wall(), self.read(&self.about(), []).await?);
+        let (before, rows) = (wall(), self.read(self.links.deadline(), &self.about(), []).await?);
         let ours = before + (wall() - before) / 2;
         let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
         let settings = Settings::of(server, about)?;
@@ -288,6 +318,7 @@ impl LegacyDatabase {
     fn about(&self) -> String {
         format!(
             "SELECT {} AS o_now, ({}) AS o_guards, {},
+                 pg_catalog.current_setting('transaction_read_only')::boolean AS o_read_only,
                  (SELECT pg_catalog.concat(system_identifier, '/', oid)
                   FROM pg_catalog.pg_control_system(), pg_catalog.pg_database
                   WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS o_place,

@@ -8,7 +8,8 @@ use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use leasehold_core::{Effect, Error, LeaseId, Result};
-use leasehold_driver::sql::{Deadline, Doubt};
+use leasehold_driver::Deadline;
+use leasehold_driver::sql::Doubt;
 use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Row};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::sql::{Deadline, outliving};
+use leasehold_driver::Deadline;
+use leasehold_driver::sql::outliving;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
-use leasehold_driver::StoreUrl;
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
+use leasehold_driver::{Deadline, StoreUrl};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction,
     TransactionBehavior, params,
@@ -67,7 +67,7 @@ impl SqliteLegacyConfig {
         self
     }
 
-    /// Sets the time limit of a statement, by default 5 s: how long it may wait for the database's write lock.
+    /// Sets the time limit of an operation, by default 5 s: how long it may wait for the database's write lock.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -106,12 +106,13 @@ impl LegacyFile {
     /// Does this on the connection, which it opens first if need be. A failure of what only reads has no effect.
     async fn on<T: Send + 'static>(
         &self,
+        until: Deadline,
         flags: OpenFlags,
         failed: fn(&str, rusqlite::Error) -> Error,
         act: impl FnOnce(&Connection, &Statements) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (opened_before, sql) = (Arc::clone(&self.opened), Arc::clone(&self.sql));
-        let (path, timeout) = (self.path.clone(), self.timeout);
+        let path = self.path.clone();
         let acted = tokio::task::spawn_blocking(move || {
             let mut connection = opened_before.lock().unwrap_or_else(PoisonError::into_inner);
             let file = identity(&path);
@@ -119,8 +120,10 @@ impl LegacyFile {
             let known = connection.take().filter(|opened| opened.file == file);
             let connection = match known {
                 Some(known) => connection.insert(known),
-                None => connection.insert(opened(&path, flags, timeout)?),
+                None => connection.insert(opened(&path, flags)?),
             };
+            // How long the write lock is waited for.
+            connection.connection.busy_timeout(until.left())?;
             act(&connection.connection, &sql)
         });
         match acted.await {
@@ -160,11 +163,10 @@ struct Opened {
 }
 
 /// Opens a connection whose commits are on the disk when they return.
-fn opened(path: &Path, flags: OpenFlags, timeout: Duration) -> rusqlite::Result<Opened> {
+fn opened(path: &Path, flags: OpenFlags) -> rusqlite::Result<Opened> {
     // Before: a file that takes its place meanwhile is then noticed.
     let file = identity(path);
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(timeout)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(Opened { connection, file })
 }
@@ -186,10 +188,14 @@ impl LegacyRows for LegacyFile {
         NAME
     }
 
-    async fn look(&self, resource: &str) -> Result<Seen> {
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
         let resource = resource.to_owned();
         let clock = Arc::clone(&self.clock);
-        self.on(EXISTING, error::sqlite, move |connection, sql| {
+        self.on(until, EXISTING, error::sqlite, move |connection, sql| {
             // Before the row: it may be a little older than it was.
             let now = micros(&*clock);
             let row =
@@ -199,9 +205,9 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn insert(&self, row: &LegacyRow) -> Result<bool> {
+    async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
         let row = row.clone();
-        self.on(EXISTING, error::commit, move |connection, sql| {
+        self.on(until, EXISTING, error::commit, move |connection, sql| {
             let LegacyRow { resource, owner, expires_at, acquired_at } = row;
             let values = params![resource, owner, expires_at, acquired_at];
             Ok(connection.prepare_cached(&sql.insert)?.execute(values)? > 0)
@@ -209,9 +215,15 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn replace(&self, seen: &LegacyRow, by: &LegacyRow, before: Option<i64>) -> Result<bool> {
+    async fn replace(
+        &self,
+        until: Deadline,
+        seen: &LegacyRow,
+        by: &LegacyRow,
+        before: Option<i64>,
+    ) -> Result<bool> {
         let (seen, by, clock) = (seen.clone(), by.clone(), Arc::clone(&self.clock));
-        self.on(EXISTING, error::commit, move |connection, sql| {
+        self.on(until, EXISTING, error::commit, move |connection, sql| {
             // Its lock may have been waited for.
             let transaction =
                 Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
@@ -233,9 +245,9 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn delete(&self, seen: &LegacyRow) -> Result<bool> {
+    async fn delete(&self, until: Deadline, seen: &LegacyRow) -> Result<bool> {
         let seen = seen.clone();
-        self.on(EXISTING, error::commit, move |connection, sql| {
+        self.on(until, EXISTING, error::commit, move |connection, sql| {
             let values = params![seen.resource, seen.owner, seen.expires_at];
             Ok(connection.prepare_cached(&sql.delete)?.execute(values)? > 0)
         })
@@ -244,12 +256,13 @@ impl LegacyRows for LegacyFile {
 
     async fn page(
         &self,
+        until: Deadline,
         after: &str,
         most: usize,
     ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
         let (after, now) = (after.to_owned(), micros(&*self.clock));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let page = self.on(EXISTING, error::sqlite, move |connection, sql| {
+        let page = self.on(until, EXISTING, error::sqlite, move |connection, sql| {
             let mut page = connection.prepare_cached(&sql.page)?;
             let rows = page.query_map(params![after, most], |row| {
                 let resource = row.get_ref(0)?.as_bytes().unwrap_or_default();
@@ -265,7 +278,8 @@ impl LegacyRows for LegacyFile {
     async fn check(&self) -> Result<Health> {
         let mut health = Health::new(Level::BestEffort);
         health.identity = Some(format!("{NAME}:{}:{}", self.name, self.sql.table));
-        match self.page("", 1).await {
+        let until = Deadline::after(self.timeout);
+        match self.page(until, "", 1).await {
             Ok(_) => {}
             // Not prepared yet.
             Err(e) if e.kind() == ErrorKind::Incompatible => {
@@ -276,7 +290,7 @@ impl LegacyRows for LegacyFile {
         }
         health.schema = Some(1);
         health.durable = true;
-        let guards = self.on(EXISTING, error::sqlite, |connection, sql| {
+        let guards = self.on(until, EXISTING, error::sqlite, |connection, sql| {
             connection.query_row(&sql.guards, [], |row| row.get::<_, i64>(0))
         });
         if guards.await? == 0 {
@@ -287,7 +301,7 @@ impl LegacyRows for LegacyFile {
 
     async fn prepare(&self) -> Result<()> {
         let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
-        self.on(creating, error::commit, |connection, sql| {
+        self.on(Deadline::after(self.timeout), creating, error::commit, |connection, sql| {
             connection.execute_batch(&sql.create.join(";"))
         })
         .await

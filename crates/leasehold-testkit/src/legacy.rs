@@ -2,6 +2,7 @@
 //! what these stores report to the conformance suite.
 
 pub mod cases;
+pub mod limits;
 mod php;
 pub mod sides;
 

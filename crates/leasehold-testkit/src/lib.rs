@@ -17,11 +17,13 @@ pub mod crowd;
 mod data;
 #[cfg(feature = "legacy")]
 pub mod legacy;
+pub mod limits;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod page;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod read_only;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod requests;

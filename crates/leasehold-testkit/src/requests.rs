@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Effect, Error, ErrorKind, EvictRequest, Filter, Granted,
-    Key, LeaseId, ListRequest, Mode, Refused, ReleaseEntry, ReleaseRequest, RenewEntry,
-    RenewRequest, Store, Ttl, Unreadable,
+    Key, LeaseId, ListRequest, Mode, Refused, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
+    RenewEntry, RenewOutcome, RenewRequest, Store, Ttl, Unreadable,
 };
 
 use crate::LONG;
@@ -60,6 +60,28 @@ pub fn failed<T: std::fmt::Debug>(
     assert_eq!((error.kind(), error.effect()), (kind, effect), "{error:?}");
     assert!(error.to_string().contains(said), "{error}");
     error
+}
+
+/// The outcome of a renewal of one lease; its failure is that of the renewal.
+pub async fn renewed(
+    store: &impl Store,
+    request: &RenewRequest,
+) -> leasehold_core::Result<RenewOutcome> {
+    match only(store.renew(request).await?.leases) {
+        RenewOutcome::Failed(error) => Err(error),
+        outcome => Ok(outcome),
+    }
+}
+
+/// As [`renewed`], of a release.
+pub async fn released(
+    store: &impl Store,
+    request: &ReleaseRequest,
+) -> leasehold_core::Result<ReleaseOutcome> {
+    match only(store.release(request).await?.leases) {
+        ReleaseOutcome::Failed(error) => Err(error),
+        outcome => Ok(outcome),
+    }
 }
 
 /// The only outcome of a renewal or release of one lease.

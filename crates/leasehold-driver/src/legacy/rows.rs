@@ -1,6 +1,9 @@
 use std::future::Future;
+use std::time::Duration;
 
 use leasehold_core::{Health, Result, Unreadable};
+
+use crate::Deadline;
 
 /// A row of the table. Times are seconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,32 +35,43 @@ pub struct Seen {
     pub row: Option<LegacyRow>,
 }
 
-/// The guarded statements, each a transaction of its own. The outcome says whether a row was changed.
+/// The guarded statements, each a transaction of its own, which ends by the deadline of its operation. The outcome says
+/// whether a row was changed.
 pub trait LegacyRows: Send + Sync + 'static {
     /// The store, for messages.
     fn name(&self) -> &'static str;
 
+    /// The time limit of an operation.
+    fn timeout(&self) -> Duration;
+
     /// Reads the row of a resource.
-    fn look(&self, resource: &str) -> impl Future<Output = Result<Seen>> + Send;
+    fn look(&self, until: Deadline, resource: &str) -> impl Future<Output = Result<Seen>> + Send;
 
     /// Adds a row, unless there is one of its resource.
-    fn insert(&self, row: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
+    fn insert(&self, until: Deadline, row: &LegacyRow)
+    -> impl Future<Output = Result<bool>> + Send;
 
     /// Puts a row in the place of one that is still as it was seen, unless the server's clock has reached `before` by then:
     /// when nobody else can change the row any more.
     fn replace(
         &self,
+        until: Deadline,
         seen: &LegacyRow,
         by: &LegacyRow,
         before: Option<i64>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Removes a row that is still as it was seen.
-    fn delete(&self, seen: &LegacyRow) -> impl Future<Output = Result<bool>> + Send;
+    fn delete(
+        &self,
+        until: Deadline,
+        seen: &LegacyRow,
+    ) -> impl Future<Output = Result<bool>> + Send;
 
     /// At most `most` rows after a resource, in the table's order, and the server's clock; a damaged row as what it is.
     fn page(
         &self,
+        until: Deadline,
         after: &str,
         most: usize,
     ) -> impl Future<Output = Result<(i64, Vec<Result<LegacyRow, Unreadable>>)>> + Send;

@@ -82,19 +82,30 @@ impl Statements {
 
     /// For MySQL and MariaDB: the table of this database, a quoted name, with this collation if it is created; `now` reads
     /// the clock in microseconds when a statement begins. A look and a page return it as `o_now`, whether the session
-    /// commits each statement as `o_commits`, and whether its texts are in UTF-8 as `o_utf8`.
-    pub fn mysql(config: &LegacyConfig, database: &str, now: &str, collation: &str) -> Self {
+    /// commits each statement as `o_commits`, whether its texts are in UTF-8 as `o_utf8`, and `read_only`, which says
+    /// whether the server is, as `o_read_only`: they have a row in any case. A write changes nothing on such a server, which
+    /// would let an administrator write.
+    pub fn mysql(
+        config: &LegacyConfig,
+        database: &str,
+        now: &str,
+        read_only: &str,
+        collation: &str,
+    ) -> Self {
         let name = &config.table;
         let table = format!("{database}.`{name}`");
         // Whatever the character sets and collations are: the bytes in UTF-8.
         let exact = |column: &str| format!("CAST(CONVERT({column} USING utf8mb4) AS BINARY)");
         let time = "TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? SECOND";
         let seconds = |column: &str| format!("TIMESTAMPDIFF(SECOND, '1970-01-01', {column})");
-        let is_seen = format!("resource = ? AND {} = ? AND expires_at = {time}", exact("owner"));
+        let is_seen = format!(
+            "resource = ? AND {} = ? AND expires_at = {time} AND NOT ({read_only})",
+            exact("owner")
+        );
         let columns = format!(
             "{now} AS o_now, @@autocommit AS o_commits, \
              CONCAT_WS(',', @@character_set_client, @@character_set_connection, @@character_set_results) \
-             = 'utf8mb4,utf8mb4,utf8mb4' AS o_utf8, \
+             = 'utf8mb4,utf8mb4,utf8mb4' AS o_utf8, {read_only} AS o_read_only, \
              resource AS o_resource, owner AS o_owner, {} AS o_expires_at, {} AS o_acquired_at",
             seconds("expires_at"),
             seconds("acquired_at")
@@ -126,7 +137,8 @@ impl Statements {
                 "SELECT {columns} FROM (SELECT 1) AS one LEFT JOIN {table} ON resource = ?"
             ),
             insert: format!(
-                "INSERT INTO {table} (resource, owner, expires_at, acquired_at) VALUES (?, ?, {time}, {time})"
+                "INSERT INTO {table} (resource, owner, expires_at, acquired_at)
+                 SELECT ?, ?, {time}, {time} FROM (SELECT 1) AS one WHERE NOT ({read_only})"
             ),
             // The clock of a statement is that of its beginning, and SYSDATE that of the moment.
             replace: format!(
@@ -135,7 +147,9 @@ impl Statements {
             ),
             delete: format!("DELETE FROM {table} WHERE {is_seen}"),
             page: format!(
-                "SELECT {columns} FROM {table} WHERE resource > ? ORDER BY resource LIMIT ?"
+                "SELECT {columns} FROM (SELECT 1) AS one LEFT JOIN (
+                     SELECT * FROM {table} WHERE resource > ? ORDER BY resource LIMIT ?
+                 ) AS page ON TRUE ORDER BY resource"
             ),
             guards: format!(
                 "SELECT COUNT(*) FROM information_schema.TRIGGERS
@@ -147,7 +161,8 @@ impl Statements {
     }
 
     /// For PostgreSQL: the table of this schema, a quoted name; `now` reads the clock in microseconds at that moment. A
-    /// look and a page return it as `o_now`; a write returns a row if it changed one. All names and operators are qualified:
+    /// look and a page return it as `o_now`, whether the session is read-only as `o_read_only`, and whether the server is a
+    /// standby as `o_standby`: they have a row in any case. A write returns a row if it changed one. All names and operators are qualified:
     /// the search path of a session may begin with a schema in which others create functions and operators.
     pub fn postgres(config: &LegacyConfig, schema: &str, now: &str) -> Self {
         let name = &config.table;
@@ -171,7 +186,8 @@ impl Statements {
             )
         };
         let columns = format!(
-            "{now} AS o_now, resource::pg_catalog.text AS o_resource, owner::pg_catalog.text AS o_owner, \
+            "{now} AS o_now, pg_catalog.current_setting('transaction_read_only')::boolean AS o_read_only, \
+             pg_catalog.pg_is_in_recovery() AS o_standby, resource::pg_catalog.text AS o_resource, owner::pg_catalog.text AS o_owner, \
              {} AS o_expires_at, {} AS o_acquired_at",
             seconds("expires_at"),
             seconds("acquired_at")
@@ -230,7 +246,9 @@ impl Statements {
             ),
             delete: format!("DELETE FROM {table} WHERE {} RETURNING 1", is_seen(1, 2, 3)),
             page: format!(
-                "SELECT {columns} FROM {table} WHERE resource OPERATOR(pg_catalog.>) $1 ORDER BY resource LIMIT $2"
+                "SELECT {columns} FROM (SELECT 1) AS one LEFT JOIN (
+                     SELECT * FROM {table} WHERE resource OPERATOR(pg_catalog.>) $1 ORDER BY resource LIMIT $2
+                 ) AS page ON true ORDER BY resource"
             ),
             guards: format!(
                 "SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger

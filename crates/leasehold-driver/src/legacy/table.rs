@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use super::config::LegacyConfig;
 use super::rows::{LegacyRow, LegacyRows, Seen};
 use super::rules::{Margin, seconds, since, until};
+use crate::Deadline;
 
 /// How often an operation begins again because somebody else changed the row meanwhile.
 const TRIES: usize = 10;
@@ -99,7 +100,8 @@ impl<R: LegacyRows> Store for LegacyTable<R> {
         let request = request.clone();
         self.run(|inner| async move {
             let keys = request.leases().iter().map(|lease| &lease.claims().first().key);
-            let renewals = request.leases().iter().map(|lease| inner.renew(lease));
+            let until = inner.deadline();
+            let renewals = request.leases().iter().map(|lease| inner.renew(until, lease));
             let outcomes = each(keys, renewals).await.into_iter();
             let outcome = |renewed: Result<_>| renewed.unwrap_or_else(RenewOutcome::Failed);
             Ok(RenewReply::new(outcomes.map(outcome).collect()))
@@ -112,7 +114,8 @@ impl<R: LegacyRows> Store for LegacyTable<R> {
         let request = request.clone();
         self.run(|inner| async move {
             let keys = request.leases().iter().map(|lease| &lease.keys()[0]);
-            let releases = request.leases().iter().map(|lease| inner.release(lease));
+            let until = inner.deadline();
+            let releases = request.leases().iter().map(|lease| inner.release(until, lease));
             let outcomes = each(keys, releases).await.into_iter();
             let outcome = |released: Result<_>| released.unwrap_or_else(ReleaseOutcome::Failed);
             Ok(ReleaseReply::new(outcomes.map(outcome).collect()))
@@ -147,12 +150,18 @@ impl<R: LegacyRows> Store for LegacyTable<R> {
 }
 
 impl<R: LegacyRows> Inner<R> {
+    /// When an operation that begins now must have ended.
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.rows.timeout())
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
         let key = &request.claims().first().key;
         let owner = owner(request.id());
         let term = request.term().duration().map_or(i64::MAX, micros);
+        let until = self.deadline();
         for _ in 0..TRIES {
-            let Seen { now, row } = self.rows.look(key.as_str()).await?;
+            let Seen { now, row } = self.rows.look(until, key.as_str()).await?;
             let mut new = LegacyRow {
                 resource: key.as_str().to_owned(),
                 owner: owner.clone(),
@@ -160,7 +169,7 @@ impl<R: LegacyRows> Inner<R> {
                 acquired_at: seconds(now),
             };
             let Some(row) = row else {
-                if self.rows.insert(&new).await? {
+                if self.rows.insert(until, &new).await? {
                     return Ok(self.granted(&new, now, true));
                 }
                 continue;
@@ -175,13 +184,13 @@ impl<R: LegacyRows> Inner<R> {
                 new.expires_at = new.expires_at.max(row.expires_at);
             }
             let before = is_held.then(|| self.margin.end(&row));
-            if new != row && !self.rows.replace(&row, &new, before).await? {
+            if new != row && !self.rows.replace(until, &row, &new, before).await? {
                 continue;
             }
             if is_held {
                 return Ok(self.granted(&new, now, false));
             }
-            return Ok(match self.taken_by_another(key, &new).await? {
+            return Ok(match self.taken_by_another(until, key, &new).await? {
                 None => self.granted(&new, now, true),
                 Some(refused) => AcquireReply::Refused(refused),
             });
@@ -190,9 +199,14 @@ impl<R: LegacyRows> Inner<R> {
     }
 
     /// After a row was taken over, whether a client that had read it before has overwritten it.
-    async fn taken_by_another(&self, key: &Key, taken: &LegacyRow) -> Result<Option<Refused>> {
+    async fn taken_by_another(
+        &self,
+        until: Deadline,
+        key: &Key,
+        taken: &LegacyRow,
+    ) -> Result<Option<Refused>> {
         self.clock.sleep_until(self.clock.now() + self.settle).await;
-        let looked = self.rows.look(key.as_str()).await;
+        let looked = self.rows.look(until.later(self.settle), key.as_str()).await;
         let Seen { now, row } = looked.map_err(|e| e.with_effect(Effect::Unknown))?;
         Ok(match row {
             Some(row) if row.owner == taken.owner => None,
@@ -213,12 +227,12 @@ impl<R: LegacyRows> Inner<R> {
         Refused::new(key.clone(), RefusalReason::Held(holder), Some(after))
     }
 
-    async fn renew(&self, lease: &RenewEntry) -> Result<RenewOutcome> {
+    async fn renew(&self, until: Deadline, lease: &RenewEntry) -> Result<RenewOutcome> {
         let key = &lease.claims().first().key;
         let owner = owner(lease.id());
         let to = lease.to().duration().map_or(i64::MAX, micros);
         for _ in 0..TRIES {
-            let Seen { now, row } = self.rows.look(key.as_str()).await?;
+            let Seen { now, row } = self.rows.look(until, key.as_str()).await?;
             let Some(row) = row.filter(|row| row.owner == owner) else {
                 return Ok(RenewOutcome::Lost(Some(LostReason::Gone)));
             };
@@ -229,21 +243,21 @@ impl<R: LegacyRows> Inner<R> {
             new.expires_at = row.expires_at.max(self.margin.expires_at(now, to));
             // A lease that ended while this waited is not revived (C6).
             let before = Some(self.margin.end(&row));
-            if new == row || self.rows.replace(&row, &new, before).await? {
+            if new == row || self.rows.replace(until, &row, &new, before).await? {
                 return Ok(RenewOutcome::Held(Remaining::For(self.margin.left(&new, now))));
             }
         }
         Err(self.busy())
     }
 
-    async fn release(&self, lease: &ReleaseEntry) -> Result<ReleaseOutcome> {
+    async fn release(&self, until: Deadline, lease: &ReleaseEntry) -> Result<ReleaseOutcome> {
         let owner = owner(lease.id());
         for _ in 0..TRIES {
-            let Seen { now, row } = self.rows.look(lease.keys()[0].as_str()).await?;
+            let Seen { now, row } = self.rows.look(until, lease.keys()[0].as_str()).await?;
             let Some(row) = row.filter(|row| row.owner == owner) else {
                 return Ok(ReleaseOutcome::NotHeld);
             };
-            if self.rows.delete(&row).await? {
+            if self.rows.delete(until, &row).await? {
                 return Ok(match self.margin.left(&row, now) {
                     Duration::ZERO => ReleaseOutcome::Expired,
                     _ => ReleaseOutcome::Released,
@@ -256,7 +270,7 @@ impl<R: LegacyRows> Inner<R> {
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let filter = request.filter();
         let mut reply = ListReply::new(Vec::new(), None);
-        let (found, more) = self.found(filter, request.cursor()).await?;
+        let (found, more) = self.found(self.deadline(), filter, request.cursor()).await?;
         let count = found.len();
         for (nth, (now, row)) in found.into_iter().enumerate() {
             let cursor = cursor_after(resource(&row));
@@ -281,18 +295,19 @@ impl<R: LegacyRows> Inner<R> {
     /// server's clock.
     async fn found(
         &self,
+        until: Deadline,
         filter: &Filter,
         after: Option<&Cursor>,
     ) -> Result<(Vec<(i64, Found)>, bool)> {
         let after = after.map(position).transpose()?;
         let Some(keys) = filter.keys() else {
-            let (now, page) = self.rows.page(after.unwrap_or_default(), LOOK_AT).await?;
+            let (now, page) = self.rows.page(until, after.unwrap_or_default(), LOOK_AT).await?;
             let more = page.len() == LOOK_AT;
             return Ok((page.into_iter().map(|row| (now, row)).collect(), more));
         };
         let mut found = Vec::new();
         for key in keys {
-            match self.rows.look(key.as_str()).await {
+            match self.rows.look(until, key.as_str()).await {
                 Ok(Seen { now, row }) => found.extend(row.map(|row| (now, Ok(row)))),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     found.push((0, Err(Unreadable::new(key.as_str(), error))));
@@ -307,35 +322,39 @@ impl<R: LegacyRows> Inner<R> {
     }
 
     async fn evict(&self, targets: &[EvictTarget], limit: usize) -> Result<EvictReply> {
-        let most = limit.min(targets.len());
-        let mut removed = Vec::new();
+        let (until, most) = (self.deadline(), limit.min(targets.len()));
+        let (mut removed, mut tried) = (Vec::new(), 0);
         for target in &targets[..most] {
-            if self.remove(target).await.map_err(|e| acted(e, &removed))? {
+            if tried > 0 && until.left().is_zero() {
+                break;
+            }
+            if self.remove(until, target).await.map_err(|e| acted(e, &removed))? {
                 removed.push(target.clone());
             }
+            tried += 1;
         }
-        Ok(EvictReply::new(removed, 0, most < targets.len()))
+        Ok(EvictReply::new(removed, 0, tried < targets.len()))
     }
 
-    async fn remove(&self, target: &EvictTarget) -> Result<bool> {
+    async fn remove(&self, until: Deadline, target: &EvictTarget) -> Result<bool> {
         for _ in 0..TRIES {
-            let Seen { row, .. } = self.rows.look(target.key.as_str()).await?;
+            let Seen { row, .. } = self.rows.look(until, target.key.as_str()).await?;
             let Some(row) = row.filter(|row| id(row) == target.id) else { return Ok(false) };
-            if self.rows.delete(&row).await? {
+            if self.rows.delete(until, &row).await? {
                 return Ok(true);
             }
         }
         Err(self.busy())
     }
 
-    /// Removes rows that anybody may take over.
+    /// Removes rows that anybody may take over. When its time is over it returns what it has done.
     async fn purge(&self, filter: &Filter, limit: usize) -> Result<EvictReply> {
         let wanted = filter.clone().with_expired(Expired::Only);
         let mut reply = EvictReply::new(Vec::new(), 0, false);
-        let mut after = None;
-        loop {
-            let (found, more) =
-                self.found(filter, after.as_ref()).await.map_err(|e| acted(e, &reply.removed))?;
+        let (until, mut after) = (self.deadline(), None);
+        while !until.left().is_zero() {
+            let found = self.found(until, filter, after.as_ref()).await;
+            let (found, more) = found.map_err(|e| acted(e, &reply.removed))?;
             after = found.last().map(|(_, row)| cursor_after(resource(row)));
             for (now, row) in found {
                 let row = match row {
@@ -356,11 +375,11 @@ impl<R: LegacyRows> Inner<R> {
                         continue;
                     }
                 };
-                if reply.removed.len() == limit {
+                if reply.removed.len() == limit || until.left().is_zero() {
                     reply.more = true;
                     return Ok(reply);
                 }
-                if self.rows.delete(&row).await.map_err(|e| acted(e, &reply.removed))? {
+                if self.rows.delete(until, &row).await.map_err(|e| acted(e, &reply.removed))? {
                     reply.removed.push(EvictTarget::of(&record));
                 }
             }
@@ -368,6 +387,8 @@ impl<R: LegacyRows> Inner<R> {
                 return Ok(reply);
             }
         }
+        reply.more = true;
+        Ok(reply)
     }
 
     /// The lease of a row, until the end that the row states, as PHP reports it. If its holder is a client of ours, it stops

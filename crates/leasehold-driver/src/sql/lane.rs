@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::entry::{Done, Entry, EntryKind};
 use super::server::SqlServer;
-use crate::Combine;
 use crate::combiner::now;
+use crate::{Combine, Deadline};
 
 pub(super) struct Lane<S> {
     server: Arc<S>,
@@ -24,21 +24,22 @@ impl<S> Lane<S> {
 }
 
 impl<S: SqlServer> Combine for Lane<S> {
-    type Request = Arc<Entry>;
+    /// With the deadline of its caller.
+    type Request = (Arc<Entry>, Deadline);
     type Reply = Done;
     type Kind = EntryKind;
 
-    fn kind(entry: &Arc<Entry>) -> EntryKind {
+    fn kind((entry, _): &Self::Request) -> EntryKind {
         entry.kind()
     }
 
-    fn key(entry: &Arc<Entry>) -> &Key {
+    fn key((entry, _): &Self::Request) -> &Key {
         entry.key()
     }
 
     /// A late renewal revives nothing (C6), shortens nothing and reaches no lease of another id. A late acquire would take
     /// the key after its release, and a late release would end what was acquired after it.
-    fn may_pass(entry: &Arc<Entry>, earlier: &Arc<Entry>) -> bool {
+    fn may_pass((entry, _): &Self::Request, (earlier, _): &Self::Request) -> bool {
         let renews = entry.kind() == EntryKind::Renew;
         match &**earlier {
             // A later lease of its id may get its term, but not for ever.
@@ -63,11 +64,15 @@ impl<S: SqlServer> Combine for Lane<S> {
         }
     }
 
-    async fn send(&self, entry: &Arc<Entry>) -> Option<Result<Done>> {
-        self.server.send(entry).await
+    async fn send(&self, (entry, until): &Self::Request) -> Option<Result<Done>> {
+        self.server.send(entry, until.earlier()).await
     }
 
-    async fn send_together(&self, entries: &[Arc<Entry>]) -> Vec<Option<Result<Done>>> {
-        self.server.send_together(entries).await
+    async fn send_together(&self, requests: &[Self::Request]) -> Vec<Option<Result<Done>>> {
+        let (entries, deadlines): (Vec<_>, Vec<_>) = requests.iter().cloned().unzip();
+        // What has no connection by then can still be sent apart, and did not act.
+        let first = deadlines.into_iter().min_by_key(|until| until.left());
+        let Some(until) = first else { return Vec::new() };
+        self.server.send_together(&entries, until.earlier()).await
     }
 }

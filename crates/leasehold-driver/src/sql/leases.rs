@@ -10,14 +10,13 @@ use leasehold_core::{
     RenewOutcome, RenewReply, RenewRequest, Result,
 };
 
-use super::deadline::Deadline;
 use super::entry::{Done, Entry};
 use super::lane::Lane;
 use super::page;
 use super::position::Position;
 use super::purge;
 use super::server::{SqlServer, locked, outliving, unanswered};
-use crate::{Combiner, Turn};
+use crate::{Combiner, Deadline, Turn};
 
 /// The most requests that travel together.
 const MOST: usize = 1_000;
@@ -46,9 +45,9 @@ impl<S: SqlServer> SqlLeases<S> {
     /// # Errors
     /// Those of [`Store::acquire`](leasehold_core::Store::acquire).
     pub async fn acquire(&self, request: &AcquireRequest, alone: bool) -> Result<AcquireReply> {
-        let entry = Arc::new(Entry::Acquire(request.clone()));
-        let turn = if alone { None } else { self.turn(&entry) };
-        match self.carry_out(entry, turn, self.deadline()).await? {
+        let (entry, until) = (Arc::new(Entry::Acquire(request.clone())), self.deadline());
+        let turn = if alone { None } else { self.turn(&entry, until) };
+        match self.carry_out(entry, turn, until).await? {
             Some(Done::Acquired(reply)) => Ok(reply),
             Some(other) => Err(self.odd(&other)),
             None => {
@@ -125,8 +124,8 @@ impl<S: SqlServer> SqlLeases<S> {
         let (entries, until): (Vec<_>, _) = (entries.map(Arc::new).collect(), self.deadline());
         let mut named = HashSet::new();
         if keys.all(|key| named.insert(key)) {
-            let simple = entries.iter().filter(|entry| entry.is_simple()).cloned();
-            let mut turns = self.lane.enter(simple);
+            let simple = entries.iter().filter(|entry| entry.is_simple());
+            let mut turns = self.lane.enter(simple.map(|entry| (Arc::clone(entry), until)));
             let outcomes = entries.into_iter().map(|entry| {
                 let turn = if entry.is_simple() { turns.next() } else { None };
                 self.carry_out(entry, turn, until)
@@ -135,14 +134,14 @@ impl<S: SqlServer> SqlLeases<S> {
         }
         let mut outcomes = Vec::new();
         for entry in entries {
-            let turn = self.turn(&entry);
+            let turn = self.turn(&entry, until);
             outcomes.push(self.carry_out(entry, turn, until).await);
         }
         outcomes
     }
 
-    fn turn(&self, entry: &Arc<Entry>) -> Option<Turn<Lane<S>>> {
-        entry.is_simple().then(|| self.lane.enter([Arc::clone(entry)]).next()).flatten()
+    fn turn(&self, entry: &Arc<Entry>, until: Deadline) -> Option<Turn<Lane<S>>> {
+        entry.is_simple().then(|| self.lane.enter([(Arc::clone(entry), until)]).next()).flatten()
     }
 
     /// Carries out an entry, apart if it has no turn with others. `None` if somebody else's transaction held a row for the

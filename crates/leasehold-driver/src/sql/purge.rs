@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, Unreadable};
 
-use super::deadline::Deadline;
 use super::old::{Old, Purge};
 use super::position::Position;
 use super::server::{SqlServer, outliving, unanswered};
+use crate::Deadline;
 
 /// How many rows one step removes, which limits how long it locks them.
 const STEP: usize = 100;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, EvictTarget, Reason, Result};
 
-use super::deadline::Deadline;
 use super::entry::{Done, Entry};
 use super::old::{Old, Purge};
 use super::position::Position;
 use super::stored::Stored;
+use crate::Deadline;
 
 /// The statements of a server, one exchange each.
 pub trait SqlServer: Send + Sync + 'static {
@@ -19,14 +19,21 @@ pub trait SqlServer: Send + Sync + 'static {
     fn distrust(&self);
 
     /// Carries out an entry about an exclusive lease of one key, on the connection that is reserved for what travels
-    /// together, without a long wait for its row. `None` if it did not act, and must be sent apart.
-    fn send(&self, entry: &Entry) -> impl Future<Output = Option<Result<Done>>> + Send;
+    /// together, without a long wait for its row. `None` if it did not act, and must be sent apart: also if there was no
+    /// connection until `begin`.
+    fn send(
+        &self,
+        entry: &Entry,
+        begin: Deadline,
+    ) -> impl Future<Output = Option<Result<Done>>> + Send;
 
     /// Carries out several such entries of one kind, of different keys, in one transaction that waits for no row. A
-    /// reply for each; `None` for one that did not act, and must be sent apart.
+    /// reply for each; `None` for one that did not act, and must be sent apart: for all if there was no connection until
+    /// `begin`.
     fn send_together(
         &self,
         entries: &[Arc<Entry>],
+        begin: Deadline,
     ) -> impl Future<Output = Vec<Option<Result<Done>>>> + Send;
 
     /// Carries out any entry until then, on a connection of its own. `None` if somebody else's transaction held a row for

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use leasehold_conformance::Proxy;
 use leasehold_core::{
     Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome, Store as _, Ttl,
 };
+use leasehold_driver::legacy::Statements;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
 use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore};
 use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php, Served};
-use leasehold_testkit::mysql::Server;
+use leasehold_testkit::legacy::{Database, Php, Served, limits};
+use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::read_only::first_failures;
 use leasehold_testkit::requests::{
     acquire, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
 };
@@ -234,6 +237,75 @@ async fn sessions_that_cannot_serve_are_refused() {
         let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
         let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
         failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, says);
+    }
+}
+
+#[tokio::test]
+async fn an_operation_of_two_exchanges_ends_in_time() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
+    let url = format!("{}?timeout=1s", url(proxy.address().port()));
+    let server = MysqlConfig::from_url(&url).unwrap();
+    let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+    limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
+}
+
+/// An administrator could write there all the same, and take over what the new primary has granted.
+#[tokio::test]
+async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    place.server.run("CREATE USER app").await;
+    place.server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.* TO app").await;
+    place.server.demote().await;
+    for user in ["root", "app"] {
+        let url = place.server.url().replace("root@", &format!("{user}@"));
+        let open = async || {
+            let config = MysqlLegacyConfig::new(MysqlConfig::from_url(&url).unwrap());
+            config.open().await.unwrap()
+        };
+        for (store, name, error) in first_failures(open).await {
+            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
+            // It is in doubt now, and asks.
+            let error = store.check().await.unwrap_err();
+            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
+        }
+    }
+    // Nor that there is nothing.
+    place.server.run("DELETE FROM leasehold.distributed_locks").await;
+    store.list(&ListRequest::new(Filter::default())).await.unwrap_err();
+}
+
+/// One that is demoted after the look at a row.
+#[tokio::test]
+async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let mut administrator = place.server.connect().await.unwrap();
+    administrator
+        .query_drop(
+            "INSERT INTO leasehold.distributed_locks VALUES ('r', 'a', '2000-01-01', '2000-01-01')",
+        )
+        .await
+        .unwrap();
+    for read_only in ["TRUE", "FALSE"] {
+        let Statements { insert, replace, delete, .. } =
+            Statements::mysql(&config(), "leasehold", "0", read_only, "utf8mb4_bin");
+        let seen = 946_684_800;
+        administrator.exec_drop(&insert, ("new", "a", seen, seen)).await.unwrap();
+        let mut changed = vec![administrator.affected_rows()];
+        administrator
+            .exec_drop(&replace, ("b", seen, seen, "r", "a", seen, i64::MAX))
+            .await
+            .unwrap();
+        changed.push(administrator.affected_rows());
+        let owner = if read_only == "TRUE" { "a" } else { "b" };
+        administrator.exec_drop(&delete, ("r", owner, seen)).await.unwrap();
+        changed.push(administrator.affected_rows());
+        let expected = if read_only == "TRUE" { [0; 3] } else { [1; 3] };
+        assert_eq!(changed, expected, "{read_only}");
     }
 }
 

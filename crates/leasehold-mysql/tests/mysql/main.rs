@@ -6,6 +6,7 @@ mod clock;
 mod faults;
 mod first_contact;
 mod legacy;
+mod limits;
 mod rows;
 mod sessions;
 mod switched;

@@ -81,10 +81,14 @@ async fn sessions_that_do_not_commit_by_themselves_work() {
 }
 
 pub(crate) fn pool(server: &Server, most: usize) -> Pool {
+    pool_at(server.port(), most)
+}
+
+pub(crate) fn pool_at(port: u16, most: usize) -> Pool {
     let pool = PoolOpts::new().with_constraints(PoolConstraints::new(most, most).unwrap());
     let opts = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
-        .tcp_port(server.port())
+        .tcp_port(port)
         .user(Some("root"))
         .prefer_socket(false)
         .pool_opts(pool);

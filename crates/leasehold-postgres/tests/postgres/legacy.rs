@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use leasehold_conformance::Proxy;
 use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::NoTls;
 use leasehold_postgres::{LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore};
 use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php, Served};
-use leasehold_testkit::postgres::{Pooler, Server};
+use leasehold_testkit::legacy::{Database, Php, Served, limits};
+use leasehold_testkit::postgres::{Pooler, Server, url};
+use leasehold_testkit::read_only::first_failures;
 use leasehold_testkit::requests::{
     acquire, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
 };
@@ -159,6 +162,41 @@ async fn a_grant_survives_a_crash_although_sessions_commit_lazily() {
     place.server.restart().await.unwrap();
     let refusal = refused(store.acquire(&acquire("new", "b", Mode::Exclusive)).await);
     assert!(refusal.retry_after.unwrap() > Duration::from_secs(500), "{refusal:?}");
+}
+
+#[tokio::test]
+async fn an_operation_of_two_exchanges_ends_in_time() {
+    let place = Place::new().await;
+    place.open(config()).await;
+    let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
+    let url = format!("{}&timeout=1s", url(proxy.address().port()));
+    let server = PostgresConfig::from_url(&url).unwrap();
+    let store = PostgresLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+    limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
+    let place = Place::new().await;
+    let store = place.open(config()).await;
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    let standby = place.server.standby().await.unwrap();
+    standby.has_all_of(&place.server).await;
+    place.server.demote().await;
+    for (server, says) in [(standby, "standby"), (place.server, "default_transaction_read_only")] {
+        let open = async || {
+            let config = PostgresConfig::from_url(&server.url()).unwrap();
+            PostgresLegacyConfig::new(config).open().await.unwrap()
+        };
+        let failures = first_failures(open).await;
+        // Each is in doubt now, and asks.
+        let again = join_all(failures.iter().map(|(store, _, _)| store.check())).await;
+        for ((_, name, error), again) in failures.iter().zip(again) {
+            assert!(error.to_string().contains("target_session_attrs"), "{name}: {error}");
+            let error = again.unwrap_err();
+            assert!(error.to_string().contains(says), "{name}: {error}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,56 +1,21 @@
 //! Operations that end at their limit, whatever they wait for.
 
-use std::fmt::Debug;
-use std::future::Future;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use futures_util::future::{FutureExt as _, join_all};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    Claims, Effect, Error, ErrorKind, EvictRequest, EvictTarget, Filter, ListRequest, Mode,
-    RenewEntry, RenewRequest, Result, Store, Ttl,
+    Claims, Effect, Error, ErrorKind, Mode, RenewEntry, RenewRequest, Store as _, Ttl,
 };
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Config, NoTls};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
+use leasehold_testkit::limits::fail_in_time;
 use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, id, key};
 use leasehold_testkit::{LONG, fails_within, until};
 
 const LIMIT: Duration = Duration::from_secs(2);
-
-/// The failure of each kind of operation, which must come in time.
-async fn fail_in_time(store: &PostgresStore) -> Vec<(&'static str, Error)> {
-    async fn one<T: Debug>(
-        name: &'static str,
-        operation: impl Future<Output = Result<T>>,
-    ) -> (&'static str, Error) {
-        (name, fails_within(LIMIT, operation).await)
-    }
-    let ttl = Ttl::new(LONG).unwrap();
-    let renewal = |names: &[&str], mode| {
-        let lease = |name: &&str| RenewEntry::extend(id("a"), Claims::one(key(name), mode), ttl);
-        RenewRequest::new(names.iter().map(lease).collect())
-    };
-    let shared = acquire("s", "a", Mode::SHARED);
-    let (batch, apart) =
-        (renewal(&["k1", "k2", "k3"], Mode::Exclusive), renewal(&["s1"], Mode::SHARED));
-    let target = EvictTarget::new(key("e"), Some(id("a")));
-    let evict = EvictRequest::exactly(vec![target], None);
-    let purge = EvictRequest::expired(Filter::default());
-    let list = ListRequest::new(Filter::default());
-    let keys = [key("k")];
-    let operations: [BoxFuture<'_, _>; 7] = [
-        one("renew together", store.renew(&batch)).boxed(),
-        one("acquire apart", store.acquire(&shared)).boxed(),
-        one("renew apart", store.renew(&apart)).boxed(),
-        one("evict", store.evict(&evict)).boxed(),
-        one("purge", store.evict(&purge)).boxed(),
-        one("list", store.list(&list)).boxed(),
-        one("subscribe", async { store.subscribe(&keys).await.map(drop) }).boxed(),
-    ];
-    join_all(operations).await
-}
 
 /// A store behind this proxy, with a connection of each kind.
 async fn warm(proxy: &Proxy) -> PostgresStore {
@@ -72,7 +37,7 @@ async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
     proxy.cut();
     // The ends of the connections have been noticed.
     drop(fails_within(LIMIT, store.check().boxed()).await);
-    for (name, error) in fail_in_time(&store).await {
+    for (name, error) in fail_in_time(&store, LIMIT).await {
         assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
         assert!(error.to_string().contains("2s"), "{name}: {error}");
     }
@@ -89,7 +54,7 @@ async fn an_operation_ends_in_time_when_its_server_hangs() {
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let store = warm(&proxy).await;
     server.pause();
-    let failures = fail_in_time(&store).await;
+    let failures = fail_in_time(&store, LIMIT).await;
     server.resume();
     let unknown = failures.iter().filter(|(_, error)| error.effect() == Effect::Unknown).count();
     assert!(unknown > 0, "nothing was sent: {failures:?}");

@@ -13,6 +13,7 @@ const SYNTAX: &[&str] = &[
     "EXTRACT",
     "FROM",
     "GREATEST",
+    "JOIN",
     "LATERAL",
     "LEAST",
     "MATERIALIZED",

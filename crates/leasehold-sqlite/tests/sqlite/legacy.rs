@@ -38,7 +38,7 @@ impl Database for Place {
     }
 
     async fn open(&self, legacy: LegacyConfig) -> SqliteLegacyStore {
-        prepared(&self.workplace, SECOND, legacy).await
+        prepared(&self.workplace, 5 * SECOND, legacy).await
     }
 
     async fn open_patient(&self, legacy: LegacyConfig) -> SqliteLegacyStore {

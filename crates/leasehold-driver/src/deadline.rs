@@ -28,6 +28,12 @@ impl Deadline {
         Self { at: self.at.min(now() + limit), ..self }
     }
 
+    /// The same operation's, after a pause that does not count.
+    #[must_use]
+    pub fn later(self, pause: Duration) -> Self {
+        Self { at: self.at + pause, ..self }
+    }
+
     /// The limit of the whole operation, for messages.
     pub fn limit(self) -> Duration {
         self.limit

@@ -1,0 +1,117 @@
+//! Operations that end at their limit, whatever they wait for.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use leasehold_conformance::{Fault, Proxy};
+use leasehold_core::{Effect, Mode, Store as _};
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::{MysqlConfig, MysqlStore};
+use leasehold_testkit::limits::fail_in_time;
+use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::requests::{acquire, granted};
+use leasehold_testkit::{fails_within, in_time};
+
+use crate::sessions::pool_at;
+
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// A server, a proxy before it, and a store behind the proxy with a connection of each kind.
+async fn warm() -> (Server, Proxy, MysqlStore) {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let store = MysqlStore::from_url(&behind(&proxy)).await.unwrap();
+    for (name, mode) in [("warm", Mode::Exclusive), ("tepid", Mode::SHARED)] {
+        granted(store.acquire(&acquire(name, "a", mode)).await);
+    }
+    (server, proxy, store)
+}
+
+fn behind(proxy: &Proxy) -> String {
+    format!("{}?timeout={}ms", url(proxy.address().port()), LIMIT.as_millis())
+}
+
+#[tokio::test]
+async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
+    let (_server, proxy, store) = warm().await;
+    proxy.set(Fault::BlackHole);
+    proxy.cut();
+    // The ends of the connections have been noticed.
+    drop(fails_within(LIMIT, store.check().boxed()).await);
+    for (name, error) in fail_in_time(&store, LIMIT).await {
+        assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
+        assert!(error.to_string().contains("1s"), "{name}: {error}");
+    }
+    let error = fails_within(LIMIT, MysqlStore::from_url(&behind(&proxy)).boxed()).await;
+    assert_eq!(error.effect(), Effect::NotApplied, "{error}");
+    fails_within(LIMIT, store.prepare().boxed()).await;
+}
+
+#[tokio::test]
+async fn an_operation_ends_in_time_when_its_server_hangs() {
+    let (server, _proxy, store) = warm().await;
+    server.pause();
+    let failures = fail_in_time(&store, LIMIT).await;
+    server.resume();
+    let unknown = failures.iter().filter(|(_, error)| error.effect() == Effect::Unknown).count();
+    assert!(unknown > 0, "nothing was sent: {failures:?}");
+    // Nobody sends it behind the one that is not answered.
+    let queued = failures.iter().find(|(name, _)| *name == "acquire in the queue").unwrap();
+    assert_eq!(queued.1.effect(), Effect::NotApplied, "{queued:?}");
+}
+
+/// The application has them all, for the store had to give up its own.
+#[tokio::test]
+async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let pool = pool_at(proxy.address().port(), 3);
+    let config = MysqlConfig::pool(pool.clone(), "leasehold").timeout(LIMIT);
+    let store = config.open().await.unwrap();
+    proxy.set(Fault::Refuse);
+    proxy.cut();
+    store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
+    proxy.set(Fault::None);
+    let _taken = in_time(join_all((0..3).map(|_| pool.get_conn()))).await;
+    for (name, error) in fail_in_time(&store, LIMIT).await {
+        assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
+        assert!(error.to_string().contains("all 3 connections of the pool"), "{name}: {error}");
+    }
+}
+
+/// The server hangs when most of the time is over, in which it has answered that another transaction holds the row.
+#[tokio::test]
+async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
+    let limit = 2 * LIMIT;
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let url = format!("{}?timeout={}ms", server.url(), limit.as_millis());
+    let store = MysqlStore::from_url(&url).await.unwrap();
+    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("BEGIN").await.unwrap();
+    user.query_drop("SELECT * FROM leasehold.leasehold_leases FOR UPDATE").await.unwrap();
+    let request = acquire("s", "b", Mode::SHARED);
+    let hangs = async {
+        tokio::time::sleep(limit * 3 / 4).await;
+        server.pause();
+    };
+    let (error, ()) = tokio::join!(fails_within(limit, store.acquire(&request)), hangs);
+    server.resume();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+}
+
+/// Each statement is answered within the limit, and all of them are not.
+#[tokio::test]
+async fn preparing_ends_in_time_when_its_server_is_slow() {
+    let server = Server::start(&[]).await.unwrap();
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let store = MysqlStore::from_url(&behind(&proxy)).await.unwrap();
+    proxy.set(Fault::Delay(LIMIT / 25));
+    fails_within(LIMIT, store.prepare()).await;
+    proxy.set(Fault::None);
+    in_time(store.prepare()).await.unwrap();
+}
