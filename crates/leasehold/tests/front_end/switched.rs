@@ -4,6 +4,7 @@
 use std::future::{IntoFuture as _, pending};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold::{
     Candidate, Event, EvictRequest, EvictTarget, Guard, LeadershipEvent, LeadershipEvents, Locker,
     Result, Wait,
@@ -20,6 +21,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 const TERM: Duration = Duration::from_secs(6);
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// How many connections a client may have.
+const SESSIONS: usize = 100;
 
 /// A holder, a waiter, a candidate and an observer.
 struct Clients {
@@ -40,6 +44,10 @@ impl Clients {
             guards.push(others.lock(name).ttl(HOUR).group("of a candidate").await.unwrap());
         }
         let locks = Locker::connect(url).await.unwrap();
+        // More sessions than failures of one after the other could close in time.
+        for status in join_all((0..SESSIONS).map(|_| locks.status("held"))).await {
+            status.unwrap();
+        }
         let holder = locks.lock("held").ttl(TERM).await.unwrap();
         let waits = locks.lock("waited for").wait(Wait::UpTo(Duration::from_secs(80)));
         let waiter = tokio::spawn(waits.into_future());
@@ -134,7 +142,8 @@ async fn all_follow_an_address_that_leads_to_the_new_primary_of_mariadb() {
     Locker::open(&old.url()).await.unwrap().prepare().await.unwrap();
     let new = old.replica().await.unwrap();
     let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
-    let clients = Clients::start(&mysql::url(address.address().port()), &old.url()).await;
+    let url = mysql::url(address.address().port());
+    let clients = Clients::start(&format!("{url}?connections={SESSIONS}"), &old.url()).await;
     new.has_all_of(&old).await;
     old.demote().await;
     new.promote().await;
