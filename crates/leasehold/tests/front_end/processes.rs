@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
-use leasehold::{Locker, LostReason, Wait};
+use leasehold::{Event, Filter, Locker, LostReason, Wait};
 
 /// Set for the processes that do the work; names their common folder.
 const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";
@@ -80,4 +81,49 @@ async fn a_hold_ends_with_its_file_and_not_with_its_term() {
     let error = guard.renew().await.unwrap_err();
     assert_eq!(error.lost(), Some(&LostReason::StoreReplaced), "{error}");
     assert!(!guard.is_held());
+}
+
+/// What another process does with the file stops every write of this one, renewals too.
+#[tokio::test]
+async fn leases_outlive_a_write_lock_of_another_process_for_half_their_term() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("locks.db");
+    let locks = Locker::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+    let ttl = Duration::from_secs(2);
+    let mut guards = Vec::new();
+    for n in 0..8 {
+        guards.push(locks.lock(format!("k{n}")).ttl(ttl).await.unwrap());
+    }
+    let mut renewals = guards[0].events();
+    let mut renewed = async || loop {
+        match renewals.next().await {
+            Some(Event::Renewed { .. }) => break,
+            Some(Event::Failed(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    renewed().await;
+    let other = rusqlite::Connection::open(file).unwrap();
+    let locked = async {
+        // It begins shortly before the next renewal, which then has the least time. Only time can show that.
+        tokio::time::sleep(ttl.mul_f64(0.3)).await;
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        tokio::time::sleep(ttl / 2).await;
+        other.execute_batch("COMMIT").unwrap();
+    };
+    let looks = async {
+        // Queued behind the writes.
+        while let Ok(found) = locks.list(Filter::default()).await {
+            assert_eq!(found.records.len(), 8);
+        }
+        panic!("a list failed");
+    };
+    tokio::select! {
+        () = locked => {}
+        () = looks => {}
+    }
+    renewed().await;
+    for guard in &guards {
+        guard.verify().await.unwrap();
+    }
 }
