@@ -142,8 +142,10 @@ async fn a_refused_try_that_locks_the_row_waits_for_no_disk() {
     let _wakeups = other.subscribe(&[key("k")]).await.unwrap();
     server.run("ALTER SYSTEM SET synchronous_standby_names = 'missing'").await;
     server.run("SELECT pg_reload_conf()").await;
-    until(async || server.rows("SHOW synchronous_standby_names").await[0].get::<_, &str>(0) != "")
-        .await;
+    until(async || {
+        !server.rows("SHOW synchronous_standby_names").await[0].get::<_, &str>(0).is_empty()
+    })
+    .await;
     for mode in [Mode::Exclusive, Mode::SHARED] {
         refused(in_time(other.acquire(&acquire("k", "waiter", mode))).await);
     }
