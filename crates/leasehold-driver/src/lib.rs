@@ -10,6 +10,7 @@ mod deadline;
 mod hints;
 #[cfg(feature = "legacy")]
 pub mod legacy;
+mod patience;
 #[cfg(feature = "sql")]
 pub mod sql;
 mod url;
@@ -19,4 +20,5 @@ pub use combiner::{Combine, Combiner, Turn};
 #[cfg(any(feature = "legacy", feature = "sql"))]
 pub use deadline::Deadline;
 pub use hints::Hinter;
+pub use patience::patience;
 pub use url::StoreUrl;

@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use crate::argument::Argument;
 use crate::connection::{ConnectionOptions, Connections};
 use crate::endpoint::{self, Endpoint};
+use crate::exchange::Request;
 use crate::listeners::Listener;
 use crate::names::{Name, slot};
 use crate::page::Position;
@@ -99,11 +100,12 @@ impl Cluster {
         slot: u16,
         names: &[Name],
         arguments: &[Argument<'_>],
+        request: &Request,
     ) -> Result<Value> {
         let mut node = self.reachable(slot).await?;
         let mut once = false;
         for _ in 0..=REDIRECTS {
-            match node.server.run(script, names, arguments, once).await? {
+            match node.server.run(script, names, arguments, once, request).await? {
                 ScriptReply::Answered(value) => return Ok(value),
                 ScriptReply::Elsewhere(redirect) => {
                     node = self.0.follow(slot, &redirect, &node).await?;

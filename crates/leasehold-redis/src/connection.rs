@@ -2,19 +2,20 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, Result};
+use leasehold_core::Result;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind};
+use tokio::time::Instant;
 
 use crate::credentials::Credentials;
 use crate::durability::Statement;
 use crate::endpoint::Endpoint;
 use crate::link::{Connected, is_answer};
 use crate::listeners::Listeners;
+use crate::order::Order;
 use crate::{error, health};
 
 /// The shared connection to one server.
@@ -46,11 +47,14 @@ pub(crate) type Alarm = Box<dyn Fn() + Send + Sync>;
 
 pub(crate) struct Inner {
     endpoint: Endpoint,
-    server: String,
+    pub(crate) server: String,
     pub(crate) options: ConnectionOptions,
     alarm: Option<Alarm>,
     /// The present connection.
     current: Mutex<Option<Connected>>,
+    pub(crate) order: Order,
+    /// When a connection that stalled was last left.
+    pub(crate) passed: Mutex<Option<Instant>>,
     /// Held while connecting, so that one caller connects for all.
     connecting: tokio::sync::Mutex<()>,
     /// Held while changing the server's subscriptions, so that they follow `listeners`.
@@ -79,6 +83,8 @@ impl Connections {
             options,
             alarm,
             current: Mutex::default(),
+            order: Order::default(),
+            passed: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             ordering: tokio::sync::Mutex::default(),
             serial: AtomicU64::new(0),
@@ -109,54 +115,12 @@ impl Connections {
         &self.0.listeners
     }
 
-    /// Connects, unless there is a connection.
-    pub(crate) async fn connect(&self) -> Result<()> {
-        self.exchange(async |_| Ok(())).await
-    }
-
     /// Ends the connection, once what was sent on it is answered. If anyone listens, another follows.
     pub(crate) fn close(&self) {
         drop(self.0.slot().take());
         if !self.0.listeners.is_empty() {
             self.heal(Vec::new());
         }
-    }
-
-    /// One exchange, within the limit.
-    pub(crate) async fn exchange<T>(
-        &self,
-        send: impl AsyncFnOnce(&mut Connected) -> redis::RedisResult<T>,
-    ) -> Result<T> {
-        let inner = &self.0;
-        let mut over = pin!(tokio::time::sleep(inner.options.timeout));
-        let mut connected = tokio::select! {
-            biased;
-            connected = inner.connected() => connected?,
-            () = &mut over => return Err(Error::unavailable(
-                Effect::NotApplied,
-                format!("no connection to {} within {:?}", inner.server, inner.options.timeout),
-            )),
-        };
-        let serial = connected.serial;
-        let sent = tokio::select! {
-            biased;
-            sent = send(&mut connected) => sent,
-            () = &mut over => {
-                // A connection that is silent for so long may be dead.
-                inner.give_up(serial);
-                return Err(Error::unavailable(
-                    Effect::Unknown,
-                    format!("{} did not answer within {:?}", inner.server, inner.options.timeout),
-                ));
-            }
-        };
-        sent.map_err(|failure| {
-            // The server was a master and is a replica now: connecting again finds the new master.
-            if !is_answer(&failure) || failure.code() == Some("READONLY") {
-                inner.give_up(serial);
-            }
-            error::of(&inner.server, failure)
-        })
     }
 }
 
@@ -183,7 +147,7 @@ impl Inner {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connected(self: &Arc<Self>) -> Result<Connected> {
+    pub(crate) async fn connected(self: &Arc<Self>) -> Result<Connected> {
         if let Some(connected) = self.current() {
             return Ok(connected);
         }
@@ -265,8 +229,13 @@ impl Inner {
         Ok((connected, channels))
     }
 
+    /// Whether new requests use this connection.
+    pub(crate) fn is_current(&self, serial: u64) -> bool {
+        self.slot().as_ref().is_some_and(|current| current.serial == serial)
+    }
+
     /// Stops using this connection.
-    fn give_up(self: &Arc<Self>, serial: u64) {
+    pub(crate) fn give_up(self: &Arc<Self>, serial: u64) {
         {
             let mut slot = self.slot();
             if slot.as_ref().is_none_or(|current| current.serial != serial) {

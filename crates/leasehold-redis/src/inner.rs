@@ -13,6 +13,7 @@ use redis::Value;
 use crate::argument::Argument;
 use crate::durability::Statement;
 use crate::error;
+use crate::exchange::Request;
 use crate::names::{Name, Names};
 use crate::page::Position;
 use crate::replies::Reader;
@@ -58,8 +59,9 @@ impl Inner {
         script: &Script,
         names: &[Name],
         arguments: &[Argument<'_>],
+        request: &Request,
     ) -> Result<Value> {
-        self.servers.run(script, names, arguments).await
+        self.servers.run(script, names, arguments, request).await
     }
 
     pub(crate) fn names<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Result<Vec<Name>> {

@@ -6,6 +6,8 @@ use redis::{Cmd, Pipeline, Value};
 use crate::argument::Argument;
 use crate::connection::{ConnectionOptions, Connections};
 use crate::error;
+use crate::exchange::Request;
+use crate::link::Connected;
 use crate::names::Name;
 use crate::scripts::Script;
 
@@ -43,9 +45,10 @@ impl Connections {
         names: &[Name],
         arguments: &[Argument<'_>],
         asking: bool,
+        request: &Request,
     ) -> Result<ScriptReply> {
         let &ConnectionOptions { replicas, timeout, .. } = self.options();
-        let ran = self.exchange(async |connected| {
+        let ran = self.exchange(request, move |mut connected| async move {
             let bytes = names.iter().map(Name::len).chain(arguments.iter().map(Argument::len));
             let bytes = bytes.sum::<usize>() + Script::CALL;
             let command = |name: &str, which: &str| {
@@ -107,7 +110,7 @@ impl Connections {
         ))
     }
 
-    /// Sends several commands at once; an error is one of the replies.
+    /// Sends several commands that change nothing at once; an error is one of the replies.
     pub(crate) async fn ask(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         let count = commands.len();
@@ -115,11 +118,11 @@ impl Connections {
             pipeline.add_command(command);
         }
         pipeline.ignore_errors();
-        let replies = self
-            .exchange(async |connected| {
-                connected.link.send_packed_commands(&pipeline, 0, count).await
-            })
-            .await?;
+        let pipeline = &pipeline;
+        let send = move |mut connected: Connected| async move {
+            connected.link.send_packed_commands(pipeline, 0, count).await
+        };
+        let replies = self.exchange(&Request::reads(), send).await?;
         if replies.len() == count {
             Ok(replies)
         } else {

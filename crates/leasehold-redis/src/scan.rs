@@ -2,6 +2,7 @@
 
 use leasehold_core::{Cursor, ErrorKind, Filter, Key, Record, Result, Unreadable};
 
+use crate::exchange::Request;
 use crate::inner::Inner;
 use crate::page::Position;
 use crate::scripts;
@@ -32,7 +33,7 @@ impl Inner {
 
     async fn look_up_some(&self, keys: Vec<&Key>) -> Result<Vec<Result<Vec<Record>>>> {
         let names = self.names(keys.iter().copied())?;
-        self.reader().listed(&keys, self.run(&scripts::LIST, &names, &[]).await?)
+        self.reader().listed(&keys, self.run(&scripts::LIST, &names, &[], &Request::reads()).await?)
     }
 
     /// One step of a scan: its position, where it continues, and what it found.

@@ -7,6 +7,7 @@ use crate::argument::Argument;
 use crate::cluster::Cluster;
 use crate::connection::Connections;
 use crate::durability::Statement;
+use crate::exchange::Request;
 use crate::listeners::Listener;
 use crate::names::Name;
 use crate::page::Position;
@@ -79,12 +80,15 @@ impl Servers {
         script: &Script,
         names: &[Name],
         arguments: &[Argument<'_>],
+        request: &Request,
     ) -> Result<Value> {
         match self {
-            Self::One(server) => here(server, server.run(script, names, arguments, false).await?),
+            Self::One(server) => {
+                here(server, server.run(script, names, arguments, false, request).await?)
+            }
             Self::Cluster(cluster) => {
                 let slot = self.slot(names)?;
-                cluster.run(script, slot, names, arguments).await
+                cluster.run(script, slot, names, arguments, request).await
             }
         }
     }
@@ -117,7 +121,7 @@ impl Servers {
                 (node, &scripts::SCAN_NODE, at)
             }
         };
-        let ran = server.run(script, &[], &arguments(at.scan), false).await?;
+        let ran = server.run(script, &[], &arguments(at.scan), false, &Request::reads()).await?;
         Ok((here(&server, ran)?, at))
     }
 

@@ -14,9 +14,10 @@ use crate::{RedisConfig, wakeups};
 
 /// Leases in a Redis server, or in the nodes of a Redis Cluster. Cheap to clone; clones share the connections.
 ///
-/// The requests of all callers share one pipelined connection to a server, which is replaced when it breaks. A
-/// request is sent once, unless a cluster node redirects it without running it. If its reply is lost, the error's
-/// effect is `Unknown`, and the same request may be sent again.
+/// The requests of all callers share one pipelined connection to a server, which is replaced when it breaks or stalls. A
+/// renewal and what only reads is sent again on another connection then; what else was sent is sent once, unless a cluster
+/// node redirects it without running it. If its reply is lost, the error's effect is `Unknown`, and the same request may be
+/// sent again.
 ///
 /// # Cancel safety
 /// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is

@@ -8,6 +8,8 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::connection::{Connections, Inner};
+use crate::exchange::Request;
+use crate::link::Connected;
 use crate::trace;
 
 /// The limits of the pauses after which a connection on which anyone listens is tried.
@@ -18,14 +20,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 impl Connections {
     /// Subscribes to these channels and waits for the server's confirmation.
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
-        let subscribed = self.exchange(async |connected| {
+        let send = move |mut connected: Connected| async move {
             let _turn = self.0.ordering.lock().await;
             let heard = self.0.listeners.heard(channels);
             // First, so that a connection that replaces this one subscribes to them too.
             self.0.subscribed().extend(heard.iter().cloned());
             connected.subscribe("SSUBSCRIBE", &heard).await
-        });
-        subscribed.await?;
+        };
+        self.exchange(&Request::reads(), send).await?;
         self.watch();
         Ok(())
     }

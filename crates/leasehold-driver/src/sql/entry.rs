@@ -5,8 +5,7 @@ use leasehold_core::{
     RenewEntry, RenewOutcome,
 };
 
-/// A server that is only busy may take so long.
-const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+use crate::patience;
 
 /// A request, or a part of one, about one lease.
 #[derive(Debug, Clone)]
@@ -80,8 +79,7 @@ impl Entry {
             Self::Renew(lease) => lease.to().duration(),
             Self::Release(_) => None,
         };
-        let part = timeout / 10;
-        term.map_or(part, |term| (term / 6).max(LEAST_PATIENCE).min(part))
+        patience(term, timeout)
     }
 
     /// Whether it may travel with others: it is about an exclusive lease of one key. A release does not know the mode; a

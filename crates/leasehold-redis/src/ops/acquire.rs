@@ -1,6 +1,7 @@
 use leasehold_core::term::micros_up;
 use leasehold_core::{AcquireReply, AcquireRequest, Mode, Result};
 
+use crate::exchange::Request;
 use crate::inner::Inner;
 use crate::{scripts, text};
 
@@ -26,7 +27,8 @@ impl Inner {
             };
             arguments.extend([mode.into(), max.into()]);
         }
-        let reply = self.run(&scripts::ACQUIRE, &names, &arguments).await?;
+        let sent = Request::acts(vec![request.id().clone()], request.term().duration());
+        let reply = self.run(&scripts::ACQUIRE, &names, &arguments, &sent).await?;
         self.reader().acquired(claims, request.id(), reply)
     }
 }

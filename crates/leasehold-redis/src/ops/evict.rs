@@ -6,6 +6,7 @@ use leasehold_core::{
 };
 
 use crate::argument::Argument;
+use crate::exchange::Request;
 use crate::inner::{Inner, worst};
 use crate::page::Position;
 use crate::scan::{Found, STEPS};
@@ -42,14 +43,14 @@ impl Inner {
     ) -> Result<Vec<Result<bool>>> {
         let names = self.names(targets.iter().map(|target| &target.key))?;
         let mut arguments = vec![self.forget_after(), note.into()];
-        for target in targets {
+        for target in &targets {
             arguments.extend([
                 id_of(target),
                 u64::from(target.id.is_some()).into(),
                 target.token.map_or(0, FencingToken::get).into(),
             ]);
         }
-        self.reader().done(self.run(&scripts::EVICT, &names, &arguments).await?)
+        self.reader().done(self.run(&scripts::EVICT, &names, &arguments, &acts_on(&targets)).await?)
     }
 
     /// Counters go by themselves, with the expiry of their metadata key.
@@ -111,7 +112,7 @@ impl Inner {
         let names = self.names(targets.iter().map(|target| &target.key))?;
         let mut arguments = vec![self.forget_after()];
         arguments.extend(targets.iter().map(|target| id_of(target)));
-        self.reader().done(self.run(&scripts::PURGE, &names, &arguments).await?)
+        self.reader().done(self.run(&scripts::PURGE, &names, &arguments, &acts_on(&targets)).await?)
     }
 }
 
@@ -134,4 +135,8 @@ fn removed(targets: &[EvictTarget], done: Vec<Result<bool>>) -> Result<Vec<Evict
 
 fn id_of(target: &EvictTarget) -> Argument<'_> {
     target.id.as_ref().map_or_else(|| "".into(), Argument::from)
+}
+
+fn acts_on(targets: &[&EvictTarget]) -> Request {
+    Request::acts(targets.iter().filter_map(|target| target.id.clone()).collect(), None)
 }

@@ -3,6 +3,7 @@ use leasehold_core::{
     FencingToken, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result,
 };
 
+use crate::exchange::Request;
 use crate::inner::Inner;
 use crate::scripts;
 
@@ -31,8 +32,10 @@ impl Inner {
                 lease.token().map_or(0, FencingToken::get).into(),
             ]);
         }
+        let ids = leases.iter().map(|lease| lease.id().clone()).collect();
+        let sent = Request::acts(ids, None);
         let replies =
-            self.reader().array(self.run(&scripts::RELEASE, &names, &arguments).await?)?;
+            self.reader().array(self.run(&scripts::RELEASE, &names, &arguments, &sent).await?)?;
         replies.into_iter().map(|reply| self.reader().released(reply)).collect()
     }
 }

@@ -1,6 +1,7 @@
 use leasehold_core::term::micros_up;
 use leasehold_core::{FencingToken, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result};
 
+use crate::exchange::Request;
 use crate::inner::Inner;
 use crate::{scripts, text};
 
@@ -33,7 +34,11 @@ impl Inner {
                 lease.token().map_or(0, FencingToken::get).into(),
             ]);
         }
-        let replies = self.reader().array(self.run(&scripts::RENEW, &names, &arguments).await?)?;
+        let ids = leases.iter().map(|lease| lease.id().clone()).collect();
+        let terms: Vec<_> = leases.iter().map(|lease| lease.to().duration()).collect();
+        let sent = Request::renews(ids, &terms);
+        let replies =
+            self.reader().array(self.run(&scripts::RENEW, &names, &arguments, &sent).await?)?;
         let read = leases.iter().zip(replies);
         read.map(|(lease, reply)| self.reader().renewed(lease.claims(), lease.id(), reply))
             .collect()

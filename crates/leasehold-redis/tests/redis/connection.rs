@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
-    Effect, ErrorKind, EvictRequest, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl,
+    Effect, ErrorKind, EvictRequest, Filter, ListRequest, Mode, ReleaseOutcome, RenewOutcome,
+    Store as _, Ttl,
 };
 use leasehold_redis::redis;
 use leasehold_redis::{RedisConfig, RedisStore};
@@ -39,6 +40,55 @@ async fn a_server_that_hangs_is_not_awaited_beyond_the_limit() {
     server.resume();
     let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap();
     assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+}
+
+/// An acquire is late on a connection that stalls: reads go past it on a new one, and so do later requests about other
+/// leases, but not its own release.
+#[tokio::test]
+async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
+    let (_server, proxy, store) = setup().await;
+    // The server knows the scripts from then on.
+    granted(store.acquire(&acquire("warm", "w", Mode::Exclusive)).await);
+    store.release(&release("warm", "w")).await.unwrap();
+    proxy.once(Fault::Delay(LIMIT / 3));
+    let (asks, ends) = (acquire("k", "a", Mode::Exclusive), release("k", "a"));
+    let mut late = store.acquire(&asks).boxed();
+    assert!((&mut late).now_or_never().is_none());
+    let looks = ListRequest::new(Filter::default().with_key(key("warm")));
+    in_time(store.list(&looks)).await.unwrap();
+    let mut released = store.release(&ends).boxed();
+    assert!((&mut released).now_or_never().is_none());
+    granted(in_time(store.acquire(&acquire("other", "b", Mode::Exclusive))).await);
+    assert!((&mut late).now_or_never().is_none(), "they waited for it");
+    granted(in_time(late).await);
+    let outcome = only(in_time(released).await.unwrap().leases);
+    assert!(matches!(outcome, ReleaseOutcome::Released), "{outcome:?}");
+    granted(in_time(store.acquire(&acquire("k", "c", Mode::Exclusive))).await);
+}
+
+/// Nobody waits for the answer that would show that the connection stalls.
+#[tokio::test]
+async fn a_dead_connection_is_noticed_though_every_caller_gives_up_at_once() {
+    let (_server, proxy, _) = setup().await;
+    let url = format!("redis://{}/?timeout=1s", proxy.address());
+    let store = RedisStore::from_url(&url).await.unwrap();
+    let at_once = Duration::from_millis(20);
+    let (asks, ends) = (acquire("l", "a", Mode::Exclusive), release("l", "a"));
+    let looks = ListRequest::new(Filter::default().with_key(key("l")));
+    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+    proxy.set_present(Fault::BlackHole);
+    let renewal = renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap());
+    until(async || {
+        let answer = tokio::time::timeout(at_once, store.renew(&renewal)).await;
+        answer.is_ok_and(|renewed| matches!(only(renewed.unwrap().leases), RenewOutcome::Held(_)))
+    })
+    .await;
+    // A release waits for the answer to the acquire, for which nobody waits.
+    proxy.once(Fault::Delay(Duration::from_millis(500)));
+    assert!(tokio::time::timeout(at_once, store.acquire(&asks)).await.is_err());
+    assert!(in_time(store.list(&looks)).await.unwrap().records.is_empty());
+    let outcome = only(in_time(store.release(&ends)).await.unwrap().leases);
+    assert!(matches!(outcome, ReleaseOutcome::Released), "{outcome:?}");
 }
 
 #[tokio::test]

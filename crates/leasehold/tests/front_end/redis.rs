@@ -15,6 +15,8 @@ use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::{LONG, SECOND, in_time, until};
 
+use crate::stalls;
+
 /// A server, a proxy before it, and a `Locker` that uses the proxy.
 async fn setup(options: &str) -> (Server, Proxy, Locker) {
     let server = Server::start(DURABLE).await.unwrap();
@@ -61,6 +63,13 @@ async fn a_lost_answer_costs_no_grant() {
         guard.release().await.unwrap();
     }
     assert_eq!(server.number(&["EXISTS", "k"]).await, 0);
+}
+
+#[tokio::test]
+async fn leases_of_one_second_outlive_dead_connections() {
+    let (_server, proxy, _) = setup("").await;
+    let url = format!("redis://{}/?timeout=60s", proxy.address());
+    stalls::leases_outlive_dead_connections(&url, &proxy, SECOND).await;
 }
 
 #[tokio::test]
