@@ -15,7 +15,7 @@ use crate::connection::{ConnectionOptions, Connections, Inner};
 use crate::error;
 use crate::link::{Connected, is_answer};
 
-/// How far apart two connections are that are left because they stall, or a fifth of the limit, if that is shorter.
+/// How far apart two connections are that are left, or a fifth of the limit, if that is shorter.
 const PASS_EVERY: Duration = Duration::from_secs(1);
 
 /// How a request is sent.
@@ -85,9 +85,11 @@ impl Connections {
             match sent.answer(send(sent.connected.clone())).await {
                 Answer::Came(answer) => {
                     return answer.map_err(|failure| {
-                        // The server was a master and is a replica now: connecting again finds the new master.
-                        if !is_answer(&failure) || failure.code() == Some("READONLY") {
+                        if !is_answer(&failure) {
                             inner.give_up(sent.connected.serial);
+                        } else if failure.code() == Some("READONLY") {
+                            // It was a master and is a replica now: connecting again finds the new master.
+                            inner.pass(sent.connected.serial);
                         }
                         let error = error::of(&inner.server, failure);
                         if was_sent { error.with_effect(Effect::Unknown) } else { error }
@@ -120,9 +122,9 @@ impl Inner {
         }
     }
 
-    /// Leaves a connection that stalls to the requests that it has, unless another was left lately: a server that is only
-    /// slow must find the time to accept new ones. Whether new requests do not use it.
-    pub(crate) fn pass(self: &Arc<Self>, serial: u64) -> bool {
+    /// Leaves a connection that stalls, or leads to a replica, to the requests that it has, unless another was left lately: a
+    /// server that is only slow must find the time to accept new ones. Whether new requests do not use it.
+    fn pass(self: &Arc<Self>, serial: u64) -> bool {
         if self.is_current(serial) {
             let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
             let apart = PASS_EVERY.min(self.options.timeout / 5);
@@ -191,8 +193,6 @@ impl Sent<'_> {
                 () = &mut stalls => {}
             }
             if now() >= until {
-                // A connection that is silent for so long may be dead.
-                inner.give_up(serial);
                 break Answer::Never;
             }
             if inner.pass(serial) && self.request.may_repeat {

@@ -10,10 +10,10 @@ use tokio::sync::OwnedMutexGuard;
 use crate::connection::{Connections, Inner};
 use crate::exchange::Request;
 use crate::link::Connected;
-use crate::trace;
+use crate::{scripts, trace};
 
 /// The limits of the pauses after which a connection on which anyone listens is tried.
-const WATCH_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+const WATCH_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -32,8 +32,8 @@ impl Connections {
         Ok(())
     }
 
-    /// In the background, while anyone listens: notices a connection that is dead on one side, by which no message
-    /// would arrive.
+    /// In the background, while anyone listens: notices a connection that is dead on one side, and a master that has become a
+    /// replica, by which no message would arrive. A replica refuses the script.
     fn watch(&self) {
         let Ok(runtime) = Handle::try_current() else { return };
         let Ok(turn) = Arc::clone(&self.0.watching).try_lock_owned() else { return };
@@ -92,7 +92,7 @@ async fn watch(inner: Weak<Inner>, turn: OwnedMutexGuard<()>) {
             }
             return;
         }
-        if let Err(error) = this.ask(vec![redis::cmd("PING")]).await {
+        if let Err(error) = this.run(&scripts::LIST, &[], &[], false, &Request::reads()).await {
             trace::no_wakeups(&error);
         }
     }

@@ -14,4 +14,5 @@ mod histories;
 mod metadata;
 mod replicas;
 mod rslock;
+mod switched;
 mod urls;

@@ -60,6 +60,7 @@ mod stalls;
 mod support;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod switched;
+mod switched_redis;
 mod telemetry;
 mod wait_limits;
 mod waiting;

@@ -15,7 +15,7 @@ use leasehold_testkit::{mysql, until};
 use tokio::task::JoinHandle;
 
 /// How soon after the new primary accepts writes everything works.
-const SOON: Duration = Duration::from_secs(5);
+pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// The limit of an operation: for so much longer an old primary that hangs may hold up everything.
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -26,7 +26,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const SESSIONS: usize = 100;
 
 /// A holder, a waiter, a candidate and an observer.
-struct Clients {
+pub(crate) struct Clients {
     /// Of another process, which holds the other names.
     _others: (Locker, Vec<Guard>),
     holder: Guard,
@@ -37,7 +37,7 @@ struct Clients {
 
 impl Clients {
     /// By this URL, while the old primary lives.
-    async fn start(url: &str, old: &str) -> Self {
+    pub(crate) async fn start(url: &str, old: &str) -> Self {
         let others = Locker::open(old).await.unwrap();
         let mut guards = Vec::new();
         for name in ["waited for", "job", "watched"] {
@@ -59,7 +59,7 @@ impl Clients {
     }
 
     /// All of them work within this time, now that the server of this URL is the primary.
-    async fn work_within(mut self, limit: Duration, new: &str) {
+    pub(crate) async fn work_within(mut self, limit: Duration, new: &str) {
         let mut renewals = self.holder.events();
         let work = async {
             let others = Locker::connect(new).await.unwrap();
