@@ -31,7 +31,7 @@ whole: BEGIN
     SET wanted = JSON_LENGTH(p_keys);
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
     IF found < wanted THEN
         -- If another client is using such a key for the first time too, this fails: on MariaDB at once.
         /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */
@@ -44,7 +44,7 @@ whole: BEGIN
     END IF;
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     FOR UPDATE SKIP LOCKED;
     IF found < wanted THEN
         ROLLBACK;
@@ -58,7 +58,7 @@ whole: BEGIN
     INTO held, tokens, own_token, conflict
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
         nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
         ON lease.`key` = UNHEX(w.k) AND lease.id = p_id AND lease.state = 'h'
             AND (lease.expires IS NULL OR lease.expires > n);
     IF conflict IS NOT NULL THEN
@@ -71,12 +71,12 @@ whole: BEGIN
             SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
             LIMIT 1000000
         ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
             ON lease.`key` = own.name AND lease.id = p_id AND lease.state = 'h'
         SET lease.expires = IF(lease.expires IS NULL, NULL, GREATEST(lease.expires, n + p_term)), lease.renewed_at = n;
         SELECT MIN(lease.expires) INTO own_end
         FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
             ON lease.`key` = UNHEX(w.k) AND lease.id = p_id AND lease.state = 'h';
         COMMIT;
         SELECT 'confirmed' AS outcome, own_token AS o_token, own_end - n AS o_rest;
@@ -94,7 +94,7 @@ whole: BEGIN
             SELECT slot FROM (
                 SELECT lease.slot, lease.shared, lease.id = p_id AS own, COUNT(*) OVER () AS live,
                     ROW_NUMBER() OVER (ORDER BY lease.expires IS NULL, lease.expires, lease.token) AS nth
-                FROM {schema}.leasehold_leases AS lease
+                FROM {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
                 WHERE lease.`key` = this_key AND lease.state NOT IN ('e', 'f')
                     AND (lease.expires IS NULL OR lease.expires > n)
             ) AS holder
@@ -121,7 +121,7 @@ whole: BEGIN
             SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
             LIMIT 1000000
         ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.slot = 0
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.slot = 0
         WHERE lease.counter = 0 AND lease.state = 'f';
         SELECT 'refused' AS outcome, IF(ends, longest, NULL) AS o_rest, n AS o_now, lease.*
         FROM {schema}.leasehold_leases AS lease WHERE lease.`key` = refused_key AND lease.slot = refused_slot;
@@ -132,7 +132,7 @@ whole: BEGIN
     -- C7: one token for all keys, drawn now that they are won.
     SELECT GREATEST(n, MAX(lease.counter) + 1) INTO new_token
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
     IF new_token > 9007199254740991 THEN
         ROLLBACK;
         SELECT 'exhausted' AS outcome;
@@ -143,7 +143,7 @@ whole: BEGIN
         SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
         LIMIT 1000000
     ) AS own
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name
     SET lease.state = 'f'
     WHERE lease.state <> 'f' AND (lease.id = p_id OR lease.expires <= n);
     OPEN each_key;
@@ -152,7 +152,7 @@ whole: BEGIN
         FETCH each_key INTO this_key, lim;
         SET place = (
             SELECT COALESCE(MIN(IF(state = 'f', slot, NULL)), MAX(slot) + 1)
-            FROM {schema}.leasehold_leases WHERE `key` = this_key
+            FROM {schema}.leasehold_leases FORCE INDEX (PRIMARY) WHERE `key` = this_key
         );
         INSERT INTO {schema}.leasehold_leases (
             `key`, slot, id, shared, state, token, expires, granted_at, group_name, host, pid, program, comment

@@ -24,7 +24,7 @@ BEGIN
     SET n = {now};
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.others = 0 AND (lease.state = 'f' OR lease.expires <= n)
     FOR UPDATE SKIP LOCKED;
     SET n = {now};
@@ -34,19 +34,19 @@ BEGIN
         FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (
             k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', g VARCHAR(510) PATH '$[3]',
             c VARCHAR(1024) PATH '$[4]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
         WHERE lease.others = 0 AND (lease.state = 'f' OR lease.expires <= n) AND lease.counter < 9007199254740991
         LIMIT 1000000
         FOR UPDATE SKIP LOCKED
     ) AS free
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = free.name AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = free.name AND lease.slot = 0
     SET lease.batch = p_batch, lease.counter = free.new_token, lease.id = free.new_id, lease.shared = FALSE,
         lease.state = 'h', lease.token = free.new_token, lease.expires = free.ends, lease.granted_at = n,
         lease.renewed_at = NULL, lease.group_name = free.new_group, lease.host = p_host, lease.pid = p_pid,
         lease.program = p_program, lease.comment = free.new_comment;
     SELECT lease.`key`, lease.token AS o_token, lease.expires - n AS o_rest
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
     COMMIT;
 END

@@ -33,7 +33,7 @@ whole: BEGIN
         SET i = i + 1;
         FETCH each_target INTO this_key, wanted_id, wanted_token;
         SET at_slot = (
-            SELECT MIN(slot) FROM {schema}.leasehold_leases
+            SELECT MIN(slot) FROM {schema}.leasehold_leases FORCE INDEX (PRIMARY)
             WHERE `key` = this_key AND id = wanted_id AND state NOT IN ('e', 'f')
                 AND (wanted_token IS NULL OR token = wanted_token)
         );
@@ -44,8 +44,8 @@ whole: BEGIN
             IF is_live THEN
                 -- Never in slot 0, where the next holder comes.
                 SET place = (
-                    SELECT COALESCE(MIN(IF(state = 'f', slot, NULL)), MAX(slot) + 1, 1)
-                    FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0
+                    SELECT COALESCE(MIN(IF(state = 'f' AND slot > 0, slot, NULL)), MAX(slot) + 1)
+                    FROM {schema}.leasehold_leases FORCE INDEX (PRIMARY) WHERE `key` = this_key
                 );
                 INSERT INTO {schema}.leasehold_leases (
                     `key`, slot, id, shared, state, token, expires, granted_at, renewed_at, group_name, host, pid, program,

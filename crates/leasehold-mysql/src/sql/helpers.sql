@@ -1,3 +1,7 @@
+-- Every join and every search of the rows of a key names the index: in a small table the server would rather read all
+-- rows, and wait for those of other keys that somebody has locked. A range of slots would end at the first row of the next
+-- key, and wait for that: such a condition uses no index (slot + 0).
+
 -- How many slots after the first have a lease or a mark: with none, slot 0 alone decides about the key. p_keys is an
 -- array of arrays that begin with a key in hexadecimal digits.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_count_others(p_keys LONGTEXT)
@@ -6,10 +10,10 @@ BEGIN
     UPDATE (
         SELECT lease.`key` AS name, COUNT(IF(lease.slot > 0 AND lease.state <> 'f', 1, NULL)) AS counted
         FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k)
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k)
         GROUP BY lease.`key`
     ) AS now_there
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = now_there.name AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = now_there.name AND lease.slot = 0
     SET lease.others = now_there.counted
     WHERE lease.others <> now_there.counted;
 END
@@ -27,7 +31,7 @@ BEGIN
         SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
         LIMIT 1000000
     ) AS own
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.id = p_id
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.id = p_id
     SET lease.state = 'f'
     WHERE lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > p_now)
         AND (p_token IS NULL OR lease.token = p_token);
@@ -41,10 +45,10 @@ BEGIN
     DECLARE ours, existing INT;
     SELECT COUNT(lease.slot) INTO ours
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     FOR UPDATE SKIP LOCKED;
     SELECT COUNT(lease.slot) INTO existing
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
     SET p_is_locked = ours < existing;
 END

@@ -13,7 +13,7 @@ BEGIN
     SET n = {now};
     SELECT n AS o_now, lease.*
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.state <> 'f'
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.state <> 'f'
     ORDER BY lease.`key`, lease.slot;
     COMMIT;
 END
@@ -76,7 +76,7 @@ BEGIN
             lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
                 AND (lease.state = 'f' OR COALESCE(lease.expires <= n, FALSE)) AS o_old
         FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k)
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k)
         WHERE (lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE))
             OR (lease.slot = 0 AND lease.counter + p_forget_after < n)
         ORDER BY lease.`key`, lease.slot;

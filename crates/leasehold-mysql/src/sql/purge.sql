@@ -34,13 +34,14 @@ BEGIN
         WHERE `key` = this_key AND slot = 0 FOR UPDATE SKIP LOCKED;
         IF at_slot = 1 THEN
             SET at_slot = (
-                SELECT MIN(slot) FROM {schema}.leasehold_leases
+                SELECT MIN(slot) FROM {schema}.leasehold_leases FORCE INDEX (PRIMARY)
                 WHERE `key` = this_key AND id = wanted_id AND state <> 'f' AND token = known AND expires <= n
             );
             IF at_slot IS NOT NULL THEN
                 UPDATE {schema}.leasehold_leases SET state = 'f' WHERE `key` = this_key AND slot = at_slot;
                 -- Slots after the first that nobody uses.
-                DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0 AND state = 'f';
+                DELETE lease FROM {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
+                WHERE lease.`key` = this_key AND lease.slot + 0 > 0 AND lease.state = 'f';
                 UPDATE {schema}.leasehold_leases SET others = others - (at_slot > 0) WHERE `key` = this_key AND slot = 0;
                 SET gone = CONCAT(gone, ' ', i);
             END IF;
@@ -55,9 +56,10 @@ BEGIN
         SELECT COUNT(*) INTO at_slot FROM {schema}.leasehold_leases
         WHERE `key` = this_key AND slot = 0 AND state = 'f' AND counter = known FOR UPDATE SKIP LOCKED;
         IF at_slot = 1 AND NOT EXISTS (
-            SELECT 1 FROM {schema}.leasehold_leases WHERE `key` = this_key AND slot > 0 AND state <> 'f'
+            SELECT 1 FROM {schema}.leasehold_leases FORCE INDEX (PRIMARY)
+            WHERE `key` = this_key AND slot + 0 > 0 AND state <> 'f'
         ) THEN
-            DELETE FROM {schema}.leasehold_leases WHERE `key` = this_key;
+            DELETE lease FROM {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) WHERE lease.`key` = this_key;
             SET gone = CONCAT(gone, ' -', i);
         END IF;
     END WHILE;

@@ -32,14 +32,14 @@ whole: BEGIN
         MIN(lease.expires)
     INTO held, expired, kept, kept_end
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
     WHERE lease.state <> 'f' AND (p_token IS NULL OR lease.token = p_token);
     IF p_keep IS NOT NULL AND held = wanted THEN
         UPDATE (
             SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
             LIMIT 1000000
         ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.id = p_id
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.id = p_id
         SET lease.state = 'k', lease.expires = n + p_keep
         WHERE lease.state = 'h';
         COMMIT;
@@ -56,7 +56,7 @@ whole: BEGIN
             SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
             LIMIT 1000000
         ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.id = p_id
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.id = p_id
         SET lease.state = 'f'
         WHERE lease.state = 'h' AND (p_token IS NULL OR lease.token = p_token);
         CALL {schema}.leasehold_count_others(p_keys);

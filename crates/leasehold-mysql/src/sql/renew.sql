@@ -30,7 +30,7 @@ whole: BEGIN
     SELECT COUNT(*), MIN(IF(lease.shared = (w.l >= 0), NULL, w.nth)) INTO held, conflict
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
         nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
     WHERE lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > n)
         AND (p_token IS NULL OR lease.token = p_token);
     IF conflict IS NOT NULL THEN
@@ -43,7 +43,7 @@ whole: BEGIN
             SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
             LIMIT 1000000
         ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
             ON lease.`key` = own.name AND lease.id = p_id AND lease.state = 'h'
         SET lease.expires = IF(lease.expires IS NULL OR p_to IS NULL, NULL, GREATEST(lease.expires, n + p_to)),
             lease.renewed_at = n, lease.token = GREATEST(lease.token, COALESCE(p_raise, 0));
@@ -51,12 +51,12 @@ whole: BEGIN
             SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
             LIMIT 1000000
         ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = own.name AND lease.slot = 0
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.slot = 0
         SET lease.counter = p_raise
         WHERE p_raise > lease.counter;
         SELECT MIN(lease.expires) INTO own_end
         FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
             ON lease.`key` = UNHEX(w.k) AND lease.id = p_id AND lease.state = 'h';
         COMMIT;
         SELECT 'held' AS outcome, own_end - n AS o_rest;
@@ -66,13 +66,13 @@ whole: BEGIN
     SELECT MIN(IF(lease.state = 'e', w.nth, NULL)), COUNT(IF(lease.state = 'h' AND lease.expires <= n, 1, NULL))
     INTO evicted, expired
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
     WHERE p_token IS NULL OR lease.token = p_token;
     IF evicted IS NOT NULL THEN
         SET why = (
             SELECT lease.reason
             FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-            STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
+            STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
             WHERE w.nth = evicted AND lease.state = 'e' AND (p_token IS NULL OR lease.token = p_token)
             LIMIT 1
         );

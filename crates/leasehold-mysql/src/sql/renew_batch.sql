@@ -15,7 +15,7 @@ BEGIN
     START TRANSACTION;
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
     FOR UPDATE SKIP LOCKED;
     -- C6: after a wait for the table.
@@ -26,18 +26,18 @@ BEGIN
         FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (
             k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', o BIGINT PATH '$[3]',
             r BIGINT PATH '$[4]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
         WHERE lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
             AND (lease.expires IS NULL OR lease.expires > n) AND (w.o IS NULL OR lease.token = w.o)
         LIMIT 1000000
         FOR UPDATE SKIP LOCKED
     ) AS held
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = held.name AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = held.name AND lease.slot = 0
     SET lease.batch = p_batch, lease.expires = held.ends, lease.renewed_at = n, lease.token = held.new_token,
         lease.counter = held.new_counter;
     SELECT lease.`key`, lease.expires - n AS o_rest
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
     WHERE lease.batch = p_batch AND lease.id = UNHEX(w.i);
     COMMIT;
 END

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use leasehold_core::{
-    Claims, Filter, ListRequest, LostReason, Mode, RecordTerm, RenewEntry, RenewOutcome,
-    RenewRequest, Store as _, Ttl,
+    Claims, Filter, ListRequest, LostReason, Mode, RecordTerm, RefusalReason, RenewEntry,
+    RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
-use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, release};
-use leasehold_testkit::{LONG, in_time};
+use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, refused, release};
+use leasehold_testkit::{LONG, in_time, until};
 
 use crate::sessions::pool;
 
@@ -21,8 +21,11 @@ const TERM: Duration = Duration::from_secs(1);
 const FORMS: [(&str, usize, Mode); 3] =
     [("one", 1, Mode::Exclusive), ("batch", 3, Mode::Exclusive), ("apart", 1, Mode::SHARED)];
 
+/// A store for what it sends in a form: the form, how many leases it takes, and their mode.
+type Formed = (String, usize, Mode, MysqlStore);
+
 /// A store for each form, so that none waits for another: on connections of its own, and of a caller's pool.
-async fn stores(server: &Server) -> Vec<(String, usize, Mode, MysqlStore)> {
+async fn stores(server: &Server) -> Vec<Formed> {
     let mut stores = Vec::new();
     for (form, count, mode) in FORMS {
         stores.push((format!("own {form}"), count, mode, server.store().await));
@@ -49,31 +52,75 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_over() {
     }
     let mut user = server.connect().await.unwrap();
     user.query_drop("FLUSH TABLES WITH READ LOCK").await.unwrap();
+    let unlocked = async {
+        until(async || terms(&observer).await.iter().all(is_over)).await;
+        user.query_drop("UNLOCK TABLES").await.unwrap();
+    };
+    let (renewed, ()) = in_time(join(renew_all(&stores), unlocked)).await;
+    for (form, outcome) in renewed {
+        let is_expired = matches!(outcome, RenewOutcome::Lost(Some(LostReason::Expired)));
+        assert!(is_expired, "{form}: {outcome:?}");
+    }
+}
+
+/// Its lease ends meanwhile, and a list says so. Nobody can judge in a commit.
+#[tokio::test]
+async fn a_renewal_that_waits_in_its_commit_lets_nobody_in() {
+    let server = Server::start(&[]).await.unwrap();
+    let observer = server.store().await;
+    let other = MysqlStore::from_url(&format!("{}?timeout=500ms", server.url())).await.unwrap();
+    let stores = stores(&server).await;
+    for (form, count, mode, store) in &stores {
+        for name in names(form, *count) {
+            granted(store.acquire(&acquire_for(&name, "a", *mode, TERM)).await);
+        }
+    }
+    let mut user = server.connect().await.unwrap();
+    for stage in ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"] {
+        user.query_drop(format!("BACKUP STAGE {stage}")).await.unwrap();
+    }
+    let committed = async {
+        let waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'Waiting for backup lock'";
+        let count = async || server.rows(waiting).await[0].get::<usize, _>(0).unwrap();
+        until(async || count().await == stores.len()).await;
+        until(async || terms(&observer).await.iter().all(is_over)).await;
+        let wanted = stores.iter().flat_map(|(form, count, _, _)| names(form, *count));
+        let asks: Vec<_> = wanted.map(|name| acquire(&name, "b", Mode::Exclusive)).collect();
+        for reply in join_all(asks.iter().map(|ask| other.acquire(ask))).await {
+            let why = refused(reply).why;
+            assert!(matches!(why, RefusalReason::Busy), "{why:?}");
+        }
+        user.query_drop("BACKUP STAGE END").await.unwrap();
+    };
+    let (renewed, ()) = in_time(join(renew_all(&stores), committed)).await;
+    for (form, outcome) in renewed {
+        assert!(matches!(outcome, RenewOutcome::Held(_)), "{form}: {outcome:?}");
+    }
+    assert!(!terms(&observer).await.iter().any(is_over));
+}
+
+/// Renews each lease of each form for long.
+async fn renew_all(stores: &[Formed]) -> Vec<(&str, RenewOutcome)> {
     let renewals = stores.iter().map(|(form, count, mode, store)| async move {
         let ttl = Ttl::new(LONG).unwrap();
         let entries = names(form, *count)
             .iter()
             .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), *mode), ttl))
             .collect();
-        (form, store.renew(&RenewRequest::new(entries)).await.unwrap())
+        let renewed = store.renew(&RenewRequest::new(entries)).await.unwrap();
+        renewed.leases.into_iter().map(|outcome| (form.as_str(), outcome)).collect::<Vec<_>>()
     });
-    let unlocked = async {
-        loop {
-            let listed = observer.list(&ListRequest::new(Filter::default())).await.unwrap();
-            let is_over = |term: &RecordTerm| matches!(term, RecordTerm::Expired(_));
-            if listed.records.iter().all(|record| is_over(&record.term)) {
-                break;
-            }
-        }
-        user.query_drop("UNLOCK TABLES").await.unwrap();
-    };
-    let (renewed, ()) = in_time(futures_util::future::join(join_all(renewals), unlocked)).await;
-    for (form, reply) in renewed {
-        for outcome in reply.leases {
-            let is_expired = matches!(outcome, RenewOutcome::Lost(Some(LostReason::Expired)));
-            assert!(is_expired, "{form}: {outcome:?}");
-        }
-    }
+    join_all(renewals).await.into_iter().flatten().collect()
+}
+
+/// What a list says of all leases.
+async fn terms(observer: &MysqlStore) -> Vec<RecordTerm> {
+    let listed = observer.list(&ListRequest::new(Filter::default())).await.unwrap();
+    listed.records.into_iter().map(|record| record.term).collect()
+}
+
+fn is_over(term: &RecordTerm) -> bool {
+    matches!(term, RecordTerm::Expired(_))
 }
 
 #[tokio::test]

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claim, Claims, ErrorKind, Filter, ListRequest, Mode, Note,
-    ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest,
-    Store as _, Ttl,
+    AcquireReply, AcquireRequest, Claim, Claims, ErrorKind, EvictRequest, EvictTarget, Filter,
+    ListRequest, Mode, Note, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry,
+    RenewOutcome, RenewRequest, Store as _, Ttl,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{
-    acquire, acquire_for, granted, id, key, only, refused, release, renew,
+    acquire, acquire_for, granted, id, key, only, refused, release, released, renew, renewed,
 };
 use leasehold_testkit::{LONG, in_time};
 
@@ -236,6 +236,50 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
     assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
 }
 
+/// In a small table the server would rather read every row than use the primary key.
+#[tokio::test]
+async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_table() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let own = MysqlStore::from_url(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    granted(own.acquire(&acquire("m", "user", Mode::SHARED)).await);
+    granted(own.acquire(&acquire("a", "first", Mode::SHARED)).await);
+    let mut user = server.connect().await.unwrap();
+    user.query_drop("BEGIN").await.unwrap();
+    let hold = "SELECT * FROM leasehold.leasehold_leases WHERE `key` = 'm' AND slot = 0 FOR UPDATE";
+    user.query_drop(hold).await.unwrap();
+    let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
+    let callers = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let ttl = Ttl::new(LONG).unwrap();
+    for (store, lease) in [(&own, "own"), (&callers, "callers")] {
+        for name in ["a", "z"] {
+            let ask = acquire(name, lease, Mode::SHARED);
+            let renewal = renew(name, lease, Mode::SHARED, ttl);
+            let end = release(name, lease);
+            let keep = ReleaseEntry::new(id(lease), [key(name)]).with_keep(LONG);
+            let keep = ReleaseRequest::new(vec![keep]);
+            let target = EvictTarget::new(key(name), Some(id(lease)));
+            let evict = EvictRequest::exactly(vec![target], None);
+            // The second confirms the first.
+            granted(store.acquire(&ask).await);
+            granted(store.acquire(&ask).await);
+            assert!(matches!(renewed(store, &renewal).await, Ok(RenewOutcome::Held(_))), "{name}");
+            assert_eq!(store.evict(&evict).await.unwrap().removed.len(), 1, "{name}");
+            granted(store.acquire(&ask).await);
+            assert!(matches!(released(store, &end).await, Ok(ReleaseOutcome::Released)), "{name}");
+            granted(store.acquire(&ask).await);
+            assert!(matches!(released(store, &keep).await, Ok(ReleaseOutcome::Kept(_))), "{name}");
+            assert_eq!(store.evict(&evict).await.unwrap().removed.len(), 1, "{name}");
+        }
+    }
+    // What is over, in slot 0 and in another one.
+    granted(own.acquire(&acquire("a", "second", Mode::SHARED)).await);
+    server.run("UPDATE leasehold.leasehold_leases SET expires = 1 WHERE `key` = 'a'").await;
+    let over = EvictRequest::expired(Filter::default().with_key(key("a")));
+    assert_eq!(own.evict(&over).await.unwrap().removed.len(), 2);
+    user.query_drop("ROLLBACK").await.unwrap();
+}
+
 #[tokio::test]
 async fn an_acquire_of_a_row_that_a_users_transaction_holds_is_busy() {
     let server = Server::start(&[]).await.unwrap();
@@ -364,6 +408,10 @@ async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     let own = MysqlStore::from_url(&format!("{}?timeout=2s", server.url())).await.unwrap();
     let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
     let callers = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let stores = [("own", &own), ("callers", &callers)];
+    for (name, store) in stores {
+        granted(store.acquire(&acquire(name, "a", Mode::SHARED)).await);
+    }
     let mut user = server.connect().await.unwrap();
     user.query_drop("BEGIN").await.unwrap();
     user.query_drop("INSERT INTO leasehold.leasehold_leases (`key`, slot) VALUES ('new', 0)")
@@ -374,10 +422,17 @@ async fn waiters_for_a_new_key_of_another_hold_no_connection() {
         rows[0].get::<String, _>(1).unwrap().parse::<u64>().unwrap()
     };
     let before = waited().await;
-    let asks: Vec<_> = (0..6).map(|n| acquire("new", &n.to_string(), Mode::SHARED)).collect();
+    let asks: Vec<_> = (0..12).map(|n| acquire("new", &n.to_string(), Mode::SHARED)).collect();
     let replies = asks.iter().flat_map(|ask| [own.acquire(ask), callers.acquire(ask)]);
+    // What does not travel with others needs one of their connections.
+    let others = stores.map(async |(name, store)| {
+        store.renew(&renew(name, "a", Mode::SHARED, Ttl::new(LONG).unwrap())).await.unwrap();
+        store.list(&ListRequest::new(Filter::default())).await.unwrap();
+        store.check().await.unwrap();
+    });
+    let (replies, _) = in_time(join(join_all(replies), join_all(others))).await;
     // On a busy machine the last try may go unanswered.
-    for reply in in_time(join_all(replies)).await.into_iter().filter(Result::is_ok) {
+    for reply in replies.into_iter().filter(Result::is_ok) {
         let why = refused(reply).why;
         assert!(matches!(why, leasehold_core::RefusalReason::Busy), "{why:?}");
     }

@@ -7,7 +7,7 @@ FROM (SELECT {live} AS n LIMIT 1) AS clock
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', g VARCHAR(510) PATH '$[3]',
     c VARCHAR(1024) PATH '$[4]')) AS w
-STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
 WHERE NOT ({read_only}) AND lease.others = 0 AND (lease.state = 'f' OR lease.expires <= clock.n) AND lease.counter < 9007199254740991
 FOR UPDATE SKIP LOCKED
 ON DUPLICATE KEY UPDATE

@@ -8,7 +8,7 @@ FROM (SELECT {live} AS n LIMIT 1) AS clock
 STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (
     k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', t BIGINT PATH '$[2]', o BIGINT PATH '$[3]',
     r BIGINT PATH '$[4]')) AS w
-STRAIGHT_JOIN {schema}.leasehold_leases AS lease ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
 WHERE NOT ({read_only}) AND lease.id = UNHEX(w.i) AND NOT lease.shared AND lease.state = 'h'
     AND (lease.expires IS NULL OR lease.expires > clock.n) AND (w.o IS NULL OR lease.token = w.o)
 FOR UPDATE SKIP LOCKED
