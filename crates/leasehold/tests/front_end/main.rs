@@ -40,6 +40,7 @@ mod postgres;
 mod processes;
 #[cfg(feature = "quorum")]
 mod quorum;
+mod quorum_servers;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(all(feature = "quorum", feature = "redis"))]
