@@ -162,8 +162,9 @@ impl Statements {
 
     /// For PostgreSQL: the table of this schema, a quoted name; `now` reads the clock in microseconds at that moment. A
     /// look and a page return it as `o_now`, whether the session is read-only as `o_read_only`, and whether the server is a
-    /// standby as `o_standby`: they have a row in any case. A write returns a row if it changed one. All names and operators are qualified:
-    /// the search path of a session may begin with a schema in which others create functions and operators.
+    /// standby as `o_standby`: they have a row in any case. A write returns a row if it changed one. All names and
+    /// operators are qualified: the search path of a session may begin with a schema in which others create functions and
+    /// operators.
     pub fn postgres(config: &LegacyConfig, schema: &str, now: &str) -> Self {
         let name = &config.table;
         let table = format!("{schema}.\"{name}\"");
