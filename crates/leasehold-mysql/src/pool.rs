@@ -286,7 +286,12 @@ impl Links {
                 }
             }
         };
-        deadline.bound(got).await.unwrap_or_else(|| Err(self.none_free()))
+        // Who had one may give it up at the same deadline.
+        let (_, at_first) = self.all_in_use();
+        deadline.bound(got).await.unwrap_or_else(|| {
+            let (of, at_last) = self.all_in_use();
+            Err(none_free(&of, at_first.or(at_last), self.timeout))
+        })
     }
 
     async fn link(&self) -> Result<Link> {
