@@ -69,8 +69,8 @@ pub(crate) struct Late(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) open: OpenNode,
     pub(crate) name: String,
-    /// The capabilities of another node, so that the quorum can do what all the others can. The node refuses what
-    /// it cannot do.
+    /// The capabilities of another node, so that the quorum can do what all the others can, with the largest margin of
+    /// them. The node refuses what it cannot do.
     pub(crate) like: Capabilities,
     pub(crate) limits: Limits,
     pub(crate) fenced: bool,
@@ -153,6 +153,14 @@ impl Inner {
                 })?;
                 if let Some(lack) = lacks_tokens(&store.capabilities()).filter(|_| self.fenced) {
                     return Err(Error::incompatible(format!("it {lack}")));
+                }
+                let margin = store.capabilities().margin;
+                if margin > self.like.margin {
+                    return Err(Error::incompatible(format!(
+                        "it keeps keys taken for {margin:?} after a lease has ended, longer than the nodes that were open \
+                         first ({:?}); open the quorum again while it is up",
+                        self.like.margin
+                    )));
                 }
                 self.state.store.get_or_init(|| store)
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::tally::{lasting_failure, majority};
 use leasehold_core::term::Drift;
-use leasehold_core::{Clock, Effect, Error, NodeReport, Result, Store};
+use leasehold_core::{AnyStore, Capabilities, Clock, Effect, Error, NodeReport, Result, Store};
 use leasehold_driver::StoreUrl;
 
 use crate::inner::NAME;
@@ -141,9 +141,7 @@ impl QuorumUrl {
         };
         let opens = nodes.iter().zip(&names).map(read).collect::<Result<Vec<_>>>()?;
         let opened = open_all(&opens, &*config.clock, config.limits.of_term(None)).await;
-        let mut open = open_ones(&opened);
-        let like = open.next().map(Store::capabilities);
-        let count = usize::from(like.is_some()) + open.count();
+        let (count, like) = (open_ones(&opened).count(), alike(open_ones(&opened)));
         let Some(like) = like.filter(|_| count >= majority(nodes.len())) else {
             let kind = lasting_failure(&opened);
             let reports = names.into_iter().zip(opened).map(|(name, answer)| match answer {
@@ -180,6 +178,14 @@ impl QuorumUrl {
         }
         config.open()
     }
+}
+
+/// The capabilities of the first of these nodes, with the largest margin of all.
+fn alike<'a>(nodes: impl Iterator<Item = &'a AnyStore>) -> Option<Capabilities> {
+    nodes.map(Store::capabilities).reduce(|mut like, other| {
+        like.margin = like.margin.max(other.margin);
+        like
+    })
 }
 
 impl fmt::Debug for QuorumUrl {

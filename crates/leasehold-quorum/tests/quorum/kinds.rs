@@ -1,16 +1,17 @@
 //! Quorums whose nodes are of different kinds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::faulty::{ask, grant, id, released};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, ErrorKind, EvictReply, EvictRequest, Health,
-    Key, ListReply, ListRequest, ManualClock, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, AnyStore, Capabilities, Clock, Effect, Error, ErrorKind,
+    EvictReply, EvictRequest, Health, Key, ListReply, ListRequest, ManualClock, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 use leasehold_local::LocalStore;
-use leasehold_quorum::QuorumConfig;
+use leasehold_quorum::{OpenNode, QuorumConfig, QuorumUrl};
 use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
 use tempfile::TempDir;
 
@@ -124,4 +125,32 @@ async fn a_quorum_has_the_largest_margin_of_its_nodes() {
     quorum.settled().await;
     assert!(clock.now() - before <= quorum.capabilities().margin);
     released(&quorum, &next).await;
+}
+
+/// The quorum has said how long a key stays taken, and says the same for ever.
+#[tokio::test]
+async fn a_late_node_with_a_longer_margin_takes_no_part() {
+    let down = Arc::new(AtomicBool::new(true));
+    let url = QuorumUrl::parse("quorum:?node=a:&node=b:&node=c:").expect("a URL");
+    let read = |url: &str| -> Result<OpenNode> {
+        let (is_late, down) = (url == "c:", Arc::clone(&down));
+        Ok(Box::new(move || {
+            let is_down = is_late && down.load(Ordering::SeqCst);
+            Box::pin(async move {
+                if is_down {
+                    return Err(Error::unavailable(Effect::NotApplied, "it is down"));
+                }
+                let margin = if is_late { Duration::from_secs(2) } else { Duration::ZERO };
+                Ok(AnyStore::new(Limited::new(|can| can.margin = margin)))
+            })
+        }))
+    };
+    let quorum = url.open(read).await.expect("a majority is open");
+    down.store(false, Ordering::SeqCst);
+    grant(&quorum, &id("own")).await;
+    quorum.settled().await;
+    assert_eq!(quorum.capabilities().margin, Duration::ZERO);
+    let error = quorum.check().await.expect_err("it is unfit");
+    assert_eq!(error.kind(), ErrorKind::Incompatible);
+    assert!(error.to_string().contains("\"c:\": it keeps keys taken for 2s"), "{error}");
 }
