@@ -10,13 +10,13 @@ use crate::requests::{acquire, granted, only, release};
 use crate::{in_time, until};
 
 /// An acquire is late on a connection that stalls: what others ask for goes past it, and its own release does not. The
-/// store has a time-out of 2 s.
+/// store has a time-out of 6 s.
 pub async fn an_acquire_that_is_late_is_not_passed_by_its_release(
     store: &impl Store,
     proxy: &Proxy,
 ) {
     granted(store.acquire(&acquire("warm", "w", Mode::Exclusive)).await);
-    proxy.once(Fault::Delay(Duration::from_millis(600)));
+    proxy.once(Fault::Delay(Duration::from_millis(2_500)));
     let before = proxy.exchanges();
     let (asks, ends) = (acquire("k", "a", Mode::Exclusive), release("k", "a"));
     let mut late = store.acquire(&asks).boxed();

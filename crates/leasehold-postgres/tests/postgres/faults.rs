@@ -90,7 +90,7 @@ async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let url = format!("{}&timeout=2s", url(proxy.address().port()));
+    let url = format!("{}&timeout=6s", url(proxy.address().port()));
     let store = PostgresStore::from_url(&url).await.unwrap();
     stalls::an_acquire_that_is_late_is_not_passed_by_its_release(&store, &proxy).await;
 }

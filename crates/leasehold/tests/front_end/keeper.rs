@@ -1,6 +1,7 @@
 //! F3: the Keeper survives panics and runtimes, and ends with its `Locker`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs};
@@ -121,6 +122,20 @@ fn without_timers_the_error_says_so() {
     let error = runtime.block_on(async { locks.lock("k").await.unwrap_err() });
     assert_eq!(error.kind(), ErrorKind::Unexpected);
     assert!(error.to_string().contains("enable_time"), "{error}");
+}
+
+/// Run it alone: the hook is that of the whole process.
+#[test]
+#[ignore = "tokio 1.54 says only by a panic that a runtime has no timers"]
+fn without_timers_the_panic_hook_sees_nothing() {
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {
+        SEEN.fetch_add(1, Ordering::SeqCst);
+    }));
+    without_timers_the_error_says_so();
+    std::panic::set_hook(usual);
+    assert_eq!(SEEN.load(Ordering::SeqCst), 0);
 }
 
 /// Set for a process that a test runs in alone.

@@ -59,7 +59,7 @@ async fn a_node_that_switches_over_costs_nobody_a_lease_and_takes_part_again() {
         Locker::connect(&quorum(&nodes)).await.unwrap(),
         Locker::connect(&quorum(&nodes)).await.unwrap(),
     );
-    let guard = locks.lock("k").ttl(3 * SECOND).await.unwrap();
+    let guard = locks.lock("k").ttl(15 * SECOND).await.unwrap();
     let new = old.standby().await.unwrap();
     new.has_all_of(&old).await;
     old.demote().await;
