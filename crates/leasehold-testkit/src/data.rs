@@ -8,6 +8,7 @@ use leasehold_conformance::{Failure, Result, unprivileged};
 use tempfile::TempDir;
 
 use crate::authority::Authority;
+use crate::directory::new_directory;
 
 /// The data of a new server, made once: all others are copies.
 pub(crate) struct Data(OnceLock<std::result::Result<TempDir, String>>);
@@ -25,7 +26,7 @@ impl Data {
         maker: impl FnOnce(&str) -> Result<(PathBuf, Vec<String>)>,
     ) -> Result<()> {
         let make = || {
-            let made = tempfile::tempdir()?;
+            let made = new_directory()?;
             let (program, words) = maker(&made.path().join("data").display().to_string())?;
             run(made.path(), &program, &words)?;
             Ok(made)
@@ -53,7 +54,7 @@ pub(crate) fn run(directory: &Path, program: &Path, words: &[String]) -> Result<
 /// A directory with `server.pem` and `server.key`, which only the server's user may read: the certificate `NAME.pem` of this
 /// authority.
 pub(crate) fn put_certificate(authority: &Authority, name: &str) -> Result<TempDir> {
-    let shared = tempfile::tempdir()?;
+    let shared = new_directory()?;
     let prefix = unprivileged(shared.path())?;
     for part in ["pem", "key"] {
         let file = shared.path().join(format!("server.{part}"));

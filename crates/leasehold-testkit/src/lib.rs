@@ -15,6 +15,8 @@ pub mod contender;
 pub mod crowd;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod data;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+mod directory;
 #[cfg(feature = "legacy")]
 pub mod legacy;
 pub mod limits;

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::LONG;
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
+use crate::directory::new_directory;
 use crate::waiting::starts;
 
 /// Which server.
@@ -51,7 +52,7 @@ impl Server {
         let mut why = Failure::new("never tried");
         // Between finding a free port and listening on it another process may take it.
         for _ in 0..5 {
-            let directory = tempfile::tempdir()?;
+            let directory = new_directory()?;
             product.copy_data(directory.path())?;
             let server = Self {
                 product,

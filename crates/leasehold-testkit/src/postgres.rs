@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::authority::Authority;
 use crate::data::{Data, put_certificate};
+use crate::directory::new_directory;
 use crate::waiting::{LONG, starts, until};
 
 /// A server with its own directory.
@@ -25,8 +26,13 @@ pub struct Server {
 }
 
 /// What every test needs.
-const OWN: &[&str] =
-    &["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300"];
+const OWN: &[&str] = &[
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "max_connections=300",
+    // In its own directory, which is removed after a crash too.
+    "dynamic_shared_memory_type=mmap",
+];
 
 impl Server {
     /// Starts one with these settings, such as `fsync=off`.
@@ -34,7 +40,7 @@ impl Server {
         let mut why = Failure::new("never tried");
         // Between finding a free port and listening on it another process may take it.
         for _ in 0..5 {
-            let directory = tempfile::tempdir()?;
+            let directory = new_directory()?;
             copy_cluster(directory.path())?;
             let server = Self {
                 process: Mutex::new(None),
@@ -211,7 +217,7 @@ pub struct Pooler {
 impl Pooler {
     /// Starts one that gives a session of the server to each transaction.
     pub async fn before(server: &Server) -> Result<Self> {
-        let (directory, port) = (tempfile::tempdir()?, free_port()?);
+        let (directory, port) = (new_directory()?, free_port()?);
         let settings = format!(
             "[databases]
              * = host=127.0.0.1 port={} user=postgres
@@ -261,7 +267,7 @@ impl Server {
 
     /// A standby of it, with asynchronous replication.
     pub async fn standby(&self) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
+        let directory = new_directory()?;
         let mut command = unprivileged(directory.path())?;
         command.push(program("pg_basebackup")?.display().to_string());
         let port = self.port.to_string();

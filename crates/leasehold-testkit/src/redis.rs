@@ -12,6 +12,7 @@ use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
 use tempfile::TempDir;
 
 use crate::LONG;
+use crate::directory::new_directory;
 use crate::waiting::starts;
 
 pub mod authority;
@@ -57,7 +58,7 @@ impl Server {
         for _ in 0..5 {
             let port = free_port()?;
             let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-            let (process, directory) = (Mutex::new(None), tempfile::tempdir()?);
+            let (process, directory) = (Mutex::new(None), new_directory()?);
             let (program, clock) = (program.to_owned(), clock.clone());
             let server = Self { process, directory, port, program, settings, clock };
             match server.launch().await {
@@ -168,7 +169,7 @@ impl Server {
     /// Kills it and starts it again in an empty directory.
     pub async fn restart_empty(&mut self) -> Result<()> {
         self.kill();
-        self.directory = tempfile::tempdir()?;
+        self.directory = new_directory()?;
         self.launch().await
     }
 

@@ -7,6 +7,7 @@ use leasehold_redis::redis;
 use tempfile::TempDir;
 
 use super::{Server, ask};
+use crate::directory::new_directory;
 
 /// Three sentinels that watch one master; two of them decide.
 pub struct Sentinels {
@@ -24,7 +25,7 @@ impl Sentinels {
     pub async fn watch(master: &Server, replicas: i64, down_after: u64) -> Result<Self> {
         let (mut ports, mut processes, mut directories) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..3 {
-            let (port, directory) = (free_port()?, tempfile::tempdir()?);
+            let (port, directory) = (free_port()?, new_directory()?);
             let settings = format!(
                 "port {port}\nbind 127.0.0.1\n\
                  sentinel monitor {SERVICE} 127.0.0.1 {} 2\n\

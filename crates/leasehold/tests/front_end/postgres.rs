@@ -82,14 +82,14 @@ async fn a_release_hands_over_to_another_process_at_once() {
 async fn locks_of_every_kind_are_held_renewed_and_lost() {
     let (server, locks) = setup().await;
     let all = locks.lock_all(["a", "b"]).await.unwrap();
-    let one = locks.lock("one").ttl(Duration::from_millis(900)).await.unwrap();
+    let one = locks.lock("one").ttl(4 * SECOND).await.unwrap();
     let ever = locks.lock("ever").ttl(Ttl::NEVER).await.unwrap();
     let shared =
         (locks.lock("s").permits(2).await.unwrap(), locks.lock("s").permits(2).await.unwrap());
     assert!(locks.try_lock("s").permits(2).await.unwrap().is_none());
     assert!(locks.try_lock("b").await.unwrap().is_none());
-    // Longer than its term.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    // For longer than its term: it is renewed after a third.
+    stalls::renewed([&one], 3).await;
     for guard in [&all, &one, &ever, &shared.0, &shared.1] {
         guard.verify().await.unwrap();
     }
@@ -101,11 +101,11 @@ async fn locks_of_every_kind_are_held_renewed_and_lost() {
 }
 
 #[tokio::test]
-async fn leases_of_two_seconds_outlive_dead_connections() {
+async fn short_leases_outlive_dead_connections() {
     let (server, _) = setup().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let url = format!("{}&timeout=60s", url(proxy.address().port()));
-    stalls::leases_outlive_dead_connections(&url, &proxy, 2 * SECOND).await;
+    stalls::leases_outlive_dead_connections(&url, &proxy, 4 * SECOND).await;
 }
 
 #[tokio::test]

@@ -38,8 +38,8 @@ pub(crate) async fn leases_outlive_dead_connections(url: &str, proxy: &Proxy, tt
 }
 
 /// Waits until each was renewed so often.
-async fn renewed(guards: impl Iterator<Item = &Guard>, times: usize) {
-    let each = guards.map(async |guard| {
+pub(crate) async fn renewed<'a>(guards: impl IntoIterator<Item = &'a Guard>, times: usize) {
+    let each = guards.into_iter().map(async |guard| {
         let (mut events, mut left) = (guard.events(), times);
         while left > 0 {
             match in_time(events.next()).await {

@@ -19,7 +19,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// The limit of an operation: for so much longer an old primary that hangs may hold up everything.
 const LIMIT: Duration = Duration::from_secs(2);
 
-const TERM: Duration = Duration::from_secs(6);
+const TERM: Duration = Duration::from_secs(9);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// How many connections a client may have.
