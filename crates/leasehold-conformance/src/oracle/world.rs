@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireRequest, Capabilities, Clock, ErrorKind, EvictRequest, Filter, ListRequest, Now,
+    AcquireRequest, Capabilities, Clock, ErrorKind, EvictRequest, Filter, ListRequest, Now, Record,
     ReleaseRequest, RenewRequest, Store, Table,
 };
 
@@ -182,14 +182,30 @@ impl<B: Backing> World<B> {
     }
 
     async fn list(&mut self, filter: &Filter, page: usize) -> Result<()> {
-        let from = self.now();
-        let mut request = ListRequest::new(filter.clone()).with_limit(page);
+        let request = ListRequest::new(filter.clone()).with_limit(page);
         let admitted = self.can.admit(&request);
-        let mut records = Vec::new();
-        let mut pages = 0;
-        let reply = loop {
+        loop {
+            self.settle().await;
+            let from = self.now();
+            let (pages, reply) = self.pages(request.clone()).await?;
+            // Of pages before and after the end of a term neither instant is right.
+            if pages < 2 || !self.a_term_ends(from, self.now()) {
+                return self.judge(from, admitted, reply, |judge, records| {
+                    judge.list(filter, pages, records)
+                });
+            }
+        }
+    }
+
+    /// All pages of a list.
+    async fn pages(
+        &self,
+        mut request: ListRequest,
+    ) -> Result<(usize, leasehold_core::Result<Vec<Record>>)> {
+        let (mut records, mut pages) = (Vec::new(), 0);
+        loop {
             match self.store.list(&request).await {
-                Ok(answer) if answer.records.len() > page || pages > 10_000 => {
+                Ok(answer) if answer.records.len() > request.limit() || pages > 10_000 => {
                     let what = format!("page {pages} has {} records", answer.records.len());
                     return Err(Failure::new(what));
                 }
@@ -198,13 +214,12 @@ impl<B: Backing> World<B> {
                     records.extend(answer.records);
                     match answer.next {
                         Some(next) => request = request.with_cursor(next),
-                        None => break Ok(records),
+                        None => return Ok((pages, Ok(records))),
                     }
                 }
-                Err(error) => break Err(error),
+                Err(error) => return Ok((pages, Err(error))),
             }
-        };
-        self.judge(from, admitted, reply, |judge, records| judge.list(filter, pages, records))
+        }
     }
 
     async fn purge(&mut self, filter: &Filter, limit: usize) -> Result<()> {
@@ -314,16 +329,22 @@ impl<B: Backing> World<B> {
         if matches!(self.time, Time::Manual(_)) {
             return;
         }
-        let margin = self.tick / 2;
         loop {
             let now = self.now();
-            let holders = self.table.entries().flat_map(|(_, entry)| &entry.holders);
-            let mut ends = holders.filter_map(|holder| holder.expires);
-            let Some(near) = ends.find(|end| *end + margin > now.boot && *end < now.boot + margin)
-            else {
-                return;
-            };
-            self.backing.advance(near + margin - now.boot).await;
+            let Some(near) = self.end_of_a_term(now, now) else { return };
+            self.backing.advance(near + self.tick / 2 - now.boot).await;
         }
+    }
+
+    /// In real time, whether the end of a term is so near to an instant between these that both answers would be right.
+    fn a_term_ends(&self, from: Now, to: Now) -> bool {
+        matches!(self.time, Time::Real { .. }) && self.end_of_a_term(from, to).is_some()
+    }
+
+    fn end_of_a_term(&self, from: Now, to: Now) -> Option<Duration> {
+        let margin = self.tick / 2;
+        let holders = self.table.entries().flat_map(|(_, entry)| &entry.holders);
+        let mut ends = holders.filter_map(|holder| holder.expires);
+        ends.find(|end| *end + margin > from.boot && *end < to.boot + margin)
     }
 }
