@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::{
-    Candidate, Event, EvictRequest, EvictTarget, Guard, LeadershipEvent, LeadershipEvents, Locker,
-    Result, Wait,
+    Candidate, EvictRequest, EvictTarget, Guard, LeadershipEvent, LeadershipEvents, Locker, Result,
+    Wait,
 };
 use leasehold_conformance::Proxy;
 use leasehold_testkit::postgres::{Server, url};
@@ -19,7 +19,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// The limit of an operation: for so much longer an old primary that hangs may hold up everything.
 const LIMIT: Duration = Duration::from_secs(2);
 
-const TERM: Duration = Duration::from_secs(9);
+/// Longer than a switch-over on a busy machine.
+const TERM: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// How many connections a client may have.
@@ -60,7 +61,6 @@ impl Clients {
 
     /// All of them work within this time, now that the server of this URL is the primary.
     pub(crate) async fn work_within(mut self, limit: Duration, new: &str) {
-        let mut renewals = self.holder.events();
         let work = async {
             let others = Locker::connect(new).await.unwrap();
             for name in ["waited for", "job", "watched"] {
@@ -69,7 +69,7 @@ impl Clients {
                 others.evict(&EvictRequest::exactly(targets, None)).await.unwrap();
             }
             let leader = others.election("watched").campaign().await.unwrap();
-            while !matches!(renewals.next().await.unwrap(), Event::Renewed { .. }) {}
+            until(async || self.holder.renew().await.is_ok()).await;
             drop(self.waiter.await.unwrap().unwrap());
             self.candidate.elected().await.unwrap();
             let is_seen = |event| match event {
