@@ -25,7 +25,7 @@ impl Inner {
         let (location, clock, timeout) =
             (config.location.clone(), Arc::clone(&config.clock), config.timeout);
         let limit = Limit::start(&*clock, timeout);
-        let open = move || Database::open(config, limit);
+        let open = move |limit| Database::open(config.clone(), limit);
         let worker = Worker::start(location.to_string(), Arc::clone(&clock), limit, open)
             .await
             .map_err(|e| e.with_context(NAME, "open"))?;
@@ -64,7 +64,19 @@ impl Inner {
         Limit::start(&*self.clock, self.timeout)
     }
 
+    /// Waits until everything sent is done, and closes the file until it is used again. A database in memory would be lost.
+    pub(crate) async fn disconnect(&self) {
+        match self.location {
+            Location::Memory => drop(self.run("close", |_, _| Ok(())).await),
+            Location::File(_) => {
+                self.watch.closed().await;
+                self.worker.disconnect(self.limit()).await;
+            }
+        }
+    }
+
     pub(crate) async fn close(self) {
+        self.watch.closed().await;
         self.worker.close().await;
     }
 }

@@ -189,10 +189,9 @@ impl Store for SqliteStore {
         Ok(wakeups.unwrap_or_else(Wakeups::none))
     }
 
-    /// Waits until everything sent is done. The database is closed with the last handle, by
-    /// [`SqliteStore::close_database`].
+    /// Waits until everything sent is done, then closes the file: the last process to close it removes its log. The next
+    /// request opens it again.
     async fn close(&self) {
-        // It fails only if the database is busy for the whole time limit, which changes nothing.
-        drop(self.0.run("close", |_, _| Ok(())).await);
+        self.0.disconnect().await;
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use leasehold_core::{Key, Wakeups};
 use leasehold_driver::Hinter;
+use tokio::sync::oneshot;
 
 use crate::changes::{Changes, Waker};
 use crate::view::{Holders, View};
@@ -25,6 +26,8 @@ struct Heard {
     last: u64,
     /// That of the thread, while one runs.
     waker: Option<Waker>,
+    /// Ends when the last thread has closed its view.
+    closed: Option<oneshot::Receiver<()>>,
 }
 
 #[derive(Debug)]
@@ -41,9 +44,14 @@ impl Watch {
             let view = view?;
             let changes = Changes::of(view.log())?;
             let (watch, waker) = (self.clone(), changes.waker());
-            let run = move || watch.run(&view, changes);
+            let (closing, closed) = oneshot::channel();
+            let run = move || {
+                watch.run(&view, changes);
+                drop(view);
+                drop(closing);
+            };
             thread::Builder::new().name("leasehold-watch".to_owned()).spawn(run).ok()?;
-            heard.waker = Some(waker);
+            (heard.waker, heard.closed) = (Some(waker), Some(closed));
         }
         heard.last += 1;
         let (number, left, left_keys) = (heard.last, self.clone(), keys.to_vec());
@@ -53,6 +61,18 @@ impl Watch {
             heard.keys.entry(key.clone()).or_default().push(hearer);
         }
         Some(wakeups)
+    }
+
+    /// Waits until the thread has closed its view of the file, unless somebody still waits for a key.
+    pub(crate) async fn closed(&self) {
+        let closed = {
+            let mut heard = self.heard();
+            if heard.keys.is_empty() { heard.closed.take() } else { None }
+        };
+        if let Some(closed) = closed {
+            // It never sends: it drops its end.
+            drop(closed.await);
+        }
     }
 
     fn leave(&self, number: u64, keys: &[Key]) {

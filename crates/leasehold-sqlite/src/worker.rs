@@ -24,9 +24,12 @@ const GRACE: Duration = Duration::from_millis(500);
 const MOST: usize = 256;
 
 enum Job {
-    Alone(Box<dyn FnOnce(&mut Database) + Send>),
+    /// With a limit for opening the database again.
+    Alone(Limit, Box<dyn FnOnce(Result<&mut Database>) + Send>),
     /// With others, if they wait too.
     Write(Box<dyn Member>),
+    /// Closes the database, which the next job opens again, and then drops this.
+    Close(oneshot::Sender<()>),
 }
 
 /// The handle to the thread. When it is dropped, the thread finishes what was sent, closes the database and ends.
@@ -38,19 +41,19 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread, which opens the database first. `name` is for messages.
+    /// Starts the thread, which opens the database first, and again when it was closed. `name` is for messages.
     pub(crate) async fn start(
         name: String,
         clock: Arc<dyn Clock>,
         limit: Limit,
-        open: impl FnOnce() -> Result<Database> + Send + 'static,
+        open: impl Fn(Limit) -> Result<Database> + Send + 'static,
     ) -> Result<Self> {
         let (jobs, queue) = mpsc::channel();
         let (closing, closed) = oneshot::channel();
         let (reply, opened) = oneshot::channel();
         thread::Builder::new()
             .name("leasehold-sqlite".to_owned())
-            .spawn(move || serve(open, reply, queue, closing))
+            .spawn(move || serve(open, limit, reply, queue, closing))
             .map_err(|e| {
                 Error::unavailable(
                     Effect::NotApplied,
@@ -74,15 +77,18 @@ impl Worker {
         let begun = Arc::new(AtomicBool::new(false));
         let job = Box::new({
             let begun = Arc::clone(&begun);
-            move |database: &mut Database| {
-                // Before the job's transaction looks at the limit: a caller who sees after the limit that the job
-                // has not begun knows that it never acts.
-                begun.store(true, Ordering::SeqCst);
+            move |database: Result<&mut Database>| {
+                let done = database.and_then(|database| {
+                    // Before the job's transaction looks at the limit: a caller who sees after the limit that the job
+                    // has not begun knows that it never acts.
+                    begun.store(true, Ordering::SeqCst);
+                    job(database)
+                });
                 // The caller may have gone.
-                drop(reply.send(job(database)));
+                drop(reply.send(done));
             }
         });
-        self.send(Job::Alone(job))?;
+        self.send(Job::Alone(limit, job))?;
         self.answer(limit, &begun, answer).await
     }
 
@@ -103,6 +109,15 @@ impl Worker {
 
     fn send(&self, job: Job) -> Result<()> {
         self.jobs.send(job).map_err(|_| error::gone(&self.name))
+    }
+
+    /// Waits, but not past `limit`, until what was sent is done and the database is closed. The next job opens it again.
+    pub(crate) async fn disconnect(&self, limit: Limit) {
+        let (closing, closed) = oneshot::channel();
+        if self.send(Job::Close(closing)).is_ok() {
+            // The thread drops its end.
+            drop(select(closed, self.clock.sleep_until(limit.end())).await);
+        }
     }
 
     /// Drops the handle to the thread and waits until the database is closed.
@@ -131,16 +146,19 @@ impl Worker {
 }
 
 fn serve(
-    open: impl FnOnce() -> Result<Database>,
+    open: impl Fn(Limit) -> Result<Database>,
+    limit: Limit,
     opened: oneshot::Sender<Result<()>>,
     queue: Receiver<Job>,
     closing: oneshot::Sender<()>,
 ) {
-    match open() {
-        Ok(mut database) => {
+    match open(limit) {
+        Ok(database) => {
             drop(opened.send(Ok(())));
-            while let Ok(job) = queue.recv() {
-                carry_out(&mut database, job, &queue);
+            let mut thread = Thread { database: Some(database), open, queue };
+            let mut next = None;
+            while let Some(job) = next.take().or_else(|| thread.queue.recv().ok()) {
+                next = thread.carry_out(job);
             }
         }
         Err(e) => drop(opened.send(Err(e))),
@@ -148,28 +166,54 @@ fn serve(
     drop(closing);
 }
 
-/// Carries out a job, and if it writes, the writes that wait behind it.
-fn carry_out(database: &mut Database, job: Job, queue: &Receiver<Job>) {
-    let first = match job {
-        Job::Alone(job) => return job(database),
-        Job::Write(first) => first,
-    };
-    let mut members = vec![first];
-    let mut next = None;
-    while members.len() < MOST {
-        match queue.try_recv() {
-            Ok(Job::Write(member)) => members.push(member),
-            Ok(Job::Alone(job)) => {
-                next = Some(job);
-                break;
+/// What the thread has.
+struct Thread<O> {
+    /// `None` while it is closed.
+    database: Option<Database>,
+    open: O,
+    queue: Receiver<Job>,
+}
+
+impl<O: Fn(Limit) -> Result<Database>> Thread<O> {
+    /// Carries out a job, and if it writes, the writes that wait behind it. Returns a job that it has taken from the queue
+    /// for that, and that is next.
+    fn carry_out(&mut self, job: Job) -> Option<Job> {
+        let first = match job {
+            Job::Alone(limit, job) => {
+                job(self.database(limit));
+                return None;
             }
-            // Empty, or closed: the caller finds out.
-            Err(_) => break,
+            Job::Close(closed) => {
+                self.database = None;
+                drop(closed);
+                return None;
+            }
+            Job::Write(first) => first,
+        };
+        let limit = first.limit();
+        let mut members = vec![first];
+        let mut next = None;
+        while next.is_none() && members.len() < MOST {
+            match self.queue.try_recv() {
+                Ok(Job::Write(member)) => members.push(member),
+                Ok(other) => next = Some(other),
+                // Empty, or closed: the caller finds out.
+                Err(_) => break,
+            }
         }
+        match self.database(limit) {
+            Ok(database) => group::commit(database, members),
+            Err(error) => members.into_iter().for_each(|member| member.end(Err(error.clone()))),
+        }
+        next
     }
-    group::commit(database, members);
-    if let Some(job) = next {
-        job(database);
+
+    /// The database, which is opened if it is closed.
+    fn database(&mut self, limit: Limit) -> Result<&mut Database> {
+        match &mut self.database {
+            Some(database) => Ok(database),
+            closed => Ok(closed.insert((self.open)(limit)?)),
+        }
     }
 }
 

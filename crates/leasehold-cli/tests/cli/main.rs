@@ -16,5 +16,6 @@ mod quorum;
 mod redis;
 mod shim;
 mod signals;
+mod sqlite;
 mod support;
 mod terminal;

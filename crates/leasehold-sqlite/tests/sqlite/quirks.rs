@@ -92,6 +92,29 @@ async fn closing_the_last_handle_closes_the_file() {
 }
 
 #[tokio::test]
+async fn a_closed_file_has_no_log_and_is_opened_again_when_it_is_used() {
+    let place = Workplace::new();
+    let store = place.open().await;
+    grant(&store, "a", "k").await;
+    let closed = async || {
+        assert!(place.beside("-wal").exists());
+        store.close().await;
+        assert!(!place.beside("-wal").exists() && !place.beside("-shm").exists());
+    };
+    refuse(&store, "b", "k").await;
+    closed().await;
+    // The thread that looks for a waiter has the file open too, and ends some time after the wait.
+    for _ in 0..50 {
+        drop(store.subscribe(&[key("k")]).await.unwrap());
+        closed().await;
+    }
+    let memory = SqliteStore::in_memory().await.unwrap();
+    grant(&memory, "a", "k").await;
+    memory.close().await;
+    refuse(&memory, "b", "k").await;
+}
+
+#[tokio::test]
 async fn tokens_and_leases_survive_reopening() {
     let place = Workplace::new();
     let store = place.open().await;
