@@ -43,6 +43,9 @@ fn main() -> ExitCode {
     if shim::is_this_process() {
         return shim::main();
     }
+    if shim::launcher::is_this_process() {
+        return shim::launcher::main();
+    }
     match Cli::from_process() {
         Ok(cli) => {
             let exit = execute(cli);

@@ -8,24 +8,28 @@
 //! | the command | the shim | its own | |
 //!
 //! All three are in one session. The shim is this binary, started again under the name [`NAME`]. No argument leads
-//! here, so nobody can call it by mistake. It knows neither the store nor the lease.
+//! here, so nobody can call it by mistake. It knows neither the store nor the lease. The command begins as a
+//! [`launcher`], which the kernel ends when the shim dies.
 //!
 //! - [`Order`](link::Order)s come from `leasehold`: the instant by which the command must be dead, after each
 //!   renewal, and the signals to pass on. [`Notice`](link::Notice)s go back.
 //! - When `leasehold` dies, the pipe of the orders closes; when it is stopped, or hangs, no later instant comes.
 //!   In both cases the [`Watcher`] ends the command. Input that it does not understand counts as a closed pipe.
 //! - No signal except KILL and STOP reaches the shim, and its group is never in the foreground.
-//! - If the shim itself dies, `leasehold` inherits its descendants and kills them.
+//! - If the shim itself dies, `leasehold` inherits its descendants and kills them. If both die at once, the kernel
+//!   kills the command, but not what the command has started.
 
 mod assignment;
 mod family;
 mod group;
+pub(crate) mod launcher;
 mod link;
 mod process;
 mod terminal;
 mod wakeups;
 mod watcher;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use nix::sys::prctl;
@@ -37,6 +41,8 @@ pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, Pipes, make_pipe};
 pub(crate) use process::{is_orphaned, proc_is_mounted};
 pub(crate) use terminal::reclaim;
 
+use crate::run::LEASE_FILE;
+use crate::store::{LEASE_FILE_VARIABLE, STORE_FILE};
 use watcher::Watcher;
 
 /// The name, as `argv[0]`, under which `leasehold` starts itself again. Killing every process called `leasehold`
@@ -60,6 +66,17 @@ pub(crate) fn main() -> ExitCode {
     if let Some(watcher) = watcher {
         watcher.run();
     }
-    assignment.tidy();
+    tidy();
     ExitCode::SUCCESS
+}
+
+/// Removes the directory of this run and what is still in it: `leasehold` may have died. If it lives, it has removed
+/// them already.
+fn tidy() {
+    let Some(file) = std::env::var_os(LEASE_FILE_VARIABLE) else { return };
+    let Some(directory) = Path::new(&file).parent() else { return };
+    for name in [LEASE_FILE, STORE_FILE] {
+        let _ = std::fs::remove_file(directory.join(name));
+    }
+    let _ = std::fs::remove_dir(directory);
 }

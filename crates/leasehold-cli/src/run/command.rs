@@ -57,7 +57,7 @@ impl Program {
 #[derive(Debug)]
 pub(crate) struct LeaseFile {
     path: PathBuf,
-    directory: TempDir,
+    _directory: TempDir,
 }
 
 impl LeaseFile {
@@ -88,12 +88,7 @@ impl LeaseFile {
         if let Some(url) = store {
             write(&directory.path().join(store::STORE_FILE), url.into())?;
         }
-        Ok(Self { path, directory })
-    }
-
-    /// The directory, which may hold other files of this run too.
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
+        Ok(Self { path, _directory: directory })
     }
 }
 

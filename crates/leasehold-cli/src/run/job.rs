@@ -78,7 +78,6 @@ impl Job<'_> {
         adopt_orphans().map_err(unexpected)?;
         let assignment = |pipes| Assignment {
             pipes,
-            directory: lease_file.as_ref().map(|file| file.directory().to_owned()),
             kill_after: self.plan.hold.schedule.kill_after(),
             on_lost: self.plan.hold.on_lost,
             words: self.program.words().to_owned(),

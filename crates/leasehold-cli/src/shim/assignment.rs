@@ -1,7 +1,6 @@
 //! The arguments of a shim.
 
-use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
@@ -10,16 +9,13 @@ use nix::unistd::Pid;
 
 use super::link::Pipes;
 use crate::args::OnLost;
-use crate::run::LEASE_FILE;
-use crate::store::STORE_FILE;
 
-/// The arguments of a shim. They contain nothing that the arguments of `leasehold` do not show.
+/// The arguments of a shim. They contain nothing that the arguments of `leasehold` do not show, nor the path of
+/// anything of ours: `pkill -f leasehold` must not kill the shim too.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
     /// The pipes to and from `leasehold`.
     pub(crate) pipes: Pipes,
-    /// The directory of this run, with the lease file; `None` if there is no place for it.
-    pub(crate) directory: Option<PathBuf>,
     /// The time between asking the command to end and killing it.
     pub(crate) kill_after: Duration,
     pub(crate) on_lost: OnLost,
@@ -36,7 +32,6 @@ impl Assignment {
             owner.to_string().into(),
             orders.to_string().into(),
             notices.to_string().into(),
-            self.directory.clone().unwrap_or_default().into_os_string(),
             self.kill_after.as_nanos().to_string().into(),
             on_lost.get_name().to_owned().into(),
         ];
@@ -53,28 +48,9 @@ impl Assignment {
         let mut number = || args.next()?.to_str()?.parse::<i32>().ok();
         let pipes =
             Pipes { owner: Pid::from_raw(number()?), orders: number()?, notices: number()? };
-        let directory = Some(PathBuf::from(args.next()?));
-        let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
         let kill_after = Duration::from_nanos(args.next()?.to_str()?.parse().ok()?);
         let on_lost = OnLost::from_str(args.next()?.to_str()?, false).ok()?;
-        Some(Self { pipes, directory, kill_after, on_lost, words: args.collect() })
-    }
-
-    /// The name of the program, and its arguments.
-    pub(super) fn command(&self) -> (&OsStr, &[OsString]) {
-        self.words
-            .split_first()
-            .map_or((OsStr::new(""), &[]), |(name, arguments)| (name, arguments))
-    }
-
-    /// Removes the directory and what is still in it: `leasehold` may have died. If it lives, it has removed them
-    /// already.
-    pub(super) fn tidy(&self) {
-        let Some(directory) = &self.directory else { return };
-        for name in [LEASE_FILE, STORE_FILE] {
-            let _ = std::fs::remove_file(directory.join(name));
-        }
-        let _ = std::fs::remove_dir(directory);
+        Some(Self { pipes, kill_after, on_lost, words: args.collect() })
     }
 }
 
@@ -88,14 +64,9 @@ mod tests {
 
     #[test]
     fn arguments_carry_it() {
-        for (on_lost, directory) in [
-            (OnLost::Kill, Some("some dir".into())),
-            (OnLost::Signal, None),
-            (OnLost::Ignore, None),
-        ] {
+        for on_lost in [OnLost::Kill, OnLost::Signal, OnLost::Ignore] {
             let assignment = Assignment {
                 pipes: Pipes { owner: Pid::from_raw(77), orders: 9, notices: 11 },
-                directory,
                 kill_after: Duration::from_micros(1_500),
                 on_lost,
                 words: vec!["sh".into(), "-c".into(), "--".into(), "".into()],
@@ -109,10 +80,10 @@ mod tests {
         for bad in [
             &[][..],
             &["1", "2", "3"],
-            &["1", "x", "3", "/d", "1", "kill"],
-            &["1", "2", "3", "/d", "x", "kill"],
-            &["1", "2", "3", "/d", "1"],
-            &["1", "2", "3", "/d", "1", "hope"],
+            &["1", "x", "3", "1", "kill"],
+            &["1", "2", "3", "x", "kill"],
+            &["1", "2", "3", "1"],
+            &["1", "2", "3", "1", "hope"],
         ] {
             assert_eq!(parse(bad), None, "{bad:?}");
         }

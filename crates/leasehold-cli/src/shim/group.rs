@@ -1,5 +1,7 @@
 //! The command's process group.
 
+use std::process::Child;
+
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -36,18 +38,31 @@ impl Group {
         Self(leader)
     }
 
+    /// The group of this child, which was started in its own group.
+    pub(super) fn of_child(leader: &Child) -> Self {
+        let id = i32::try_from(leader.id()).expect("a process number is a positive i32");
+        Self(Pid::from_raw(id))
+    }
+
     /// The id of the group and of its leader.
     pub(crate) fn id(&self) -> Pid {
         self.0
     }
 
+    /// How the leader has ended, if it has.
+    pub(super) fn ended(&self) -> Option<LeaderState> {
+        match waitid(Id::Pid(self.0), PEEK) {
+            Ok(WaitStatus::Exited(..)) => Some(LeaderState::Exited),
+            // EINVAL: a signal without a name (a real-time one) ended it.
+            Ok(WaitStatus::Signaled(..)) | Err(Errno::EINVAL) => Some(LeaderState::Killed),
+            _ => None,
+        }
+    }
+
     /// The state of the leader; a stop is reported once.
     pub(super) fn look(&self) -> LeaderState {
-        match waitid(Id::Pid(self.0), PEEK) {
-            Ok(WaitStatus::Exited(..)) => return LeaderState::Exited,
-            // EINVAL: a signal without a name (a real-time one) ended it.
-            Ok(WaitStatus::Signaled(..)) | Err(Errno::EINVAL) => return LeaderState::Killed,
-            _ => {}
+        if let Some(ended) = self.ended() {
+            return ended;
         }
         match waitid(Id::Pid(self.0), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG) {
             Ok(WaitStatus::Stopped(_, signal)) => LeaderState::Stopped(signal),

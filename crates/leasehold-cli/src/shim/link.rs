@@ -152,7 +152,8 @@ pub(crate) fn make_pipe() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-fn path_of(owner: Pid, file: RawFd) -> PathBuf {
+/// The path by which another process opens an open file of `owner`.
+pub(super) fn path_of(owner: Pid, file: RawFd) -> PathBuf {
     PathBuf::from(format!("/proc/{owner}/fd/{file}"))
 }
 

@@ -1,18 +1,17 @@
 //! Ensures that the command does not outlive the lease, and that nothing of it outlives the lock.
 
 use std::io;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use leasehold::{Clock as _, SystemClock};
-use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use nix::unistd::{Pid, getpgid, getppid};
+use nix::unistd::{getpgid, getppid};
 
 use super::assignment::Assignment;
 use super::family::{Descendants, adopt_orphans, reap_all_but};
 use super::group::{Group, LeaderState};
+use super::launcher::{Launched, launch};
 use super::link::{Link, Notice, Order};
 use super::terminal::Terminal;
 use super::wakeups::Wakeups;
@@ -68,26 +67,23 @@ impl Watcher {
         let Some(Order::Deadline(deadline)) = link.first_order() else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
-        if deadline.saturating_sub(assignment.kill_after) <= now() {
+        let latest = deadline.saturating_sub(assignment.kill_after);
+        if latest <= now() {
             link.tell(Notice::TooLate);
             return Ok(None);
         }
-        let (name, arguments) = assignment.command();
-        let mut command = Command::new(name);
-        command.args(arguments).process_group(0);
-        let ours = original.thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
-        let started = command.spawn();
-        ours.thread_set_mask()?;
-        let leader = match started {
-            Ok(leader) => leader,
-            Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
+        let leader = match launch(assignment, &original, &wakeups, latest)? {
+            Launched::Command(leader) => leader,
+            Launched::Failed(errno) => {
                 link.tell(Notice::NotStarted(errno));
                 return Ok(None);
             }
+            Launched::TooLate => {
+                link.tell(Notice::TooLate);
+                return Ok(None);
+            }
         };
-        let id = i32::try_from(leader.id()).expect("a process number is a positive i32");
-        let group = Group::of(Pid::from_raw(id));
+        let group = Group::of_child(&leader);
         let mut terminal = Terminal::new(home, group.id());
         terminal.lend();
         link.tell(Notice::Started(group.id()));

@@ -19,3 +19,4 @@ mod signals;
 mod sqlite;
 mod support;
 mod terminal;
+mod together;

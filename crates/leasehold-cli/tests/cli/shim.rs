@@ -318,7 +318,7 @@ fn no_command_starts_after_the_term() {
     let mut shim = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     shim.arg0("lh-shim").arg(std::process::id().to_string());
     shim.args([orders.as_raw_fd().to_string(), notices.as_raw_fd().to_string()]);
-    shim.arg(store.file("")).args(["0", "kill", "touch"]).arg(store.file("ran"));
+    shim.args(["0", "kill", "touch"]).arg(store.file("ran"));
     assert!(shim.status().unwrap().success());
     let mut notice = [0; 12];
     from_shim.read_exact(&mut notice).unwrap();
