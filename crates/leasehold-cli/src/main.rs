@@ -4,6 +4,7 @@
 //! - [`run`] is the main job: it acquires the lock and runs the command, for `elect` too; its [`shim`] is a
 //!   separate process that ensures that the command does not outlive the lock.
 //! - [`commands`] are the others: list, status, leader, break, purge, init.
+//! - [`folder`] is the directory in which a run keeps files for its command.
 //! - [`exit`] has every exit code, [`report`] every message, [`record`] and [`output`] every result.
 
 #[cfg(not(unix))]
@@ -15,6 +16,7 @@ mod args;
 mod commands;
 mod exit;
 mod failure;
+mod folder;
 mod nodes;
 mod output;
 mod record;

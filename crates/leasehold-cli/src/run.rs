@@ -20,7 +20,6 @@ use std::time::Duration;
 use leasehold::{Backoff as _, Clock as _, ErrorKind, Exponential, Locker, SystemClock, Wait};
 use nix::sys::signal::Signal;
 
-pub(crate) use command::LEASE_FILE;
 pub(crate) use held::Held;
 pub(crate) use schedule::Schedule;
 pub(crate) use signals::{Signals, TerminalStopsBlocked};
@@ -28,6 +27,7 @@ pub(crate) use signals::{Signals, TerminalStopsBlocked};
 use crate::args::Plan;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::folder;
 use crate::report::{Event, Reporter};
 use crate::shim::proc_is_mounted;
 use crate::store::Choice;
@@ -61,6 +61,7 @@ pub(crate) async fn run(
     let program = Program::find(std::mem::take(&mut plan.hold.command))?;
     let store = &store.resolved()?;
     let url = store.shared_url()?;
+    folder::remove_abandoned();
     let mut signals = Signals::listen().map_err(unexpected)?;
     let locker = tokio::select! {
         biased;

@@ -29,7 +29,7 @@ mod terminal;
 mod wakeups;
 mod watcher;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nix::sys::prctl;
@@ -41,8 +41,8 @@ pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, Pipes, make_pipe};
 pub(crate) use process::{is_orphaned, proc_is_mounted};
 pub(crate) use terminal::reclaim;
 
-use crate::run::LEASE_FILE;
-use crate::store::{LEASE_FILE_VARIABLE, STORE_FILE};
+use crate::folder::Folder;
+use crate::store::LEASE_FILE_VARIABLE;
 use watcher::Watcher;
 
 /// The name, as `argv[0]`, under which `leasehold` starts itself again. Killing every process called `leasehold`
@@ -61,22 +61,13 @@ pub(crate) fn is_this_process() -> bool {
 pub(crate) fn main() -> ExitCode {
     // Otherwise `ps` would call it `exe`, after the path of the binary; a failure has no other effect.
     let _ = prctl::set_name(c"lh-shim");
+    // Removed at the end, for `leasehold` may have died.
+    let lease_file = std::env::var_os(LEASE_FILE_VARIABLE).map(PathBuf::from);
+    let _folder = lease_file.and_then(|file| Folder::of(&file));
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
     let Ok(watcher) = Watcher::start(&assignment) else { return ExitCode::FAILURE };
     if let Some(watcher) = watcher {
         watcher.run();
     }
-    tidy();
     ExitCode::SUCCESS
-}
-
-/// Removes the directory of this run and what is still in it: `leasehold` may have died. If it lives, it has removed
-/// them already.
-fn tidy() {
-    let Some(file) = std::env::var_os(LEASE_FILE_VARIABLE) else { return };
-    let Some(directory) = Path::new(&file).parent() else { return };
-    for name in [LEASE_FILE, STORE_FILE] {
-        let _ = std::fs::remove_file(directory.join(name));
-    }
-    let _ = std::fs::remove_dir(directory);
 }

@@ -8,6 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 
 use crate::args::StoreArgs;
 use crate::failure::Failure;
+use crate::folder::STORE_FILE;
 
 /// The environment variable for the URL of the store.
 const VARIABLE: &str = "LEASEHOLD_STORE";
@@ -17,9 +18,6 @@ pub(crate) const LEASE_FILE_VARIABLE: &str = "LEASEHOLD_LEASE_FILE";
 
 /// The environment variable of a command that runs under a lock: its keys.
 pub(crate) const KEY_VARIABLE: &str = "LEASEHOLD_KEY";
-
-/// The name of the file beside the lease file with the URL of the store.
-pub(crate) const STORE_FILE: &str = "store";
 
 /// True for an environment variable that the command under a lock must not see: it may contain a password.
 pub(crate) fn is_setting(name: &OsStr) -> bool {

@@ -1,22 +1,19 @@
 //! Finds the command and prepares its environment.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{OpenOptions, Permissions};
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use leasehold::{Key, Lease};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
-use tempfile::TempDir;
 
 use crate::failure::Failure;
+use crate::folder::{self, Folder};
 use crate::store;
-
-/// The name of the lease file.
-pub(crate) const LEASE_FILE: &str = "lease.json";
 
 /// The program and its arguments as given.
 #[derive(Debug)]
@@ -57,38 +54,31 @@ impl Program {
 #[derive(Debug)]
 pub(crate) struct LeaseFile {
     path: PathBuf,
-    _directory: TempDir,
+    _folder: Folder,
 }
 
 impl LeaseFile {
-    /// Writes it into its own directory, created with mode 0700, and beside it the URL of the store, for a `leasehold`
-    /// under the lock. The directory is in `TMPDIR`, or in `XDG_RUNTIME_DIR` if that cannot be written.
+    /// Writes it into a runtime folder, and beside it the URL of the store, for a `leasehold` under the lock.
     pub(crate) fn write(lease: &Lease, store: Option<&str>) -> io::Result<Self> {
-        let first = Self::write_in(&std::env::temp_dir(), lease, store);
-        match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(other) if first.is_err() => {
-                Self::write_in(Path::new(&other), lease, store).or(first)
-            }
-            _ => first,
-        }
+        let mut written = folder::places().map(|place| Self::write_in(&place, lease, store));
+        let first = written.next().expect("there is always a temporary directory");
+        first.or_else(|error| written.find_map(Result::ok).ok_or(error))
     }
 
     fn write_in(place: &Path, lease: &Lease, store: Option<&str>) -> io::Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("leasehold-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(place)?;
-        let path = directory.path().join(LEASE_FILE);
-        let write = |path: &Path, mut text: Vec<u8>| {
+        let folder = Folder::make(place)?;
+        let write = |name: &str, mut text: Vec<u8>| {
             text.push(b'\n');
+            let path = folder.path().join(name);
             let mut file = OpenOptions::new();
-            file.write(true).create_new(true).mode(0o600).open(path)?.write_all(&text)
+            file.write(true).create_new(true).mode(0o600).open(&path)?.write_all(&text)?;
+            Ok::<_, io::Error>(path)
         };
-        write(&path, serde_json::to_vec(lease)?)?;
+        let path = write(folder::LEASE_FILE, serde_json::to_vec(lease)?)?;
         if let Some(url) = store {
-            write(&directory.path().join(store::STORE_FILE), url.into())?;
+            write(folder::STORE_FILE, url.into())?;
         }
-        Ok(Self { path, _directory: directory })
+        Ok(Self { path, _folder: folder })
     }
 }
 

@@ -99,16 +99,6 @@ fn nothing_written_under(store: &Store, second: Running) {
     assert_eq!(written(store), at_start, "bytes were written after another held the lock");
 }
 
-/// The files that a run creates for itself.
-fn left_over(store: &Store) -> usize {
-    std::fs::read_dir(store.file(""))
-        .unwrap()
-        .filter(|entry| {
-            entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("leasehold-")
-        })
-        .count()
-}
-
 fn leasehold_is_killed(options: &str) {
     let store = Store::new();
     let first = Writers::start(&store, options);
@@ -117,7 +107,7 @@ fn leasehold_is_killed(options: &str) {
     nothing_written_under(&store, second);
     assert!(first.all_dead());
     until("tidy", || !runs(&first.shim.to_string()));
-    assert_eq!(left_over(&store), 0);
+    assert!(store.folders().is_empty());
 }
 
 #[test]
@@ -263,7 +253,7 @@ fn the_shim_killed() {
         assert_eq!(first.running.events_from("shim_failed"), ["shim_failed", "killed", "released"]);
         assert_eq!(end(first), 70);
     }
-    assert_eq!(left_over(&store), 0);
+    assert!(store.folders().is_empty());
 }
 
 #[test]

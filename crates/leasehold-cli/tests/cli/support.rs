@@ -110,6 +110,15 @@ impl Store {
         !self.records(key).is_empty()
     }
 
+    /// The runtime folders of runs.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.directory.path()).unwrap();
+        let is_one = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("leasehold-"))
+        };
+        entries.map(|entry| entry.unwrap().path()).filter(is_one).collect()
+    }
+
     /// Keeps others from the database until it is dropped.
     pub(crate) fn lock_out(&self) -> rusqlite::Connection {
         let connection = rusqlite::Connection::open(self.database()).unwrap();

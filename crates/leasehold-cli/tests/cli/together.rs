@@ -42,10 +42,12 @@ impl Pair {
         kill(self.shim, signal).unwrap();
     }
 
-    /// Kills both, and neither notices that the other is dead.
+    /// Kills both, and neither notices that the other is dead: a stopped process runs again when its parent dies, so the
+    /// shim is first.
     fn kill(&self) {
         self.signal(Signal::SIGSTOP);
-        self.signal(Signal::SIGKILL);
+        kill(self.shim, Signal::SIGKILL).unwrap();
+        self.running.signal(Signal::SIGKILL);
         until("killed", || !runs(&self.shim.to_string()));
     }
 
