@@ -6,6 +6,7 @@ use std::process::{ExitCode, ExitStatus};
 
 use leasehold::{Error, ErrorKind, WaitCause};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +121,14 @@ impl Exit {
         text.push_str("  128+n  signal n ended the command, or the wait for the lock\n");
         text.push_str("  other  the command's own");
         text
+    }
+}
+
+/// Ends this process by `signal`. Returns if the signal cannot end it; the exit code must say it then.
+pub(crate) fn die_of(signal: Signal) {
+    // The kernel spares the first process of a container, and what sends the signal would abort, which crashes there.
+    if Pid::this().as_raw() != 1 {
+        let _ = signal_hook::low_level::emulate_default_handler(signal as i32);
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 
 use leasehold::{Error, ErrorKind, NodeReport};
+use nix::errno::Errno;
 
 use crate::exit::Exit;
 
@@ -36,6 +37,9 @@ impl Failure {
     /// The operating system could not start the command.
     pub(crate) fn not_started(name: &OsStr, error: &io::Error) -> Self {
         match error.kind() {
+            _ if is_for_want_of_resources(error) => {
+                Self::unexpected(format!("the command {name:?} cannot be started: {error}"))
+            }
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::new(
                 Exit::NOT_FOUND,
                 "not_found",
@@ -49,9 +53,23 @@ impl Failure {
         }
     }
 
+    /// The file of the command exists, but not what it names to run it: the program after `#!`, or the dynamic loader.
+    pub(crate) fn no_interpreter(name: &OsStr, error: &io::Error) -> Self {
+        Self::new(
+            Exit::NOT_FOUND,
+            "not_found",
+            format!("the interpreter of the command {name:?} was not found: {error}"),
+        )
+    }
+
     /// The same failure with another exit code.
     pub(crate) fn with_exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
+    }
+
+    /// The same failure with its cause.
+    pub(crate) fn because(self, cause: &str) -> Self {
+        Self { message: format!("{}: {cause}", self.message), ..self }
     }
 
     /// How the process ends.
@@ -82,6 +100,17 @@ impl From<Error> for Failure {
         let failure = Self::new(Exit::of(&error), kind_name(error.kind()), describe(&error));
         Self { nodes, ..failure }
     }
+}
+
+/// A thread of this process could not be started.
+pub(crate) fn no_thread(error: io::Error) -> Failure {
+    Failure::unexpected(format!("a thread of leasehold could not be started: {error}"))
+}
+
+/// True if the system could not do something for want of memory, processes, threads or open files.
+pub(crate) fn is_for_want_of_resources(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
 }
 
 /// The error with all its causes, in one line.

@@ -13,6 +13,7 @@ compile_error!(
 );
 
 mod args;
+mod background;
 mod commands;
 mod exit;
 mod failure;
@@ -26,7 +27,10 @@ mod shim;
 mod store;
 
 use std::future::Future;
+use std::io::Write as _;
+use std::panic::PanicHookInfo;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use args::{Cli, Command};
@@ -36,7 +40,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
 use report::{Event, Level, Reporter};
-use run::TerminalStopsBlocked;
+use run::SignalMask;
 
 /// How long the end of the process waits for the reader of its messages.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
     if shim::launcher::is_this_process() {
         return shim::launcher::main();
     }
+    std::panic::set_hook(Box::new(exit_of_panic));
     match Cli::from_process() {
         Ok(cli) => {
             let exit = execute(cli);
@@ -60,6 +65,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// Also in a thread: a `leasehold` without it could wait for ever. If a command runs, its shim ends it.
+fn exit_of_panic(panic: &PanicHookInfo<'_>) {
+    let text = panic.payload().downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.payload().downcast_ref::<&str>().copied()).unwrap_or("a panic");
+    let at = panic.location().map(|at| format!(" ({at})")).unwrap_or_default();
+    let _ = writeln!(std::io::stderr(), "leasehold: {text}{at}");
+    std::process::exit(Exit::UNEXPECTED.code().into());
+}
+
 /// Ends this process as the keyboard would have, so that a script that runs it ends too. If a step fails, the exit
 /// code still says so.
 fn die_of(death: Death) {
@@ -69,13 +83,13 @@ fn die_of(death: Death) {
     }
     // Without a core dump, which was the command's.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-    let _ = signal_hook::low_level::emulate_default_handler(death.signal as i32);
+    exit::die_of(death.signal);
 }
 
 fn execute(cli: Cli) -> Exit {
     // Before any thread starts: all threads inherit it.
-    let terminal_stops = match &cli.command {
-        Command::Run(_) | Command::Elect(_) => TerminalStopsBlocked::new().ok(),
+    let mask = match &cli.command {
+        Command::Run(_) | Command::Elect(_) => SignalMask::set().ok(),
         _ => None,
     };
     let level = match &cli.command {
@@ -83,8 +97,18 @@ fn execute(cli: Cli) -> Exit {
         Command::Elect(args) => args.level(),
         _ => Level::Problems,
     };
-    let reporter = Reporter::start(level, cli.json);
-    let exit = dispatch(cli, terminal_stops.as_ref(), &reporter).unwrap_or_else(|failure| {
+    let reporter = match Reporter::start(level, cli.json) {
+        Ok(reporter) => reporter,
+        Err(failure) => return failure.exit(),
+    };
+    // Without it the signal has its default action.
+    let file_limit = run::survive_file_size_limit().unwrap_or_default();
+    let exit = dispatch(cli, mask.as_ref(), &reporter).unwrap_or_else(|failure| {
+        let failure = match file_limit.load(Ordering::Relaxed) {
+            true => failure
+                .because("a file would have grown beyond the limit for this process (ulimit -f)"),
+            false => failure,
+        };
         reporter.say(&Event::Failed { failure: &failure });
         failure.exit()
     });
@@ -92,16 +116,12 @@ fn execute(cli: Cli) -> Exit {
     exit
 }
 
-fn dispatch(
-    cli: Cli,
-    terminal_stops: Option<&TerminalStopsBlocked>,
-    reporter: &Reporter,
-) -> Result<Exit, Failure> {
+fn dispatch(cli: Cli, mask: Option<&SignalMask>, reporter: &Reporter) -> Result<Exit, Failure> {
     let store = store::Choice::new(cli.store)?;
     let json = cli.json;
     match cli.command {
-        Command::Run(args) => wait_for(run::run(args.plan()?, &store, terminal_stops, reporter)),
-        Command::Elect(args) => wait_for(run::run(args.plan()?, &store, terminal_stops, reporter)),
+        Command::Run(args) => wait_for(run::run(args.plan()?, &store, mask, reporter)),
+        Command::Elect(args) => wait_for(run::run(args.plan()?, &store, mask, reporter)),
         Command::List(args) => wait_for(commands::list(args, &store, json, reporter)),
         Command::Status(args) => wait_for(commands::status(args, &store, json)),
         Command::Leader(args) => wait_for(commands::leader(args, &store, json, reporter)),
@@ -112,15 +132,6 @@ fn dispatch(
     }
 }
 
-/// Runs `job` in this thread and background work in another, so that neither delays the other.
 fn wait_for(job: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::unexpected(format!("no thread could be started: {error}")))?;
-    let result = runtime.block_on(job);
-    // A store that hangs must not keep the process from ending.
-    runtime.shutdown_background();
-    result
+    background::wait_for(job).map_err(failure::no_thread)?
 }

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::exit::Exit;
-use crate::failure::{Failure, describe, kind_name};
+use crate::failure::{Failure, describe, kind_name, no_thread};
 use crate::nodes::Nodes;
 use crate::record::micros;
 
@@ -328,10 +328,13 @@ enum WriterCommand {
 
 impl Reporter {
     /// Starts the thread.
-    pub(crate) fn start(level: Level, json: bool) -> Self {
+    ///
+    /// # Errors
+    /// Fails if it cannot be started. This is written to stderr.
+    pub(crate) fn start(level: Level, json: bool) -> Result<Self, Failure> {
         let (orders, received) = mpsc::channel();
         // It does not matter whether stderr can still be written, or whether anyone waits for an answer.
-        thread::spawn(move || {
+        let run = move || {
             for order in received {
                 match order {
                     WriterCommand::Write(line) => {
@@ -342,21 +345,21 @@ impl Reporter {
                     }
                 }
             }
-        });
-        Self { level, json, orders }
+        };
+        let started = thread::Builder::new().name("leasehold-report".to_owned()).spawn(run);
+        started.map_err(no_thread).inspect_err(|failure| {
+            if let Some(line) = line(level, json, &Event::Failed { failure }) {
+                let _ = std::io::stderr().write_all(line.as_bytes());
+            }
+        })?;
+        Ok(Self { level, json, orders })
     }
 
     /// Reports `event` if its level is on.
     pub(crate) fn say(&self, event: &Event<'_>) {
-        if event.level() > self.level {
-            return;
+        if let Some(line) = line(self.level, self.json, event) {
+            self.order(WriterCommand::Write(line));
         }
-        let line = if self.json {
-            serde_json::to_string(event).expect("an event is text and numbers") + "\n"
-        } else {
-            format!("leasehold: {event}\n")
-        };
-        self.order(WriterCommand::Write(line));
     }
 
     /// Waits, but no longer than `limit`, until everything is written.
@@ -378,6 +381,15 @@ impl Reporter {
     fn order(&self, order: WriterCommand) {
         self.orders.send(order).expect("the thread lives as long as this sender");
     }
+}
+
+/// The line for `event`; `None` if its level is off.
+fn line(level: Level, json: bool, event: &Event<'_>) -> Option<String> {
+    let text = || match json {
+        true => serde_json::to_string(event).expect("an event is text and numbers") + "\n",
+        false => format!("leasehold: {event}\n"),
+    };
+    (event.level() <= level).then(text)
 }
 
 struct Names<'a>(&'a [Key]);

@@ -22,7 +22,7 @@ use nix::sys::signal::Signal;
 
 pub(crate) use held::Held;
 pub(crate) use schedule::Schedule;
-pub(crate) use signals::{Signals, TerminalStopsBlocked};
+pub(crate) use signals::{SignalMask, Signals, survive_file_size_limit};
 
 use crate::args::Plan;
 use crate::exit::Exit;
@@ -50,10 +50,11 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) async fn run(
     mut plan: Plan,
     store: &Choice,
-    terminal_stops: Option<&TerminalStopsBlocked>,
+    mask: Option<&SignalMask>,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    if !proc_is_mounted() {
+    let proc = proc_is_mounted();
+    if !proc.map_err(|e| Failure::unexpected(format!("/proc cannot be read: {e}")))? {
         return Err(Failure::unexpected(
             "/proc is not mounted; without it the processes of the command cannot be found",
         ));
@@ -69,7 +70,7 @@ pub(crate) async fn run(
         locker = open(store, &mut plan.hold.wait, reporter) => locker?,
     };
     let store = url.as_deref();
-    let job = Job { program: &program, plan: &plan, store, terminal_stops, reporter };
+    let job = Job { program: &program, plan: &plan, store, mask, reporter };
     let exit = seek_and_run(&job, &locker, &mut signals).await;
     // What an interrupted wait was granted is released in the background.
     let limit = if signals.hurried { Duration::ZERO } else { CLOSE_LIMIT };

@@ -29,13 +29,15 @@ mod terminal;
 mod wakeups;
 mod watcher;
 
+use std::io;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
+use nix::errno::Errno;
 use nix::sys::prctl;
 
 pub(crate) use assignment::Assignment;
-pub(crate) use family::{Descendants, adopt_orphans, reap_all_but};
+pub(crate) use family::{Descendants, adopt_orphans, reap_all, reap_all_but};
 pub(crate) use group::{Group, is_of_a_key};
 pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, Pipes, make_pipe};
 pub(crate) use process::{is_orphaned, proc_is_mounted};
@@ -57,7 +59,7 @@ pub(crate) fn is_this_process() -> bool {
 /// Starts the command and watches it until nothing of it is left.
 ///
 /// The command has the streams: nothing is printed here. If it fails, no command starts, and `leasehold` finds
-/// that the shim has ended without a [`Notice`].
+/// the reason in the exit code.
 pub(crate) fn main() -> ExitCode {
     // Otherwise `ps` would call it `exe`, after the path of the binary; a failure has no other effect.
     let _ = prctl::set_name(c"lh-shim");
@@ -65,9 +67,20 @@ pub(crate) fn main() -> ExitCode {
     let lease_file = std::env::var_os(LEASE_FILE_VARIABLE).map(PathBuf::from);
     let _folder = lease_file.and_then(|file| Folder::of(&file));
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
-    let Ok(watcher) = Watcher::start(&assignment) else { return ExitCode::FAILURE };
-    if let Some(watcher) = watcher {
-        watcher.run();
-    }
-    ExitCode::SUCCESS
+    let ended = Watcher::start(&assignment).map(|watcher| watcher.map(Watcher::run));
+    ended.map_or_else(|error| exit_code(&error), |_| ExitCode::SUCCESS)
+}
+
+/// The `errno` of a failure to start, of a shim or a launcher, for [`failure`].
+fn exit_code(error: &io::Error) -> ExitCode {
+    error
+        .raw_os_error()
+        .and_then(|errno| u8::try_from(errno).ok())
+        .unwrap_or(Errno::EIO as u8)
+        .into()
+}
+
+/// Why one that ended with `status` could not start; `None` if it ended otherwise.
+pub(crate) fn failure(status: ExitStatus) -> Option<io::Error> {
+    status.code().filter(|errno| *errno != 0).map(io::Error::from_raw_os_error)
 }

@@ -3,7 +3,11 @@
 #[cfg(target_os = "linux")]
 use std::path::Path;
 
+#[cfg(target_os = "linux")]
+use leasehold_core::Effect;
 use leasehold_core::{Error, Result};
+#[cfg(target_os = "linux")]
+use nix::errno::Errno;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::error;
@@ -30,15 +34,19 @@ impl Boot {
     /// The present boot.
     ///
     /// # Errors
-    /// `Incompatible` if /proc does not say.
+    /// `Incompatible` if /proc does not say, `Unavailable` if it cannot be read for want of resources.
     #[cfg(target_os = "linux")]
     pub(crate) fn current() -> Result<Self> {
-        Self::read(Path::new("/proc")).map_err(|e| {
-            Error::incompatible(
+        Self::read(Path::new("/proc")).map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => {
+                Error::unavailable(Effect::NotApplied, "the boot id in /proc cannot be read now")
+                    .with_source(e)
+            }
+            _ => Error::incompatible(
                 "terms are kept in boot time, but /proc does not show the boot id and the time namespace; mount \
                  /proc in this container",
             )
-            .with_source(e)
+            .with_source(e),
         })
     }
 

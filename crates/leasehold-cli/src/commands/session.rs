@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use leasehold::Locker;
 
+use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::run::Signals;
 
@@ -31,7 +32,8 @@ pub(super) async fn on<T>(
         if let Some(locker) = known.get() {
             close(locker).await;
         }
-        let _ = signal_hook::low_level::emulate_default_handler(signal as i32);
+        exit::die_of(signal);
+        std::process::exit(Exit::of_signal(signal).code().into());
     });
     let locker = opening.await?;
     let locker = opened.get_or_init(|| locker);

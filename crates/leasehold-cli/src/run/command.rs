@@ -29,14 +29,28 @@ impl Program {
     /// Starting it may show more.
     pub(crate) fn find(words: Vec<OsString>) -> Result<Self, Failure> {
         let program = Self { words };
-        let name = program.name();
-        match std::env::var_os("PATH") {
-            // Without PATH the C library has its own default, which only starting the program shows.
-            None if !has_slash(name) => {}
-            path => look_up(name, &path.unwrap_or_default())
-                .map_err(|error| Failure::not_started(name, &error))?,
+        match program.look_up() {
+            Some(Err(error)) => Err(Failure::not_started(program.name(), &error)),
+            _ => Ok(program),
         }
-        Ok(program)
+    }
+
+    /// Why it was not started, which the system answered with `error`.
+    pub(crate) fn not_started(&self, error: &io::Error) -> Failure {
+        let is_there = matches!(self.look_up(), Some(Ok(())));
+        if error.kind() == io::ErrorKind::NotFound && is_there {
+            return Failure::no_interpreter(self.name(), error);
+        }
+        Failure::not_started(self.name(), error)
+    }
+
+    /// Looks for its file. Without `PATH` the C library has its own default, which only starting the program shows.
+    fn look_up(&self) -> Option<io::Result<()>> {
+        let name = self.name();
+        match std::env::var_os("PATH") {
+            None if !has_slash(name) => None,
+            path => Some(look_up(name, &path.unwrap_or_default())),
+        }
     }
 
     /// The program and its arguments as given.
@@ -102,11 +116,13 @@ fn has_slash(name: &OsStr) -> bool {
     name.as_encoded_bytes().contains(&b'/')
 }
 
-/// Looks for an executable file in `PATH`, as `execvp` does. A file that is not a program and does not begin with
-/// `#!` is found but not run.
+/// Looks for an executable file in `PATH`, as `execvp` does.
 fn look_up(name: &OsStr, path: &OsStr) -> io::Result<()> {
     if has_slash(name) {
         return executable(Path::new(name));
+    }
+    if name.is_empty() {
+        return Err(Errno::ENOENT.into());
     }
     let mut result = Err(Errno::ENOENT.into());
     for directory in std::env::split_paths(path) {
@@ -143,6 +159,10 @@ mod tests {
         assert_eq!(kind(OsStr::new("absent")), Err(io::ErrorKind::NotFound));
         assert_eq!(kind(directory.path().as_os_str()), Err(io::ErrorKind::PermissionDenied));
         assert_eq!(kind(directory.path().join("absent").as_os_str()), Err(io::ErrorKind::NotFound));
-        assert_eq!(kind(OsStr::new("")), Err(io::ErrorKind::PermissionDenied), "a directory");
+        assert_eq!(
+            kind(OsStr::new("")),
+            Err(io::ErrorKind::NotFound),
+            "not a directory of the path"
+        );
     }
 }

@@ -10,11 +10,11 @@ use super::command::{LeaseFile, Program, show};
 use super::held::Held;
 use super::schedule::Schedule;
 use super::shim_process::ShimProcess;
-use super::signals::{Signals, TerminalStopsBlocked};
+use super::signals::{SignalMask, Signals};
 use super::supervisor::{Ended, Outcome, Supervisor};
 use crate::args::{OnLost, Plan};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, is_for_want_of_resources};
 use crate::report::{Event, Reporter};
 use crate::shim::{Assignment, Order, adopt_orphans};
 
@@ -25,7 +25,7 @@ pub(super) struct Job<'a> {
     pub(super) plan: &'a Plan,
     /// The store, for a `leasehold` that the program starts.
     pub(super) store: Option<&'a str>,
-    pub(super) terminal_stops: Option<&'a TerminalStopsBlocked>,
+    pub(super) mask: Option<&'a SignalMask>,
     pub(super) reporter: &'a Reporter,
 }
 
@@ -62,17 +62,26 @@ impl Job<'_> {
         }
         match outcome {
             Outcome::Exited(status) => Ok(End::Exited(Exit::of_status(status).by(death))),
-            Outcome::NotStarted(error) => Err(Failure::not_started(self.program.name(), &error)),
+            Outcome::NotStarted(error) => Err(self.program.not_started(&error)),
             Outcome::TooLate => Ok(End::Lost),
+            Outcome::ShimNotStarted(error) => Err(no_shim(&error)),
             Outcome::ShimFailed => Ok(End::Exited(Exit::UNEXPECTED)),
         }
     }
 
     /// Runs the program to its end.
     async fn supervise(&self, guard: &Guard, signals: &mut Signals) -> Result<Ended, Failure> {
-        let lease_file = LeaseFile::write(guard.lease(), self.store)
-            .inspect_err(|error| self.reporter.say(&Event::NoLeaseFile { error }))
-            .ok();
+        let lease_file = match LeaseFile::write(guard.lease(), self.store) {
+            Ok(file) => Some(file),
+            Err(error) if is_for_want_of_resources(&error) => {
+                let said = format!("the lease file cannot be written: {error}");
+                return Err(Failure::unexpected(said));
+            }
+            Err(error) => {
+                self.reporter.say(&Event::NoLeaseFile { error: &error });
+                None
+            }
+        };
         // Everything that can fail comes before the command starts: it is never unsupervised.
         signals.listen_for_command().map_err(unexpected)?;
         adopt_orphans().map_err(unexpected)?;
@@ -83,20 +92,13 @@ impl Job<'_> {
             words: self.program.words().to_owned(),
         };
         let deadline = deadline(guard, self.plan.hold.schedule);
-        let shim = ShimProcess::start(
-            assignment,
-            Order::Deadline(deadline),
-            self.terminal_stops,
-            |shim| {
-                show(guard.lease(), lease_file.as_ref(), &self.plan.keys, shim);
-            },
-        )
+        let shim = ShimProcess::start(assignment, Order::Deadline(deadline), self.mask, |shim| {
+            show(guard.lease(), lease_file.as_ref(), &self.plan.keys, shim);
+        })
         .map_err(|error| match Errno::E2BIG as i32 {
             // The shim has the arguments of the command.
-            code if error.raw_os_error() == Some(code) => {
-                Failure::not_started(self.program.name(), &error)
-            }
-            _ => Failure::unexpected(format!("the shim cannot be started: {error}")),
+            code if error.raw_os_error() == Some(code) => self.program.not_started(&error),
+            _ => no_shim(&error),
         })?;
         Ok(Supervisor::new(self, guard, signals, shim, deadline).run().await)
     }
@@ -139,6 +141,10 @@ pub(super) fn deadline(guard: &Guard, schedule: Schedule) -> Duration {
         Duration::ZERO => Duration::ZERO,
         pause => now.saturating_add(pause),
     }
+}
+
+fn no_shim(error: &io::Error) -> Failure {
+    Failure::unexpected(format!("the shim cannot be started: {error}"))
 }
 
 pub(super) fn unexpected(error: impl Into<io::Error>) -> Failure {

@@ -6,12 +6,12 @@ use std::future::pending;
 use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
-use super::signals::TerminalStopsBlocked;
+use super::signals::SignalMask;
 use crate::shim::{
     self, Assignment, Descendants, MESSAGE_SIZE, Message as _, Notice, Order, Pipes,
 };
@@ -29,7 +29,7 @@ pub(super) struct ShimProcess {
     orders: File,
     notices: pipe::Receiver,
     unread: VecDeque<Notice>,
-    ended: bool,
+    ended: Option<ExitStatus>,
 }
 
 impl ShimProcess {
@@ -37,7 +37,7 @@ impl ShimProcess {
     pub(super) fn start(
         assign: impl FnOnce(Pipes) -> Assignment,
         order: Order,
-        terminal_stops: Option<&TerminalStopsBlocked>,
+        mask: Option<&SignalMask>,
         prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
         let (mut orders, notices) = (shim::make_pipe()?, shim::make_pipe()?);
@@ -45,16 +45,16 @@ impl ShimProcess {
         let assignment =
             assign(Pipes { owner, orders: orders.as_raw_fd(), notices: notices.as_raw_fd() });
         orders.write_all(&order.encode())?;
-        let descendants = Descendants::from_now_on();
+        let descendants = Descendants::from_now_on()?;
         // This binary, even if another has been installed in its place.
         let mut command = Command::new("/proc/self/exe");
         command.arg0(shim::NAME).args(assignment.to_args()).process_group(0);
         prepare(&mut command);
-        let process = match terminal_stops {
-            Some(terminal_stops) => terminal_stops.lifted(|| command.spawn())??,
+        let process = match mask {
+            Some(mask) => mask.lifted(|| command.spawn())??,
             None => command.spawn()?,
         };
-        Ok(Self { process, descendants, orders, notices, unread: VecDeque::new(), ended: false })
+        Ok(Self { process, descendants, orders, notices, unread: VecDeque::new(), ended: None })
     }
 
     /// Its process id.
@@ -69,8 +69,15 @@ impl ShimProcess {
 
     /// True once it has ended; checked after SIGCHLD.
     pub(super) fn has_ended(&mut self) -> bool {
-        self.ended = self.ended || matches!(self.process.try_wait(), Ok(Some(_)));
-        self.ended
+        if self.ended.is_none() {
+            self.ended = self.process.try_wait().ok().flatten();
+        }
+        self.ended.is_some()
+    }
+
+    /// Why it could not start anything, if it ended for that.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        self.ended.and_then(shim::failure)
     }
 
     /// Sends it an order.

@@ -2,27 +2,26 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::unistd::getpgrp;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::shim::is_orphaned;
+use crate::shim::{is_orphaned, reap_all};
 
 /// The signals that end the wait for a lock.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 
+/// The signals without which we would not learn of the command at all.
+const NEEDED: [Signal; 2] = [Signal::SIGCHLD, Signal::SIGCONT];
+
 /// The signals that matter only once there is a command. A stop from the terminal is passed on too: the command
 /// stops, then `leasehold`.
-const WHILE_RUNNING: [Signal; 6] = [
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-    Signal::SIGTSTP,
-    Signal::SIGCONT,
-    Signal::SIGCHLD,
-];
+const WHILE_RUNNING: [Signal; 5] =
+    [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGTSTP, Signal::SIGCONT];
 
 /// A stream of the signals that this process receives.
 ///
@@ -37,10 +36,13 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen for the signals that end a wait.
+    /// Starts to listen for the signals that end a wait, and of orphans: the first process of a container gets all.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Self { streams: Vec::new(), ignored: ignored_at_start(), hurried: false };
         signals.add(&ENDING)?;
+        signals.add(&[Signal::SIGCHLD])?;
+        // Those that have ended by now.
+        reap_all();
         Ok(signals)
     }
 
@@ -65,8 +67,8 @@ impl Signals {
         .await
     }
 
-    /// The next signal that ends a wait. It obeys a stop; the others, which are listened for once a command has
-    /// run, do not concern a wait.
+    /// The next signal that ends a wait, while this process has no child of its own. It obeys a stop and reaps orphans;
+    /// the others, which are listened for once a command has run, do not concern a wait.
     ///
     /// # Cancel safety
     /// Nothing is lost when it is dropped.
@@ -78,6 +80,7 @@ impl Signals {
                     // Fails only for a signal that does not exist.
                     let _ = raise(Signal::SIGSTOP);
                 }
+                Signal::SIGCHLD => reap_all(),
                 _ => {}
             }
         }
@@ -85,8 +88,7 @@ impl Signals {
 
     fn add(&mut self, wanted: &[Signal]) -> io::Result<()> {
         for &wanted in wanted {
-            // Without these two we would not learn of the command at all.
-            let needed = matches!(wanted, Signal::SIGCHLD | Signal::SIGCONT);
+            let needed = NEEDED.contains(&wanted);
             let heard = self.streams.iter().any(|(signal, _)| *signal == wanted);
             if !heard && (needed || self.ignored & bit(wanted) == 0) {
                 let stream = signal(SignalKind::from_raw(wanted as i32))?;
@@ -107,6 +109,16 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal as i32 - 1)
 }
 
+/// Makes a write fail that would let a file grow beyond its limit, where it would end this process. The result becomes
+/// true when that happens. For the command the signal stays what it was.
+pub(crate) fn survive_file_size_limit() -> io::Result<Arc<AtomicBool>> {
+    let reached = Arc::default();
+    if ignored_at_start() & bit(Signal::SIGXFSZ) == 0 {
+        signal_hook::flag::register(Signal::SIGXFSZ as i32, Arc::clone(&reached))?;
+    }
+    Ok(reached)
+}
+
 /// The set of ignored signals.
 fn ignored_at_start() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored(&status))
@@ -117,20 +129,22 @@ fn ignored(status: &str) -> u64 {
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Keeps the terminal from stopping this process.
+/// The signal mask that `leasehold` needs, which its command does not get.
 ///
 /// A background process that writes to its terminal, or takes the terminal back from a command that has ended, is
-/// stopped by `SIGTTOU` unless it blocks that signal. A stopped `leasehold` renews nothing.
+/// stopped by `SIGTTOU` unless it blocks that signal. A stopped `leasehold` renews nothing. The signals in [`NEEDED`]
+/// may be blocked by the process that started this one.
 #[derive(Debug)]
-pub(crate) struct TerminalStopsBlocked {
+pub(crate) struct SignalMask {
     original: SigSet,
 }
 
-impl TerminalStopsBlocked {
-    /// Blocks the signal in this thread and the threads that it starts from now on.
-    pub(crate) fn new() -> nix::Result<Self> {
-        let blocked = SigSet::from(Signal::SIGTTOU);
-        Ok(Self { original: blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)? })
+impl SignalMask {
+    /// Sets it in this thread and the threads that it starts from now on.
+    pub(crate) fn set() -> nix::Result<Self> {
+        let original = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        NEEDED.into_iter().collect::<SigSet>().thread_unblock()?;
+        Ok(Self { original })
     }
 
     /// Runs `spawn` in this thread under the signal mask that the process was started with, so that the spawned
@@ -157,13 +171,21 @@ mod tests {
     }
 
     #[test]
-    fn the_block_is_lifted_only_inside() {
-        let ttou = || SigSet::thread_get_mask().unwrap().contains(Signal::SIGTTOU);
+    fn the_mask_is_the_original_one_only_inside() {
+        let blocked = || {
+            let mask = SigSet::thread_get_mask().unwrap();
+            [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGTTOU].map(|signal| mask.contains(signal))
+        };
         std::thread::spawn(move || {
-            let block = TerminalStopsBlocked::new().unwrap();
-            assert!(ttou());
-            assert!(!block.lifted(ttou).unwrap());
-            assert!(ttou());
+            [Signal::SIGCHLD, Signal::SIGTERM]
+                .into_iter()
+                .collect::<SigSet>()
+                .thread_block()
+                .unwrap();
+            let mask = SignalMask::set().unwrap();
+            assert_eq!(blocked(), [false, true, true]);
+            assert_eq!(mask.lifted(blocked).unwrap(), [true, true, false]);
+            assert_eq!(blocked(), [false, true, true]);
         })
         .join()
         .unwrap();

@@ -52,6 +52,8 @@ pub(super) enum Outcome {
     NotStarted(io::Error),
     /// The term ended, or nearly, before the command could start.
     TooLate,
+    /// The shim could not start anything.
+    ShimNotStarted(io::Error),
     /// The shim failed, so the command was killed.
     ShimFailed,
 }
@@ -128,7 +130,10 @@ impl<'a> Supervisor<'a> {
         }
         let outcome = match self.outcome.take() {
             Some(outcome) => outcome,
-            None => self.take_over().await,
+            None => match self.shim.failure().filter(|_| self.group.is_none()) {
+                Some(error) => Outcome::ShimNotStarted(error),
+                None => self.take_over().await,
+            },
         };
         if !self.lost && !self.guard.is_held() {
             self.lose(&lost.await);

@@ -1,6 +1,7 @@
 //! The descendants of this process.
 
 use std::collections::HashSet;
+use std::io;
 
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -20,7 +21,18 @@ pub(crate) fn adopt_orphans() -> nix::Result<()> {
 
 /// Reaps children that have ended, including adopted orphans, but not `kept`.
 pub(crate) fn reap_all_but(kept: Pid) {
-    for child in children_of(Pid::this()).into_iter().filter(|child| *child != kept) {
+    reap(|child| child != kept);
+}
+
+/// Reaps all children that have ended.
+pub(crate) fn reap_all() {
+    reap(|_| true);
+}
+
+fn reap(wanted: impl Fn(Pid) -> bool) {
+    // One that cannot be seen now counts as left, and is looked for again.
+    let children = children_of(Pid::this()).unwrap_or_default();
+    for child in children.into_iter().filter(|child| wanted(*child)) {
         // By its number: if a signal without a name (a real-time one) ended it, this is an error, and reaps it.
         let _ = waitpid(child, Some(WaitPidFlag::WNOHANG));
     }
@@ -36,12 +48,15 @@ pub(crate) struct Descendants {
 
 impl Descendants {
     /// The descendants to come.
-    pub(crate) fn from_now_on() -> Self {
+    ///
+    /// # Errors
+    /// Fails for want of resources.
+    pub(crate) fn from_now_on() -> io::Result<Self> {
         let parents = getpgid(Some(getppid())).unwrap_or(getpgrp());
-        Self {
-            spared: children_of(Pid::this()).into_iter().collect(),
+        Ok(Self {
+            spared: children_of(Pid::this())?.into_iter().collect(),
             others: [getpgrp(), parents],
-        }
+        })
     }
 
     /// Kills all of them, whatever their group, and the groups that they created: a process that is forked
@@ -51,7 +66,7 @@ impl Descendants {
         for _ in 0..LOOKS {
             let mut found = false;
             let mut killed = HashSet::new();
-            self.each(|process| {
+            let _ = self.each(|process| {
                 if !process.runs {
                     return;
                 }
@@ -70,46 +85,49 @@ impl Descendants {
 
     /// Asks all of them to end; stopped ones must be continued to do so.
     pub(super) fn terminate(&self) {
-        self.each(|process| {
+        let _ = self.each(|process| {
             let _ = kill(process.pid, Signal::SIGTERM);
             let _ = kill(process.pid, Signal::SIGCONT);
         });
     }
 
-    /// True if one is left, except the child `leader` itself. A process that has ended counts until it is reaped,
-    /// which only this process does: so none can be missed.
+    /// True if one is left, except the child `leader` itself, or if that cannot be seen. A process that has ended
+    /// counts until it is reaped, which only this process does: so none can be missed.
     pub(crate) fn are_left(&self, leader: Option<Pid>) -> bool {
-        let children = children_of(Pid::this());
-        children.iter().any(|child| Some(*child) != leader && !self.spared.contains(child))
+        children_of(Pid::this()).map_or(true, |children| {
+            children.iter().any(|child| Some(*child) != leader && !self.spared.contains(child))
+        })
     }
 
     /// As [`are_left`](Self::are_left), in `group` alone.
     pub(super) fn are_left_in(&self, group: Pid) -> bool {
         let mut found = false;
-        self.each(|process| found |= process.group == group && process.pid != group);
-        found
+        let seen = self.each(|process| found |= process.group == group && process.pid != group);
+        found || seen.is_err()
     }
 
     /// True if `group` is one of theirs.
     pub(super) fn make_up(&self, group: Pid) -> bool {
         let mut found = false;
-        self.each(|process| found |= process.group == group);
+        // One that cannot be seen does not get the terminal.
+        let _ = self.each(|process| found |= process.group == group);
         found
     }
 
     /// Visits each of them, parents before their children.
-    fn each(&self, mut see: impl FnMut(&Process)) {
+    fn each(&self, mut see: impl FnMut(&Process)) -> io::Result<()> {
         let mut seen = self.spared.clone();
         let mut open = vec![Pid::this()];
         while let Some(parent) = open.pop() {
-            for child in children_of(parent) {
+            for child in children_of(parent)? {
                 if seen.insert(child) {
-                    if let Some(process) = Process::read(child) {
+                    if let Some(process) = Process::read(child)? {
                         see(&process);
                     }
                     open.push(child);
                 }
             }
         }
+        Ok(())
     }
 }

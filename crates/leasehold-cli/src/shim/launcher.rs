@@ -28,6 +28,7 @@ use super::assignment::Assignment;
 use super::group::{Group, LeaderState};
 use super::link::path_of;
 use super::wakeups::Wakeups;
+use super::{exit_code, failure};
 use crate::args::OnLost;
 
 /// The name, as `argv[0]`, under which the shim starts this binary.
@@ -41,14 +42,15 @@ pub(crate) fn is_this_process() -> bool {
     std::env::args_os().next().is_some_and(|name| name == NAME)
 }
 
-/// Becomes the command. If this returns, the shim knows from the pipe why, or finds that the launcher has ended.
+/// Becomes the command. If this returns, the shim knows why from the pipe, or from the exit code.
 pub(crate) fn main() -> ExitCode {
     // Otherwise `ps` would call it `exe`; a failure has no other effect.
     let _ = prctl::set_name(c"lh-exec");
-    if let Some(launch) = Launch::from_args(std::env::args_os().skip(1)) {
-        let Err(_) = launch.execute();
-    }
-    ExitCode::FAILURE
+    let Some(launch) = Launch::from_args(std::env::args_os().skip(1)) else {
+        return ExitCode::FAILURE;
+    };
+    let Err(error) = launch.execute();
+    exit_code(&error)
 }
 
 /// The arguments of a launcher.
@@ -159,8 +161,8 @@ pub(super) fn launch(
     };
     // It has ended or is about to, unless it is too late.
     let _ = launcher.kill();
-    let _ = launcher.wait();
-    launched
+    let ended = launcher.wait();
+    launched.map_err(|error| ended.ok().and_then(failure).unwrap_or(error))
 }
 
 /// What the launcher has written when it is the command or has ended; `None` if it is neither at the latest instant.

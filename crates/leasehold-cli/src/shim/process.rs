@@ -1,10 +1,12 @@
 //! The processes of this machine, as `/proc` shows them.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use nix::unistd::Pid;
+
+use crate::failure::is_for_want_of_resources;
 
 /// A process at the moment of the look.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,43 +21,65 @@ pub(super) struct Process {
 
 impl Process {
     /// Reads one; `None` if it is gone.
-    pub(super) fn read(pid: Pid) -> Option<Self> {
-        // The name in it need not be UTF-8.
-        parse(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+    ///
+    /// # Errors
+    /// Fails for want of resources.
+    pub(super) fn read(pid: Pid) -> io::Result<Option<Self>> {
+        match std::fs::read(format!("/proc/{pid}/stat")) {
+            // The name in it need not be UTF-8.
+            Ok(stat) => Ok(parse(&String::from_utf8_lossy(&stat))),
+            Err(error) if is_for_want_of_resources(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 }
 
-/// True if processes can be read.
-pub(crate) fn proc_is_mounted() -> bool {
-    Process::read(Pid::this()).is_some()
+/// False if processes cannot be read because `/proc` is not mounted.
+///
+/// # Errors
+/// Fails for want of resources.
+pub(crate) fn proc_is_mounted() -> io::Result<bool> {
+    Ok(Process::read(Pid::this())?.is_some())
 }
 
 /// The children of a process, including ended ones that it has not reaped.
 ///
 /// Only this process can remove a child from its own list, by reaping it. So while a descendant of a child
 /// subreaper runs, that list is not empty, however often the descendants fork and end meanwhile.
-pub(super) fn children_of(parent: Pid) -> Vec<Pid> {
-    listed(parent).unwrap_or_else(|| {
-        table().into_iter().filter(|process| process.parent == parent).map(|p| p.pid).collect()
-    })
+///
+/// # Errors
+/// Fails for want of resources.
+pub(super) fn children_of(parent: Pid) -> io::Result<Vec<Pid>> {
+    match listed(parent)? {
+        Some(children) => Ok(children),
+        None => {
+            let children = table()?.into_iter().filter(|process| process.parent == parent);
+            Ok(children.map(|child| child.pid).collect())
+        }
+    }
 }
 
 /// The kernel's list; `None` if it was built without it (`CONFIG_PROC_CHILDREN`).
-fn listed(parent: Pid) -> Option<Vec<Pid>> {
+fn listed(parent: Pid) -> io::Result<Option<Vec<Pid>>> {
     let mut children = Vec::new();
-    // A process that has ended has none.
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{parent}/task")) else {
-        return Some(children);
+    let tasks = match std::fs::read_dir(format!("/proc/{parent}/task")) {
+        Ok(tasks) => tasks,
+        Err(error) if is_for_want_of_resources(&error) => return Err(error),
+        // A process that has ended has none.
+        Err(_) => return Ok(Some(children)),
     };
     for task in tasks.flatten() {
         match std::fs::read_to_string(task.path().join("children")) {
             Ok(list) => children.extend(pids(&list)),
-            Err(error) if error.kind() == ErrorKind::NotFound && !kernel_lists() => return None,
+            Err(error) if is_for_want_of_resources(&error) => return Err(error),
+            Err(error) if error.kind() == ErrorKind::NotFound && !kernel_lists() => {
+                return Ok(None);
+            }
             // The thread has ended, and another inherited its children.
             Err(_) => {}
         }
     }
-    Some(children)
+    Ok(Some(children))
 }
 
 fn kernel_lists() -> bool {
@@ -67,18 +91,16 @@ fn pids(list: &str) -> impl Iterator<Item = Pid> + '_ {
 }
 
 /// All processes, except those that come or go meanwhile.
-fn table() -> Vec<Process> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| Process::read(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)))
-        .collect()
+fn table() -> io::Result<Vec<Process>> {
+    let entries = std::fs::read_dir("/proc")?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid| Process::read(Pid::from_raw(pid)).transpose()).collect()
 }
 
 /// True if no member of `group` has a parent in another group of its session: then no shell would continue the
 /// group after a stop.
 pub(crate) fn is_orphaned(group: Pid) -> bool {
-    let table = table();
-    !table.is_empty() && orphaned(&table, group)
+    table().is_ok_and(|table| orphaned(&table, group))
 }
 
 fn orphaned(table: &[Process], group: Pid) -> bool {
@@ -158,20 +180,20 @@ mod tests {
     fn a_child_is_listed_until_it_is_reaped() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-        assert!(children_of(Pid::this()).contains(&pid));
-        let process = Process::read(pid).unwrap();
+        assert!(children_of(Pid::this()).unwrap().contains(&pid));
+        let process = Process::read(pid).unwrap().unwrap();
         assert!(process.runs && process.group == getpgrp() && process.parent == Pid::this());
         child.kill().unwrap();
-        while Process::read(pid).unwrap().runs {}
-        assert!(children_of(Pid::this()).contains(&pid));
+        while Process::read(pid).unwrap().unwrap().runs {}
+        assert!(children_of(Pid::this()).unwrap().contains(&pid));
         child.wait().unwrap();
-        assert!(!children_of(Pid::this()).contains(&pid));
-        assert_eq!(children_of(pid), []);
+        assert!(!children_of(Pid::this()).unwrap().contains(&pid));
+        assert_eq!(children_of(pid).unwrap(), []);
     }
 
     #[test]
     fn without_the_kernels_list_children_are_found_in_the_process_table() {
-        let table = table();
+        let table = table().unwrap();
         let ours = table.iter().find(|process| process.pid == Pid::this()).unwrap();
         assert!(table.iter().any(|process| process.pid == ours.parent));
     }

@@ -20,6 +20,9 @@ use crate::args::OnLost;
 /// How often to look at processes that must end: no event says that a group is empty.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How long a process that a command has left, such as a daemon that it has just started, has to leave the group.
+const MOMENT: Duration = Duration::from_millis(200);
+
 /// Watches the command, and the orders of `leasehold`, until nothing of the command is left.
 #[derive(Debug)]
 pub(super) struct Watcher {
@@ -44,6 +47,8 @@ pub(super) struct Watcher {
     stop_told: bool,
     /// The command has been told to end because of the lease; a later deadline does not take that back.
     doomed: bool,
+    /// When to ask what the leader has left to end.
+    leftovers_at: Option<Duration>,
     kill_at: Option<Duration>,
     killed: bool,
 }
@@ -60,7 +65,7 @@ impl Watcher {
         let home = getpgid(Some(getppid()))?;
         let wakeups = Wakeups::new()?;
         adopt_orphans()?;
-        let descendants = Descendants::from_now_on();
+        let descendants = Descendants::from_now_on()?;
         let mut link = Link::open(assignment.pipes, getppid)?;
         // It was written before this process started. Without it `leasehold` is dead, and `home` may belong to
         // anyone.
@@ -103,6 +108,7 @@ impl Watcher {
             forced: false,
             stop_told: false,
             doomed: false,
+            leftovers_at: None,
             kill_at: None,
             killed: false,
         }))
@@ -142,7 +148,7 @@ impl Watcher {
         }
     }
 
-    /// The leader has ended: asks what it has left to end.
+    /// The leader has ended, and what it has left must too.
     fn ended(&mut self, forced: bool) {
         self.leader_ended = true;
         self.forced = forced;
@@ -154,6 +160,15 @@ impl Watcher {
         if self.kills_all() || !self.is_something_left() {
             return;
         }
+        if forced {
+            self.end_leftovers();
+        } else {
+            self.leftovers_at = Some(now().saturating_add(MOMENT));
+        }
+    }
+
+    /// Asks what the leader has left to end.
+    fn end_leftovers(&mut self) {
         self.link.tell(Notice::Leftovers);
         self.group.terminate();
         if self.ends_all() {
@@ -191,6 +206,9 @@ impl Watcher {
         let ask_at = self.deadline.saturating_sub(self.kill_after);
         if self.on_lost != OnLost::Ignore && !self.doomed && (self.abandoned || ask_at <= now) {
             self.doom(now);
+        }
+        if self.leftovers_at.take_if(|at| *at <= now).is_some() {
+            self.end_leftovers();
         }
         let next = match self.kill_at {
             Some(at) if at <= now => {

@@ -177,6 +177,19 @@ fn a_daemon_that_left_the_group_is_left_alone() {
 }
 
 #[test]
+fn a_daemon_that_was_just_started_has_a_moment_to_leave_the_group() {
+    let store = Store::new();
+    // It leaves 50 ms after the command has ended.
+    let script =
+        "(sleep 0.05; exec setsid sh -c 'echo $$; exec sleep 60 > /dev/null 2>&1') & exit 7";
+    let running = Running::start(store.script("--json -v k", script));
+    let daemon = running.line();
+    assert_eq!(running.code(), 7);
+    assert!(runs(&daemon));
+    kill(Pid::from_raw(daemon.parse().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+#[test]
 fn arguments_are_passed_as_they_are() {
     let store = Store::new();
     let mut command = store.command("run k -- printf %s\\n");
