@@ -1,5 +1,6 @@
 //! Which of its hosts a connection is made to.
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,25 +113,40 @@ pub(crate) struct Connector {
 
 impl Connect for Connector {
     fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
-        let config = config.clone();
+        let (config, tls, limit) = (config.clone(), self.tls.clone(), self.limit);
+        let is_open = self.open.subscribe();
         async move {
-            let (client, connection) = connect(&config, &self.tls, self.limit).await?;
-            let (client_is_gone, gone) = oneshot::channel::<()>();
-            let (limit, is_open) = (self.limit, self.open.subscribe());
-            // Who asks on it learns why it ended.
+            let (told, connected) = oneshot::channel();
+            // Who asks on it learns why it ended. If the one who connects gives up, because another connection is free,
+            // this does not: the server would log a handshake that breaks off.
             #[expect(clippy::disallowed_methods, reason = "the connection's own task")]
-            let task = tokio::spawn(async move {
+            drop(tokio::spawn(async move {
+                let connecting = pin!(connect(&config, &tls, limit));
+                let connected = match select(connecting, pin!(tokio::time::sleep(limit))).await {
+                    Either::Left((connected, _)) => connected,
+                    Either::Right(_) => return,
+                };
+                let (client, connection) = match connected {
+                    Ok(session) => session,
+                    Err(error) => return drop(told.send(Err(error))),
+                };
+                let (client_is_gone, gone) = oneshot::channel::<()>();
+                drop(told.send(Ok((client, client_is_gone))));
                 let late = gone.then(|_| tokio::time::sleep(limit));
                 select(connection, pin!(late)).await;
                 drop(is_open);
-            });
+            }));
+            let (client, client_is_gone) = match connected.await {
+                Ok(connected) => connected?,
+                // The operation's own limit is over too, or the runtime ends.
+                Err(_) => pending().await,
+            };
             // The pool aborts this one with the client.
             #[expect(clippy::disallowed_methods, reason = "ends with the client")]
             let end = tokio::spawn(async move {
                 let _ends = client_is_gone;
-                std::future::pending::<()>().await
+                pending::<()>().await
             });
-            drop(task);
             Ok((client, end))
         }
         .boxed()

@@ -60,6 +60,9 @@ pub(crate) const FEWEST: usize = 2;
 /// How many connections of a caller's pool are kept for what does not travel together.
 const KEPT: usize = 1;
 
+/// How often to close what has come back meanwhile: no event says that a connection is idle.
+const SOON: Duration = Duration::from_millis(10);
+
 /// The most connections that are reserved, of our own.
 const LANES: usize = 2;
 
@@ -171,9 +174,19 @@ impl Links {
             self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
             return;
         }
-        self.retire();
+        let all_end = async {
+            // What is under way still connects, and gives its connections back.
+            loop {
+                self.retire();
+                tokio::select! {
+                    biased;
+                    () = self.open.closed() => return,
+                    () = tokio::time::sleep(SOON) => {}
+                }
+            }
+        };
         // What does not end in time stays behind.
-        until.bound(self.open.closed()).await;
+        until.bound(all_end).await;
     }
 
     /// Until it is dropped, [`close`](Self::close) waits.

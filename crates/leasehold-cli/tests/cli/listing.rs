@@ -103,9 +103,9 @@ fn a_closed_pipe_is_not_a_failure() {
 #[test]
 fn break_ends_exactly_what_it_finds() {
     let store = Store::new();
-    let one = hold(&store, "--ttl 1s -s k");
-    let two = hold(&store, "--ttl 1s -s k");
-    let other = hold(&store, "--ttl 1s other");
+    let one = hold(&store, "--ttl 4s -s k");
+    let two = hold(&store, "--ttl 4s -s k");
+    let other = hold(&store, "--ttl 4s other");
 
     let pid = one.pid().as_raw();
     let records = store.records("k");

@@ -43,6 +43,21 @@ async fn grants_are_seen(server: &Server, store: &PostgresStore) {
     assert_eq!(sessions(server, "idle in transaction%").await, HashSet::new());
 }
 
+/// The sessions of a store that has several: requests of shared leases do not go together.
+async fn several_sessions(server: &Server, store: &PostgresStore) -> HashSet<i32> {
+    let mut round = 0;
+    until(async || {
+        round += 1;
+        let several =
+            ["a", "b", "c"].map(|lease| acquire("s", &format!("{lease}{round}"), Mode::SHARED));
+        let asked = several.iter().map(|request| async { granted(store.acquire(request).await) });
+        join_all(asked).await;
+        sessions(server, "%").await.len() > 1
+    })
+    .await;
+    sessions(server, "%").await
+}
+
 #[tokio::test]
 async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
     let server = Server::start(&[]).await.unwrap();
@@ -91,11 +106,8 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let store = PostgresStore::from_url(&url(&server, "1s")).await.unwrap();
-    let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
-    join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    let before = sessions(&server, "%").await;
-    assert!(before.len() > 1, "{before:?}");
+    let before = several_sessions(&server, &store).await;
     server.pause();
     // The caller's limit began before that of the exchange, which is over with the second.
     for _ in 0..2 {
@@ -112,10 +124,7 @@ async fn one_answer_of_a_demoted_server_closes_every_session_that_is_older() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
-    let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
-    join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
-    let before = sessions(&server, "%").await;
-    assert!(before.len() > 1, "{before:?}");
+    let before = several_sessions(&server, &store).await;
     server.demote().await;
     store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
     until(async || sessions(&server, "%").await.is_disjoint(&before)).await;
@@ -126,8 +135,7 @@ async fn every_connection_ends_with_a_farewell() {
     let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
     let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
     store.prepare().await.unwrap();
-    let several = ["a", "b", "c"].map(|lease| acquire("s", lease, Mode::SHARED));
-    join_all(several.iter().map(|request| async { granted(store.acquire(request).await) })).await;
+    several_sessions(&server, &store).await;
     let subscribed = async |name| store.subscribe(&[Key::new(name).unwrap()]).await.unwrap();
     let (stays, left) = (subscribed("s").await, subscribed("k").await);
     assert!(sessions(&server, "%").await.len() > 2);
@@ -143,4 +151,38 @@ async fn every_connection_ends_with_a_farewell() {
     }
     // It connects again when it is used.
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
+}
+
+/// A program closes its store, and ends, while connections are being made for requests that it has dropped.
+#[tokio::test]
+async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
+    let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
+    server.store().await;
+    let program = async |url: String, round: u64| {
+        let store = PostgresStore::from_url(&url).await.unwrap();
+        let several = ["a", "b", "c", "d", "e", "f"]
+            .map(|lease| acquire("s", &format!("{lease}{round}"), Mode::SHARED));
+        let asked = join_all(several.iter().map(|request| store.acquire(request)));
+        // No event says that a connection is being made.
+        let soon = tokio::time::sleep(Duration::from_micros(500 * round));
+        tokio::select! {
+            _ = asked => {}
+            () = soon => {}
+        }
+        let closed = tokio::time::timeout(Duration::from_secs(10), store.close());
+        closed.await.expect("no connection stays open");
+    };
+    for round in 0..20 {
+        let url = url(&server, "30s");
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(program(url, round));
+        };
+        tokio::task::spawn_blocking(run).await.unwrap();
+    }
+    until(async || sessions(&server, "%").await.is_empty()).await;
+    let log = server.log();
+    for rude in ["unexpected EOF", "reset by peer", "incomplete startup packet"] {
+        assert!(!log.contains(rude), "{log}");
+    }
 }
