@@ -34,11 +34,24 @@ impl Failure {
         Self::new(Exit::UNEXPECTED, "unexpected", message.into())
     }
 
+    /// The operating system failed to do something; `said` says what.
+    pub(crate) fn of_system(said: &str, error: &io::Error) -> Self {
+        // Also for memory, where it is for a thread.
+        let limits = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EAGAIN) => {
+                "; the user may have too many processes (ulimit -u), or this one too little memory (ulimit -v)"
+            }
+            Some(Errno::EMFILE) => "; raise the limit (ulimit -n)",
+            _ => "",
+        };
+        Self::unexpected(format!("{said}: {error}{limits}"))
+    }
+
     /// The operating system could not start the command.
     pub(crate) fn not_started(name: &OsStr, error: &io::Error) -> Self {
         match error.kind() {
             _ if is_for_want_of_resources(error) => {
-                Self::unexpected(format!("the command {name:?} cannot be started: {error}"))
+                Self::of_system(&format!("the command {name:?} cannot be started"), error)
             }
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::new(
                 Exit::NOT_FOUND,
@@ -104,7 +117,7 @@ impl From<Error> for Failure {
 
 /// A thread of this process could not be started.
 pub(crate) fn no_thread(error: io::Error) -> Failure {
-    Failure::unexpected(format!("a thread of leasehold could not be started: {error}"))
+    Failure::of_system("a thread of leasehold could not be started", &error)
 }
 
 /// True if the system could not do something for want of memory, processes, threads or open files.

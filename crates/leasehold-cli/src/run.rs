@@ -53,8 +53,7 @@ pub(crate) async fn run(
     mask: Option<&SignalMask>,
     reporter: &Reporter,
 ) -> Result<Exit, Failure> {
-    let proc = proc_is_mounted();
-    if !proc.map_err(|e| Failure::unexpected(format!("/proc cannot be read: {e}")))? {
+    if !proc_is_mounted().map_err(|e| Failure::of_system("/proc cannot be read", &e))? {
         return Err(Failure::unexpected(
             "/proc is not mounted; without it the processes of the command cannot be found",
         ));

@@ -84,3 +84,19 @@ fn exit_code(error: &io::Error) -> ExitCode {
 pub(crate) fn failure(status: ExitStatus) -> Option<io::Error> {
     status.code().filter(|errno| *errno != 0).map(io::Error::from_raw_os_error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_says_why_nothing_could_start() {
+        let error = io::Error::from_raw_os_error(Errno::EMFILE as i32);
+        assert_eq!(exit_code(&error), ExitCode::from(24));
+        let errno = |status| failure(ExitStatus::from_raw(status)).map(|e| e.raw_os_error());
+        assert_eq!(errno(24 << 8), Some(Some(Errno::EMFILE as i32)));
+        assert_eq!((errno(0), errno(9)), (None, None));
+    }
+}

@@ -57,7 +57,10 @@ impl Worker {
             .map_err(|e| {
                 Error::unavailable(
                     Effect::NotApplied,
-                    format!("no thread could be started for {name}"),
+                    format!(
+                        "no thread could be started for {name}; the user may have too many processes (ulimit -u), or this \
+                         one too little memory (ulimit -v)"
+                    ),
                 )
                 .with_source(e)
             })?;

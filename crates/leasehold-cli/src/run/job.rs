@@ -74,8 +74,7 @@ impl Job<'_> {
         let lease_file = match LeaseFile::write(guard.lease(), self.store) {
             Ok(file) => Some(file),
             Err(error) if is_for_want_of_resources(&error) => {
-                let said = format!("the lease file cannot be written: {error}");
-                return Err(Failure::unexpected(said));
+                return Err(Failure::of_system("the lease file cannot be written", &error));
             }
             Err(error) => {
                 self.reporter.say(&Event::NoLeaseFile { error: &error });
@@ -144,7 +143,7 @@ pub(super) fn deadline(guard: &Guard, schedule: Schedule) -> Duration {
 }
 
 fn no_shim(error: &io::Error) -> Failure {
-    Failure::unexpected(format!("the shim cannot be started: {error}"))
+    Failure::of_system("the shim cannot be started", error)
 }
 
 pub(super) fn unexpected(error: impl Into<io::Error>) -> Failure {
