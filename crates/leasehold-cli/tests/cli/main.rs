@@ -22,4 +22,5 @@ mod sqlite;
 mod support;
 mod terminal;
 mod together;
+mod torture;
 mod wrapper;

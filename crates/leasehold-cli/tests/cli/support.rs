@@ -201,7 +201,8 @@ impl Running {
         names
     }
 
-    fn next_event(&self) -> Option<Value> {
+    /// The next event; `None` once it has ended.
+    pub(crate) fn next_event(&self) -> Option<Value> {
         loop {
             match self.events.recv_timeout(LIMIT) {
                 // Other text on the command's stderr, such as a shell's about its children.
