@@ -21,4 +21,4 @@ pub use combiner::{Combine, Combiner, Turn};
 pub use deadline::Deadline;
 pub use hints::Hinter;
 pub use patience::patience;
-pub use url::StoreUrl;
+pub use url::{Place, StoreUrl};

@@ -1,24 +1,40 @@
-use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Error, Result};
 
-/// A parsed store URL: `scheme:rest?option=value&…`.
+use self::server::{Server, decoded};
+
+mod server;
+
+pub use self::server::Place;
+
+/// A parsed store URL: `scheme:path?option=value&…`, or `scheme://user:password@host:port/path?option=value&…`.
 ///
-/// `rest` and the values are percent-decoded. Take every option before [`finish`](StoreUrl::finish), which refuses
-/// any that is left: no option is ignored.
+/// All parts are percent-decoded. Take every option before [`finish`](StoreUrl::finish), which refuses any that is left:
+/// no option is ignored. It is shown as the URL without login and options, in which no part of a password remains.
 pub struct StoreUrl {
     scheme: String,
-    rest: String,
-    options: Vec<(String, String)>,
+    server: Option<Server>,
+    path: String,
+    options: Vec<Setting>,
+}
+
+/// An option.
+struct Setting {
+    name: String,
+    value: String,
+    /// Whether the name cannot be the rest of a password that has an `&` in it.
+    is_shown: bool,
 }
 
 impl StoreUrl {
     /// Parses `url`.
     ///
     /// # Errors
-    /// `InvalidInput` if it has no scheme, or a part that is not UTF-8. Messages never repeat what follows the
+    /// `InvalidInput` if it has no scheme, or a part that is not UTF-8, or if it has `//` and one of `@` and `#` where
+    /// only a password that is not percent-encoded has it: a second `@` before the path, or one of them in the path or in
+    /// the options. (Behind `///` a path is a file's, and may have both.) Messages never repeat what follows the
     /// scheme, because it may contain a password.
     pub fn parse(url: &str) -> Result<Self> {
         let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme))
@@ -27,17 +43,36 @@ impl StoreUrl {
                 "the store URL has no scheme; write it as SCHEME:…, for example sqlite:locks.db",
             ));
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let rest = percent_encoding::percent_decode_str(rest).decode_utf8().map_err(|e| {
-            Error::invalid_input(format!("the {scheme} URL is not UTF-8 after decoding"))
-                .with_source(e)
-        })?;
-        let options = options(query).ok_or_else(|| {
-            Error::invalid_input(format!(
-                "an option of the {scheme} URL is not UTF-8 after decoding"
-            ))
-        })?;
-        Ok(Self { scheme: scheme.to_ascii_lowercase(), rest: rest.into_owned(), options })
+        let scheme = scheme.to_ascii_lowercase();
+        let (server, rest) = match rest.strip_prefix("//") {
+            Some(rest) => {
+                let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+                (Some(&rest[..end]), &rest[end..])
+            }
+            None => (None, rest),
+        };
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let is_ambiguous = match server {
+            None => false,
+            Some("") => query.contains(['@', '#']),
+            Some(server) => server.matches('@').count() > 1 || rest.contains(['@', '#']),
+        };
+        if is_ambiguous {
+            return Err(Error::invalid_input(format!(
+                "the {scheme} URL has an @ or a # that is not percent-encoded; percent-encode the password: in it, and \
+                 in every other part, @ is %40, / is %2F, ? is %3F, # is %23, : is %3A, & is %26 and % is %25"
+            )));
+        }
+        let not_utf_8 =
+            |what: &str| Error::invalid_input(format!("{what} is not UTF-8 after decoding"));
+        let the_url = format!("the {scheme} URL");
+        let server = server
+            .map(|server| Server::parse(server).ok_or_else(|| not_utf_8(&the_url)))
+            .transpose()?;
+        let path = decoded(path).ok_or_else(|| not_utf_8(&the_url))?;
+        let options =
+            options(query).ok_or_else(|| not_utf_8(&format!("an option of {the_url}")))?;
+        Ok(Self { scheme, server, path, options })
     }
 
     /// The part before the first colon, in lower case.
@@ -45,20 +80,63 @@ impl StoreUrl {
         &self.scheme
     }
 
-    /// The part between the scheme and the options, decoded.
-    pub fn rest(&self) -> &str {
-        &self.rest
+    /// Whether `//` follows the scheme, and a login or a server.
+    pub fn has_server(&self) -> bool {
+        let names =
+            |server: &Server| server.places.as_ref().is_none_or(|places| !places.is_empty());
+        self.user().is_some()
+            || self.password().is_some()
+            || self.server.as_ref().is_some_and(names)
+    }
+
+    /// The user, unless it is empty.
+    pub fn user(&self) -> Option<&str> {
+        self.server.as_ref()?.user.as_deref()
+    }
+
+    /// The password, unless it is empty.
+    pub fn password(&self) -> Option<&str> {
+        self.server.as_ref()?.password.as_deref()
+    }
+
+    /// The servers; none behind `///`.
+    ///
+    /// # Errors
+    /// `InvalidInput` without `//`, or if they are not `HOST` or `HOST:PORT`, separated by commas.
+    pub fn places(&self) -> Result<&[Place]> {
+        let places = self.server.as_ref().and_then(|server| server.places.as_deref());
+        places.ok_or_else(|| {
+            Error::invalid_input(format!(
+                "the {0} URL cannot be parsed; write {0}://USER:PASSWORD@HOST:PORT/…, with a number as the port, and with \
+                 what is special in a URL percent-encoded (@ is %40)",
+                self.scheme
+            ))
+        })
+    }
+
+    /// The part between the scheme or the servers and the options, with the slash that it begins with.
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
     /// Takes an option.
     pub fn take(&mut self, name: &str) -> Option<String> {
-        let at = self.options.iter().position(|(known, _)| known == name)?;
-        Some(self.options.remove(at).1)
+        let at = self.options.iter().position(|option| option.name == name)?;
+        Some(self.options.remove(at).value)
     }
 
     /// Takes an option that may be repeated, in the order of the URL.
     pub fn take_all(&mut self, name: &str) -> Vec<String> {
         std::iter::from_fn(|| self.take(name)).collect()
+    }
+
+    /// Takes all options with these names, with their names, in the order of the URL.
+    pub fn take_these(&mut self, names: &[&str]) -> Vec<(String, String)> {
+        let (taken, left): (Vec<_>, _) = std::mem::take(&mut self.options)
+            .into_iter()
+            .partition(|option| names.contains(&option.name.as_str()));
+        self.options = left;
+        taken.into_iter().map(|option| (option.name, option.value)).collect()
     }
 
     /// Takes an option that is a duration such as `5s` or `250ms`.
@@ -94,7 +172,7 @@ impl StoreUrl {
 
     /// Drops options that other clients of the server have, and that change nothing here.
     pub fn drop_all(&mut self, names: &[&str]) {
-        self.options.retain(|(name, _)| !names.contains(&name.as_str()));
+        self.options.retain(|option| !names.contains(&option.name.as_str()));
     }
 
     /// Refuses options that other clients of the server have, and that this store cannot obey.
@@ -102,9 +180,9 @@ impl StoreUrl {
     /// # Errors
     /// `InvalidInput` with the first of them, and `instead`: what to do.
     pub fn refuse(&self, names: &[&str], instead: &str) -> Result<()> {
-        match self.options.iter().find(|(name, _)| names.contains(&name.as_str())) {
+        match self.options.iter().find(|option| names.contains(&option.name.as_str())) {
             None => Ok(()),
-            Some((name, _)) => Err(Error::invalid_input(format!(
+            Some(Setting { name, .. }) => Err(Error::invalid_input(format!(
                 "the option {name} of the {} URL is not supported; {instead}",
                 self.scheme
             ))),
@@ -118,11 +196,14 @@ impl StoreUrl {
     pub fn finish(self, known: &[&str]) -> Result<()> {
         match self.options.first() {
             None => Ok(()),
-            Some((name, _)) if known.contains(&name.as_str()) => Err(Error::invalid_input(
-                format!("the option {name:?} of the {} URL is given twice", self.scheme),
-            )),
-            Some((name, _)) => {
-                let name = if is_option(name) { format!(" {name:?}") } else { String::new() };
+            Some(Setting { name, .. }) if known.contains(&name.as_str()) => {
+                Err(Error::invalid_input(format!(
+                    "the option {name:?} of the {} URL is given twice",
+                    self.scheme
+                )))
+            }
+            Some(Setting { name, is_shown, .. }) => {
+                let name = if *is_shown { format!(" {name:?}") } else { String::new() };
                 Err(Error::invalid_input(format!(
                     "the {} URL has an unknown option{name}; known options: {}; in values, write % as %25 and & as \
                      %26",
@@ -134,29 +215,45 @@ impl StoreUrl {
     }
 }
 
-impl fmt::Debug for StoreUrl {
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StoreUrl({}:…)", self.scheme)
+        match &self.server {
+            Some(server) => write!(f, "{}://{server}{}", self.scheme, self.path),
+            None => write!(f, "{}:{}", self.scheme, self.path),
+        }
     }
 }
 
-/// The options of a query, unless one is not UTF-8 once decoded.
-fn options(query: &str) -> Option<Vec<(String, String)>> {
-    let decode = |text: &str| {
-        let text = text.replace('+', " ");
-        let decoded = percent_encoding::percent_decode_str(&text).decode_utf8();
-        decoded.ok().map(Cow::into_owned)
-    };
-    let options = query.split('&').filter(|option| !option.is_empty());
-    options
-        .map(|option| {
-            let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            Some((decode(name)?, decode(value)?))
-        })
-        .collect()
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreUrl({self})")
+    }
 }
 
-/// Whether a name may be shown: text that is not a name may be the rest of a password with an `&` in it.
+/// The options of a query, unless one is not UTF-8 once decoded. A `+` stays one: it may be in a password.
+fn options(query: &str) -> Option<Vec<Setting>> {
+    let mut settings = Vec::new();
+    let mut follows_a_password = false;
+    let mut rest = query;
+    while !rest.is_empty() {
+        // A password with an `&` in it may end at any `@` that follows.
+        let may_be_secret = follows_a_password || rest.contains('@') || rest.contains("%40");
+        let (option, others) = rest.split_once('&').unwrap_or((rest, ""));
+        rest = others;
+        if option.is_empty() {
+            continue;
+        }
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let (name, value) = (decoded(name)?, decoded(value)?);
+        // Such as `password`, or a node's URL with that option.
+        follows_a_password |= name.contains("pass") || value.contains("pass");
+        let is_shown = option.contains('=') && is_option(&name) && !may_be_secret;
+        settings.push(Setting { name, value, is_shown });
+    }
+    Some(settings)
+}
+
+/// Whether text may be the name of an option.
 fn is_option(name: &str) -> bool {
     (1..=40).contains(&name.len())
         && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-'))
@@ -174,7 +271,7 @@ mod tests {
     #[test]
     fn parts_are_decoded() {
         let mut url = StoreUrl::parse("SQLite:a%3Fb%20c.db?timeout=250ms&prefix=x_").unwrap();
-        assert_eq!((url.scheme(), url.rest()), ("sqlite", "a?b c.db"));
+        assert_eq!((url.scheme(), url.path()), ("sqlite", "a?b c.db"));
         assert_eq!(url.take_duration("timeout").unwrap(), Some(Duration::from_millis(250)));
         assert_eq!(url.take("prefix").as_deref(), Some("x_"));
         url.finish(&[]).unwrap();
@@ -188,22 +285,88 @@ mod tests {
             let text = error.to_string();
             assert!(text.contains("not UTF-8") && !text.contains("hunter2"), "{text}");
         }
-        let mut url = StoreUrl::parse("x:?a=%C3%A9+b%2B&&c&d=e=f").unwrap();
-        assert_eq!(url.take("a").as_deref(), Some("é b+"));
+        let mut url = StoreUrl::parse("x:?a=%C3%A9%20b+%2B&&c&d=e=f").unwrap();
+        assert_eq!(url.take("a").as_deref(), Some("é b++"));
         assert_eq!(url.take("c").as_deref(), Some(""));
         assert_eq!(url.take("d").as_deref(), Some("e=f"));
         url.finish(&[]).unwrap();
     }
 
     #[test]
-    fn the_rest_of_a_password_is_not_shown_as_an_option() {
-        for rest in ["two@h/0", "Two", "two words", "", &"x".repeat(41)] {
-            let url = format!("quorum:?node=redis://u:hunter&{rest}=");
-            let mut url = StoreUrl::parse(&url).unwrap();
-            assert!(url.take("node").is_some());
-            let error = url.finish(&["node", "fenced"]).unwrap_err().to_string();
-            assert!(error.contains("unknown option; known options: node, fenced"), "{error}");
-            assert!(error.contains("%26"), "{error}");
+    fn an_option_that_may_be_the_rest_of_a_password_is_not_shown() {
+        let unknown = |query: &str| {
+            let mut url = StoreUrl::parse(&format!("quorum:?{query}")).unwrap();
+            drop((url.take("node"), url.take("pass")));
+            url.finish(&[]).unwrap_err().to_string()
+        };
+        for query in [
+            "node=redis://u:hunter&secret@h",
+            "node=redis://u:hunter&secret=1&two@h",
+            "node=redis://u:hunter&secret=1%40h",
+            "node=redis%2Bunix:///s?pass=hunter&secret=1",
+            "pass=hunter&secret",
+            "pass=hunter&secret=1",
+        ] {
+            let error = unknown(query);
+            assert!(error.contains("unknown option;") && !error.contains("secret"), "{error}");
+        }
+        assert!(unknown("ttl=1&node=redis://h").contains("\"ttl\""));
+        assert!(unknown("node=redis://u:p@h&ttl=1").contains("\"ttl\""));
+    }
+
+    #[test]
+    fn what_only_an_unencoded_password_has_is_refused() {
+        for url in [
+            "mysql://app:hunter2/secret@h/db",
+            "redis://app:hunter2?secret@h",
+            "redis://app:12#34@h",
+            "redis://app:hunter2#secret",
+            "postgres://app:hunter2@secret@h",
+            "postgres://app@h/db?password=hunter2@secret",
+            "postgres:///db?password=hunter2@secret",
+            "redis+unix:///s?pass=hunter2#secret",
+        ] {
+            let error = StoreUrl::parse(url).unwrap_err();
+            assert_eq!(error.kind(), leasehold_core::ErrorKind::InvalidInput, "{url}");
+            let text = format!("{error} {error:?}");
+            assert!(text.contains("percent-encode the password") && text.contains("@ is %40"));
+            assert!(!text.contains("hunter2") && !text.contains("secret"), "{text}");
+        }
+        for (url, path) in [
+            ("sqlite:/srv/a@b#c.db?prefix=x@y", "/srv/a@b#c.db"),
+            ("sqlite:///srv/a@b#c.db", "/srv/a@b#c.db"),
+            ("redis+unix:///run/a@b.sock", "/run/a@b.sock"),
+        ] {
+            assert_eq!(StoreUrl::parse(url).unwrap().path(), path, "{url}");
+        }
+    }
+
+    #[test]
+    fn every_password_arrives_if_it_is_encoded_and_is_never_shown() {
+        let all = (0..=255).map(|byte| format!("hunter2{}secret", char::from(byte)));
+        for password in all {
+            let encoded: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let url = StoreUrl::parse(&format!("x://%40:{encoded}@h:1/db?a=b")).unwrap();
+            assert_eq!((url.user(), url.password()), (Some("@"), Some(&*password)));
+            assert_eq!(url.to_string(), "x://h:1/db");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_login_and_options() {
+        for (url, shown) in [
+            ("redis://u:hunter2@host:6379/0?a=b", "redis://host:6379/0"),
+            ("redis://u:hunter", "redis://…"),
+            ("redis://u:hunter2@[::1]:6379/0", "redis://[::1]:6379/0"),
+            ("sqlite:/srv/a@b/x.db?timeout=1s", "sqlite:/srv/a@b/x.db"),
+            ("sqlite:///srv/a:b/x.db", "sqlite:///srv/a:b/x.db"),
+            ("local:", "local:"),
+        ] {
+            let url = StoreUrl::parse(url).unwrap();
+            assert_eq!(
+                (url.to_string(), format!("{url:?}")),
+                (shown.into(), format!("StoreUrl({shown})"))
+            );
         }
     }
 

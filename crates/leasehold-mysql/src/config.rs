@@ -77,22 +77,20 @@ impl MysqlConfig {
 
     /// Parses a URL. Returns the options that are left too.
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let (scheme, rest) = address.split_once(':').unwrap_or(("", ""));
-        let scheme = scheme.to_ascii_lowercase();
+        let mut options = StoreUrl::parse(url)?;
+        let scheme = options.scheme().to_owned();
         if !Self::SCHEMES.contains(&scheme.as_str()) {
             return Err(Error::invalid_input(format!(
                 "the URL of a store for MySQL or MariaDB begins with {}://",
                 Self::SCHEMES.join(":// or ")
             )));
         }
-        let mut options = StoreUrl::parse(&format!("{scheme}:?{query}"))?;
         options.drop_all(Self::DROPPED);
         options.refuse(
             Self::REFUSED,
             "leave it out, or make connections with it yourself and give MysqlConfig::pool their pool",
         )?;
-        let server = Server::parse(rest, Self::DEFAULT_DATABASE, &mut options)?;
+        let server = Server::parse(&mut options, Self::DEFAULT_DATABASE)?;
         let mut config = Self::new(Source::Server {
             server: Box::new(server),
             connections: Self::DEFAULT_CONNECTIONS,
@@ -313,7 +311,8 @@ mod tests {
         for (url, says) in [
             ("postgres://h/app", "mysql://"),
             ("mysql://h:port/app", "cannot be parsed"),
-            ("mysql:///app", "cannot be parsed"),
+            ("mysql:///app", "no host"),
+            ("mysql://h1,h2/app", "several servers"),
             ("mysql:h", "cannot be parsed"),
             ("mysql://h/app?ttl=1", "\"ttl\""),
             ("mysql://h/a`b", "\"a`b\""),

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::StoreUrl;
+use leasehold_driver::{Place, StoreUrl};
 use mysql_async::{Opts, OptsBuilder};
-use percent_encoding::percent_decode_str;
 
 use crate::sql::DatabaseName;
 use crate::tls;
@@ -20,31 +19,20 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server of `//[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`.
-    pub(crate) fn parse(address: &str, default: &str, options: &mut StoreUrl) -> Result<Self> {
-        let malformed = || {
-            Error::invalid_input(
-                "the mysql URL cannot be parsed; write mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, with what is \
-                 special in a URL percent-encoded (@ is %40)",
-            )
+    /// The server of a URL. Takes the options that say how to connect.
+    pub(crate) fn parse(url: &mut StoreUrl, default: &str) -> Result<Self> {
+        let place = match url.places()? {
+            [] => None,
+            [place] => Some(place.clone()),
+            _ => {
+                return Err(Error::invalid_input(
+                    "the mysql URL names several servers; name the one that is written to, or give a quorum of them",
+                ));
+            }
         };
-        let rest = address.strip_prefix("//").ok_or_else(malformed)?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, place) = match authority.rsplit_once('@') {
-            Some((login, place)) => (Some(login), place),
-            None => (None, authority),
-        };
-        let (user, password) = match login.map(|login| login.split_once(':').ok_or(login)) {
-            None => (None, None),
-            Some(Err(user)) => (Some(decoded(user).ok_or_else(malformed)?), None),
-            Some(Ok((user, password))) => (
-                Some(decoded(user).ok_or_else(malformed)?),
-                Some(decoded(password).ok_or_else(malformed)?),
-            ),
-        };
-        let database = match path {
-            "" => default.to_owned(),
-            path => decoded(path).ok_or_else(malformed)?,
+        let database = match url.path().strip_prefix('/') {
+            None | Some("") => default.to_owned(),
+            Some(database) => database.to_owned(),
         };
         let database = DatabaseName::new(&database).ok_or_else(|| {
             Error::invalid_input(format!(
@@ -52,13 +40,13 @@ impl Server {
                 DatabaseName::MAX_BYTES
             ))
         })?;
-        let mut either =
-            |names: [&str; 2]| names.iter().filter_map(|name| options.take(name)).next();
+        let mut either = |names: [&str; 2]| names.iter().filter_map(|name| url.take(name)).next();
         let mode = either(["ssl-mode", "sslmode"]);
         let authority = either(["ssl-ca", "sslca"]);
-        let opts = OptsBuilder::default().user(user).pass(password).prefer_socket(false);
-        if let Some(socket) = options.take("socket") {
-            if !place.is_empty() || mode.is_some() || authority.is_some() {
+        let opts =
+            OptsBuilder::default().user(url.user()).pass(url.password()).prefer_socket(false);
+        if let Some(socket) = url.take("socket") {
+            if place.is_some() || mode.is_some() || authority.is_some() {
                 return Err(Error::invalid_input(
                     "the mysql URL has the option socket, and so no host and no TLS; write mysql:///DATABASE?socket=PATH",
                 ));
@@ -66,7 +54,12 @@ impl Server {
             let opts = opts.socket(Some(socket.clone())).into();
             return Ok(Self { opts, database, name: socket });
         }
-        let (host, port) = place_of(place).ok_or_else(malformed)?;
+        let Place { host, port } = place.ok_or_else(|| {
+            Error::invalid_input(
+                "the mysql URL has no host; write mysql://HOST/DATABASE, or mysql:///DATABASE?socket=PATH",
+            )
+        })?;
+        let port = port.unwrap_or(3306);
         let opts = opts.ip_or_hostname(host.clone()).tcp_port(port);
         let is_encrypted = match mode.as_deref().map(str::to_ascii_lowercase).as_deref() {
             Some("disabled") => false,
@@ -84,26 +77,6 @@ impl Server {
         let name = format!("{host}:{port}");
         Ok(Self { opts: opts.ssl_opts(ssl).into(), database, name })
     }
-}
-
-fn decoded(text: &str) -> Option<String> {
-    percent_decode_str(text).decode_utf8().ok().map(|text| text.into_owned())
-}
-
-/// Host and port, 3306 by default. An address of IPv6 is in brackets.
-fn place_of(place: &str) -> Option<(String, u16)> {
-    let (host, port) = match place.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']')?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
-        }
-        None => match place.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (place, None),
-        },
-    };
-    let port = port.map_or(Ok(3306), str::parse).ok()?;
-    (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
 /// Whether a host is this machine.

@@ -136,21 +136,14 @@ impl PostgresConfig {
 
     /// Parses a URL. Returns the options that are left too.
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let (scheme, rest) = address.split_once(':').unwrap_or(("", ""));
-        let scheme = scheme.to_ascii_lowercase();
+        let mut options = StoreUrl::parse(url)?;
+        let scheme = options.scheme().to_owned();
         if !Self::SCHEMES.contains(&scheme.as_str()) {
             return Err(Error::invalid_input(format!(
                 "the URL of a PostgreSQL store begins with {}://",
                 Self::SCHEMES.join(":// or ")
             )));
         }
-        let is_drivers = |option: &&str| {
-            let name = option.split_once('=').map_or(*option, |(name, _)| name);
-            Self::DRIVER.contains(&name)
-        };
-        let (drivers, ours): (Vec<_>, Vec<_>) = query.split('&').partition(is_drivers);
-        let mut options = StoreUrl::parse(&format!("{scheme}:?{}", ours.join("&")))?;
         options.drop_all(Self::DROPPED);
         options.refuse(
             Self::REFUSED,
@@ -159,11 +152,8 @@ impl PostgresConfig {
         let mut either = |names: &[&str]| names.iter().filter_map(|name| options.take(name)).next();
         let mode = either(&["sslmode", "ssl-mode"]);
         let authority = either(&["sslrootcert", "ssl-root-cert", "ssl-ca"]);
-        let server = Server::parse(
-            &format!("postgres:{rest}?{}", drivers.join("&")),
-            mode.as_deref(),
-            authority.as_deref(),
-        )?;
+        let drivers = options.take_these(Self::DRIVER);
+        let server = Server::parse(&options, &drivers, mode.as_deref(), authority.as_deref())?;
         let mut config = Self::new(Source::Server {
             server: Box::new(server),
             connections: Self::DEFAULT_CONNECTIONS,

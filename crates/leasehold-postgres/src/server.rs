@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::str::FromStr as _;
 
 use leasehold_core::{Error, Result};
+use leasehold_driver::{Place, StoreUrl};
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
@@ -19,12 +21,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn parse(url: &str, mode: Option<&str>, authority: Option<&str>) -> Result<Self> {
-        // The driver's message may repeat a part of the URL.
-        let mut config = Config::from_str(url).map_err(|_| {
+    /// The server of a URL. `drivers` are the options that the driver obeys.
+    pub(crate) fn parse(
+        url: &StoreUrl,
+        drivers: &[(String, String)],
+        mode: Option<&str>,
+        authority: Option<&str>,
+    ) -> Result<Self> {
+        // Every part is encoded, so the driver cannot split it in another way. Its message may repeat a part of it.
+        let mut config = Config::from_str(&encoded(url, drivers)?).map_err(|_| {
             Error::invalid_input(
-                "the postgres URL cannot be parsed; write postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTION=VALUE, \
-                 with what is special in a URL percent-encoded (@ is %40)",
+                "the postgres URL has an option of the driver with a wrong value; write it as libpq has it, such as port=5432, \
+                 connect_timeout=5 or target_session_attrs=read-write",
             )
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -57,7 +65,7 @@ impl Server {
     /// The same login at another address.
     pub(crate) fn at(&self, address: &str) -> Result<Self> {
         let (host, port) = match address.rsplit_once(':') {
-            None => (address, 5432),
+            None => (address, PORT),
             Some((host, port)) => {
                 let port = port.parse().map_err(|_| {
                     Error::invalid_input(format!(
@@ -83,6 +91,29 @@ impl Server {
     }
 }
 
+/// A URL for the driver.
+fn encoded(url: &StoreUrl, drivers: &[(String, String)]) -> Result<String> {
+    fn part(text: &str) -> PercentEncode<'_> {
+        utf8_percent_encode(text, NON_ALPHANUMERIC)
+    }
+    let login = match (url.user(), url.password()) {
+        (None, None) => String::new(),
+        (user, None) => format!("{}@", part(user.unwrap_or_default())),
+        (user, Some(password)) => {
+            format!("{}:{}@", part(user.unwrap_or_default()), part(password))
+        }
+    };
+    let place = |place: &Place| format!("{}:{}", part(&place.host), place.port.unwrap_or(PORT));
+    let places: Vec<_> = url.places()?.iter().map(place).collect();
+    let database = part(url.path().strip_prefix('/').unwrap_or_default());
+    let option = |(name, value): &(String, String)| format!("{}={}", part(name), part(value));
+    let options: Vec<_> = drivers.iter().map(option).collect();
+    Ok(format!("postgres://{login}{}/{database}?{}", places.join(","), options.join("&")))
+}
+
+/// The port of PostgreSQL.
+const PORT: u16 = 5432;
+
 /// Whether all its hosts are this machine.
 fn is_here(config: &Config) -> bool {
     let is_loopback = |host: &Host| match host {
@@ -99,7 +130,7 @@ fn is_here(config: &Config) -> bool {
 /// Its servers as messages show them.
 fn names(config: &Config) -> String {
     let ports = config.get_ports();
-    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(PORT);
     let hosts = config.get_hosts().iter().enumerate().map(|(at, host)| match host {
         Host::Tcp(host) => format!("{host}:{}", port(at)),
         #[cfg(unix)]

@@ -1,4 +1,3 @@
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +30,8 @@ use crate::{QuorumConfig, QuorumStore};
 #[derive(Clone)]
 pub struct QuorumUrl {
     nodes: Vec<String>,
+    /// For each node a name, in which no secret remains.
+    names: Vec<String>,
     config: QuorumConfig,
     drift: Option<Drift>,
 }
@@ -49,7 +50,7 @@ impl QuorumUrl {
                 url.scheme()
             )));
         }
-        if !url.rest().is_empty() {
+        if url.has_server() || !url.path().is_empty() {
             return Err(Error::invalid_input(
                 "the quorum URL has text between quorum: and the ?; write quorum:?node=URL&node=URL&node=URL, with \
                  each URL percent-encoded",
@@ -81,7 +82,7 @@ impl QuorumUrl {
             "drift",
             "drift_margin",
         ])?;
-        check_nodes(&nodes)?;
+        let names = check_nodes(&nodes)?;
         config.limits.validate()?;
         let max_ttl = config.limits.max_ttl;
         if let Some(margin) = margin.filter(|margin| *margin >= max_ttl) {
@@ -93,7 +94,7 @@ impl QuorumUrl {
         let drift = (permille.is_some() || margin.is_some()).then(|| {
             Drift::new(permille.unwrap_or(Drift::PERMILLE), margin.unwrap_or(Drift::MARGIN))
         });
-        Ok(Self { nodes, config, drift })
+        Ok(Self { nodes, names, config, drift })
     }
 
     /// The URLs of the nodes.
@@ -131,8 +132,7 @@ impl QuorumUrl {
     /// # Cancel safety
     /// May be dropped.
     pub async fn open(self, read: impl Fn(&str) -> Result<OpenNode>) -> Result<QuorumStore> {
-        let Self { nodes, mut config, .. } = self;
-        let names = names(&nodes);
+        let Self { nodes, names, mut config, .. } = self;
         let read = |(url, name): (&String, &String)| {
             read(url).map_err(|error| {
                 Error::invalid_input(format!("the node {name:?} of the quorum URL: {error}"))
@@ -190,29 +190,40 @@ fn alike<'a>(nodes: impl Iterator<Item = &'a AnyStore>) -> Option<Capabilities> 
 
 impl fmt::Debug for QuorumUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(names(&self.nodes)).finish()
+        f.debug_list().entries(&self.names).finish()
     }
 }
 
-fn check_nodes(nodes: &[String]) -> Result<()> {
+/// A name for each node: its URL without login and options, with its number if the name is not unique.
+fn check_nodes(nodes: &[String]) -> Result<Vec<String>> {
     if nodes.is_empty() {
         return Err(Error::invalid_input(
             "the quorum URL has no node; write quorum:?node=URL&node=URL&node=URL, with each URL percent-encoded",
         ));
     }
-    let mut seen = HashSet::new();
-    if let Some(at) = nodes.iter().position(|node| !seen.insert(node)) {
-        return Err(Error::invalid_input(format!(
-            "the quorum URL has the node {:?} twice; give each node once",
-            without_secrets(&nodes[at])
-        )));
+    let mut bare = Vec::new();
+    for (at, node) in nodes.iter().enumerate() {
+        let url = StoreUrl::parse(node).map_err(|error| {
+            Error::invalid_input(format!("node {} of the quorum URL: {error}", at + 1))
+                .with_source(error)
+        })?;
+        if nodes[..at].contains(node) {
+            return Err(Error::invalid_input(format!(
+                "the quorum URL has the node \"{url}\" twice; give each node once"
+            )));
+        }
+        if url.scheme() == NAME {
+            return Err(Error::invalid_input(
+                "a node of the quorum URL is itself a quorum; give the stores themselves",
+            ));
+        }
+        bare.push(url.to_string());
     }
-    if nodes.iter().any(|node| StoreUrl::parse(node).is_ok_and(|url| url.scheme() == NAME)) {
-        return Err(Error::invalid_input(
-            "a node of the quorum URL is itself a quorum; give the stores themselves",
-        ));
-    }
-    Ok(())
+    let is_unique = |name: &String| bare.iter().filter(|other| *other == name).count() == 1;
+    let number = |(at, name): (usize, &String)| {
+        if is_unique(name) { name.clone() } else { format!("{name} (node {})", at + 1) }
+    };
+    Ok(bare.iter().enumerate().map(number).collect())
 }
 
 /// A fraction such as 0.02, in thousandths, rounded up.
@@ -227,47 +238,6 @@ fn parse_drift(text: &str) -> Result<u32> {
              example 0.02"
         ))
     })
-}
-
-/// A name for each node: its URL without anything that may be secret, with its number if the name is not unique.
-fn names(nodes: &[String]) -> Vec<String> {
-    let bare: Vec<_> = nodes.iter().map(|node| without_secrets(node)).collect();
-    let is_unique = |name: &String| bare.iter().filter(|other| *other == name).count() == 1;
-    let number = |(at, name): (usize, &String)| {
-        if is_unique(name) { name.clone() } else { format!("{name} (node {})", at + 1) }
-    };
-    bare.iter().enumerate().map(number).collect()
-}
-
-/// A URL without options and user. It hides whatever may be part of a password with a `/`, `?` or `#` in it, and
-/// any text that is not a URL.
-fn without_secrets(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once(':').filter(|_| StoreUrl::parse(url).is_ok()) else {
-        return "text that is not a URL".to_owned();
-    };
-    let Some(rest) = rest.strip_prefix("//") else {
-        return format!("{scheme}:{}", bare(rest));
-    };
-    let (server, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let host = server.rsplit_once('@').map(|(_, host)| host);
-    match host.or_else(|| (server.is_empty() || !path.contains('@')).then_some(server)) {
-        Some(host) if is_host(host) => format!("{scheme}://{host}{}", bare(path)),
-        _ => format!("{scheme}://…"),
-    }
-}
-
-/// The part before options and fragment.
-fn bare(text: &str) -> &str {
-    text.split(['?', '#']).next().unwrap_or_default()
-}
-
-/// Whether the part after a colon is a port and not a password.
-fn is_host(text: &str) -> bool {
-    let port = match text.rsplit_once(']') {
-        Some((_, after)) => after.strip_prefix(':'),
-        None => text.split_once(':').map(|(_, port)| port),
-    };
-    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -334,27 +304,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_url_without_its_user() {
-        for (url, name) in [
-            ("redis://u:hunter2@host:6379/0?a=b", "redis://host:6379/0"),
-            ("redis://u:hun@ter2@host", "redis://host"),
-            ("redis://host/a@b?password=hunter2@x", "redis://…"),
-            ("redis://u:hun/ter2@host", "redis://…"),
-            ("redis://u:hun?ter2@host", "redis://…"),
-            ("redis://u:1#ter2@host", "redis://…"),
-            ("redis://u:hunter", "redis://…"),
-            ("redis://u:hunter2@[::1]:6379/0#x", "redis://[::1]:6379/0"),
-            ("redis://[::1]", "redis://[::1]"),
-            ("sqlite:/srv/a@b/x.db?timeout=1s", "sqlite:/srv/a@b/x.db"),
-            ("sqlite:///srv/a:b/x.db", "sqlite:///srv/a:b/x.db"),
-            ("hunter2", "text that is not a URL"),
-            ("u hunter2@host:1", "text that is not a URL"),
-        ] {
-            assert_eq!(without_secrets(url), name, "{url}");
-        }
-    }
-
-    #[test]
     fn no_secret_is_shown() {
         let split = error("quorum:?node=redis://u:hunter&two@h/0&node=redis://u:hunter&two@h/0");
         assert!(split.contains("unknown option;") && !split.contains("hunter"), "{split}");
@@ -365,7 +314,7 @@ mod tests {
         assert!(twice.contains("redis://host:6379/0") && !twice.contains("hunter"), "{twice}");
         let url = QuorumUrl::parse(&format!("quorum:?node={encoded}")).unwrap();
         assert!(!format!("{url:?}").contains("hunter"), "{url:?}");
-        let nodes = ["sqlite:a?prefix=x", "sqlite:a?prefix=y"].map(str::to_owned);
-        assert_eq!(names(&nodes), ["sqlite:a (node 1)", "sqlite:a (node 2)"]);
+        let url = QuorumUrl::parse("quorum:?node=sqlite:a?prefix=x&node=sqlite:a?prefix=y");
+        assert_eq!(url.unwrap().names, ["sqlite:a (node 1)", "sqlite:a (node 2)"]);
     }
 }

@@ -154,16 +154,15 @@ impl RedisConfig {
     /// `InvalidInput` for another scheme, no server, an unknown option or a wrong value, or a file that cannot be
     /// read. No message repeats the URL, which may contain a password.
     pub fn from_url(url: &str) -> Result<Self> {
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let scheme = address.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        let mut options = StoreUrl::parse(url)?;
+        let scheme = options.scheme().to_owned();
         if !Self::SCHEMES.contains(&scheme.as_str()) {
             return Err(Error::invalid_input(format!(
                 "the URL of a Redis store begins with one of {}://",
                 Self::SCHEMES.join("://, ")
             )));
         }
-        let mut options = StoreUrl::parse(&format!("{scheme}:?{query}"))?;
-        let mut config = Self::new(deployment(&scheme, address, &mut options)?);
+        let mut config = Self::new(deployment(&mut options)?);
         if let Some(timeout) = options.take_duration("timeout")? {
             config.timeout = timeout;
         }
@@ -440,8 +439,11 @@ mod tests {
     fn errors_name_the_mistake_and_no_secret() {
         for (url, said) in [
             ("postgres://h", "begins with one of"),
-            ("redis:h", "names no server"),
-            ("redis://u:hunter2@:x", "names no server"),
+            ("redis:h", "cannot be parsed"),
+            ("redis://h1,h2", "several servers"),
+            ("redis://h/x", "not a number"),
+            ("redis://u:hunter2@:x", "cannot be parsed"),
+            ("redis://u:hunter2@", "names no server"),
             ("redis://:hunter2@h/?ttl=1", "unknown option \"ttl\""),
             ("redis://:hunter2@h/?allow_eviction=yes", "0 or 1"),
             ("redis://:hunter2@h/?timeout=5", "must be a duration"),
@@ -454,7 +456,7 @@ mod tests {
             ("redis://h/?replicas=all", "must be a number"),
             ("redis://h/?client_name=a%20b", "without spaces"),
             ("redis+cluster://:hunter2@", "names no server"),
-            ("redis+cluster://:hunter2@a,,b", "names no server"),
+            ("redis+cluster://:hunter2@a,,b", "cannot be parsed"),
             ("redis+cluster://:hunter2@a/1", "only database 0"),
             ("redis+sentinel://:hunter2@a", "the master"),
             ("redis+sentinel://:hunter2@a/m?sentinel_user=u", "without sentinel_pass"),

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::StoreUrl;
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use leasehold_driver::{Place, StoreUrl};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, RedisConnectionInfo};
 
 use crate::endpoint::{self, Endpoint, Sentinel};
 use crate::tls::{self, Certificates};
@@ -44,64 +44,92 @@ impl fmt::Display for Deployment {
     }
 }
 
-/// Parses the address of a URL.
-pub(crate) fn deployment(
-    scheme: &str,
-    address: &str,
-    options: &mut StoreUrl,
-) -> Result<Deployment> {
-    let tls = tls::of_url(scheme, options)?;
-    let (transport, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
-    let open = |address: &str| {
-        let info = address.into_connection_info().map_err(|_| no_server(scheme))?;
-        opened(info, tls.clone())
+/// The server or servers of a URL. Takes the options that say how to connect.
+pub(crate) fn deployment(url: &mut StoreUrl) -> Result<Deployment> {
+    let scheme = url.scheme().to_owned();
+    let tls = tls::of_url(&scheme, url)?;
+    let is_tls = scheme.starts_with("rediss");
+    let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
+    // The options of other kinds are left, and refused.
+    let [user, pass, db] = match kind {
+        "unix" => ["user", "pass", "db"].map(|name| url.take(name)),
+        "sentinel" => [url.take("sentinel_user"), url.take("sentinel_pass"), None],
+        _ => [None, None, None],
     };
+    let login = login(url.user(), url.password());
+    let servers = |default_port: u16, login: &RedisConnectionInfo| {
+        let places = url.places()?;
+        if places.is_empty() {
+            return Err(no_server(&scheme));
+        }
+        let client = |Place { host, port }: &Place| {
+            let (host, port) = (host.clone(), port.unwrap_or(default_port));
+            let address = match is_tls {
+                true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+                false => ConnectionAddr::Tcp(host, port),
+            };
+            client(address, login.clone(), tls.clone())
+        };
+        places.iter().map(client).collect::<Result<Vec<_>>>()
+    };
+    let path = url.path().trim_matches('/');
     Ok(match kind {
         "cluster" => {
-            let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
             if !matches!(path, "" | "0") {
                 return Err(Error::invalid_input(format!(
                     "the {scheme} URL names a database; a Redis Cluster has only database 0"
                 )));
             }
-            let nodes = hosts.map(|host| open(&format!("{transport}://{login}{host}")));
-            Deployment::Cluster(nodes.collect::<Result<_>>()?)
+            Deployment::Cluster(servers(PORT, &login)?)
         }
         "sentinel" => {
-            let (login, hosts, path) = parts(address).ok_or_else(|| no_server(scheme))?;
             let (service, db) = path.split_once('/').unwrap_or((path, ""));
-            let service = percent_encoding::percent_decode_str(service).decode_utf8_lossy();
             if service.is_empty() {
                 return Err(Error::invalid_input(format!(
                     "the {scheme} URL does not name the master; write {scheme}://HOST:PORT/SERVICE"
                 )));
             }
-            let server = open(&format!("{transport}://{login}localhost/{db}"))?;
-            let [user, pass] = ["sentinel_user", "sentinel_pass"]
-                .map(|name| options.take(name).map(|text| masked(&text)));
+            let (service, login) = (service.to_owned(), login.set_db(database(&scheme, db)?));
+            let server = servers(PORT, &login)?.swap_remove(0).get_connection_info().clone();
             let login = match (user, pass) {
-                (None, None) => String::new(),
-                (user, Some(pass)) => format!("{}:{pass}@", user.unwrap_or_default()),
                 (Some(_), None) => {
                     return Err(Error::invalid_input(format!(
                         "the {scheme} URL has sentinel_user without sentinel_pass"
                     )));
                 }
+                (user, pass) => self::login(user.as_deref(), pass.as_deref()),
             };
-            let sentinels = hosts.map(|host| {
-                let port = if has_port(host) { "" } else { ":26379" };
-                open(&format!("{transport}://{login}{host}{port}"))
-            });
-            Deployment::One(Endpoint::Sentinel(Sentinel {
-                sentinels: sentinels.collect::<Result<_>>()?,
-                service: service.into_owned(),
-                server: server.get_connection_info().clone(),
-            }))
+            let sentinels = servers(SENTINEL_PORT, &login)?;
+            Deployment::One(Endpoint::Sentinel(Sentinel { sentinels, service, server }))
         }
-        "unix" => Deployment::One(Endpoint::Server(open(&unix(address, options)?)?)),
-        _ => Deployment::One(Endpoint::Server(open(address)?)),
+        "unix" => {
+            if url.has_server() || path.is_empty() || !url.path().starts_with('/') {
+                return Err(Error::invalid_input(
+                    "the redis+unix URL has no path; write redis+unix:///PATH, for example redis+unix:///run/redis.sock",
+                ));
+            }
+            let address = ConnectionAddr::Unix(url.path().into());
+            let login = self::login(user.as_deref(), pass.as_deref());
+            let login = login.set_db(database(&scheme, db.as_deref().unwrap_or_default())?);
+            Deployment::One(Endpoint::Server(client(address, login, None)?))
+        }
+        _ => {
+            if url.places()?.len() > 1 {
+                return Err(Error::invalid_input(format!(
+                    "the {scheme} URL names several servers; write {scheme}+cluster:// for a Redis Cluster, or \
+                     {scheme}+sentinel:// for sentinels"
+                )));
+            }
+            let login = login.set_db(database(&scheme, path)?);
+            Deployment::One(Endpoint::Server(servers(PORT, &login)?.swap_remove(0)))
+        }
     })
 }
+
+/// The port of a server.
+const PORT: u16 = 6379;
+/// The port of a sentinel.
+const SENTINEL_PORT: u16 = 26379;
 
 fn no_server(scheme: &str) -> Error {
     let (example, rest) = match scheme.split_once('+') {
@@ -115,22 +143,38 @@ fn no_server(scheme: &str) -> Error {
     ))
 }
 
-/// `LOGIN@`, the hosts, and the path of an address with several servers.
-fn parts(address: &str) -> Option<(&str, impl Iterator<Item = &str> + Clone, &str)> {
-    let (_, rest) = address.split_once("://")?;
-    let (servers, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, hosts) = servers.split_at(servers.rfind('@').map_or(0, |at| at + 1));
-    let hosts = hosts.split(',');
-    if hosts.clone().any(str::is_empty) { None } else { Some((login, hosts, path)) }
+fn database(scheme: &str, number: &str) -> Result<i64> {
+    if number.is_empty() {
+        return Ok(0);
+    }
+    number.parse().map_err(|_| {
+        Error::invalid_input(format!(
+            "the database of the {scheme} URL is not a number; Redis numbers its databases from 0"
+        ))
+    })
 }
 
-fn has_port(host: &str) -> bool {
-    // An IPv6 address has its colons in brackets.
-    host.rsplit_once(']').map_or(host, |(_, port)| port).contains(':')
+fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default();
+    if let Some(user) = user {
+        login = login.set_username(user);
+    }
+    match password {
+        Some(password) => login.set_password(password),
+        None => login,
+    }
 }
 
-fn masked(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+fn client(
+    address: ConnectionAddr,
+    login: RedisConnectionInfo,
+    tls: Option<Certificates>,
+) -> Result<Client> {
+    let info = address.into_connection_info().map(|info| info.set_redis_settings(login));
+    opened(
+        info.map_err(|_| Error::invalid_input("the address is not valid for a Redis client"))?,
+        tls,
+    )
 }
 
 /// A client that uses RESP3 and sends each request at once: by default the kernel holds a request back until the
@@ -147,22 +191,6 @@ pub(crate) fn opened(info: ConnectionInfo, tls: Option<Certificates>) -> Result<
         Error::invalid_input(format!("these settings are not valid for a Redis client ({e})"))
             .with_source(e)
     })
-}
-
-/// Converts to the driver's own scheme and options.
-fn unix(address: &str, options: &mut StoreUrl) -> Result<String> {
-    let path = address.split_once("://").map_or("", |(_, path)| path);
-    if !path.starts_with('/') {
-        return Err(Error::invalid_input(
-            "the redis+unix URL has no path; write redis+unix:///PATH, for example redis+unix:///run/redis.sock",
-        ));
-    }
-    let own = ["db", "user", "pass"].into_iter().filter_map(|name| {
-        let value = options.take(name)?;
-        Some(format!("{name}={}", masked(&value)))
-    });
-    let own: Vec<_> = own.collect();
-    Ok(format!("redis+unix://{path}?{}", own.join("&")))
 }
 
 #[cfg(test)]

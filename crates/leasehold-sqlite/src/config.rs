@@ -129,19 +129,19 @@ impl SqliteConfig {
 
     /// The path in a URL; `None` for a database in memory.
     pub(crate) fn path_of(url: &StoreUrl) -> Result<Option<PathBuf>> {
-        match url.rest() {
+        // Elsewhere this means a host, or a relative path.
+        if url.has_server() {
+            return Err(Error::invalid_input(
+                "the sqlite URL has two slashes after the colon, but a SQLite store is never on another host; \
+                 write sqlite:PATH, for example sqlite:locks.db or sqlite:/var/lib/app/locks.db",
+            ));
+        }
+        match url.path() {
             ":memory:" => Ok(None),
             "" => Err(Error::invalid_input(
                 "the sqlite URL has no path; write sqlite:PATH, for example sqlite:locks.db, or \
                  sqlite::memory:",
             )),
-            // Elsewhere this means a host, or a relative path.
-            rest if rest.starts_with("//") && !rest.starts_with("///") => {
-                Err(Error::invalid_input(
-                    "the sqlite URL has two slashes after the colon, but a SQLite store is never on another host; \
-                     write sqlite:PATH, for example sqlite:locks.db or sqlite:/var/lib/app/locks.db",
-                ))
-            }
             path => Ok(Some(path.into())),
         }
     }

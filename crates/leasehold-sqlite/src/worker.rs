@@ -23,9 +23,12 @@ const GRACE: Duration = Duration::from_millis(500);
 /// The most writes of one commit, which limits how long it holds the write lock.
 const MOST: usize = 256;
 
+/// What is done with the database, or if it could not be opened again.
+type Act = Box<dyn FnOnce(Result<&mut Database>) + Send>;
+
 enum Job {
     /// With a limit for opening the database again.
-    Alone(Limit, Box<dyn FnOnce(Result<&mut Database>) + Send>),
+    Alone(Limit, Act),
     /// With others, if they wait too.
     Write(Box<dyn Member>),
     /// Closes the database, which the next job opens again, and then drops this.

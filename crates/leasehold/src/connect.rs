@@ -137,7 +137,7 @@ fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
 
 #[cfg(feature = "local")]
 fn local(url: StoreUrl) -> Result<Open> {
-    if !url.rest().is_empty() {
+    if url.has_server() || !url.path().is_empty() {
         return Err(Error::invalid_input(
             "the URL of the local store is \"local:\" with nothing after it",
         ));

@@ -87,7 +87,7 @@ fn stores() {
     for (url, expected, said) in [
         ("locks.db", 64, "no scheme"),
         ("db2://user:hunter2@host", 64, "\"db2\" is not known"),
-        ("redis://user:hunter2@:x", 64, "names no server"),
+        ("redis://user:hunter2@:x", 64, "cannot be parsed"),
         ("redis://user:hunter2@127.0.0.1:1/?ttl=1", 64, "unknown option \"ttl\""),
         ("redis://user:hunter2@127.0.0.1:1/", 69, "127.0.0.1:1"),
         ("sqlite:", 64, "no path"),

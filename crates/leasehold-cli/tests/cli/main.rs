@@ -13,6 +13,7 @@ mod listing;
 mod loss;
 mod mysql;
 mod nested;
+mod passwords;
 mod postgres;
 mod quorum;
 mod redis;

@@ -34,6 +34,8 @@ mod mixed;
 mod mysql;
 mod outlasting;
 mod own_locks;
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "quorum", feature = "redis"))]
+mod passwords;
 #[cfg(all(feature = "postgres", feature = "quorum", feature = "redis", feature = "sqlite"))]
 mod postgres;
 #[cfg(feature = "sqlite")]
