@@ -15,6 +15,7 @@ mod mysql;
 mod nested;
 mod passwords;
 mod postgres;
+mod privileges;
 mod quorum;
 mod redis;
 mod shim;

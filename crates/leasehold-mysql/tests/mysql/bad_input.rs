@@ -4,6 +4,7 @@ use leasehold_core::{Effect, ErrorKind, EvictRequest, Filter, Key, ListRequest, 
 use leasehold_mysql::MysqlStore;
 use leasehold_testkit::authority::Authority;
 use leasehold_testkit::mysql::Server;
+use leasehold_testkit::page::privileges_of;
 use leasehold_testkit::requests::{
     acquire, failed, granted, is_unreadable, purge_leaves, refused, release, renew,
 };
@@ -56,8 +57,8 @@ async fn older_and_newer_schemas_are_named() {
 /// The statements of docs/stores/mysql.md that give a user its least privileges.
 fn grants() -> Vec<String> {
     let page = include_str!("../../MANUAL.md");
-    let lines = page.lines().filter(|line| line.starts_with("GRANT "));
-    lines.map(|line| line.trim_end_matches(';').to_owned()).collect()
+    let all = privileges_of(page).into_iter();
+    all.filter(|statement| statement.ends_with(" TO app")).map(str::to_owned).collect()
 }
 
 #[tokio::test]
