@@ -113,7 +113,8 @@ pub(super) enum Launched {
     TooLate,
 }
 
-/// Starts the command under `mask`, in its own process group, by the instant `latest` of boot time.
+/// Starts the command under `mask`, in its own process group, by the instant `latest` of boot time. When that has come,
+/// `renewed` says a later one; `None` if there is no `leasehold` any more.
 ///
 /// # Errors
 /// Fails if the launcher does; then nothing of it is left.
@@ -122,6 +123,7 @@ pub(super) fn launch(
     mask: &SigSet,
     wakeups: &Wakeups,
     latest: Duration,
+    renewed: impl FnMut() -> Option<Duration>,
 ) -> io::Result<Launched> {
     let (status, ours) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
     let launch = Launch {
@@ -147,7 +149,7 @@ pub(super) fn launch(
         }
     };
     let group = Group::of_child(&launcher);
-    let launched = match read_report(status.into(), ours, group, wakeups, latest) {
+    let launched = match read_report(status.into(), ours, group, wakeups, latest, renewed) {
         Ok(Some(report)) => match report[..] {
             [READY] => return Ok(Launched::Command(launcher)),
             [] if group.ended() == Some(LeaderState::Killed) => {
@@ -171,7 +173,8 @@ fn read_report(
     ours: OwnedFd,
     group: Group,
     wakeups: &Wakeups,
-    latest: Duration,
+    mut latest: Duration,
+    mut renewed: impl FnMut() -> Option<Duration>,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut ours = Some(ours);
     let mut report = Vec::new();
@@ -192,8 +195,12 @@ fn read_report(
         if ended && ours.is_some() {
             return Ok(Some(report));
         }
-        if latest <= SystemClock::new().now() {
-            return Ok(None);
+        let now = SystemClock::new().now();
+        if latest <= now {
+            latest = match renewed() {
+                Some(later) if later > now => later,
+                _ => return Ok(None),
+            };
         }
         wakeups.wait(Some(status.as_fd()), Some(latest));
     }

@@ -69,15 +69,25 @@ impl Watcher {
         let mut link = Link::open(assignment.pipes, getppid)?;
         // It was written before this process started. Without it `leasehold` is dead, and `home` may belong to
         // anyone.
-        let Some(Order::Deadline(deadline)) = link.first_order() else {
+        let Some(Order::Deadline(mut deadline)) = link.first_order() else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
-        let latest = deadline.saturating_sub(assignment.kill_after);
-        if latest <= now() {
+        let latest = |deadline: Duration| deadline.saturating_sub(assignment.kill_after);
+        if latest(deadline) <= now() {
             link.tell(Notice::TooLate);
             return Ok(None);
         }
-        let leader = match launch(assignment, &original, &wakeups, latest)? {
+        let (first, mut early) = (latest(deadline), Vec::new());
+        let renewed = || {
+            for order in link.orders()? {
+                match order {
+                    Order::Deadline(at) => deadline = at,
+                    Order::Signal(signal) => early.push(signal),
+                }
+            }
+            Some(latest(deadline))
+        };
+        let leader = match launch(assignment, &original, &wakeups, first, renewed)? {
             Launched::Command(leader) => leader,
             Launched::Failed(errno) => {
                 link.tell(Notice::NotStarted(errno));
@@ -92,7 +102,7 @@ impl Watcher {
         let mut terminal = Terminal::new(home, group.id());
         terminal.lend();
         link.tell(Notice::Started(group.id()));
-        Ok(Some(Self {
+        let mut watcher = Self {
             leader,
             group,
             descendants,
@@ -111,7 +121,11 @@ impl Watcher {
             leftovers_at: None,
             kill_at: None,
             killed: false,
-        }))
+        };
+        for signal in early {
+            watcher.pass_on(signal);
+        }
+        Ok(Some(watcher))
     }
 
     /// Ends when the command has ended, with everything that it left in its group; after a loss, when all its

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Running, Store, group, now, pause, runs, set_mode, shim_of, until};
+use crate::support::{
+    Running, Store, group, is_stopped, now, pause, runs, set_mode, shim_of, until,
+};
 use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2};
@@ -174,6 +176,70 @@ fn a_launcher_without_its_shim_starts_no_command() {
     let mut report = Vec::new();
     File::from(reader).read_to_end(&mut report).unwrap();
     assert_eq!(report, [1], "ready, once");
+}
+
+/// A run whose launcher is stopped before it executes the command, and the launcher.
+fn slow_to_start(store: &Store, script: &str) -> (Running, Pid) {
+    loop {
+        let running = Running::start(store.script("--json -vv --ttl 2s -w 60s k", script));
+        let launcher = first_child(running.pid()).and_then(first_child);
+        if let Some(launcher) = launcher.filter(|launcher| stop_before_its_end(*launcher)) {
+            return (running, launcher);
+        }
+        // The test was too slow.
+        running.code();
+        let _ = std::fs::remove_file(store.file("ran"));
+    }
+}
+
+/// `None` if the parent ends without one.
+fn first_child(parent: Pid) -> Option<Pid> {
+    let list = format!("/proc/{parent}/task/{parent}/children");
+    let mut child = None;
+    until("a parent", || {
+        let pids = std::fs::read_to_string(&list).unwrap_or_default();
+        child = pids.split_whitespace().next().map(|pid| Pid::from_raw(pid.parse().unwrap()));
+        child.is_some() || !runs(&parent.to_string())
+    });
+    child
+}
+
+/// True if it was a launcher still. Otherwise it is killed: before its own `execve` its parent would wait for it.
+fn stop_before_its_end(launcher: Pid) -> bool {
+    let pid = launcher.to_string();
+    let _ = kill(launcher, Signal::SIGSTOP);
+    until("stopped", || is_stopped(&pid) || !runs(&pid));
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let is_launcher = is_stopped(&pid) && ["exe\n", "lh-exec\n"].contains(&name.as_str());
+    if !is_launcher {
+        let _ = kill(launcher, Signal::SIGKILL);
+    }
+    is_launcher
+}
+
+#[test]
+fn a_command_that_is_slow_to_start_starts_while_its_lease_is_renewed() {
+    let store = Store::new();
+    let (running, launcher) = slow_to_start(&store, "echo started");
+    let stopped = now();
+    // For longer than the first term.
+    while now() - stopped < Duration::from_millis(2_200) {
+        running.event("renewed");
+    }
+    running.signal(Signal::SIGWINCH);
+    running.event("forwarded");
+    kill(launcher, Signal::SIGCONT).unwrap();
+    assert_eq!(running.line(), "started");
+    assert_eq!(running.code(), 0);
+}
+
+#[test]
+fn a_command_that_is_slow_to_start_does_not_start_without_leasehold() {
+    let store = Store::new();
+    let (running, launcher) = slow_to_start(&store, "touch ran");
+    running.signal(Signal::SIGKILL);
+    until("dead", || !runs(&launcher.to_string()));
+    assert_eq!(store.code("run -w 60s k -- test ! -e ran"), 0);
 }
 
 #[test]
