@@ -20,6 +20,7 @@
 //!   kills the command, but not what the command has started.
 
 mod assignment;
+mod cause;
 mod family;
 mod group;
 pub(crate) mod launcher;
@@ -29,14 +30,13 @@ mod terminal;
 mod wakeups;
 mod watcher;
 
-use std::io;
 use std::path::PathBuf;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 
-use nix::errno::Errno;
 use nix::sys::prctl;
 
 pub(crate) use assignment::Assignment;
+pub(crate) use cause::failure;
 pub(crate) use family::{Descendants, adopt_orphans, reap_all, reap_all_but};
 pub(crate) use group::{Group, is_of_a_key};
 pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, Pipes, make_pipe};
@@ -68,35 +68,5 @@ pub(crate) fn main() -> ExitCode {
     let _folder = lease_file.and_then(|file| Folder::of(&file));
     let Some(assignment) = Assignment::from_process() else { return ExitCode::FAILURE };
     let ended = Watcher::start(&assignment).map(|watcher| watcher.map(Watcher::run));
-    ended.map_or_else(|error| exit_code(&error), |_| ExitCode::SUCCESS)
-}
-
-/// The `errno` of a failure to start, of a shim or a launcher, for [`failure`].
-fn exit_code(error: &io::Error) -> ExitCode {
-    error
-        .raw_os_error()
-        .and_then(|errno| u8::try_from(errno).ok())
-        .unwrap_or(Errno::EIO as u8)
-        .into()
-}
-
-/// Why one that ended with `status` could not start; `None` if it ended otherwise.
-pub(crate) fn failure(status: ExitStatus) -> Option<io::Error> {
-    status.code().filter(|errno| *errno != 0).map(io::Error::from_raw_os_error)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
-    use super::*;
-
-    #[test]
-    fn the_exit_code_says_why_nothing_could_start() {
-        let error = io::Error::from_raw_os_error(Errno::EMFILE as i32);
-        assert_eq!(exit_code(&error), ExitCode::from(24));
-        let errno = |status| failure(ExitStatus::from_raw(status)).map(|e| e.raw_os_error());
-        assert_eq!(errno(24 << 8), Some(Some(Errno::EMFILE as i32)));
-        assert_eq!((errno(0), errno(9)), (None, None));
-    }
+    ended.map_or_else(|error| cause::exit_code(&error), |_| ExitCode::SUCCESS)
 }

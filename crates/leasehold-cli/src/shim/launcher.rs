@@ -25,10 +25,10 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{Pid, getppid, pipe2};
 
 use super::assignment::Assignment;
+use super::cause::{exit_code, failure};
 use super::group::{Group, LeaderState};
 use super::link::path_of;
 use super::wakeups::Wakeups;
-use super::{exit_code, failure};
 use crate::args::OnLost;
 
 /// The name, as `argv[0]`, under which the shim starts this binary.
