@@ -218,6 +218,8 @@ impl StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.server {
+            // Without its host, what follows may be a password.
+            Some(server) if server.places.is_none() => write!(f, "{}://…", self.scheme),
             Some(server) => write!(f, "{}://{server}{}", self.scheme, self.path),
             None => write!(f, "{}:{}", self.scheme, self.path),
         }
@@ -356,7 +358,7 @@ mod tests {
     fn a_url_is_shown_without_login_and_options() {
         for (url, shown) in [
             ("redis://u:hunter2@host:6379/0?a=b", "redis://host:6379/0"),
-            ("redis://u:hunter", "redis://…"),
+            ("redis://u:hunter/two", "redis://…"),
             ("redis://u:hunter2@[::1]:6379/0", "redis://[::1]:6379/0"),
             ("sqlite:/srv/a@b/x.db?timeout=1s", "sqlite:/srv/a@b/x.db"),
             ("sqlite:///srv/a:b/x.db", "sqlite:///srv/a:b/x.db"),

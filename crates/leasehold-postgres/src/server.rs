@@ -138,3 +138,28 @@ fn names(config: &Config) -> String {
     });
     hosts.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_a_url_reaches_the_driver_as_it_is() {
+        for byte in 0..=255 {
+            let text = format!("a{}b+", char::from(byte));
+            let part: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            for url in [
+                format!("postgres://{part}:{part}@h,[::1]:7/{part}"),
+                format!("postgres://h,[::1]:7/?user={part}&password={part}&dbname={part}"),
+            ] {
+                let mut url = StoreUrl::parse(&url).unwrap();
+                let drivers = url.take_these(&["user", "password", "dbname"]);
+                let config = Config::from_str(&encoded(&url, &drivers).unwrap()).unwrap();
+                assert_eq!(config.get_user(), Some(&*text));
+                assert_eq!(config.get_password(), Some(text.as_bytes()));
+                assert_eq!(config.get_dbname(), Some(&*text));
+                assert_eq!(names(&config), "h:5432, ::1:7");
+            }
+        }
+    }
+}
