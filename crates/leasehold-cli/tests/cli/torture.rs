@@ -260,7 +260,7 @@ fn nobody_writes_after_anothers_turn(store: &(dyn Failing + Sync)) {
     });
     let tokens = written(&file);
     let turns: HashSet<_> = tokens.iter().collect();
-    assert!(turns.len() > rounds, "{turns:?}");
+    assert!(turns.len() >= rounds, "{turns:?}");
     for (line, pair) in (1..).zip(tokens.windows(2)) {
         assert!(pair[0] <= pair[1], "line {line}: {} wrote after the turn of {}", pair[1], pair[0]);
     }
