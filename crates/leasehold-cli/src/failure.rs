@@ -47,6 +47,12 @@ impl Failure {
         Self::unexpected(format!("{said}: {error}{limits}"))
     }
 
+    /// The store granted what was asked for, but too late.
+    pub(crate) fn too_late() -> Self {
+        let said = "the grant came too late for its term to be trusted";
+        Self::new(Exit::UNAVAILABLE, kind_name(ErrorKind::Unavailable), said.to_owned())
+    }
+
     /// The operating system could not start the command.
     pub(crate) fn not_started(name: &OsStr, error: &io::Error) -> Self {
         match error.kind() {

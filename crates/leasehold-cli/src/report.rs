@@ -7,14 +7,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, NodeReport, Remaining, Unreadable};
+use leasehold::{
+    Error, FencingToken, Key, LeaseId, LostReason, NodeReport, Record, Remaining, Unreadable,
+};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::exit::Exit;
 use crate::failure::{Failure, describe, kind_name, no_thread};
 use crate::nodes::Nodes;
-use crate::record::micros;
+use crate::record::{RecordJson, micros};
 
 /// How much to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,12 +34,18 @@ pub(crate) enum Level {
 /// An event to report.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// The store cannot be reached at the start, and the wait goes on.
+    /// The store fails, and the wait goes on.
     StoreAwaited {
         failure: &'a Failure,
     },
+    /// The store has not answered yet.
+    Asking {
+        keys: &'a [Key],
+    },
+    /// The keys are held, and the wait goes on.
     Waiting {
         keys: &'a [Key],
+        holder: Option<&'a Record>,
     },
     /// There is no place for the lease file.
     NoLeaseFile {
@@ -113,7 +121,8 @@ impl Event<'_> {
     fn level(&self) -> Level {
         match self {
             Self::Renewed { .. } => Level::Renewals,
-            Self::Waiting { .. }
+            Self::Asking { .. }
+            | Self::Waiting { .. }
             | Self::Interrupted { .. }
             | Self::Acquired { .. }
             | Self::Started { .. }
@@ -142,6 +151,7 @@ impl Event<'_> {
         match self {
             Self::StoreAwaited { .. } => "store_awaited",
             Self::NoLeaseFile { .. } => "no_lease_file",
+            Self::Asking { .. } => "asking",
             Self::Waiting { .. } => "waiting",
             Self::Acquired { .. } => "acquired",
             Self::Interrupted { .. } => "interrupted",
@@ -176,7 +186,13 @@ impl fmt::Display for Event<'_> {
                 "no lease file, which the command and a leasehold inside it would read: {error}; set TMPDIR to a \
                  directory that can be written"
             ),
-            Self::Waiting { keys } => write!(f, "waiting for {}", Names(keys)),
+            Self::Asking { keys } => {
+                write!(f, "asking for {}; the store has not answered yet", Names(keys))
+            }
+            Self::Waiting { keys, holder: None } => write!(f, "waiting for {}", Names(keys)),
+            Self::Waiting { keys, holder: Some(holder) } => {
+                write!(f, "waiting for {}, held by {}", Names(keys), holder.who())
+            }
             Self::Acquired { keys, lease, token, nodes } => {
                 write!(f, "acquired {} as lease {lease}", Names(keys))?;
                 if let Some(token) = token {
@@ -255,7 +271,11 @@ impl Serialize for Event<'_> {
                 map.serialize_entry("kind", failure.kind())?;
                 Nodes(failure.nodes()).entry(&mut map)?;
             }
-            Self::Waiting { keys } => map.serialize_entry("keys", &names(keys))?,
+            Self::Asking { keys } => map.serialize_entry("keys", &names(keys))?,
+            Self::Waiting { keys, holder } => {
+                map.serialize_entry("keys", &names(keys))?;
+                map.serialize_entry("holder", &holder.map(RecordJson::from))?;
+            }
             Self::Acquired { keys, lease, token, nodes } => {
                 map.serialize_entry("keys", &names(keys))?;
                 map.serialize_entry("lease", &lease.to_string())?;

@@ -13,12 +13,17 @@ mod schedule;
 mod shim_process;
 mod signals;
 mod supervisor;
+mod wait;
 
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{Backoff as _, Clock as _, ErrorKind, Exponential, Locker, SystemClock, Wait};
+use leasehold::{
+    Backoff as _, Clock as _, ErrorKind, Exponential, Locker, SystemClock, Wait, WaitCause,
+    WaitReport,
+};
 use nix::sys::signal::Signal;
+use tokio::sync::watch;
 
 pub(crate) use held::Held;
 pub(crate) use schedule::Schedule;
@@ -33,8 +38,9 @@ use crate::shim::proc_is_mounted;
 use crate::store::Choice;
 use command::Program;
 use job::{End, Job, unexpected};
+use wait::WaitMessages;
 
-/// A wait that ends sooner is not reported.
+/// A wait for a holder that ends sooner is not reported.
 const SOON: Duration = Duration::from_millis(50);
 
 /// How long a candidate that has lost lets others try, unless its term is shorter.
@@ -63,19 +69,21 @@ pub(crate) async fn run(
     let url = store.shared_url()?;
     folder::remove_abandoned();
     let mut signals = Signals::listen().map_err(unexpected)?;
+    let keys = plan.keys.clone();
+    let mut messages = WaitMessages::new(&keys, reporter);
     let locker = tokio::select! {
         biased;
         signal = signals.next_ending() => return Ok(interrupted(signal, reporter)),
-        locker = open(store, &mut plan.hold.wait, reporter) => locker?,
+        locker = open(store, &mut plan.hold.wait, &mut messages) => locker?,
     };
     let store = url.as_deref();
     let job = Job { program: &program, plan: &plan, store, mask, reporter };
-    let exit = seek_and_run(&job, &locker, &mut signals).await;
+    let exit = seek_and_run(&job, &locker, &mut signals, messages).await;
     // What an interrupted wait was granted is released in the background.
     let limit = if signals.hurried { Duration::ZERO } else { CLOSE_LIMIT };
     tokio::select! {
         biased;
-        closed = locker.close(limit) => if let Err(error) = closed {
+        closed = locker.close(limit) => if let Err(error) = closed && !signals.hurried {
             reporter.say(&Event::ReleaseFailed { error: &error });
         },
         signal = signals.next_ending() => reporter.say(&Event::Interrupted { signal }),
@@ -85,7 +93,11 @@ pub(crate) async fn run(
 
 /// Opens the store. One that cannot be reached is awaited, as it is once the wait for the lock has begun; that shortens
 /// the wait.
-async fn open(store: &Choice, wait: &mut Wait, reporter: &Reporter) -> Result<Locker, Failure> {
+async fn open(
+    store: &Choice,
+    wait: &mut Wait,
+    messages: &mut WaitMessages<'_>,
+) -> Result<Locker, Failure> {
     let clock = SystemClock::new();
     let started = clock.now();
     let mut pauses = Exponential::default();
@@ -100,9 +112,7 @@ async fn open(store: &Choice, wait: &mut Wait, reporter: &Reporter) -> Result<Lo
         };
         match opened {
             Err(failure) if failure.exit() == Exit::UNAVAILABLE && !left.is_zero() => {
-                if tries == 0 {
-                    reporter.say(&Event::StoreAwaited { failure: &failure });
-                }
+                messages.failed(&failure);
                 let pause = pauses.next(tries).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
                 tries += 1;
                 tokio::time::sleep(pause.min(left)).await;
@@ -122,12 +132,14 @@ async fn seek_and_run(
     job: &Job<'_>,
     locker: &Locker,
     signals: &mut Signals,
+    mut messages: WaitMessages<'_>,
 ) -> Result<Exit, Failure> {
     loop {
-        let held = match seek(job, locker, signals).await? {
+        let held = match seek(job, locker, signals, messages).await? {
             Sought::Found(held) => held,
             Sought::Interrupted(signal) => return Ok(interrupted(signal, job.reporter)),
         };
+        messages = WaitMessages::new(&job.plan.keys, job.reporter);
         match job.run(held, signals).await? {
             End::Exited(exit) => return Ok(exit),
             End::Lost if job.plan.again => {
@@ -150,9 +162,16 @@ enum Sought {
     Interrupted(Signal),
 }
 
-async fn seek(job: &Job<'_>, locker: &Locker, signals: &mut Signals) -> Result<Sought, Failure> {
-    let mut seeking = pin!(job.plan.seek(locker));
-    let mut told = false;
+async fn seek(
+    job: &Job<'_>,
+    locker: &Locker,
+    signals: &mut Signals,
+    mut messages: WaitMessages<'_>,
+) -> Result<Sought, Failure> {
+    let (tell, mut blocked) = watch::channel(None::<WaitReport>);
+    let mut seeking = pin!(job.plan.seek(locker, tell));
+    let mut soon = pin!(tokio::time::sleep(SOON));
+    let mut is_soon = true;
     loop {
         tokio::select! {
             biased;
@@ -164,10 +183,15 @@ async fn seek(job: &Job<'_>, locker: &Locker, signals: &mut Signals) -> Result<S
                 }
                 Err(error) => Err(error.into()),
             },
-            () = tokio::time::sleep(SOON), if !told => {
-                told = true;
-                job.reporter.say(&Event::Waiting { keys: &job.plan.keys });
-            }
+            () = &mut soon, if is_soon => is_soon = false,
+            Ok(()) = blocked.changed() => {}
+        }
+        let blocked = blocked.borrow_and_update();
+        let is_due = |report: &&WaitReport| !is_soon || !matches!(report.cause, WaitCause::Held);
+        match blocked.as_ref() {
+            Some(report) if is_due(&report) => messages.blocked(report),
+            None if !is_soon => job.reporter.say(&Event::Asking { keys: &job.plan.keys }),
+            _ => {}
         }
     }
 }

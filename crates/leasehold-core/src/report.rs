@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Error, Key, Record};
 
-/// The report of a wait that ended without a lock.
+/// The report of a wait that ended without a lock, or goes on.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitReport {
@@ -40,7 +40,7 @@ pub enum WaitCause {
 }
 
 impl WaitReport {
-    /// A report of a wait that ended.
+    /// A report of a wait.
     pub fn new(key: Key, waited: Duration, tries: u32, cause: WaitCause) -> Self {
         Self { key, waited, tries, cause, holder: None, holder_is_here: false }
     }

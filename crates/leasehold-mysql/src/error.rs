@@ -1,9 +1,10 @@
 //! Converts failures of the driver and of the server.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error};
-use mysql_async::{Error as Failure, IoError, ServerError};
+use mysql_async::{DriverError, Error as Failure, IoError, ServerError};
 
 /// The error of a request to `server`.
 pub(crate) fn of(server: &str, error: Failure) -> Error {
@@ -21,9 +22,17 @@ pub(crate) fn of(server: &str, error: Failure) -> Error {
 pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
     let mapped = match &error {
         Failure::Server(told) => of_server(server, told).with_effect(Effect::NotApplied),
+        Failure::Driver(DriverError::NoClientSslFlagFromServer) => Error::denied(format!(
+            "{server} does not use TLS, which is asked of it; turn it on there, or connect without TLS by \
+             ssl-mode=disabled"
+        )),
         other if is_of_tls(other) => Error::denied(format!(
-            "{server} and this client do not trust each other's certificates, or the server does not use TLS ({}); the \
-             option ssl-ca names the certificate of a private authority, and ssl-mode=disabled connects without TLS",
+            "{server} and this client do not trust each other's certificates ({}); the option ssl-ca names the \
+             certificate of a private authority, and ssl-mode=disabled connects without TLS",
+            said(other)
+        )),
+        other if is_of_another_product(other) => Error::incompatible(format!(
+            "{server} is not a MySQL or MariaDB server that this client understands ({})",
             said(other)
         )),
         other => Error::unavailable(
@@ -32,6 +41,20 @@ pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
         ),
     };
     mapped.with_source(error)
+}
+
+/// The same error, except that nothing of ours makes the database of the PHP library.
+pub(crate) fn of_legacy(database: &str, error: Error) -> Error {
+    let told = error.source().and_then(|source| source.downcast_ref::<Failure>());
+    match told {
+        Some(Failure::Server(ServerError { code: 1049, message, .. })) => {
+            Error::incompatible(format!(
+                "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it \
+                 by CREATE DATABASE; the server said: {message} (error 1049)"
+            ))
+        }
+        _ => error,
+    }
 }
 
 /// The server did not answer within `limit`.
@@ -119,6 +142,15 @@ fn is_of_tls(error: &Failure) -> bool {
         _ => false,
     };
     is_tls || text.contains("certificate") || text.contains("ssl")
+}
+
+/// Whether the answer was none of MySQL's protocol.
+fn is_of_another_product(error: &Failure) -> bool {
+    match error {
+        Failure::Driver(told) => !matches!(told, DriverError::ConnectionClosed),
+        Failure::Io(IoError::Io(e)) => e.kind() == std::io::ErrorKind::Other,
+        _ => false,
+    }
 }
 
 /// What a failure is about; the driver's own text repeats its kind.

@@ -296,7 +296,9 @@ impl LegacyRows for LegacyDatabase {
         let settings = self.settings(until).await?;
         settings.admit(&self.links.server, self.links.is_mariadb)?;
         let collation = self.collation(until).await?;
-        self.links.run(until, &statements(&self.legacy, &self.sql, collation).create).await
+        let create = statements(&self.legacy, &self.sql, collation).create;
+        let created = self.links.run(until, &create).await;
+        created.map_err(|e| error::of_legacy(self.sql.database.as_str(), e))
     }
 
     async fn close(&self) {

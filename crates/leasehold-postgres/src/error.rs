@@ -39,16 +39,40 @@ pub(crate) fn of_connecting(server: &str, error: tokio_postgres::Error) -> Error
         return of_server(server, told).with_effect(Effect::NotApplied).with_source(error);
     }
     let why = innermost(&error);
-    let mapped = if is_of_tls(&error) {
+    let mapped = if why == NO_PASSWORD {
+        Error::denied(format!("{server} asks for a password, and none is given; add it to the URL"))
+    } else if why == NO_TLS {
         Error::denied(format!(
-            "{server} and this client do not trust each other's certificates, or the server does not use TLS ({why}); \
-             the option sslrootcert names the certificate of a private authority, and sslmode=disable connects without \
-             TLS"
+            "{server} does not use TLS, which is asked of it; turn it on there, or connect without TLS by \
+             sslmode=disable"
         ))
+    } else if is_of_tls(&error) {
+        Error::denied(format!(
+            "{server} and this client do not trust each other's certificates ({why}); the option sslrootcert names the \
+             certificate of a private authority, and sslmode=disable connects without TLS"
+        ))
+    } else if is_of_another_product(&error) {
+        Error::incompatible(format!("{server} is not a PostgreSQL server ({why})"))
     } else {
         Error::unavailable(Effect::NotApplied, format!("connecting to {server} failed ({why})"))
     };
     mapped.with_source(error)
+}
+
+/// What the driver says, which gives these no code, if the server asks for a password and has none.
+const NO_PASSWORD: &str = "password missing";
+/// What the driver says of a server that refuses TLS.
+const NO_TLS: &str = "server does not support TLS";
+
+/// Whether the answer was none of PostgreSQL's protocol.
+fn is_of_another_product(error: &tokio_postgres::Error) -> bool {
+    let text = error.to_string();
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    text.starts_with("unexpected message from server")
+        || text.starts_with("error parsing response from server")
+        || io.is_some_and(|e| e.kind() == io::ErrorKind::InvalidInput)
+        // The connection ended inside what would be a message.
+        || io.is_some_and(|e| e.to_string() == "bytes remaining on stream")
 }
 
 /// The server did not answer within `limit`.

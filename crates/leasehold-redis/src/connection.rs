@@ -46,7 +46,7 @@ pub(crate) struct ConnectionOptions {
 pub(crate) type Alarm = Box<dyn Fn() + Send + Sync>;
 
 pub(crate) struct Inner {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     pub(crate) server: String,
     pub(crate) options: ConnectionOptions,
     alarm: Option<Alarm>,

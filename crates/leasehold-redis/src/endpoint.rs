@@ -39,6 +39,15 @@ impl Endpoint {
             Self::Sentinel(sentinel) => sentinel.master(limit / 2, login).await,
         }
     }
+
+    /// Whether its connections have TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        let info = match self {
+            Self::Server(client) => client.get_connection_info(),
+            Self::Sentinel(sentinel) => &sentinel.server,
+        };
+        matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+    }
 }
 
 impl fmt::Display for Endpoint {

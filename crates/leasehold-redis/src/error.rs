@@ -23,7 +23,8 @@ pub(crate) fn of(server: &str, error: RedisError) -> Error {
             Error::invalid_input(format!("{server} cannot be used: {error}"))
         }
         Driver::Parse | Driver::UnexpectedReturnType => {
-            Error::unexpected(format!("{server} sent a reply that is not Redis's ({error})"))
+            let said = one_line(&error);
+            Error::unexpected(format!("{server} sent a reply that is not Redis's ({said})"))
                 .with_effect(Effect::Unknown)
         }
         _ => Error::unavailable(
@@ -43,12 +44,21 @@ pub(crate) fn of_connecting(server: &str, error: RedisError) -> Error {
         );
         return Error::denied(message).with_source(error);
     }
+    if matches!(error.kind(), Driver::Parse | Driver::UnexpectedReturnType) {
+        let message = format!("{server} is not a Redis server ({})", one_line(&error));
+        return Error::incompatible(message).with_source(error);
+    }
     let mapped = of(server, error.clone());
     if mapped.kind() != ErrorKind::Unavailable {
         return mapped.with_effect(Effect::NotApplied);
     }
     let why = format!("connecting to {server} failed ({error})");
     Error::unavailable(Effect::NotApplied, why).with_source(error)
+}
+
+/// The driver's words about what it could not read have several lines.
+fn one_line(error: &RedisError) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The driver wraps rustls's errors as invalid data.
@@ -94,6 +104,13 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" => {
             not_now("the server cannot serve this now")
         }
+        "ERR" if detail.contains("max number of clients") => {
+            not_now("the server has no connection free")
+        }
+        "ERR" if detail.contains("DB index is out of range") => Error::invalid_input(format!(
+            "the number of the database in the URL is too large for the server, whose setting `databases` limits it; \
+             {said}"
+        )),
         IN_CLUSTER => Error::incompatible(format!(
             "{server} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
         )),
@@ -153,7 +170,7 @@ mod tests {
 
     #[test]
     fn each_answer_of_a_server_has_its_kind_and_effect() {
-        use ErrorKind::{Corrupt, Denied, Incompatible, Unavailable, Unexpected};
+        use ErrorKind::{Corrupt, Denied, Incompatible, InvalidInput, Unavailable, Unexpected};
         for (code, detail, kind, effect) in [
             ("WRONGTYPE", "Operation against a key", Incompatible, Effect::NotApplied),
             ("LHCORRUPT", "the counter of lh:lock:{a}:a", Corrupt, Effect::NotApplied),
@@ -166,6 +183,8 @@ mod tests {
                 Effect::NotApplied,
             ),
             ("OOM", "command not allowed", Unavailable, Effect::NotApplied),
+            ("ERR", "max number of clients reached", Unavailable, Effect::NotApplied),
+            ("ERR", "DB index is out of range", InvalidInput, Effect::NotApplied),
             ("BUSY", "Redis is busy running a script.", Unavailable, Effect::NotApplied),
             (
                 "ERR",

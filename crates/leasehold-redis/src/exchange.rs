@@ -140,11 +140,17 @@ impl Inner {
 
     fn no_connection(&self) -> Error {
         let (server, limit) = (&self.server, self.options.timeout);
+        let why = if self.current().is_some() {
+            ", on which it would not pass an unanswered request"
+        } else if self.endpoint.has_tls() {
+            "; a server that does not use TLS does not answer a client with TLS: write redis:// in place of rediss:// \
+             if it is one"
+        } else {
+            ": it does not answer"
+        };
         Error::unavailable(
             Effect::NotApplied,
-            format!(
-                "no connection to {server} within {limit:?}, on which it would not pass an unanswered request"
-            ),
+            format!("no connection to {server} within {limit:?}{why}"),
         )
     }
 }

@@ -172,9 +172,11 @@ fn judge(
     let policy = refuse(name, info, config, server.options())?;
     let said = |name: &str| info.get(name).map_or("", String::as_str);
     if said("role") != "master" {
-        return Err(Error::incompatible(format!(
-            "{name} is a replica, which cannot lock; give the address of its master"
-        )));
+        // It may become the master.
+        return Err(Error::unavailable(
+            Effect::NotApplied,
+            format!("{name} is a replica, which cannot lock; give the address of its master"),
+        ));
     }
     let mut health = Health::new(Level::Fenced);
     health.schema = Some(SCHEMA);

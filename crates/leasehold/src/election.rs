@@ -15,7 +15,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Backoff, Error, GroupName, Key, LeaseId, Level, Record, Result, Ttl, Wait};
+use leasehold_core::{
+    Backoff, Error, GroupName, Key, LeaseId, Level, Record, Result, Ttl, Wait, WaitReport,
+};
 use tokio::runtime::Handle;
 
 pub use self::candidate::Candidate;
@@ -113,6 +115,12 @@ impl Election {
         let pauses = Pauses::new(backoff);
         self.backoff = Some(pauses.clone());
         self.with(|campaign| campaign.backoff(pauses))
+    }
+
+    /// Calls `call` after each try that did not elect this candidate, if its campaign goes on; see
+    /// [`LockRequest::on_blocked`].
+    pub fn on_blocked(self, call: impl FnMut(&WaitReport) + Send + 'static) -> Self {
+        self.with(|campaign| campaign.on_blocked(call))
     }
 
     /// Keeps the name taken in the store for this much longer after a loss, so that work that the leader began can end.

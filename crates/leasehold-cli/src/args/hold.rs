@@ -85,7 +85,7 @@ pub(crate) struct Hold {
     pub(crate) conflict: Exit,
     pub(crate) wait: Wait,
     pub(super) ttl: Ttl,
-    pub(super) max_hold: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(super) lock_delay: Option<Duration>,
     pub(super) comment: Option<String>,
 }

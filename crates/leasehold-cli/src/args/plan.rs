@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result};
+use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result, WaitReport};
+use tokio::sync::watch;
 
 use super::hold::Hold;
 use crate::run::Held;
@@ -26,15 +27,23 @@ pub(super) enum Sought {
 }
 
 impl Plan {
-    /// Acquires it.
-    pub(crate) async fn seek(&self, locker: &Locker) -> Result<Held> {
+    /// Acquires it. `blocked` gets the report of each try after which the wait goes on.
+    pub(crate) async fn seek(
+        &self,
+        locker: &Locker,
+        blocked: watch::Sender<Option<WaitReport>>,
+    ) -> Result<Held> {
+        let tell = move |report: &WaitReport| {
+            blocked.send_replace(Some(report.clone()));
+        };
         match &self.sought {
             &Sought::Lock { shared, permits, min_hold } => {
-                self.acquiring(locker, shared, permits, min_hold).await.map(Held::Lock)
+                let acquiring = self.acquiring(locker, shared, permits, min_hold);
+                acquiring.on_blocked(tell).await.map(Held::Lock)
             }
             Sought::Leadership { name, candidate_name } => {
                 let election = self.election(locker, name, candidate_name.as_ref());
-                election.campaign().await.map(Held::Leadership)
+                election.on_blocked(tell).campaign().await.map(Held::Leadership)
             }
         }
     }

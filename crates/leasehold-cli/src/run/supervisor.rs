@@ -69,7 +69,8 @@ pub(super) struct Supervisor<'a> {
     deadline: Duration,
     group: Option<Group>,
     outcome: Option<Outcome>,
-    doomed: bool,
+    /// Why the command must end.
+    doomed: Option<LostReason>,
     lost: bool,
     asked: bool,
     /// The last keyboard signal that this process, and so its group, received.
@@ -99,7 +100,7 @@ impl<'a> Supervisor<'a> {
             deadline,
             group: None,
             outcome: None,
-            doomed: false,
+            doomed: None,
             lost: false,
             asked: false,
             key: None,
@@ -140,14 +141,29 @@ impl<'a> Supervisor<'a> {
         } else if matches!(outcome, Outcome::TooLate) {
             self.job.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
         }
+        if let Some(reason) = self.doomed.clone().filter(|_| !self.lost) {
+            self.lose(&reason);
+        }
         if self.killed {
             self.job.reporter.say(&Event::Killed);
         }
         if let Outcome::Exited(status) = outcome {
             self.job.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
         }
-        let Self { doomed, lost, asked, .. } = self;
-        Ended { death: self.death(&outcome), outcome, doomed, lost, asked }
+        let Self { lost, asked, .. } = self;
+        Ended { death: self.death(&outcome), outcome, doomed: self.doomed.is_some(), lost, asked }
+    }
+
+    /// Notes why the command must end, though the lease may still have some time.
+    fn doom(&mut self) {
+        self.doomed.get_or_insert(if self.renewals_fail {
+            LostReason::StoreUnreachable
+        } else if self.job.plan.hold.max_hold.is_some() {
+            LostReason::MaxHold
+        } else {
+            // This process was stopped, so that the shim did not hear of renewals.
+            LostReason::Expired
+        });
     }
 
     /// A process that received Ctrl-C must be seen to have died of it, or a shell script continues.
@@ -183,7 +199,7 @@ impl<'a> Supervisor<'a> {
         if overdue_at > now {
             return overdue_at - now;
         }
-        self.doomed = true;
+        self.doom();
         self.shim.kill();
         POLL
     }
@@ -201,7 +217,7 @@ impl<'a> Supervisor<'a> {
             Notice::Stopped(signal) if !self.shim.has_ended() => self.stop_with_command(signal),
             Notice::Stopped(_) => {}
             Notice::Doomed => {
-                self.doomed = true;
+                self.doom();
                 if self.guard.is_held() {
                     self.job.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
                 }
@@ -210,7 +226,7 @@ impl<'a> Supervisor<'a> {
             Notice::Killed => self.killed = true,
             Notice::Typed(signal) => self.typed = Some(signal),
             Notice::TooLate => {
-                self.doomed = true;
+                self.doom();
                 self.outcome = Some(Outcome::TooLate);
             }
             Notice::Ended(status) => self.outcome = Some(Outcome::Exited(status)),

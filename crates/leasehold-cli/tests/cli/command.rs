@@ -245,3 +245,11 @@ fn after_a_forced_end_processes_that_left_the_group_end_before_the_release() {
         assert!(!store.is_held("k"));
     }
 }
+
+#[test]
+fn the_help_names_every_store() {
+    let help = text(&crate::support::leasehold("--help").output().unwrap().stdout);
+    for named in ["sqlite:", "redis://", "postgres://", "mysql://", "quorum:", "format=legacy"] {
+        assert!(help.contains(named), "{named}: {help}");
+    }
+}

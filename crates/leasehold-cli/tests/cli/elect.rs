@@ -123,7 +123,7 @@ fn it_campaigns_again_when_the_store_is_back() {
     let others = store.lock_out();
     running.event("ending");
     running.event("exited");
-    running.event("waiting");
+    running.event("store_awaited");
     drop(others);
     let late: u64 = running.line().parse().unwrap();
     assert!(late > early);

@@ -35,6 +35,14 @@ fn works_beside_php(name: &str, url: &str, takes: impl FnOnce()) {
     assert_eq!(code(&output("break theirs")), 0);
     assert_eq!(run("theirs"), 0);
 
+    let mut short: Command = command("run short --ttl 500ms --json -vv --");
+    short.args(["sh", "-c", "echo held; cat"]).stdin(Stdio::piped());
+    let short = Running::start(short);
+    assert_eq!(short.line(), "held");
+    let remaining = short.event("renewed")["remaining_us"].as_u64().unwrap();
+    assert!(remaining > 500_000, "raised to a second: {remaining}");
+    assert_eq!(short.code(), 0);
+
     let mut elect: Command = command("elect job --");
     elect.args(["sh", "-c", "echo leading; cat"]).stdin(Stdio::piped());
     let leader = Running::start(elect);
@@ -88,6 +96,11 @@ fn rows_of_names_that_are_no_keys_are_named() {
 fn a_database_of_mariadb_is_shared_with_php() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(mysql::Server::start(&[])).unwrap();
+    let absent = format!("{}?format=legacy", server.url());
+    let init = Store::new().command("init").env("LEASEHOLD_STORE", absent).output().unwrap();
+    let said = text(&init.stderr);
+    assert_eq!(code(&init), 65, "{said}");
+    assert!(said.contains("CREATE DATABASE") && !said.contains("leasehold init"), "{said}");
     runtime.block_on(server.run("CREATE DATABASE leasehold"));
     works_beside_php("mysql", &format!("{}?format=legacy&guard=1", server.url()), || {
         runtime.block_on(server.run(

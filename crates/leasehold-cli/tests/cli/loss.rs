@@ -73,6 +73,7 @@ fn a_command_that_ends_when_asked_is_not_killed() {
     let others = store.lock_out();
     assert_eq!(running.line(), "asked");
     drop(others);
+    assert_eq!(running.event("lost")["reason"], "store_unreachable");
     let events = running.events();
     assert!(!events.contains(&"killed".to_owned()), "{events:?}");
     assert_eq!(running.code(), 123, "whatever it ended with");
@@ -99,6 +100,7 @@ fn max_hold_ends_the_command() {
     let running = Running::start(store.script("--json -v --max-hold 1s k", "echo on; sleep 60"));
     assert_eq!(running.line(), "on");
     running.event("ending");
+    assert_eq!(running.event("lost")["reason"], "max_hold");
     running.event("released");
     assert!(now() - from < Duration::from_secs(5));
     assert_eq!(running.code(), 123);

@@ -6,6 +6,7 @@ mod command;
 mod elect;
 mod exclusion;
 mod exit_codes;
+mod faults;
 mod folder;
 mod legacy;
 mod limits;

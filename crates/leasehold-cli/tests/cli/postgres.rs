@@ -116,7 +116,7 @@ fn elect_again_and_leader_watch_follow_a_switch_over() {
     let unknown = watching.event("leader_unknown");
     assert_eq!((&unknown["name"], &unknown["kind"]), (&"job".into(), &"unavailable".into()));
     candidate.event("exited");
-    candidate.event("waiting");
+    candidate.event("store_awaited");
     old.runtime.block_on(new.promote());
     address.lead_to(at(&new));
     let late = candidate.line();

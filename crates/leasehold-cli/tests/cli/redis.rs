@@ -112,6 +112,17 @@ fn an_unreachable_server_ends_the_command_before_the_term_with_69() {
 }
 
 #[test]
+fn a_release_that_fails_is_one_line() {
+    let redis = Redis::one();
+    let mut first = redis.hold("--ttl 1h");
+    redis.servers[0].kill();
+    first.close_stdin();
+    first.event("exited");
+    assert_eq!(first.events(), ["release_failed"]);
+    assert_eq!(first.code(), 0);
+}
+
+#[test]
 fn a_server_that_is_down_at_the_start_is_awaited() {
     let redis = Redis::one();
     redis.servers[0].kill();

@@ -34,7 +34,7 @@ fn a_signal_ends_a_wait_for_a_busy_store_and_nothing_stays_held() {
     assert_eq!(store.code("init"), 0);
     let others = store.lock_out();
     let waiter = Running::start(store.script("--json -v k", "echo never"));
-    waiter.event("waiting");
+    waiter.event("asking");
     waiter.signal(Signal::SIGTERM);
     waiter.event("interrupted");
     // Its request is granted only now, and nobody wants it any more.

@@ -179,6 +179,11 @@ impl Running {
         }
     }
 
+    /// The next event, whatever it is.
+    pub(crate) fn some_event(&self) -> Value {
+        self.next_event().expect("it tells something")
+    }
+
     /// Waits until the lease has just been renewed, so that a stop does not find the store's file locked; needs
     /// `-vv`.
     pub(crate) fn renewed_now(&self) {

@@ -215,7 +215,7 @@ async fn a_replica_is_refused_and_a_master_that_becomes_one_is_unavailable() {
     let port = master.port().to_string();
     let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {port}")]).await.unwrap();
     let opened = connect(&replica.url()).await;
-    failed(opened, ErrorKind::Incompatible, Effect::NotApplied, "is a replica");
+    failed(opened, ErrorKind::Unavailable, Effect::NotApplied, "is a replica");
 
     let store = master.store().await;
     let health = store.check().await.unwrap();

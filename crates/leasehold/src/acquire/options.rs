@@ -1,7 +1,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Backoff, Claims, GroupName, Key, Lease, LeaseId, Level, Mode, Ttl, Wait};
+use leasehold_core::{
+    Backoff, Claims, GroupName, Key, Lease, LeaseId, Level, Mode, Ttl, Wait, WaitReport,
+};
 
 use super::attempt::AttemptOutcome;
 use crate::lease::ids::{Caller, Ownership};
@@ -36,6 +38,7 @@ pub(crate) struct LockOptions {
     pub(crate) ttl: Option<Ttl>,
     pub(crate) wait: Wait,
     pub(crate) backoff: Option<Pauses>,
+    pub(crate) on_blocked: Option<OnBlocked>,
     pub(crate) keepalive: Keepalive,
     pub(crate) min_hold: Duration,
     pub(crate) max_hold: Option<Duration>,
@@ -67,6 +70,20 @@ impl Backoff for Pauses {
     }
 }
 
+/// Learns why a wait goes on; clones share it.
+#[derive(Clone)]
+pub(crate) struct OnBlocked(Arc<Mutex<dyn FnMut(&WaitReport) + Send>>);
+
+impl OnBlocked {
+    pub(crate) fn new(call: impl FnMut(&WaitReport) + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(call)))
+    }
+
+    pub(crate) fn call(&self, report: &WaitReport) {
+        (self.0.lock().unwrap_or_else(PoisonError::into_inner))(report);
+    }
+}
+
 /// Observes the tries of a wait.
 pub(crate) trait AttemptObserver: Send + Sync {
     /// A try under this id begins.
@@ -84,6 +101,7 @@ impl LockOptions {
             ttl: None,
             wait,
             backoff: None,
+            on_blocked: None,
             keepalive: Keepalive::Auto,
             min_hold: Duration::ZERO,
             max_hold: None,

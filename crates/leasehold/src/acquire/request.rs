@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use leasehold_core::{
     Backoff, BoxFuture, Claims, Error, ErrorKind, GroupName, Key, Lease, LeaseId, Level, Mode,
-    Result, Ttl, Wait, WaitCause,
+    Result, Ttl, Wait, WaitCause, WaitReport,
 };
 
-use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget, Pauses};
+use super::options::{AttemptObserver, Keepalive, LockOptions, LockTarget, OnBlocked, Pauses};
 use super::spec::LockSpec;
 use super::{resume, run};
 use crate::guard::Guard;
@@ -170,6 +170,31 @@ impl<T> LockRequest<T> {
     pub fn backoff(self, backoff: impl Backoff) -> Self {
         self.set(Ok::<_, Error>(Pauses::new(backoff)), |options, backoff| {
             options.backoff = Some(backoff);
+        })
+    }
+
+    /// Calls `call` after each try that is not granted, if the wait goes on: with what the last try met, the last known
+    /// holder, and the number of tries. So a program can say why it waits: the key is held, or the store fails.
+    ///
+    /// It is called inside the wait and must not block. A request that is behind another of the same [`Locker`] in the
+    /// queue makes no try until its turn (F1), and so no call. No call follows the end of the wait, nor the drop of its
+    /// future. A clone of the request shares `call`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
+    /// use leasehold::WaitCause;
+    ///
+    /// let request = locks.lock("report").on_blocked(|wait| match &wait.cause {
+    ///     WaitCause::Store(error) => eprintln!("waiting for the store: {error}"),
+    ///     _ => eprintln!("waiting for {:?}, held by {:?}", wait.key, wait.holder),
+    /// });
+    /// let guard = request.await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn on_blocked(self, call: impl FnMut(&WaitReport) + Send + 'static) -> Self {
+        self.set(Ok::<_, Error>(()), |options, ()| {
+            options.on_blocked = Some(OnBlocked::new(call));
         })
     }
 

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use super::attempt::{AttemptOutcome, attempt};
-use super::options::{LockOptions, Pauses};
+use super::options::{LockOptions, OnBlocked, Pauses};
 use super::poll::{LONGEST_PAUSE, pushed_poll, usual_backoff};
 use super::resume::{id_in_use, resume};
 use super::spec::LockSpec;
@@ -23,8 +23,8 @@ use crate::telemetry;
 
 /// Asks for a lock until it is granted or the wait ends.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
-    let backoff = options.backoff.take();
-    let mut waiting = Waiting::new(inner, LockSpec::new(inner, options)?, backoff);
+    let (backoff, on_blocked) = (options.backoff.take(), options.on_blocked.take());
+    let mut waiting = Waiting::new(inner, LockSpec::new(inner, options)?, backoff, on_blocked);
     let outcome = tokio::select! {
         biased;
         () = inner.closed() => Err(Inner::closed_error()),
@@ -52,6 +52,7 @@ struct Waiting<'a> {
     /// What it knows outside a queue.
     known: QueueState,
     own_backoff: Option<Pauses>,
+    on_blocked: Option<OnBlocked>,
     /// Made at the first pause.
     /// With its longest pause.
     usual_backoff: Option<(Duration, Exponential)>,
@@ -83,7 +84,12 @@ enum Pause {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(inner: &'a Arc<Inner>, spec: LockSpec, own_backoff: Option<Pauses>) -> Self {
+    fn new(
+        inner: &'a Arc<Inner>,
+        spec: LockSpec,
+        own_backoff: Option<Pauses>,
+        on_blocked: Option<OnBlocked>,
+    ) -> Self {
         let started = inner.keeper.clock.now();
         let time_out = TimeOut::of(spec.wait, &inner.keeper.clock);
         Self {
@@ -94,6 +100,7 @@ impl<'a> Waiting<'a> {
             place: None,
             known: QueueState::default(),
             own_backoff,
+            on_blocked,
             usual_backoff: None,
             random: Random::seeded(),
             tries: 0,
@@ -134,6 +141,7 @@ impl<'a> Waiting<'a> {
             if last || self.is_over() {
                 return Err(self.failure(blocked));
             }
+            self.tell_blocked(&blocked);
             // Boxed, like everything that an uncontended acquire does not need, to keep its future small.
             if Box::pin(self.subscribe(&blocked)).await {
                 continue;
@@ -391,17 +399,28 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    fn failure(&mut self, blocked: Blocked) -> Error {
+    /// Tells the caller why the wait goes on.
+    fn tell_blocked(&mut self, blocked: &Blocked) {
+        if let Some(on_blocked) = self.on_blocked.clone() {
+            let report = self.report(blocked.key.clone(), blocked.cause.clone());
+            on_blocked.call(&report);
+            self.holder = report.holder;
+        }
+    }
+
+    /// What the wait has come to; takes the holder.
+    fn report(&mut self, key: Key, cause: WaitCause) -> WaitReport {
         let waited = self.inner.keeper.clock.now().saturating_sub(self.started);
         let holder = self.holder.take();
         let is_here = holder.as_deref().and_then(held_here).is_some();
-        let report = |cause| {
-            WaitReport::new(blocked.key, waited, self.tries, cause).with_holder(holder, is_here)
-        };
+        WaitReport::new(key, waited, self.tries, cause).with_holder(holder, is_here)
+    }
+
+    fn failure(&mut self, blocked: Blocked) -> Error {
         let error = match (self.spec.wait, blocked.cause) {
             (Wait::No, WaitCause::Store(error)) => return error,
-            (Wait::No, WaitCause::Held) => Error::held(report(WaitCause::Held)),
-            (_, cause) => Error::timed_out(report(cause)),
+            (Wait::No, WaitCause::Held) => Error::held(self.report(blocked.key, WaitCause::Held)),
+            (_, cause) => Error::timed_out(self.report(blocked.key, cause)),
         };
         let error = error.with_nodes(blocked.nodes);
         match blocked.retry_after {

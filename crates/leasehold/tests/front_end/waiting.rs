@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{Error, ErrorKind, Fixed, LostReason, Wait, WaitCause};
+use leasehold::{Error, ErrorKind, Fixed, LostReason, Wait, WaitCause, WaitReport};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_key_is_taken_by_the_first_try_without_subscribing() {
@@ -183,6 +183,26 @@ async fn a_waiter_with_its_own_back_off_holds_up_no_queue() {
     drop(usual.await.unwrap().unwrap());
     assert!(store.now() - before <= secs(1), "after {:?}", store.now() - before);
     drop(slow.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_try_after_which_a_wait_goes_on_is_told_with_its_cause() {
+    let store = Flaky::with_push(false);
+    let _other = taken(&store, "k", secs(300)).await;
+    store.on_acquire([Fault::Fine, Fault::Refused]);
+    let (tell, told) = std::sync::mpsc::channel();
+    let request = store.locks().lock("k").on_blocked(move |report: &WaitReport| {
+        tell.send(report.clone()).unwrap();
+    });
+    request.clone().wait(Wait::Attempts(4)).await.unwrap_err();
+    let reports: Vec<_> = told.try_iter().collect();
+    assert_eq!(reports.iter().map(|report| report.tries).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(matches!(reports[0].cause, WaitCause::Held), "{reports:?}");
+    assert!(matches!(reports[1].cause, WaitCause::Store(_)), "{reports:?}");
+    assert!(matches!(reports[2].cause, WaitCause::Held), "{reports:?}");
+    assert!(reports.iter().all(|report| report.holder.is_some()), "{reports:?}");
+    request.wait(Wait::No).await.unwrap_err();
+    assert_eq!(told.try_iter().count(), 0, "the wait does not go on");
 }
 
 #[tokio::test(start_paused = true)]
