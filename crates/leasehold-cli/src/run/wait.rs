@@ -79,7 +79,7 @@ mod tests {
             assert!(is_new("held", 0));
             assert!(!is_new("held", 59));
             assert_eq!(is_new("held", 60), later);
-            assert_eq!(is_new("held", 119), false);
+            assert!(!is_new("held", 119));
             assert_eq!(is_new("held", 120), later);
             assert!(is_new("refused", 121));
             assert!(is_new("held", 122));

@@ -72,7 +72,9 @@ impl Backoff for Pauses {
 
 /// Learns why a wait goes on; clones share it.
 #[derive(Clone)]
-pub(crate) struct OnBlocked(Arc<Mutex<dyn FnMut(&WaitReport) + Send>>);
+pub(crate) struct OnBlocked(Arc<Mutex<Call>>);
+
+type Call = dyn FnMut(&WaitReport) + Send;
 
 impl OnBlocked {
     pub(crate) fn new(call: impl FnMut(&WaitReport) + Send + 'static) -> Self {
