@@ -1,13 +1,15 @@
 //! The same fault of a store has the same exit code in every subcommand, and no wait is silent: what only the user can
 //! mend ends it, and what may mend itself is waited for and told.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener};
 use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::support::{Running, Store, code, text};
 use leasehold_testkit::{mysql, postgres, redis};
+use nix::pty::openpty;
 use tokio::runtime::Runtime;
 
 /// A fault, by the URL of a store that has it.
@@ -272,4 +274,27 @@ fn that_come_and_go_during_a_wait_are_told_as_they_change() {
     assert_eq!((code(&quiet), text(&quiet.stderr)), (124, String::new()));
     let loud = command("run k -w 100ms -- true").output().unwrap();
     assert!(!text(&loud.stderr).contains("waiting"), "{}", text(&loud.stderr));
+}
+
+/// By a clock that runs sixty times as fast.
+#[test]
+fn that_last_are_told_every_minute_on_a_terminal_and_once_elsewhere() {
+    let store = Store::new();
+    let command = || {
+        let mut command = store.command("run -w 200s k -- true");
+        command.env("LEASEHOLD_STORE", format!("redis://127.0.0.1:{}/", refusing()));
+        command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1");
+        command.env("FAKETIME", "+0 x60");
+        command
+    };
+    let told = |said: &[u8]| text(said).matches("waiting for the store").count();
+    let terminal = openpty(None, None).unwrap();
+    let ended = command().stderr(terminal.slave).status().unwrap();
+    let mut shown = Vec::new();
+    // Fails after the last byte, for nobody has the terminal any more.
+    let _ = File::from(terminal.master).read_to_end(&mut shown);
+    assert_eq!(ended.code(), Some(69), "{}", text(&shown));
+    assert!(told(&shown) > 1, "{}", text(&shown));
+    let elsewhere = command().output().unwrap().stderr;
+    assert_eq!(told(&elsewhere), 1, "{}", text(&elsewhere));
 }

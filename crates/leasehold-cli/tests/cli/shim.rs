@@ -284,9 +284,9 @@ fn processes_that_fork_faster_than_one_can_look_are_killed_too() {
     let hop = "[ -e go ] || exit; echo >> written; sh hop & exit";
     std::fs::write(store.file("hop"), hop).unwrap();
     std::fs::write(store.file("go"), "").unwrap();
-    for _ in 0..5 {
+    for _ in 0..4 {
         let script = "setsid sh hop & trap '' TERM; echo ready; while :; do sleep 0.1; done";
-        let first = Running::start(store.script("--json -vv --ttl 30s --max-hold 1s k", script));
+        let first = Running::start(store.script("--json -vv --ttl 30s --max-hold 4s k", script));
         first.event("started");
         let before = written(&store);
         until("written", || written(&store) > before);

@@ -169,11 +169,11 @@ async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
             _ = asked => {}
             () = soon => {}
         }
-        let closed = tokio::time::timeout(Duration::from_secs(10), store.close());
+        let closed = tokio::time::timeout(Duration::from_secs(30), store.close());
         closed.await.expect("no connection stays open");
     };
     for round in 0..20 {
-        let url = url(&server, "30s");
+        let url = url(&server, "90s");
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.unwrap().block_on(program(url, round));

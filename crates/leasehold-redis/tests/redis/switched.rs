@@ -49,7 +49,7 @@ async fn a_demoted_master_answers_nothing_that_it_knew_before() {
         assert!(error.to_string().contains("replica"), "{name}: {error}");
     }
     let error = store.check().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 #[tokio::test]
