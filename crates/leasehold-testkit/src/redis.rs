@@ -240,7 +240,12 @@ impl Server {
 
     /// Sends one command whose answer is text or nothing.
     pub async fn text(&self, words: &[&str]) -> Option<String> {
-        redis::from_redis_value(self.ask(words).await.unwrap()).unwrap()
+        self.try_text(words).await.unwrap()
+    }
+
+    /// As [`text`](Self::text), of a server that may end the connection.
+    pub async fn try_text(&self, words: &[&str]) -> Result<Option<String>> {
+        Ok(redis::from_redis_value(self.ask(words).await?)?)
     }
 
     /// Sends one command whose answer is a number.
