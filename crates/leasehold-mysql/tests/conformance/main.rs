@@ -63,7 +63,7 @@ impl Subject for Mysql {
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {
-        if leasehold_testkit::all() { 20_000 } else { 10_000 }
+        if leasehold_testkit::all() { 20_000 } else { 5_000 }
     }
 }
 

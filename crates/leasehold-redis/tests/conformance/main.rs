@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     // written because its disk was busy. A power cut is not tested here.
     let redis = |name, layout| {
         let sets = Sets::new(layout, &["--appendonly", "yes", "--appendfsync", "no"]);
-        let operations = if leasehold_testkit::all() { 20_000 } else { 10_000 };
+        let operations = if leasehold_testkit::all() { 20_000 } else { 5_000 };
         Redis { name, sets, operations }
     };
     let few = |redis| Redis { operations: 3_000, ..redis };

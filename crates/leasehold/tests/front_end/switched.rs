@@ -62,7 +62,14 @@ impl Clients {
     /// All of them work within this time, now that the server of this URL is the primary.
     pub(crate) async fn work_within(mut self, limit: Duration, new: &str) {
         let work = async {
-            let others = Locker::connect(new).await.unwrap();
+            // The nodes of a cluster hear of it one after the other.
+            let mut others = None;
+            until(async || {
+                others = Locker::connect(new).await.ok();
+                others.is_some()
+            })
+            .await;
+            let others = others.expect("it is connected");
             for name in ["waited for", "job", "watched"] {
                 let records = others.status(name).await.unwrap();
                 let targets = records.iter().map(EvictTarget::of).collect();
