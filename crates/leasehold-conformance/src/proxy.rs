@@ -112,6 +112,11 @@ impl Proxy {
         self.shared.cuts.send_replace(());
     }
 
+    /// How many connections there have been.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
     /// How many times a client has sent something after the server had answered everything before.
     pub fn exchanges(&self) -> usize {
         self.shared.exchanges.load(Ordering::SeqCst)

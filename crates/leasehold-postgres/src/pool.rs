@@ -175,9 +175,10 @@ impl Links {
             return;
         }
         let all_end = async {
-            // What is under way still connects, and gives its connections back.
+            // What is under way still connects, and gives its connections back. Were they retired while they are made, it
+            // would make others for as long as that takes longer than a pause here.
             loop {
-                self.retire();
+                self.end_idle();
                 tokio::select! {
                     biased;
                     () = self.open.closed() => return,
@@ -332,9 +333,13 @@ impl Links {
     /// ones choose their host afresh.
     pub(crate) fn retire(&self) {
         self.retired.set();
+        self.end_idle();
+    }
+
+    fn end_idle(&self) {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.kept.clear();
-        self.pool.retain(|_, metrics| !self.retired.is(metrics.created));
+        self.pool.retain(|_, _| false);
     }
 
     /// How long a statement that has others behind it waits for a row; `None` if the session knows it.

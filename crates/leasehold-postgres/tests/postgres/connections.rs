@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{Effect, ErrorKind, Key, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig, PostgresStore};
 use leasehold_testkit::postgres::Server;
@@ -185,4 +186,27 @@ async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
     for rude in ["unexpected EOF", "reset by peer", "incomplete startup packet"] {
         assert!(!log.contains(rude), "{log}");
     }
+}
+
+#[tokio::test]
+async fn a_close_lets_a_request_use_a_connection_that_is_slow_to_make() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable&timeout=90s",
+        proxy.address().port()
+    );
+    let store = PostgresStore::from_url(&url).await.unwrap();
+    store.close().await;
+    // Longer than the pauses after which a close ends what has come back.
+    proxy.set(Fault::Delay(Duration::from_millis(50)));
+    let request = acquire("k", "a", Mode::Exclusive);
+    let before = proxy.accepted();
+    let closed = async {
+        until(async || proxy.accepted() > before).await;
+        in_time(store.close()).await;
+    };
+    let (acquired, ()) = tokio::join!(store.acquire(&request), closed);
+    granted(acquired);
 }
