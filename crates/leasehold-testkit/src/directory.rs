@@ -1,4 +1,4 @@
-//! The directories of servers, which end with the test program, however it ends.
+//! Directories of servers and of tests, which end with the test program, however it ends.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -28,7 +28,7 @@ for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" 2>&- && break; sleep 1; done
 ///
 /// It is in memory if there is room: a server that is killed loses nothing there either, and a busy disk that takes a
 /// second to sync would end short leases.
-pub(crate) fn new_directory() -> Result<TempDir> {
+pub fn new_directory() -> Result<TempDir> {
     static ALL: OnceLock<std::result::Result<All, String>> = OnceLock::new();
     let all = ALL.get_or_init(|| All::new().map_err(|failure| failure.to_string()));
     let all = all.as_ref().map_err(|failure| Failure::new(failure.clone()))?;

@@ -36,6 +36,8 @@ pub mod sqlite;
 pub mod stalls;
 mod waiting;
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+pub use directory::new_directory;
 pub use waiting::{LONG, SECOND, fails_within, in_time, until};
 
 /// Whether to try everything: by default, what takes long is tried in part.

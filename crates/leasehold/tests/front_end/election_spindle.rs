@@ -18,7 +18,7 @@ async fn each_store(mut test: impl AsyncFnMut(AnyLocks)) {
     test(Arc::new(move || Locker::new(local.clone()))).await;
     #[cfg(feature = "sqlite")]
     {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = leasehold_testkit::new_directory().unwrap();
         let store = leasehold_sqlite::SqliteStore::open(folder.path().join("locks.db")).await;
         let store = Arc::new(store.unwrap());
         test(Arc::new(move || Locker::new(Arc::clone(&store)))).await;

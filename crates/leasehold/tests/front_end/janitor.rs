@@ -303,7 +303,7 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
     use leasehold::{Mode, Store as _};
     use leasehold_testkit::requests::{acquire_for, granted};
 
-    let folder = tempfile::tempdir().unwrap();
+    let folder = leasehold_testkit::new_directory().unwrap();
     let url = format!("sqlite:{}", folder.path().join("locks.db").display());
     let (locks, others) =
         (Locker::connect(&url).await.unwrap(), Locker::connect(&url).await.unwrap());

@@ -26,7 +26,7 @@ fn count(test: &str, processes: usize, rounds: usize) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return work(Path::new(&folder), rounds);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = leasehold_testkit::new_directory().unwrap();
     let counter = folder.path().join("counter");
     fs::write(&counter, "0").unwrap();
     let start = || -> Child {
