@@ -19,6 +19,15 @@ fn url(server: &Server, timeout: &str) -> String {
     format!("{}&timeout={timeout}&application_name=store", server.url())
 }
 
+/// A proxy before the server, and the URL through it.
+async fn behind_a_proxy(server: &Server, timeout: &str) -> (Proxy, String) {
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let [of_server, of_proxy] =
+        [server.port(), proxy.address().port()].map(|port| format!(":{port}/"));
+    let url = url(server, timeout).replace(&of_server, &of_proxy);
+    (proxy, url)
+}
+
 /// The sessions of the store that are in this state.
 async fn sessions(server: &Server, state: &str) -> HashSet<i32> {
     let text = format!(
@@ -106,16 +115,14 @@ async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
 async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let store = PostgresStore::from_url(&url(&server, "1s")).await.unwrap();
+    let (proxy, url) = behind_a_proxy(&server, "1s").await;
+    let store = PostgresStore::from_url(&url).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let before = several_sessions(&server, &store).await;
-    server.pause();
-    // The caller's limit began before that of the exchange, which is over with the second.
-    for _ in 0..2 {
-        in_time(store.acquire(&acquire("k", "b", Mode::Exclusive))).await.unwrap_err();
-    }
-    server.resume();
+    proxy.set(Fault::SwallowAnswers);
+    in_time(store.acquire(&acquire("k", "b", Mode::Exclusive))).await.unwrap_err();
     until(async || sessions(&server, "%").await.is_disjoint(&before)).await;
+    proxy.set(Fault::None);
     refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
     tokio::time::timeout(Duration::from_secs(5), store.check()).await.unwrap().unwrap();
 }
@@ -192,11 +199,7 @@ async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
 async fn a_close_lets_a_request_use_a_connection_that_is_slow_to_make() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let url = format!(
-        "postgres://postgres@127.0.0.1:{}/postgres?sslmode=disable&timeout=90s",
-        proxy.address().port()
-    );
+    let (proxy, url) = behind_a_proxy(&server, "90s").await;
     let store = PostgresStore::from_url(&url).await.unwrap();
     store.close().await;
     // Longer than the pauses after which a close ends what has come back.
