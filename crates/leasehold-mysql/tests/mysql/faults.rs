@@ -10,7 +10,7 @@ use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_testkit::contender::Habit;
 use leasehold_testkit::crowd::{Crowd, Tally};
 use leasehold_testkit::mysql::{Server, url};
-use leasehold_testkit::requests::{acquire, granted, key, only, refused, renew};
+use leasehold_testkit::requests::{acquire, granted, key, only, refused, renew, renewed};
 use leasehold_testkit::{LONG, in_time, stalls};
 
 const CLIENTS: u64 = 16;
@@ -139,4 +139,20 @@ async fn a_server_that_forgets_has_no_level_and_is_not_durable() {
     let server = Server::start(&["--log-bin", "--sync-binlog=1"]).await.unwrap();
     let health = server.store().await.check().await.unwrap();
     assert_eq!((health.level, health.durable), (Level::Fenced, true), "{health:?}");
+}
+
+/// It is about a shared lease, and so goes in no batch, which others would pass.
+#[tokio::test]
+async fn a_renewal_that_a_dead_connection_swallows_is_sent_again_on_another() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    // Twice as long as the test waits.
+    let store = MysqlStore::from_url(&format!("{}?timeout=60s", url(proxy.address().port()))).await;
+    let store = store.unwrap();
+    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
+    proxy.set_present(Fault::BlackHole);
+    let request = renew("s", "a", Mode::SHARED, Ttl::new(LONG).unwrap());
+    let outcome = in_time(renewed(&store, &request)).await.unwrap();
+    assert!(matches!(outcome, RenewOutcome::Held(_)), "{outcome:?}");
 }
