@@ -37,7 +37,7 @@ use crate::{
 ///   [`Capabilities::admit`] first.
 /// - **C12** Wake-ups are hints.
 /// - **C13** A release reports `Released`, `Kept`, `Expired` or `NotHeld`.
-/// - **C14** Everything the caller supplies travels as a bound parameter.
+/// - **C14** Everything the caller supplies is a bound parameter.
 /// - **C15** Dropping the future of any operation leaves connections usable and other callers unaffected;
 ///   its own effect is then unknown.
 pub trait Store: Debug + Send + Sync + 'static {

@@ -2,8 +2,8 @@
 //! holder's name and the end of its term in whole seconds of UTC.
 //!
 //! A PHP client reads a row and overwrites it without a look at what has changed since, by its own host's clock. So a
-//! lease ends for its holder before its row does, a row is taken over only some time after its end, and who took a row
-//! over looks again whether it still has it.
+//! lease ends for its holder before its row does, and a row is taken over only some time after its end. After taking a row
+//! over, the client re-reads it.
 
 mod config;
 mod rows;

@@ -63,13 +63,8 @@ impl Json {
         for (nth, element) in elements.into_iter().enumerate() {
             self.0.push(if nth == 0 { '[' } else { ',' });
             match element {
-                Element::Bytes(bytes) => {
-                    self.0.push('"');
-                    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
-                    self.0
-                        .extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
-                    self.0.push('"');
-                }
+                Element::Bytes(bytes) => self.push_bytes(bytes),
+                Element::Id(id) => self.push_bytes(&id.to_bytes()),
                 Element::Integer(integer) => {
                     let _: std::fmt::Result = write!(self.0, "{integer}");
                 }
@@ -77,6 +72,13 @@ impl Json {
             }
         }
         self.0.push(']');
+    }
+
+    fn push_bytes(&mut self, bytes: &[u8]) {
+        let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+        self.0.push('"');
+        self.0.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+        self.0.push('"');
     }
 
     pub(crate) fn value(mut self) -> Value {
@@ -92,6 +94,7 @@ impl Json {
 #[derive(Debug)]
 pub(crate) enum Element<'a> {
     Bytes(&'a [u8]),
+    Id(&'a LeaseId),
     Integer(i64),
     Null,
 }

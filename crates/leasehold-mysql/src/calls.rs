@@ -7,7 +7,7 @@ use leasehold_core::{
     LostReason, Mode, Reason, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, Remaining,
     RenewEntry, RenewOutcome, Result,
 };
-use leasehold_driver::sql::{Done, Entry, Position, Purge, mode_conflict};
+use leasehold_sql::{Position, Purge, Request, mode_conflict};
 use mysql_async::{Row, Value};
 
 use crate::call::{Call, Element, Json, id, micros};
@@ -56,129 +56,201 @@ fn who(request: &AcquireRequest) -> [Value; 5] {
     ]
 }
 
-/// The call for an entry about an exclusive lease of one key.
-pub(crate) fn one(entry: &Entry) -> Option<Call<'static>> {
-    let key = Value::from(entry.key().as_str());
-    Some(match entry {
-        Entry::Acquire(request) => {
-            let mut values = vec![key, id(request.id()), term(request).into()];
-            values.extend(who(request));
-            Call::procedure("acquire_one", values)
-        }
-        Entry::Renew(lease) => Call::procedure(
-            "renew_one",
-            [
-                key,
-                id(lease.id()),
-                lease.to().duration().map(micros).into(),
-                lease.token().map(integer).into(),
-                lease.raise().map(integer).into(),
-            ],
-        ),
-        Entry::Release(lease) => {
-            Call::procedure("release_one", [key, id(lease.id()), lease.token().map(integer).into()])
-        }
-        _ => return None,
+/// The calls of a request, and how their rows are read.
+pub(crate) trait Calls: Request {
+    /// Whether it may be sent again while nobody knows what became of it: late, it revives nothing (C6) and shortens
+    /// nothing.
+    const MAY_BE_REPEATED: bool = false;
+
+    /// For an exclusive lease of one key.
+    fn one(&self) -> Call<'static>;
+
+    /// For any lease.
+    fn any(&self) -> Call<'static>;
+
+    /// Whether another may be in one call with it: all acquires of a call have one host, process and program.
+    fn may_join(&self, _: &Self) -> bool {
+        true
+    }
+
+    /// For several exclusive leases, each of one key, of which each may join the first. `batch` is a number that occurs
+    /// once.
+    fn batch(batch: i64, requests: &[&Self]) -> Call<'static>;
+
+    /// The same, by a statement of MariaDB.
+    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a>;
+
+    /// The reply in the row of [`one`](Self::one) or [`any`](Self::any) with this outcome.
+    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<Self::Reply>;
+
+    /// The reply in the row of a member of a batch that was carried out.
+    fn member(server: &str, row: &Row) -> Result<Self::Reply>;
+}
+
+/// The reply in the rows of a call about one request; `None` if somebody else's transaction holds a row of its keys, or if
+/// it is for the general procedure to decide.
+pub(crate) fn read<R: Calls>(server: &str, request: &R, rows: &[Row]) -> Result<Option<R::Reply>> {
+    let Some(row) = rows.first() else { return Ok(None) };
+    match &*required::<String>(server, row, "outcome")? {
+        "locked" | "undecided" => Ok(None),
+        outcome => request.reply(server, row, outcome).map(Some),
+    }
+}
+
+/// What the members of a batch ask for.
+fn wanted<'r, R: Request, const N: usize>(
+    requests: &[&'r R],
+    elements: impl Fn(&'r R) -> [Element<'r>; N],
+) -> Value {
+    let mut wanted = Json::default();
+    for request in requests {
+        let key = Element::Bytes(request.key().as_str().as_bytes());
+        wanted.push(std::iter::once(key).chain(elements(request)));
+    }
+    wanted.value()
+}
+
+impl Calls for AcquireRequest {
+    fn one(&self) -> Call<'static> {
+        let mut values = vec![self.key().as_str().into(), id(self.id()), term(self).into()];
+        values.extend(who(self));
+        Call::procedure("acquire_one", values)
+    }
+
+    fn any(&self) -> Call<'static> {
+        let mut values = vec![id(self.id()), limited(self.claims()), term(self).into()];
+        values.extend(who(self));
+        Call::procedure("acquire", values)
+    }
+
+    fn may_join(&self, other: &Self) -> bool {
+        let (first, other) = (self.note(), other.note());
+        first.host() == other.host()
+            && first.pid() == other.pid()
+            && first.program() == other.program()
+    }
+
+    fn batch(batch: i64, requests: &[&Self]) -> Call<'static> {
+        let [host, pid, program] = joined(requests);
+        let values = [batch.into(), wanted_acquires(requests), host, pid, program];
+        Call::procedure("acquire_batch", values)
+    }
+
+    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
+        let [host, pid, program] = joined(requests);
+        Call::statement(&sql.acquire_batch, [wanted_acquires(requests), host, pid, program])
+    }
+
+    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<AcquireReply> {
+        acquired(server, self, row, outcome)
+    }
+
+    fn member(server: &str, row: &Row) -> Result<AcquireReply> {
+        granted(server, row, true).map(AcquireReply::Granted)
+    }
+}
+
+/// The host, process and program of the members of a batch.
+fn joined(requests: &[&AcquireRequest]) -> [Value; 3] {
+    let [_, host, pid, program, _] = who(requests[0]);
+    [host, pid, program]
+}
+
+fn wanted_acquires(requests: &[&AcquireRequest]) -> Value {
+    wanted(requests, |request| {
+        [
+            Element::Id(request.id()),
+            Element::integer(term(request)),
+            Element::text(request.group().map(|group| group.as_str())),
+            Element::text(request.note().comment()),
+        ]
     })
 }
 
-/// The call for any entry.
-pub(crate) fn apart(entry: &Entry) -> Option<Call<'static>> {
-    Some(match entry {
-        Entry::Acquire(request) => {
-            let mut values =
-                vec![id(request.id()), limited(request.claims()), term(request).into()];
-            values.extend(who(request));
-            Call::procedure("acquire", values)
-        }
-        Entry::Renew(lease) => Call::procedure(
-            "renew",
-            [
-                id(lease.id()),
-                limited(lease.claims()),
-                lease.to().duration().map(micros).into(),
-                lease.token().map(integer).into(),
-                lease.raise().map(integer).into(),
-            ],
-        ),
-        Entry::Release(lease) => Call::procedure(
+impl Calls for RenewEntry {
+    const MAY_BE_REPEATED: bool = true;
+
+    fn one(&self) -> Call<'static> {
+        let mut values = vec![self.key().as_str().into(), id(self.id())];
+        values.extend(terms(self).map(Value::from));
+        Call::procedure("renew_one", values)
+    }
+
+    fn any(&self) -> Call<'static> {
+        let mut values = vec![id(self.id()), limited(self.claims())];
+        values.extend(terms(self).map(Value::from));
+        Call::procedure("renew", values)
+    }
+
+    fn batch(batch: i64, requests: &[&Self]) -> Call<'static> {
+        Call::procedure("renew_batch", [batch.into(), wanted_renewals(requests)])
+    }
+
+    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
+        Call::statement(&sql.renew_batch, [wanted_renewals(requests)])
+    }
+
+    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<RenewOutcome> {
+        renewed(server, self, row, outcome)
+    }
+
+    fn member(server: &str, row: &Row) -> Result<RenewOutcome> {
+        rest(server, row).map(RenewOutcome::Held)
+    }
+}
+
+/// The new term, the token, and the least token after it.
+fn terms(lease: &RenewEntry) -> [Option<i64>; 3] {
+    [lease.to().duration().map(micros), lease.token().map(integer), lease.raise().map(integer)]
+}
+
+fn wanted_renewals(requests: &[&RenewEntry]) -> Value {
+    wanted(requests, |lease| {
+        let [to, token, raise] = terms(lease).map(Element::integer);
+        [Element::Id(lease.id()), to, token, raise]
+    })
+}
+
+impl Calls for ReleaseEntry {
+    fn one(&self) -> Call<'static> {
+        let token = self.token().map(integer);
+        Call::procedure("release_one", [self.key().as_str().into(), id(self.id()), token.into()])
+    }
+
+    fn any(&self) -> Call<'static> {
+        Call::procedure(
             "release",
             [
-                id(lease.id()),
-                names(lease.keys().iter().map(Key::as_str)),
-                lease.keep().map(micros).into(),
-                lease.token().map(integer).into(),
+                id(self.id()),
+                names(self.keys().iter().map(Key::as_str)),
+                self.keep().map(micros).into(),
+                self.token().map(integer).into(),
             ],
-        ),
-        _ => return None,
-    })
-}
-
-/// Whether two entries of one kind may travel in one call: all acquires of a call have one host, process and program.
-pub(crate) fn may_join(first: &Entry, other: &Entry) -> bool {
-    let (Entry::Acquire(first), Entry::Acquire(other)) = (first, other) else { return true };
-    let (first, other) = (first.note(), other.note());
-    first.host() == other.host() && first.pid() == other.pid() && first.program() == other.program()
-}
-
-/// The call for several entries of one kind, each about an exclusive lease of one key, of which each may join the first.
-/// `batch` is a number that occurs once.
-pub(crate) fn together(batch: i64, entries: &[&Entry]) -> Option<Call<'static>> {
-    let wanted = wanted(entries)?;
-    Some(match entries.first()? {
-        Entry::Acquire(request) => {
-            let [_, host, pid, program, _] = who(request);
-            Call::procedure("acquire_batch", [batch.into(), wanted, host, pid, program])
-        }
-        Entry::Renew(_) => Call::procedure("renew_batch", [batch.into(), wanted]),
-        Entry::Release(_) => Call::procedure("release_batch", [batch.into(), wanted]),
-        _ => return None,
-    })
-}
-
-/// As [`together`], by a statement of MariaDB.
-pub(crate) fn together_direct<'a>(sql: &'a Sql, entries: &[&Entry]) -> Option<Call<'a>> {
-    let wanted = wanted(entries)?;
-    Some(match entries.first()? {
-        Entry::Acquire(request) => {
-            let [_, host, pid, program, _] = who(request);
-            Call::statement(&sql.acquire_batch, [wanted, host, pid, program])
-        }
-        Entry::Renew(_) => Call::statement(&sql.renew_batch, [wanted]),
-        Entry::Release(_) => Call::statement(&sql.release_batch, [wanted]),
-        _ => return None,
-    })
-}
-
-/// What entries ask for, each about an exclusive lease of one key.
-fn wanted(entries: &[&Entry]) -> Option<Value> {
-    let mut wanted = Json::default();
-    for entry in entries {
-        let key = Element::Bytes(entry.key().as_str().as_bytes());
-        match entry {
-            Entry::Acquire(request) => wanted.push([
-                key,
-                Element::Bytes(&request.id().to_bytes()),
-                Element::integer(term(request)),
-                Element::text(request.group().map(|group| group.as_str())),
-                Element::text(request.note().comment()),
-            ]),
-            Entry::Renew(lease) => wanted.push([
-                key,
-                Element::Bytes(&lease.id().to_bytes()),
-                Element::integer(lease.to().duration().map(micros)),
-                Element::integer(lease.token().map(integer)),
-                Element::integer(lease.raise().map(integer)),
-            ]),
-            Entry::Release(lease) => wanted.push([
-                key,
-                Element::Bytes(&lease.id().to_bytes()),
-                Element::integer(lease.token().map(integer)),
-            ]),
-            _ => return None,
-        }
+        )
     }
-    Some(wanted.value())
+
+    fn batch(batch: i64, requests: &[&Self]) -> Call<'static> {
+        Call::procedure("release_batch", [batch.into(), wanted_releases(requests)])
+    }
+
+    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
+        Call::statement(&sql.release_batch, [wanted_releases(requests)])
+    }
+
+    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<ReleaseOutcome> {
+        released(server, row, outcome)
+    }
+
+    fn member(server: &str, row: &Row) -> Result<ReleaseOutcome> {
+        let is_late: i64 = required(server, row, "o_late")?;
+        Ok(if is_late == 0 { ReleaseOutcome::Released } else { ReleaseOutcome::Expired })
+    }
+}
+
+fn wanted_releases(requests: &[&ReleaseEntry]) -> Value {
+    wanted(requests, |lease| {
+        [Element::Id(lease.id()), Element::integer(lease.token().map(integer))]
+    })
 }
 
 pub(crate) fn evict(targets: &[EvictTarget], reason: Option<&Reason>) -> Call<'static> {
@@ -227,39 +299,6 @@ pub(crate) fn scan(
     Call::procedure("scan", values)
 }
 
-/// What the rows of a call about one entry say; `None` if somebody else's transaction holds a row of its keys, or if it is
-/// for the general procedure to decide.
-pub(crate) fn done(server: &str, entry: &Entry, rows: &[Row]) -> Result<Option<Done>> {
-    let Some(row) = rows.first() else { return Ok(None) };
-    let outcome: String = required(server, row, "outcome")?;
-    if outcome == "locked" || outcome == "undecided" {
-        return Ok(None);
-    }
-    let done = match entry {
-        Entry::Acquire(request) => acquired(server, request, row, &outcome).map(Done::Acquired),
-        Entry::Renew(lease) => renewed(server, lease, row, &outcome).map(Done::Renewed),
-        Entry::Release(lease) => released(server, lease, row, &outcome).map(Done::Released),
-        _ => Err(error::odd(server, "to a request that was not sent")),
-    };
-    done.map(Some)
-}
-
-/// What the row of a member of a batch says.
-pub(crate) fn member(server: &str, entry: &Entry, row: &Row) -> Result<Done> {
-    Ok(match entry {
-        Entry::Acquire(_) => Done::Acquired(AcquireReply::Granted(granted(server, row, true)?)),
-        Entry::Renew(_) => Done::Renewed(RenewOutcome::Held(rest(server, row)?)),
-        _ => {
-            let is_late: i64 = required(server, row, "o_late")?;
-            Done::Released(if is_late == 0 {
-                ReleaseOutcome::Released
-            } else {
-                ReleaseOutcome::Expired
-            })
-        }
-    })
-}
-
 fn acquired(
     server: &str,
     request: &AcquireRequest,
@@ -273,8 +312,9 @@ fn acquired(
             let now: i64 = required(server, row, "o_now")?;
             let holder = stored(server, row);
             let key = request.claims().keys().find(|known| known.as_str() == holder.key);
-            let key =
-                key.ok_or_else(|| error::odd(server, format_args!("the key {:?}", holder.key)))?;
+            let key = key.ok_or_else(|| {
+                error::unexpected(server, format_args!("the key {:?}", holder.key))
+            })?;
             let why = RefusalReason::Held(holder.record(now)?.map(Box::new));
             let rest: Option<i64> = column(server, row, "o_rest")?;
             Ok(AcquireReply::Refused(Refused::new(key.clone(), why, rest.map(duration))))
@@ -288,7 +328,7 @@ fn acquired(
             "the token counter of {:?} has reached its maximum",
             request.claims().first().key
         ))),
-        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
     }
 }
 
@@ -307,43 +347,43 @@ fn renewed(server: &str, lease: &RenewEntry, row: &Row, outcome: &str) -> Result
             let key = nth_key(server, row, lease.claims())?;
             Ok(RenewOutcome::Failed(mode_conflict(lease.id(), lease.claims(), key)))
         }
-        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
     }
 }
 
-fn released(server: &str, _: &ReleaseEntry, row: &Row, outcome: &str) -> Result<ReleaseOutcome> {
+fn released(server: &str, row: &Row, outcome: &str) -> Result<ReleaseOutcome> {
     match outcome {
         "released" => Ok(ReleaseOutcome::Released),
         "kept" => Ok(ReleaseOutcome::Kept(duration(required(server, row, "o_rest")?))),
         "expired" => Ok(ReleaseOutcome::Expired),
         "not held" => Ok(ReleaseOutcome::NotHeld),
-        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
     }
 }
 
 /// The positions that a procedure returns.
 pub(crate) fn gone(server: &str, rows: &[Row]) -> Result<Option<Vec<i64>>> {
-    let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+    let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
     if required::<String>(server, row, "outcome")? == "locked" {
         return Ok(None);
     }
     let gone: String = required(server, row, "o_gone")?;
     let parsed: std::result::Result<_, _> = gone.split_whitespace().map(str::parse).collect();
-    parsed.map(Some).map_err(|e| error::odd(server, e))
+    parsed.map(Some).map_err(|e| error::unexpected(server, e))
 }
 
 /// The key whose place in its claims a row names.
 fn nth_key<'c>(server: &str, row: &Row, claims: &'c Claims) -> Result<&'c Key> {
     let nth: i64 = required(server, row, "o_nth")?;
     let found = usize::try_from(nth - 1).ok().and_then(|nth| claims.keys().nth(nth));
-    found.ok_or_else(|| error::odd(server, format_args!("the key number {nth}")))
+    found.ok_or_else(|| error::unexpected(server, format_args!("the key number {nth}")))
 }
 
 /// A grant; without a rest, for ever.
 fn granted(server: &str, row: &Row, fresh: bool) -> Result<Granted> {
     let token: i64 = required(server, row, "o_token")?;
     let token = u64::try_from(token).ok().and_then(|token| FencingToken::new(token).ok());
-    let token = token.ok_or_else(|| error::odd(server, "a token"))?;
+    let token = token.ok_or_else(|| error::unexpected(server, "a token"))?;
     Ok(Granted::new(Some(token), rest(server, row)?, fresh))
 }
 

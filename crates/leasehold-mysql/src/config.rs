@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Result, table};
 use leasehold_driver::StoreUrl;
-use mysql_async::Pool;
 
-use crate::MysqlStore;
-use crate::pool::Links;
+use crate::pool::Pool;
 use crate::server::Server;
 use crate::sql::{self, DatabaseName, Sql};
-use crate::store::NAME;
+
+/// The name of the store, as in its URL.
+pub(crate) const NAME: &str = "mysql";
 
 /// Which server to use, and how.
 ///
@@ -33,7 +33,7 @@ pub struct MysqlConfig {
 #[derive(Clone)]
 enum Source {
     Server { server: Box<Server>, connections: usize },
-    Pool { pool: Pool, database: String },
+    Pool { pool: mysql_async::Pool, database: String },
 }
 
 impl MysqlConfig {
@@ -112,13 +112,13 @@ impl MysqlConfig {
     }
 
     /// The connections of your own pool, which must have at least three: the store keeps two of them from its start, one
-    /// for what travels together. The store's objects are in this database.
+    /// for batches. The store's objects are in this database.
     ///
     /// What it prepares in a session stays there: with [`PoolOpts::with_reset_connection`] (the driver's default), each
     /// operation takes two exchanges more.
     ///
     /// [`PoolOpts::with_reset_connection`]: mysql_async::PoolOpts::with_reset_connection
-    pub fn pool(pool: Pool, database: impl Into<String>) -> Self {
+    pub fn pool(pool: mysql_async::Pool, database: impl Into<String>) -> Self {
         Self::new(Source::Pool { pool, database: database.into() })
     }
 
@@ -174,36 +174,24 @@ impl MysqlConfig {
         Ok(all.map(|statement| format!("{};\n\n", statement.trim_end())).collect())
     }
 
-    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
-    /// [`prepare`](leasehold_core::Store::prepare) creates the store's objects.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
-    /// login.
-    ///
-    /// # Cancel safety
-    /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<MysqlStore> {
-        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
-    }
-
-    async fn connect(self) -> Result<MysqlStore> {
+    /// The connections, the statements, and when to forget a counter.
+    pub(crate) async fn connect(self) -> Result<(Pool, Sql, Option<Duration>)> {
         let forget_after = self.forget_after;
-        let (links, sql) = self.links(1).await?;
-        Ok(MysqlStore::new(links, sql, forget_after))
+        let (pool, sql) = self.open_pool(1).await?;
+        Ok((pool, sql, forget_after))
     }
 
-    /// Connections, of a caller's pool so many of them for what travels together, and the statements for them.
-    pub(crate) async fn links(self, lanes: usize) -> Result<(Links, Sql)> {
+    /// Connections, of a caller's pool so many of them for batches, and the statements for them.
+    pub(crate) async fn open_pool(self, lanes: usize) -> Result<(Pool, Sql)> {
         let database = self.check()?;
-        let links = match self.source {
+        let pool = match self.source {
             Source::Server { server, connections } => {
                 let Server { opts, name, .. } = *server;
-                Links::open(opts, connections, name, self.timeout).await?
+                Pool::open(opts, connections, name, self.timeout).await?
             }
-            Source::Pool { pool, .. } => Links::of_pool(pool, self.timeout, lanes).await?,
+            Source::Pool { pool, .. } => Pool::of_pool(pool, self.timeout, lanes).await?,
         };
-        Ok((links, Sql::new(database, self.clock)))
+        Ok((pool, Sql::new(database, self.clock)))
     }
 
     /// The name of the database.

@@ -7,14 +7,14 @@ use leasehold_driver::Deadline;
 use mysql_async::Row;
 
 use crate::call::Call;
-use crate::database::Database;
+use crate::dialect::Mysql;
 use crate::error;
 use crate::rows::required;
 use crate::schema::VERSION;
 
-impl Database {
-    pub(crate) async fn check(&self, deadline: Deadline) -> Result<Health> {
-        let server = &self.links.server;
+impl Mysql {
+    pub(crate) async fn health(&self, deadline: Deadline) -> Result<Health> {
+        let server = &self.pool.server;
         let before = wall();
         let rows = self.read(deadline, Call::procedure("health", [])).await?;
         let after = wall();
@@ -22,9 +22,9 @@ impl Database {
             rows.into_iter().partition(|row| row.len() > 2);
         let settings = Settings::of(server, &about_it)?;
         if settings.is_read_only() {
-            self.links.doubt();
+            self.pool.doubt();
         }
-        settings.admit(server, self.links.is_mariadb)?;
+        settings.admit(server, self.pool.is_mariadb)?;
         let database = self.sql.database.as_str();
         let incompatible = |why: String| Err(Error::incompatible(why));
         let Some(row) = about_us.first() else {
@@ -61,7 +61,7 @@ impl Database {
     /// Whether the server's group has other members, or may have.
     async fn has_members(&self, deadline: Deadline) -> bool {
         let members = "SELECT COUNT(*) FROM performance_schema.replication_group_members WHERE MEMBER_STATE <> 'OFFLINE'";
-        let rows = self.links.query(deadline, members).await;
+        let rows = self.pool.query_text(deadline, members).await;
         let count = rows.ok().and_then(|rows| rows.first().and_then(|row| row.get::<i64, _>(0)));
         count.is_none_or(|count| count > 1)
     }

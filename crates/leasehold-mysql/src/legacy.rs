@@ -10,14 +10,13 @@ use leasehold_driver::legacy::{
 };
 use mysql_async::{Row, Value};
 
-use crate::MysqlConfig;
 use crate::call::Call;
+use crate::config::{MysqlConfig, NAME};
 use crate::error;
 use crate::health::{Settings, wall};
-use crate::pool::{Links, Unanswered};
+use crate::pool::{Pool, Unanswered};
 use crate::rows::{column, required, text};
 use crate::sql::{READ_ONLY, SEES_REPLICAS, Sql};
-use crate::store::NAME;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
 pub type MysqlLegacyStore = LegacyTable<LegacyDatabase>;
@@ -69,9 +68,9 @@ impl MysqlLegacyConfig {
 
     async fn connect(self) -> Result<MysqlLegacyStore> {
         self.legacy.check()?;
-        let (links, sql) = self.server.links(0).await?;
+        let (pool, sql) = self.server.open_pool(0).await?;
         let statements = statements(&self.legacy, &sql, COLLATION);
-        let database = LegacyDatabase { links, sql, statements, legacy: self.legacy.clone() };
+        let database = LegacyDatabase { pool, sql, statements, legacy: self.legacy.clone() };
         Ok(LegacyTable::new(database, self.legacy))
     }
 }
@@ -86,7 +85,7 @@ fn statements(legacy: &LegacyConfig, sql: &Sql, collation: &str) -> Statements {
 
 /// A database with the table.
 pub struct LegacyDatabase {
-    links: Links,
+    pool: Pool,
     sql: Sql,
     statements: Statements,
     legacy: LegacyConfig,
@@ -100,16 +99,16 @@ impl LegacyDatabase {
         text: &str,
         values: impl Into<Vec<Value>>,
     ) -> Result<Vec<Row>> {
-        let link = self.links.get(until).await?;
+        let connection = self.pool.get(until).await?;
         let call = Call::statement(text, values);
-        let server = &self.links.server;
-        let (link, rows) = self.links.ask(link, until, &self.sql, call).await;
+        let server = &self.pool.server;
+        let (connection, rows) = self.pool.query(connection, until, &self.sql, call).await;
         let rows = rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied))?;
-        let first = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         if required::<i64>(server, first, "o_read_only")? != 0 {
             // Of a connection that is retired it is known.
-            if link.is_some_and(|link| !link.is_retired()) {
-                self.links.doubt();
+            if connection.is_some_and(|connection| !connection.is_retired()) {
+                self.pool.doubt();
             }
             return Err(error::read_only(server));
         }
@@ -123,16 +122,16 @@ impl LegacyDatabase {
         text: &str,
         values: impl Into<Vec<Value>>,
     ) -> Result<bool> {
-        match self.links.change(until, text, values.into()).await {
+        match self.pool.change(until, text, values.into()).await {
             Ok(changed) => Ok(changed > 0),
             Err(Unanswered::Conflict(code)) if code != error::LOCK_WAIT => Ok(false),
-            Err(failure) => Err(failure.into_error(&self.links.server)),
+            Err(failure) => Err(failure.into_error(&self.pool.server)),
         }
     }
 
     /// The clock and the row of a reply.
     fn seen(&self, reply: &Row) -> Result<Seen> {
-        let server = &self.links.server;
+        let server = &self.pool.server;
         if required::<i64>(server, reply, "o_commits")? == 0 {
             return Err(Error::incompatible(
                 "the sessions of the pool do not commit each statement; set autocommit = 1 in them",
@@ -159,14 +158,14 @@ impl LegacyDatabase {
     }
 
     async fn settings(&self, until: Deadline) -> Result<Settings> {
-        let mut rows = self.links.query(until, SETTINGS).await?;
-        rows.extend(self.links.query(until, REPLICAS).await?);
-        Settings::of(&self.links.server, &rows)
+        let mut rows = self.pool.query_text(until, SETTINGS).await?;
+        rows.extend(self.pool.query_text(until, REPLICAS).await?);
+        Settings::of(&self.pool.server, &rows)
     }
 
     /// Whether the columns are as they must be, and how names are compared.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (&self.links.server, &self.statements.table);
+        let (server, table) = (&self.pool.server, &self.statements.table);
         let Some(types) = text(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
@@ -207,12 +206,12 @@ impl LegacyRows for LegacyDatabase {
     }
 
     fn timeout(&self) -> Duration {
-        self.links.timeout
+        self.pool.timeout
     }
 
     async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
         let rows = self.read(until, &self.statements.look, [resource.into()]).await?;
-        self.seen(rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?)
+        self.seen(rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?)
     }
 
     async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
@@ -252,7 +251,7 @@ impl LegacyRows for LegacyDatabase {
         most: usize,
     ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
         let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
-        let server = &self.links.server;
+        let server = &self.pool.server;
         let mut page = (0, Vec::new());
         for reply in &self.read(until, &self.statements.page, values).await? {
             match self.seen(reply) {
@@ -272,15 +271,15 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn check(&self) -> Result<Health> {
-        let (server, until) = (&self.links.server, self.links.deadline());
+        let (server, until) = (&self.pool.server, self.pool.deadline());
         let settings = self.settings(until).await?;
         if settings.is_read_only() {
-            self.links.doubt();
+            self.pool.doubt();
         }
-        settings.admit(server, self.links.is_mariadb)?;
-        let (before, rows) = (wall(), self.links.query(until, &self.about()).await?);
+        settings.admit(server, self.pool.is_mariadb)?;
+        let (before, rows) = (wall(), self.pool.query_text(until, &self.about()).await?);
         let ours = before + (wall() - before) / 2;
-        let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let mut health = settings.health(settings.replicas(server, about)?);
         health.level = Level::BestEffort;
         let place: String = required(server, about, "o_place")?;
@@ -292,17 +291,17 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn prepare(&self) -> Result<()> {
-        let until = self.links.deadline();
+        let until = self.pool.deadline();
         let settings = self.settings(until).await?;
-        settings.admit(&self.links.server, self.links.is_mariadb)?;
+        settings.admit(&self.pool.server, self.pool.is_mariadb)?;
         let collation = self.collation(until).await?;
         let create = statements(&self.legacy, &self.sql, collation).create;
-        let created = self.links.run(until, &create).await;
+        let created = self.pool.run(until, &create).await;
         created.map_err(|e| error::of_legacy(self.sql.database.as_str(), e))
     }
 
     async fn close(&self) {
-        self.links.close().await;
+        self.pool.close().await;
     }
 }
 
@@ -312,9 +311,9 @@ impl LegacyDatabase {
         let ask = format!(
             "SELECT COUNT(*) AS o_found FROM information_schema.COLLATIONS WHERE COLLATION_NAME = '{COLLATION_OF_MARIADB}'"
         );
-        let server = &self.links.server;
-        let rows = self.links.query(until, &ask).await?;
-        let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let server = &self.pool.server;
+        let rows = self.pool.query_text(until, &ask).await?;
+        let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let found: i64 = required(server, row, "o_found")?;
         Ok(if found > 0 { COLLATION_OF_MARIADB } else { COLLATION })
     }
@@ -341,6 +340,6 @@ impl LegacyDatabase {
 
 impl fmt::Debug for LegacyDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyDatabase({}, {})", self.links.server, self.statements.table)
+        write!(f, "LegacyDatabase({}, {})", self.pool.server, self.statements.table)
     }
 }

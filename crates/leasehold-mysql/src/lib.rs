@@ -25,17 +25,16 @@
 mod call;
 mod calls;
 mod config;
-mod database;
+mod connection;
+mod dialect;
 mod error;
 mod health;
 mod legacy;
-mod link;
 mod pool;
 mod rows;
 mod schema;
 mod server;
 mod sql;
-mod store;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -43,11 +42,11 @@ mod tls;
 mod tls;
 
 pub use config::MysqlConfig;
+pub use dialect::{Mysql, MysqlStore};
 pub use leasehold_driver::legacy::LegacyConfig;
 pub use legacy::{LegacyDatabase, MysqlLegacyConfig, MysqlLegacyStore};
 /// The driver, version 0.37, with its pool, for [`MysqlConfig::pool`].
 pub use mysql_async;
-pub use store::MysqlStore;
 
 /// Guarantees, schema, privileges, limits and hazards of the store for MySQL and MariaDB.
 #[doc = include_str!("../MANUAL.md")]

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
 use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::Deadline;
-use leasehold_driver::sql::{Doubt, locked};
+use leasehold_sql::{Doubt, locked};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
 
 use crate::call::Call;
+use crate::connection::{Connection, Kept, Source, Use, Uses, is_outside, now, part};
 use crate::error;
-use crate::link::{Kept, Link, Source, Use, Uses, is_outside, now, part};
 use crate::sql::{self, READ_ONLY, Sql};
 
 /// What the sessions of our own connections have: the only statement that may wait, on MySQL, for another client that
@@ -26,13 +26,13 @@ const SESSION: &str = "SET NAMES utf8mb4, SESSION innodb_lock_wait_timeout = 1, 
 /// The variable has another name in each product.
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// The fewest connections: one is reserved for what travels together.
+/// The fewest connections: one is reserved for batches.
 pub(crate) const FEWEST: usize = 2;
 
 /// The most connections that are reserved, of our own.
 const LANES: usize = 2;
 
-/// How many connections of a caller's pool are kept for what does not travel together.
+/// How many connections of a caller's pool are kept for what goes in no batch.
 const KEPT: usize = 1;
 
 /// A connection that was idle for longer may have ended, and is tried before it is used.
@@ -43,26 +43,26 @@ const LONGEST_PING: Duration = Duration::from_millis(250);
 
 /// The connections of a store.
 #[derive(Debug)]
-pub(crate) struct Links {
-    pool: Pool,
+pub(crate) struct Pool {
+    origin: Origin,
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) timeout: Duration,
-    /// How many of them are reserved for what travels together, so that at least one is not.
+    /// How many of them are reserved for batches, so that at least one is not.
     pub(crate) lanes: usize,
     /// The server is MariaDB, whatever version it says.
     pub(crate) is_mariadb: bool,
     /// Its clock can be read during a statement.
     has_live_clock: bool,
-    /// The connections for what travels together, with their last uses.
-    reserved: Mutex<Vec<(Link, tokio::time::Instant)>>,
+    /// The connections for batches, with their last uses.
+    reserved: Mutex<Vec<(Connection, tokio::time::Instant)>>,
     uses: Arc<Uses>,
     /// Whether their server may have been demoted.
     doubt: Doubt,
 }
 
 #[derive(Debug)]
-enum Pool {
+enum Origin {
     Ours(managed::Pool<Sessions>),
     Callers { pool: mysql_async::Pool, most: usize, kept: Arc<Kept> },
 }
@@ -135,7 +135,7 @@ impl Unanswered {
     }
 }
 
-impl Links {
+impl Pool {
     /// At most so many connections to the server of these options.
     pub(crate) async fn open(
         opts: Opts,
@@ -153,10 +153,10 @@ impl Links {
         .build()
         .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
         let lanes = LANES.min(pool.status().max_size - 1);
-        Self::new(Pool::Ours(pool), server, timeout, lanes).able(Deadline::after(timeout)).await
+        Self::new(Origin::Ours(pool), server, timeout, lanes).able(Deadline::after(timeout)).await
     }
 
-    /// The connections of a caller's pool. Those that are reserved, so many of them for what travels together, are taken
+    /// The connections of a caller's pool. Those that are reserved, so many of them for batches, are taken
     /// now.
     pub(crate) async fn of_pool(
         pool: mysql_async::Pool,
@@ -177,19 +177,19 @@ impl Links {
                 reserved + 1
             )));
         }
-        let pool = Pool::Callers { pool, most, kept: Kept::at_most(KEPT) };
-        let links = Self::new(pool, server, timeout, lanes).able(deadline).await?;
+        let origin = Origin::Callers { pool, most, kept: Kept::at_most(KEPT) };
+        let ours = Self::new(origin, server, timeout, lanes).able(deadline).await?;
         let mut taken = Vec::new();
         for _ in 0..reserved {
-            taken.push(links.get(deadline).await?);
+            taken.push(ours.get(deadline).await?);
         }
-        links.reserves().extend(taken.drain(KEPT..).map(|link| (link, now())));
-        Ok(links)
+        ours.reserves().extend(taken.drain(KEPT..).map(|connection| (connection, now())));
+        Ok(ours)
     }
 
-    fn new(pool: Pool, server: String, timeout: Duration, lanes: usize) -> Self {
+    fn new(origin: Origin, server: String, timeout: Duration, lanes: usize) -> Self {
         Self {
-            pool,
+            origin,
             server,
             timeout,
             lanes,
@@ -203,7 +203,7 @@ impl Links {
 
     /// The same, with what the server can do.
     async fn able(mut self, deadline: Deadline) -> Result<Self> {
-        let rows = self.query(deadline, sql::ABILITIES).await;
+        let rows = self.query_text(deadline, sql::ABILITIES).await;
         let rows = rows.map_err(|e| e.with_effect(Effect::NotApplied))?;
         let can = |nth| rows.first().and_then(|row| row.get::<i64, _>(nth)) == Some(1);
         (self.is_mariadb, self.has_live_clock) = (can(0), can(1));
@@ -216,17 +216,17 @@ impl Links {
     }
 
     /// Whether a connection accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
-    pub(crate) fn is_direct(&self, link: &Link) -> bool {
-        self.is_mariadb && self.has_live_clock && link.is_ours()
+    pub(crate) fn is_direct(&self, connection: &Connection) -> bool {
+        self.is_mariadb && self.has_live_clock && connection.is_ours()
     }
 
     /// Ends every connection that was begun before now, so that the next one chooses its host afresh: an idle one now, one
     /// in use when it is free. An idle one of a caller's pool stays there.
     pub(crate) fn retire(&self) {
         self.uses.generation.fetch_add(1, Ordering::SeqCst);
-        let idle = match &self.pool {
-            Pool::Ours(pool) => pool.retain(|_, _| false).removed,
-            Pool::Callers { kept, .. } => kept.drain(),
+        let idle = match &self.origin {
+            Origin::Ours(pool) => pool.retain(|_, _| false).removed,
+            Origin::Callers { kept, .. } => kept.drain(),
         };
         idle.into_iter().for_each(|conn| part(conn, Use::begin(&self.uses)));
         self.reserves().clear();
@@ -234,9 +234,9 @@ impl Links {
 
     /// As [`Store::close`](leasehold_core::Store::close).
     pub(crate) async fn close(&self) {
-        match &self.pool {
-            Pool::Ours(_) => self.retire(),
-            Pool::Callers { kept, .. } => {
+        match &self.origin {
+            Origin::Ours(_) => self.retire(),
+            Origin::Callers { kept, .. } => {
                 let reserved = std::mem::take(&mut *self.reserves());
                 drop(reserved);
                 drop(kept.drain());
@@ -246,46 +246,46 @@ impl Links {
         drop(self.deadline().bound(count.wait_for(|count| *count == 0)).await);
     }
 
-    fn reserves(&self) -> MutexGuard<'_, Vec<(Link, tokio::time::Instant)>> {
+    fn reserves(&self) -> MutexGuard<'_, Vec<(Connection, tokio::time::Instant)>> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that is reserved for what travels together.
-    pub(crate) async fn reserved(&self, deadline: Deadline) -> Result<Link> {
+    /// A connection that is reserved for batches.
+    pub(crate) async fn reserved(&self, deadline: Deadline) -> Result<Connection> {
         let reserved = self.reserves().pop();
         let alive = match reserved {
-            Some((link, _)) if link.is_retired() => None,
-            Some((link, used)) if now() - used < IDLE => Some(link),
-            Some((link, _)) => alive(link, deadline).await,
+            Some((connection, _)) if connection.is_retired() => None,
+            Some((connection, used)) if now() - used < IDLE => Some(connection),
+            Some((connection, _)) => alive(connection, deadline).await,
             None => None,
         };
         match alive {
-            Some(link) => Ok(link),
+            Some(connection) => Ok(connection),
             None => self.get(deadline).await,
         }
     }
 
-    /// Keeps it for what travels together next.
-    pub(crate) fn reserve(&self, link: Link) {
+    /// Keeps it for batches next.
+    pub(crate) fn reserve(&self, connection: Connection) {
         let mut reserved = self.reserves();
-        if reserved.len() < self.lanes && !link.is_retired() {
-            reserved.push((link, now()));
+        if reserved.len() < self.lanes && !connection.is_retired() {
+            reserved.push((connection, now()));
         }
     }
 
     /// A connection, outside a transaction.
-    pub(crate) async fn get(&self, deadline: Deadline) -> Result<Link> {
-        let got = async {
+    pub(crate) async fn get(&self, deadline: Deadline) -> Result<Connection> {
+        let got = Box::pin(async {
             loop {
                 self.doubt.settle(self.is_writable()).await?;
                 tokio::select! {
                     biased;
                     // Who waits for a connection meanwhile makes none.
                     () = self.doubt.raised() => {}
-                    link = self.link() => return link,
+                    connection = self.connection() => return connection,
                 }
             }
-        };
+        });
         // Who had one may give it up at the same deadline.
         let (_, at_first) = self.all_in_use();
         deadline.bound(got).await.unwrap_or_else(|| {
@@ -294,32 +294,32 @@ impl Links {
         })
     }
 
-    async fn link(&self) -> Result<Link> {
+    async fn connection(&self) -> Result<Connection> {
         // First, so that one that is retired meanwhile counts as such.
         let held = Use::begin(&self.uses);
-        let got = match &self.pool {
-            Pool::Ours(pool) => pool.get().await.map(Source::Ours),
-            Pool::Callers { pool, kept, .. } => callers(pool, kept)
+        let got = match &self.origin {
+            Origin::Ours(pool) => pool.get().await.map(Source::Ours),
+            Origin::Callers { pool, kept, .. } => callers(pool, kept)
                 .await
                 .map(|conn| Source::Callers(conn, Arc::clone(kept)))
                 .map_err(managed::PoolError::Backend),
         };
-        let link = match got {
-            Ok(source) => Link::new(source, held),
+        let connection = match got {
+            Ok(source) => Connection::new(source, held),
             Err(managed::PoolError::Backend(e)) => {
                 return Err(error::of_connecting(&self.server, e));
             }
             Err(_) => return Err(self.none_free()),
         };
-        if link.is_in_transaction() {
-            link.close();
+        if connection.is_in_transaction() {
+            connection.close();
             return Err(Error::unavailable(
                 Effect::NotApplied,
                 "a connection of the pool is inside a transaction that the application has left open, and was closed; end \
                  every transaction before its connection goes back to the pool",
             ));
         }
-        Ok(link)
+        Ok(connection)
     }
 
     /// A session has answered as one does whose server may have been demoted: all that there are end, and a fresh one asks
@@ -331,16 +331,18 @@ impl Links {
 
     /// Asks a session whether its server is writable. Others begin after it if it is not.
     async fn is_writable(&self) -> Result<()> {
-        let of_before = match &self.pool {
-            Pool::Ours(_) => 0,
+        let of_before = match &self.origin {
+            Origin::Ours(_) => 0,
             // These did not end.
-            Pool::Callers { pool, .. } => pool.metrics().connections_in_pool.load(Ordering::SeqCst),
+            Origin::Callers { pool, .. } => {
+                pool.metrics().connections_in_pool.load(Ordering::SeqCst)
+            }
         };
         let question = format!("SELECT {READ_ONLY}");
         let mut answer = Ok(());
         for _ in 0..=of_before {
-            let mut link = self.link().await?;
-            let asked = link.exchange(async |conn| conn.query_first(&question).await).await;
+            let mut connection = self.connection().await?;
+            let asked = connection.exchange(async |conn| conn.query_first(&question).await).await;
             let is_read_only: Option<bool> =
                 asked.map_err(|e| error::of(&self.server, e).with_effect(Effect::NotApplied))?;
             if is_read_only != Some(true) {
@@ -359,13 +361,13 @@ impl Links {
 
     /// Whose connections they are, and how many there may be if all of them are in use.
     fn all_in_use(&self) -> (String, Option<usize>) {
-        match &self.pool {
-            Pool::Ours(pool) => {
+        match &self.origin {
+            Origin::Ours(pool) => {
                 let status = pool.status();
                 let is_full = status.size >= status.max_size && status.waiting > 0;
                 (self.server.clone(), is_full.then_some(status.max_size))
             }
-            Pool::Callers { pool, most, .. } => {
+            Origin::Callers { pool, most, .. } => {
                 let in_use = pool.metrics().connections_in_use.load(Ordering::Relaxed);
                 ("the pool".to_owned(), (in_use >= *most).then_some(*most))
             }
@@ -373,13 +375,13 @@ impl Links {
     }
 
     /// What a call returns until `deadline`, in one exchange, and the connection if it can be used again.
-    pub(crate) async fn ask(
+    pub(crate) async fn query(
         &self,
-        link: Link,
+        connection: Connection,
         deadline: Deadline,
         sql: &Sql,
         call: Call<'_>,
-    ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
+    ) -> (Option<Connection>, Result<Vec<Row>, Unanswered>) {
         let text = call.text(sql);
         let exchange = async |conn: &mut Conn| {
             let mut result = conn.exec_iter(&*text, Params::Positional(call.values)).await?;
@@ -390,7 +392,7 @@ impl Links {
             result.drop_result().await?;
             Ok(rows)
         };
-        self.within(link, deadline, exchange).await
+        self.within(connection, deadline, exchange).await
     }
 
     /// How many rows a statement has changed.
@@ -400,29 +402,30 @@ impl Links {
         text: &str,
         values: Vec<Value>,
     ) -> Result<u64, Unanswered> {
-        let link = self.get(deadline).await.map_err(Unanswered::Failed)?;
+        let connection = self.get(deadline).await.map_err(Unanswered::Failed)?;
         let exchange = async |conn: &mut Conn| {
             conn.exec_drop(text, Params::Positional(values)).await?;
             Ok(conn.affected_rows())
         };
-        self.within(link, deadline, exchange).await.1
+        self.within(connection, deadline, exchange).await.1
     }
 
     /// What an exchange returns until `deadline`, and the connection if it can be used again.
     async fn within<T>(
         &self,
-        mut link: Link,
+        mut connection: Connection,
         deadline: Deadline,
         exchange: impl AsyncFnOnce(&mut Conn) -> mysql_async::Result<T>,
-    ) -> (Option<Link>, Result<T, Unanswered>) {
-        let failure = match deadline.bound(link.exchange(exchange)).await {
-            Some(Ok(answer)) => return (Some(link), Ok(answer)),
+    ) -> (Option<Connection>, Result<T, Unanswered>) {
+        // Boxed, for the driver's futures are large and each operation has them several times over.
+        let failure = match deadline.bound(Box::pin(connection.exchange(exchange))).await {
+            Some(Ok(answer)) => return (Some(connection), Ok(answer)),
             // The procedure or the server has rolled back.
             Some(Err(e)) => match error::conflict(&e) {
-                Some(code) => return (Some(link), Err(Unanswered::Conflict(code))),
+                Some(code) => return (Some(connection), Err(Unanswered::Conflict(code))),
                 None => {
                     // Of a connection that is retired it is known.
-                    if error::casts_doubt(&e) && !link.is_retired() {
+                    if error::casts_doubt(&e) && !connection.is_retired() {
                         self.doubt();
                     }
                     error::of(&self.server, e)
@@ -434,28 +437,28 @@ impl Links {
                 error::unanswered(&self.server, self.timeout)
             }
         };
-        link.close();
+        connection.close();
         (None, Err(Unanswered::Failed(failure)))
     }
 
     /// Runs statements without values, one after the other.
     pub(crate) async fn run(&self, deadline: Deadline, statements: &[String]) -> Result<()> {
-        let mut link = self.get(deadline).await?;
+        let mut connection = self.get(deadline).await?;
         for statement in statements {
             let exchange = async |conn: &mut Conn| conn.query_drop(statement).await;
-            let (kept, done) = self.within(link, deadline, exchange).await;
+            let (kept, done) = self.within(connection, deadline, exchange).await;
             done.map_err(|failure| failure.into_error(&self.server))?;
             let Some(again) = kept else { return Ok(()) };
-            link = again;
+            connection = again;
         }
         Ok(())
     }
 
     /// The rows of a statement without values that only reads.
-    pub(crate) async fn query(&self, deadline: Deadline, statement: &str) -> Result<Vec<Row>> {
-        let link = self.get(deadline).await?;
+    pub(crate) async fn query_text(&self, deadline: Deadline, statement: &str) -> Result<Vec<Row>> {
+        let connection = self.get(deadline).await?;
         let exchange = async |conn: &mut Conn| conn.query(statement).await;
-        let rows = self.within(link, deadline, exchange).await.1;
+        let rows = self.within(connection, deadline, exchange).await.1;
         rows.map_err(|failure| failure.into_error(&self.server))
     }
 }
@@ -484,12 +487,12 @@ async fn callers(pool: &mysql_async::Pool, kept: &Kept) -> mysql_async::Result<C
 }
 
 /// This connection, unless it has ended.
-async fn alive(mut link: Link, deadline: Deadline) -> Option<Link> {
-    let ping = link.exchange(async |conn| conn.ping().await);
+async fn alive(mut connection: Connection, deadline: Deadline) -> Option<Connection> {
+    let ping = connection.exchange(async |conn| conn.ping().await);
     if matches!(deadline.within(patience(deadline.limit())).bound(ping).await, Some(Ok(()))) {
-        return Some(link);
+        return Some(connection);
     }
-    link.close();
+    connection.close();
     None
 }
 

@@ -1,7 +1,7 @@
 //! Reads rows.
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::sql::Stored;
+use leasehold_sql::Stored;
 use mysql_async::prelude::FromValue;
 use mysql_async::{Row, Value};
 
@@ -11,14 +11,14 @@ use crate::error;
 pub(crate) fn column<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<Option<T>> {
     match row.get_opt::<Option<T>, _>(name) {
         Some(Ok(value)) => Ok(value),
-        Some(Err(e)) => Err(error::odd(server, format_args!("{name}: {e}"))),
-        None => Err(error::odd(server, format_args!("no {name}"))),
+        Some(Err(e)) => Err(error::unexpected(server, format_args!("{name}: {e}"))),
+        None => Err(error::unexpected(server, format_args!("no {name}"))),
     }
 }
 
 /// The value of a column that is not null.
 pub(crate) fn required<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<T> {
-    column(server, row, name)?.ok_or_else(|| error::odd(server, format_args!("no {name}")))
+    column(server, row, name)?.ok_or_else(|| error::unexpected(server, format_args!("no {name}")))
 }
 
 /// The text of a column of bytes.

@@ -29,7 +29,7 @@ pub(crate) fn micros(duration: std::time::Duration) -> i64 {
 }
 
 /// A statement with its values.
-pub(crate) trait Statement: Sync {
+pub(crate) trait Statement: Send + Sync {
     /// The call; `patience` is the longest wait for a row, in milliseconds, unless the session knows it.
     fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a>;
 }
@@ -50,5 +50,5 @@ pub(crate) fn is_locked(rows: &[Row]) -> bool {
 
 /// The value of a column of our functions.
 pub(crate) fn column<'r, T: FromSql<'r>>(server: &str, row: &'r Row, name: &str) -> Result<T> {
-    row.try_get(name).map_err(|e| error::odd(server, e))
+    row.try_get(name).map_err(|e| error::unexpected(server, e))
 }

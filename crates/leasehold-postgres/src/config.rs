@@ -1,15 +1,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use leasehold_core::{Error, Result, table};
 use leasehold_driver::StoreUrl;
 
-use crate::PostgresStore;
-use crate::inner::NAME;
-use crate::pool::Links;
+use crate::pool::Pool;
 use crate::server::Server;
 use crate::sql::{SchemaName, Sql};
+
+/// The name of the store, as in its URL.
+pub(crate) const NAME: &str = "postgres";
 
 /// Which server to use, and how.
 ///
@@ -35,7 +35,7 @@ pub struct PostgresConfig {
 #[derive(Clone)]
 enum Source {
     Server { server: Box<Server>, connections: usize },
-    Pool { pool: Pool, prepares: bool },
+    Pool { pool: deadpool_postgres::Pool, prepares: bool },
 }
 
 /// Where the connection for wake-ups is made to.
@@ -189,7 +189,7 @@ impl PostgresConfig {
     ///
     /// A connection that the pool hands out inside a transaction, which somebody left open, is closed, and the operation
     /// fails as `Unavailable` without effect.
-    pub fn pool(pool: Pool) -> Self {
+    pub fn pool(pool: deadpool_postgres::Pool) -> Self {
         let mut config = Self::new(Source::Pool { pool, prepares: false });
         config.wakeups = Wakers::Never;
         config
@@ -271,47 +271,37 @@ impl PostgresConfig {
         Ok(create + &Sql::new(schema).create)
     }
 
-    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
-    /// [`prepare`](leasehold_core::Store::prepare) creates the schema.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
-    /// login.
-    ///
-    /// # Cancel safety
-    /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<PostgresStore> {
-        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
-    }
-
-    async fn connect(self) -> Result<PostgresStore> {
+    /// The connections, the schema, when to forget a counter, and where to be woken from.
+    pub(crate) async fn connect(
+        self,
+    ) -> Result<(Pool, SchemaName, Option<Duration>, Option<Box<Server>>)> {
         let (forget_after, wakeups) = (self.forget_after, self.wakeups.clone());
-        let (links, schema, own) = self.links(Self::DEFAULT_SCHEMA, 1).await?;
+        let (pool, schema, own) = self.open_pool(Self::DEFAULT_SCHEMA, 1).await?;
         let waker = match wakeups {
-            Wakers::Same => own.filter(|_| links.direct),
+            Wakers::Same => own.filter(|_| pool.direct),
             Wakers::Server(server) => Some(server),
             Wakers::Never => None,
         };
-        Ok(PostgresStore::new(links, schema, forget_after, waker.map(|waker| *waker)))
+        Ok((pool, schema, forget_after, waker))
     }
 
-    /// Connections, of which so many of a caller's pool are for what travels together; the schema; and the server
+    /// Connections, of which so many of a caller's pool are for batches; the schema; and the server
     /// unless the connections are a caller's.
-    pub(crate) async fn links(
+    pub(crate) async fn open_pool(
         self,
         schema: &str,
         lanes: usize,
-    ) -> Result<(Links, SchemaName, Option<Box<Server>>)> {
+    ) -> Result<(Pool, SchemaName, Option<Box<Server>>)> {
         let schema = self.check(schema)?;
         Ok(match self.source {
             Source::Server { server, connections } => {
                 let Server { config, tls, name } = &*server;
-                let links =
-                    Links::connect(config, tls, connections, name.clone(), self.timeout).await?;
-                (links, schema, Some(server))
+                let pool =
+                    Pool::connect(config, tls, connections, name.clone(), self.timeout).await?;
+                (pool, schema, Some(server))
             }
             Source::Pool { pool, prepares } => {
-                (Links::of_pool(pool, prepares, self.timeout, lanes).await?, schema, None)
+                (Pool::of_pool(pool, prepares, self.timeout, lanes).await?, schema, None)
             }
         })
     }

@@ -81,7 +81,7 @@ pub(crate) fn unanswered(server: &str, limit: Duration) -> Error {
 }
 
 /// A reply that none of our functions gives.
-pub(crate) fn odd(server: &str, what: impl std::fmt::Display) -> Error {
+pub(crate) fn unexpected(server: &str, what: impl std::fmt::Display) -> Error {
     Error::unexpected(format!("{server} sent a reply that none of our functions gives: {what}"))
         .with_effect(Effect::Unknown)
 }

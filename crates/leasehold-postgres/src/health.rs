@@ -4,20 +4,20 @@ use leasehold_core::{Error, Health, Level, Result};
 use tokio_postgres::Row;
 
 use crate::call::{Call, Statement, column};
+use crate::dialect::Postgres;
 use crate::error;
-use crate::inner::Inner;
 use crate::schema::VERSION;
 use crate::sql::{FUNCTIONS, Sql};
 
 /// The oldest server that has all that is used.
 const OLDEST: i32 = 130_000;
 
-impl Inner {
-    pub(crate) async fn check(&self) -> Result<Health> {
-        let server = &self.database.links.server;
-        let schema = self.database.sql.schema.as_str();
+impl Postgres {
+    pub(crate) async fn health(&self) -> Result<Health> {
+        let server = &self.pool.server;
+        let schema = self.sql.schema.as_str();
         let before = wall();
-        let row = self.ask().await?;
+        let row = self.query_health().await?;
         let after = wall();
         let version = admit_version(server, schema, &row)?;
         if are_old(&row) {
@@ -28,7 +28,7 @@ impl Inner {
         }
         let found = Found::of(server, &row)?;
         if found.settings.is_read_only() {
-            self.database.links.doubt();
+            self.pool.doubt();
         }
         let mut health = found.health(server, schema)?;
         health.schema = Some(version);
@@ -45,9 +45,9 @@ impl Inner {
     }
 
     /// What the function `health` returns.
-    pub(crate) async fn ask(&self) -> Result<Row> {
-        let rows = self.database.read(&Ask).await?;
-        rows.into_iter().next().ok_or_else(|| error::odd(&self.database.links.server, "no row"))
+    pub(crate) async fn query_health(&self) -> Result<Row> {
+        let rows = self.read(&HealthQuery).await?;
+        rows.into_iter().next().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))
     }
 }
 
@@ -76,9 +76,9 @@ pub(crate) fn wall() -> u64 {
     leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
 }
 
-pub(crate) struct Ask;
+pub(crate) struct HealthQuery;
 
-impl Statement for Ask {
+impl Statement for HealthQuery {
     fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
         Call::new(&sql.health, [])
     }
@@ -126,9 +126,10 @@ impl Settings {
 
     pub(crate) fn of(server: &str, row: &Row) -> Result<Self> {
         let settings: Vec<String> = column(server, row, "o_settings")?;
-        let [fsync, full_page_writes, standbys, read_only] = settings
-            .try_into()
-            .map_err(|settings| error::odd(server, format_args!("the settings {settings:?}")))?;
+        let [fsync, full_page_writes, standbys, read_only] =
+            settings.try_into().map_err(|settings| {
+                error::unexpected(server, format_args!("the settings {settings:?}"))
+            })?;
         Ok(Self {
             version: column(server, row, "o_server")?,
             fsync,

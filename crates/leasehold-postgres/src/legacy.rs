@@ -4,20 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
-use leasehold_driver::Deadline;
 use leasehold_driver::legacy::{
     LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
 };
-use leasehold_driver::sql::outliving;
+use leasehold_driver::{Deadline, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::PostgresConfig;
 use crate::call::{Call, Value, column};
+use crate::config::NAME;
 use crate::error;
 use crate::health::{Settings, wall};
-use crate::inner::NAME;
-use crate::pool::{Links, Unanswered};
+use crate::pool::{Pool, Unanswered};
 use crate::schema::LOCK;
 use crate::sql::SAFELY;
 
@@ -92,9 +91,9 @@ impl PostgresLegacyConfig {
 
     async fn connect(self) -> Result<PostgresLegacyStore> {
         self.legacy.check()?;
-        let (links, schema, _) = self.server.links(Self::DEFAULT_SCHEMA, 0).await?;
+        let (pool, schema, _) = self.server.open_pool(Self::DEFAULT_SCHEMA, 0).await?;
         let statements = Statements::postgres(&self.legacy, &schema.quoted(), &self.now);
-        let database = LegacyDatabase { links, statements, now: self.now };
+        let database = LegacyDatabase { pool, statements, now: self.now };
         Ok(LegacyTable::new(database, self.legacy))
     }
 }
@@ -106,7 +105,7 @@ fn is_of_others(error: &tokio_postgres::Error) -> bool {
 
 /// A database with the table.
 pub struct LegacyDatabase {
-    links: Links,
+    pool: Pool,
     statements: Statements,
     now: String,
 }
@@ -119,22 +118,22 @@ impl LegacyDatabase {
         text: &str,
         values: impl Into<Vec<Value<'a>>>,
     ) -> Result<Vec<Row>> {
-        let server = &self.links.server;
+        let server = &self.pool.server;
         let call = Call { text, values: values.into() };
         loop {
-            let link = self.links.get(until).await?;
-            let (link, rows) = match self.links.ask(link, until, &call).await {
+            let connection = self.pool.get(until).await?;
+            let (connection, rows) = match self.pool.query(connection, until, &call).await {
                 (_, Err(Unanswered::Server(e))) if is_of_others(&e) => continue,
-                (link, rows) => (link, rows),
+                (connection, rows) => (connection, rows),
             };
             let rows = rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied))?;
-            let first = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+            let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
             if !column::<bool>(server, first, "o_read_only")? {
                 return Ok(rows);
             }
             // Of a session that is retired it is known.
-            if link.is_some_and(|link| !link.is_retired()) {
-                self.links.doubt();
+            if connection.is_some_and(|connection| !connection.is_retired()) {
+                self.pool.doubt();
             }
             return Err(error::read_only(server, column(server, first, "o_standby")?));
         }
@@ -147,18 +146,18 @@ impl LegacyDatabase {
         text: &str,
         values: impl Into<Vec<Value<'a>>>,
     ) -> Result<bool> {
-        let link = self.links.get(until).await?;
+        let connection = self.pool.get(until).await?;
         let call = Call { text, values: values.into() };
-        match self.links.ask(link, until, &call).await.1 {
+        match self.pool.query(connection, until, &call).await.1 {
             Ok(rows) => Ok(!rows.is_empty()),
             Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
-            Err(failure) => Err(failure.into_error(&self.links.server)),
+            Err(failure) => Err(failure.into_error(&self.pool.server)),
         }
     }
 
     /// The clock and the row of a reply.
     fn seen(&self, reply: &Row) -> Result<Seen> {
-        let server = &self.links.server;
+        let server = &self.pool.server;
         let now = column(server, reply, "o_now")?;
         let Some(resource) = column::<Option<String>>(server, reply, "o_resource")? else {
             return Ok(Seen { now, row: None });
@@ -176,7 +175,7 @@ impl LegacyDatabase {
 
     /// Whether the columns are as they must be.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (&self.links.server, &self.statements.table);
+        let (server, table) = (&self.pool.server, &self.statements.table);
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
@@ -204,12 +203,12 @@ impl LegacyRows for LegacyDatabase {
     }
 
     fn timeout(&self) -> Duration {
-        self.links.timeout
+        self.pool.timeout
     }
 
     async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
         let rows = self.read(until, &self.statements.look, [(&resource as _, Type::TEXT)]).await?;
-        self.seen(rows.first().ok_or_else(|| error::odd(&self.links.server, "no row"))?)
+        self.seen(rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?)
     }
 
     async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
@@ -259,7 +258,7 @@ impl LegacyRows for LegacyDatabase {
     ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let values: [Value<'_>; 2] = [(&after, Type::TEXT), (&most, Type::INT8)];
-        let server = &self.links.server;
+        let server = &self.pool.server;
         let mut page = (0, Vec::new());
         for reply in &self.read(until, &self.statements.page, values).await? {
             match self.seen(reply) {
@@ -280,10 +279,10 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn check(&self) -> Result<Health> {
-        let server = &self.links.server;
-        let (before, rows) = (wall(), self.read(self.links.deadline(), &self.about(), []).await?);
+        let server = &self.pool.server;
+        let (before, rows) = (wall(), self.read(self.pool.deadline(), &self.about(), []).await?);
         let ours = before + (wall() - before) / 2;
-        let about = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+        let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let settings = Settings::of(server, about)?;
         settings.admit(server)?;
         let mut health = settings.health();
@@ -297,17 +296,18 @@ impl LegacyRows for LegacyDatabase {
     }
 
     async fn prepare(&self) -> Result<()> {
-        let (links, create) = (self.links.clone(), self.statements.create.join(";"));
-        let until = links.deadline();
+        let (pool, create) = (self.pool.clone(), self.statements.create.join(";"));
+        let until = pool.deadline();
         // One transaction, which waits for others that prepare the same database.
         let first = format!(
             "BEGIN; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock({LOCK})",
             until.earlier().left().as_millis().max(1)
         );
         outliving(async move {
-            let link = links.get(until).await?;
-            let created = link.transaction(&first, async |link| link.run(&create).await);
-            links.ended(until.bound(created).await, until)
+            let connection = pool.get(until).await?;
+            let created =
+                connection.transaction(&first, async |connection| connection.run(&create).await);
+            pool.ended(until.bound(created).await, until)
         })
         .await
     }
@@ -335,6 +335,6 @@ impl LegacyDatabase {
 
 impl fmt::Debug for LegacyDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyDatabase({}, {})", self.links.server, self.statements.table)
+        write!(f, "LegacyDatabase({}, {})", self.pool.server, self.statements.table)
     }
 }

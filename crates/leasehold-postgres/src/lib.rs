@@ -28,20 +28,18 @@ mod call;
 mod calls;
 mod config;
 mod connect;
-mod database;
+mod connection;
+mod dialect;
 mod error;
 mod health;
-mod inner;
 mod kept;
 mod legacy;
-mod link;
 mod listener;
 mod pool;
 mod row_waits;
 mod schema;
 mod server;
 mod sql;
-mod store;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
@@ -52,9 +50,9 @@ mod trace;
 pub use config::PostgresConfig;
 /// The pool, version 0.14, for [`PostgresConfig::pool`].
 pub use deadpool_postgres;
+pub use dialect::{Postgres, PostgresStore};
 pub use leasehold_driver::legacy::LegacyConfig;
 pub use legacy::{LegacyDatabase, PostgresLegacyConfig, PostgresLegacyStore};
-pub use store::PostgresStore;
 /// The driver, version 0.7.
 pub use tokio_postgres;
 

@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 use crate::call::{Call, Statement, micros, names};
 use crate::connect::connect;
 use crate::error;
-use crate::pool::Links;
+use crate::pool::Pool;
 use crate::server::Server;
 use crate::sql::Sql;
 use crate::trace;
@@ -43,7 +43,7 @@ pub(crate) struct Listener(Arc<Inner>);
 
 struct Inner {
     server: Server,
-    links: Links,
+    pool: Pool,
     sql: Arc<Sql>,
     /// The name under which the server knows who listens.
     name: String,
@@ -68,11 +68,11 @@ struct Hearer {
 }
 
 impl Listener {
-    pub(crate) fn new(server: Server, links: Links, sql: Arc<Sql>) -> Self {
+    pub(crate) fn new(server: Server, pool: Pool, sql: Arc<Sql>) -> Self {
         let id = LeaseId::mint().map_or_else(|_| String::new(), |id| id.to_string());
         Self(Arc::new(Inner {
             server,
-            links,
+            pool,
             sql,
             name: format!("leasehold_{}", id.replace('-', "")),
             heard: Mutex::default(),
@@ -107,7 +107,7 @@ impl Listener {
 
     /// Hints for these keys, from the moment that this ends.
     pub(crate) async fn listen(&self, keys: &[Key]) -> Result<Wakeups> {
-        let until = self.0.links.deadline();
+        let until = self.0.pool.deadline();
         let listening = until.bound(self.listen_for(keys)).await;
         listening.unwrap_or_else(|| Err(error::unanswered(&self.0.server.name, until.limit())))
     }
@@ -184,9 +184,9 @@ impl Inner {
         if self.is_closed() {
             return Err(Error::unavailable(Effect::NotApplied, "the store was closed"));
         }
-        let connected = tokio::time::timeout(self.links.timeout, self.connect()).await;
+        let connected = tokio::time::timeout(self.pool.timeout, self.connect()).await;
         let connected = connected
-            .unwrap_or_else(|_| Err(error::unanswered(&self.server.name, self.links.timeout)));
+            .unwrap_or_else(|_| Err(error::unanswered(&self.server.name, self.pool.timeout)));
         self.deaf.store(connected.is_err(), Ordering::Relaxed);
         if connected.is_err() {
             let inner = Arc::downgrade(self);
@@ -202,12 +202,12 @@ impl Inner {
 
     async fn connect(self: &Arc<Self>) -> Result<Client> {
         // Not while the store's server is in doubt.
-        drop(self.links.get(self.links.deadline()).await?);
+        drop(self.pool.get(self.pool.deadline()).await?);
         let Server { config, tls, name } = &self.server;
         let failed = |e| error::of_connecting(name, e);
-        let connected = connect(config, tls, self.links.timeout).await;
+        let connected = connect(config, tls, self.pool.timeout).await;
         let (client, mut connection) = connected.map_err(failed)?;
-        let (told, is_open) = (Arc::downgrade(self), self.links.open());
+        let (told, is_open) = (Arc::downgrade(self), self.pool.open());
         let (ready, is_ready) = oneshot::channel();
         let mut ready = Some(ready);
         #[expect(clippy::disallowed_methods, reason = "the listeners' own connection")]
@@ -235,8 +235,8 @@ impl Inner {
         }));
         client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(failed)?;
         // From another connection: a pooler passes nothing on to a client that asks nothing.
-        let ask = Notify { channel: self.channel().to_owned() };
-        self.ask(&ask).await?;
+        let notify = Notify { channel: self.channel().to_owned() };
+        self.query(&notify).await?;
         is_ready.await.map_err(|_| {
             let message = format!("the connection to {name} for wake-ups ended");
             Error::unavailable(Effect::NotApplied, message)
@@ -247,7 +247,7 @@ impl Inner {
     /// Registers who listens for these keys at the server.
     async fn tell(&self, keys: Vec<String>) -> Result<()> {
         let _turn = self.telling.lock().await;
-        self.ask(&Listen { keys, name: self.name.clone(), for_micros: micros(REMEMBERED) }).await
+        self.query(&Listen { keys, name: self.name.clone(), for_micros: micros(REMEMBERED) }).await
     }
 
     /// Tells the server for which keys nobody listens any more.
@@ -262,16 +262,16 @@ impl Inner {
             return;
         }
         // If it fails, hints arrive that nobody reads.
-        drop(self.ask(&Leave { keys, name: self.name.clone() }).await);
+        drop(self.query(&Leave { keys, name: self.name.clone() }).await);
     }
 
-    async fn ask(&self, statement: &impl Statement) -> Result<()> {
-        let until = self.links.deadline();
-        let link = self.links.get(until).await?;
+    async fn query(&self, statement: &impl Statement) -> Result<()> {
+        let until = self.pool.deadline();
+        let connection = self.pool.get(until).await?;
         let patience = None;
         let call = statement.call(&self.sql, &patience);
-        let (_, asked) = self.links.ask(link, until, &call).await;
-        asked.map(drop).map_err(|failure| failure.into_error(&self.links.server))
+        let (_, asked) = self.pool.query(connection, until, &call).await;
+        asked.map(drop).map_err(|failure| failure.into_error(&self.pool.server))
     }
 
     /// Passes on a notification: how many were told, and the key.
@@ -307,7 +307,7 @@ impl Inner {
         let mut client = self.client.lock().await;
         if let Some(known) = &*client {
             let asked = known.simple_query("SHOW transaction_read_only");
-            let fails = match tokio::time::timeout(self.links.timeout, asked).await {
+            let fails = match tokio::time::timeout(self.pool.timeout, asked).await {
                 Ok(Ok(answer)) => is_on(&answer).then_some("has a server that is read-only now"),
                 _ => Some("is dead"),
             };
@@ -352,7 +352,7 @@ fn is_on(answer: &[SimpleQueryMessage]) -> bool {
 }
 
 async fn watch(watch: Watch) {
-    let Some(mut retirements) = watch.0.upgrade().map(|inner| inner.links.retirements()) else {
+    let Some(mut retirements) = watch.0.upgrade().map(|inner| inner.pool.retirements()) else {
         return;
     };
     let mut pause = LOOK_EVERY;

@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+    Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
 use leasehold_core::{Effect, Error, LeaseId, Result};
 use leasehold_driver::Deadline;
-use leasehold_driver::sql::Doubt;
+use leasehold_sql::Doubt;
 use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Row};
 
 use crate::call::Call;
 use crate::connect::Connector;
+use crate::connection::{BEGIN, Connection, Retired, within};
 use crate::error;
 use crate::kept::Kept;
-use crate::link::{BEGIN, Link, Retired, within};
 use crate::row_waits::RowWaits;
 use crate::tls::Tls;
 
@@ -27,12 +27,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The connections of a store.
 #[derive(Debug, Clone)]
-pub(crate) struct Links {
-    pool: Pool,
+pub(crate) struct Pool {
+    inner: deadpool_postgres::Pool,
     /// The server, for messages.
     pub(crate) server: String,
     pub(crate) timeout: Duration,
-    /// How many of them are reserved for what travels together, so that at least one is not.
+    /// How many of them are reserved for batches, so that at least one is not.
     pub(crate) lanes: usize,
     /// Each connection is a session that the server began for us, so settings stay.
     pub(crate) direct: bool,
@@ -40,8 +40,8 @@ pub(crate) struct Links {
     pub(crate) prepares: bool,
     /// The sessions' transactions are not READ COMMITTED by default.
     isolates: Arc<AtomicBool>,
-    /// The connections for what travels together, while nothing travels.
-    reserved: Arc<Mutex<Vec<Link>>>,
+    /// The connections for batches, while none is under way.
+    reserved: Arc<Mutex<Vec<Connection>>>,
     pub(crate) kept: Arc<Kept>,
     pub(crate) retired: Retired,
     /// Whether their server may have been demoted.
@@ -54,10 +54,10 @@ pub(crate) struct Links {
     pub(crate) are_callers: bool,
 }
 
-/// The fewest connections: one is reserved for what travels together.
+/// The fewest connections: one is reserved for batches.
 pub(crate) const FEWEST: usize = 2;
 
-/// How many connections of a caller's pool are kept for what does not travel together.
+/// How many connections of a caller's pool are kept for what goes in no batch.
 const KEPT: usize = 1;
 
 /// How often to close what has come back meanwhile: no event says that a connection is idle.
@@ -66,7 +66,7 @@ const SOON: Duration = Duration::from_millis(10);
 /// The most connections that are reserved, of our own.
 const LANES: usize = 2;
 
-impl Links {
+impl Pool {
     /// Connects to the server of this configuration.
     pub(crate) async fn connect(
         config: &Config,
@@ -81,13 +81,14 @@ impl Links {
             let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
             let open = Arc::new(watch::Sender::new(()));
             let connector = Connector { tls: tls.clone(), limit: timeout, open: Arc::clone(&open) };
-            let pool = Pool::builder(Manager::from_connect(config, connector, fast))
-                .max_size(most)
-                .runtime(Runtime::Tokio1)
-                .build()
-                .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
+            let pool =
+                deadpool_postgres::Pool::builder(Manager::from_connect(config, connector, fast))
+                    .max_size(most)
+                    .runtime(Runtime::Tokio1)
+                    .build()
+                    .map_err(|e| Error::unexpected("the pool cannot be built").with_source(e))?;
             Ok(Self {
-                pool,
+                inner: pool,
                 server: server.clone(),
                 timeout,
                 lanes,
@@ -112,25 +113,25 @@ impl Links {
         ));
         let mut signed = config.clone();
         signed.options(options);
-        let mut links = build(signed)?;
-        match links.session_sign().await {
+        let mut connected = build(signed)?;
+        match connected.session_sign().await {
             Ok(found) if found.as_deref() == Some(sign.as_str()) => {
-                (links.direct, links.prepares) = (true, true);
-                return Ok(links);
+                (connected.direct, connected.prepares) = (true, true);
+                return Ok(connected);
             }
             Ok(_) => {}
             Err(Failure::Server(e)) if is_of_options(&e) => {}
             Err(failure) => return Err(failure.into_error(&server)),
         }
-        let links = build(config.clone())?;
-        links.session_sign().await.map_err(|failure| failure.into_error(&server))?;
-        Ok(links)
+        let connected = build(config.clone())?;
+        connected.session_sign().await.map_err(|failure| failure.into_error(&server))?;
+        Ok(connected)
     }
 
-    /// The connections of a caller's pool. Those that are reserved, so many of them for what travels together, are taken
+    /// The connections of a caller's pool. Those that are reserved, so many of them for batches, are taken
     /// now.
     pub(crate) async fn of_pool(
-        pool: Pool,
+        pool: deadpool_postgres::Pool,
         prepares: bool,
         timeout: Duration,
         lanes: usize,
@@ -143,8 +144,8 @@ impl Links {
                 reserved + 1
             )));
         }
-        let links = Self {
-            pool,
+        let ours = Self {
+            inner: pool,
             server: "the pool's server".to_owned(),
             timeout,
             lanes,
@@ -160,12 +161,12 @@ impl Links {
             open: Arc::default(),
             doubt: Doubt::default(),
         };
-        let (mut taken, until) = (Vec::new(), links.deadline());
+        let (mut taken, until) = (Vec::new(), ours.deadline());
         for _ in 0..reserved {
-            taken.push(links.get(until).await?);
+            taken.push(ours.get(until).await?);
         }
-        links.reserved.lock().unwrap_or_else(PoisonError::into_inner).extend(taken.drain(KEPT..));
-        Ok(links)
+        ours.reserved.lock().unwrap_or_else(PoisonError::into_inner).extend(taken.drain(KEPT..));
+        Ok(ours)
     }
 
     /// Ends the connections that are ours, each with a farewell, the idle ones at once; a caller's go back to their pool.
@@ -198,9 +199,10 @@ impl Links {
     async fn session_sign(&self) -> Result<Option<String>, Failure> {
         let text = "SELECT pg_catalog.current_setting('leasehold.session', true)";
         let until = self.deadline();
-        let mut link = self.link(until).await?;
+        let mut connection = self.connection(until).await?;
         let call = Call::new(text, []);
-        let rows = until.bound(link.rows(&call, None)).await.ok_or(Failure::Late(until.limit()))?;
+        let rows =
+            until.bound(connection.rows(&call, None)).await.ok_or(Failure::Late(until.limit()))?;
         let rows = rows.map_err(Failure::Server)?;
         Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
     }
@@ -211,11 +213,11 @@ impl Links {
     }
 
     /// A connection.
-    pub(crate) async fn get(&self, until: Deadline) -> Result<Link> {
-        self.link(until).await.map_err(|failure| failure.into_error(&self.server))
+    pub(crate) async fn get(&self, until: Deadline) -> Result<Connection> {
+        self.connection(until).await.map_err(|failure| failure.into_error(&self.server))
     }
 
-    async fn link(&self, until: Deadline) -> Result<Link, Failure> {
+    async fn connection(&self, until: Deadline) -> Result<Connection, Failure> {
         // Boxed, as every exchange, for the driver's futures are large and each operation has them several times over.
         let got = Box::pin(async {
             loop {
@@ -224,7 +226,7 @@ impl Links {
                     biased;
                     // Who waits for a connection meanwhile makes none.
                     () = self.doubt.raised() => {}
-                    link = self.fresh() => return link.map_err(|e| self.failure(e)),
+                    connection = self.fresh() => return connection.map_err(|e| self.failure(e)),
                 }
             }
         });
@@ -240,7 +242,7 @@ impl Links {
             PoolError::Backend(e) => Failure::Server(e),
             // A caller's pool has limits of its own.
             PoolError::Timeout(TimeoutType::Wait) => {
-                self.all_in_use(self.pool.timeouts().wait.unwrap_or(self.timeout))
+                self.all_in_use(self.inner.timeouts().wait.unwrap_or(self.timeout))
             }
             other => Failure::Pool(other),
         }
@@ -257,8 +259,8 @@ impl Links {
     async fn is_writable(&self) -> Result<()> {
         let text = "SELECT pg_catalog.current_setting('transaction_read_only')::boolean, pg_catalog.pg_is_in_recovery()";
         let asked = async {
-            let mut link = self.fresh().await.map_err(|e| self.failure(e))?;
-            link.rows(&Call::new(text, []), None).await.map_err(Failure::Server)
+            let mut connection = self.fresh().await.map_err(|e| self.failure(e))?;
+            connection.rows(&Call::new(text, []), None).await.map_err(Failure::Server)
         };
         let rows = asked.await.map_err(|failure| failure.into_error(&self.server))?;
         let is = |column| rows.first().is_some_and(|row| row.try_get(column).unwrap_or(false));
@@ -275,12 +277,12 @@ impl Links {
     }
 
     fn are_all_in_use(&self) -> bool {
-        let status = self.pool.status();
+        let status = self.inner.status();
         status.size >= status.max_size && status.available == 0
     }
 
     fn all_in_use(&self, limit: Duration) -> Failure {
-        Failure::AllInUse(self.pool.status().max_size, limit)
+        Failure::AllInUse(self.inner.status().max_size, limit)
     }
 
     /// The error of an acquire that had no turn to use a connection.
@@ -295,37 +297,37 @@ impl Links {
     }
 
     /// A connection whose session is not retired.
-    async fn fresh(&self) -> Result<Link, PoolError> {
+    async fn fresh(&self) -> Result<Connection, PoolError> {
         loop {
             let asked = self.retired.at();
             let client = tokio::select! {
                 biased;
                 Some(kept) = self.kept.take() => kept,
-                client = self.pool.get() => client?,
+                client = self.inner.get() => client?,
             };
             let is_new = Object::metrics(&client).recycle_count == 0;
             // A session that was being made may have begun before.
-            let link = Link::new(client, self, !is_new || asked == self.retired.at());
-            if link.is_usable() {
-                return Ok(link);
+            let connection = Connection::new(client, self, !is_new || asked == self.retired.at());
+            if connection.is_usable() {
+                return Ok(connection);
             }
         }
     }
 
-    /// A connection for what travels together.
-    pub(crate) async fn reserved(&self, until: Deadline) -> Result<Link> {
+    /// A connection for batches.
+    pub(crate) async fn reserved(&self, until: Deadline) -> Result<Connection> {
         let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match reserved.filter(Link::is_usable) {
-            Some(link) => Ok(link),
+        match reserved.filter(Connection::is_usable) {
+            Some(connection) => Ok(connection),
             None => self.get(until).await,
         }
     }
 
-    /// Keeps it for what travels together next.
-    pub(crate) fn reserve(&self, link: Link) {
+    /// Keeps it for batches next.
+    pub(crate) fn reserve(&self, connection: Connection) {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         if reserved.len() < self.lanes {
-            reserved.push(link);
+            reserved.push(connection);
         }
     }
 
@@ -339,7 +341,7 @@ impl Links {
     fn end_idle(&self) {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.kept.clear();
-        self.pool.retain(|_, _| false);
+        self.inner.retain(|_, _| false);
     }
 
     /// How long a statement that has others behind it waits for a row; `None` if the session knows it.
@@ -348,18 +350,18 @@ impl Links {
     }
 
     /// The rows that a call returns, in one exchange, and the connection if it can be used again.
-    pub(crate) async fn ask(
+    pub(crate) async fn query(
         &self,
-        link: Link,
+        connection: Connection,
         until: Deadline,
         call: &Call<'_>,
-    ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
+    ) -> (Option<Connection>, Result<Vec<Row>, Unanswered>) {
         let isolates = self.isolates.load(Ordering::Relaxed);
-        self.exchange(link, until, async |link| {
-            match link.rows(call, isolates.then_some(BEGIN)).await {
+        self.exchange(connection, until, async |connection| {
+            match connection.rows(call, isolates.then_some(BEGIN)).await {
                 Err(e) if error::is_isolation(&e) => {
                     self.isolates.store(true, Ordering::Relaxed);
-                    link.rows(call, Some(BEGIN)).await
+                    connection.rows(call, Some(BEGIN)).await
                 }
                 rows => rows,
             }
@@ -367,17 +369,19 @@ impl Links {
         .await
     }
 
-    /// As [`ask`](Self::ask), for a call that may wait for rows: the server gives it up after `patience`, so that the
+    /// As [`query`](Self::query), for a call that may wait for rows: the server gives it up after `patience`, so that the
     /// outcome is known. `None` if it did.
-    pub(crate) async fn ask_patiently(
+    pub(crate) async fn query_patiently(
         &self,
-        link: Link,
+        connection: Connection,
         until: Deadline,
         patience: Duration,
         call: &Call<'_>,
     ) -> Result<Option<Vec<Row>>, Unanswered> {
         let (began, begin) = (self.deadline(), within(patience));
-        let rows = self.exchange(link, until, async |link| link.rows(call, Some(&begin)).await);
+        let rows = self.exchange(connection, until, async |connection| {
+            connection.rows(call, Some(&begin)).await
+        });
         match rows.await.1 {
             Ok(rows) => Ok(Some(rows)),
             Err(Unanswered::Server(e)) if error::is_locked(&e) => Ok(None),
@@ -405,18 +409,18 @@ impl Links {
 
     async fn exchange(
         &self,
-        mut link: Link,
+        mut connection: Connection,
         until: Deadline,
-        exchange: impl AsyncFnOnce(&mut Link) -> Result<Vec<Row>, tokio_postgres::Error>,
-    ) -> (Option<Link>, Result<Vec<Row>, Unanswered>) {
-        match until.bound(Box::pin(exchange(&mut link))).await {
-            Some(Ok(rows)) => (Some(link), Ok(rows)),
+        exchange: impl AsyncFnOnce(&mut Connection) -> Result<Vec<Row>, tokio_postgres::Error>,
+    ) -> (Option<Connection>, Result<Vec<Row>, Unanswered>) {
+        match until.bound(Box::pin(exchange(&mut connection))).await {
+            Some(Ok(rows)) => (Some(connection), Ok(rows)),
             Some(Err(e)) => {
                 // Of a session that is retired it is known.
-                if error::casts_doubt(&e) && !link.is_retired() {
+                if error::casts_doubt(&e) && !connection.is_retired() {
                     self.doubt();
                 }
-                (Some(link).filter(Link::is_usable), Err(Unanswered::Server(e)))
+                (Some(connection).filter(Connection::is_usable), Err(Unanswered::Server(e)))
             }
             // What was sent there may still act, so this one is closed. The others may be as dead.
             None => {

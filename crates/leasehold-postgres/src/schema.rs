@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::Deadline;
-use leasehold_driver::sql::outliving;
+use leasehold_driver::{Deadline, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::call::{Call, Statement};
-use crate::database::Database;
+use crate::dialect::Postgres;
 use crate::error;
-use crate::health::{Ask, admit_version, are_old};
-use crate::inner::Inner;
+use crate::health::{HealthQuery, admit_version, are_old};
+use crate::pool::Pool;
 use crate::sql::{SAFELY, Sql};
 
 /// The version of the schema that this crate uses.
@@ -21,24 +20,21 @@ pub(crate) const VERSION: i32 = 1;
 /// Serialises those who prepare the same database.
 pub(crate) const LOCK: i64 = 0x4c73_6864;
 
-impl Inner {
+impl Postgres {
     /// Creates the schema unless it is there, or replaces its functions if they are of an earlier version.
-    pub(crate) async fn prepare(&self) -> Result<()> {
-        let until = self.database.links.deadline();
+    pub(crate) async fn create_schema(&self) -> Result<()> {
+        let until = self.pool.deadline();
         if self.is_prepared().await? {
             return Ok(());
         }
-        let database = Arc::clone(&self.database);
-        outliving(async move { create(&database, until).await }).await
+        let (pool, sql) = (self.pool.clone(), Arc::clone(&self.sql));
+        outliving(async move { create(&pool, &sql, until).await }).await
     }
 
     async fn is_prepared(&self) -> Result<bool> {
-        let rows = self
-            .database
-            .read(&Exists { schema: self.database.sql.schema.as_str().to_owned() })
-            .await?;
-        let row = rows.first().ok_or_else(|| error::odd(&self.database.links.server, "no row"))?;
-        let schema = self.database.sql.schema.as_str();
+        let schema = self.sql.schema.as_str();
+        let rows = self.read(&Exists { schema: schema.to_owned() }).await?;
+        let row = rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?;
         if row.get::<_, &str>(3) != "UTF8" {
             return Err(Error::incompatible(format!(
                 "the database has the encoding {}; the store needs one with UTF8",
@@ -48,12 +44,12 @@ impl Inner {
         match Found::of(row) {
             Found::Nothing => Ok(false),
             Found::Ours => {
-                let row = self.ask().await?;
-                admit_version(&self.database.links.server, schema, &row)?;
+                let row = self.query_health().await?;
+                admit_version(&self.pool.server, schema, &row)?;
                 if are_old(&row) {
                     return Ok(false);
                 }
-                self.check().await.map(|_| true)
+                self.health().await.map(|_| true)
             }
             Found::Others => Err(Error::incompatible(format!(
                 "the schema {schema:?} has a table leases or waiters that is not Leasehold's; give another schema"
@@ -63,33 +59,34 @@ impl Inner {
 }
 
 /// Creates the schema, or replaces its functions, in one transaction, after others that prepare the same database.
-async fn create(database: &Database, until: Deadline) -> Result<()> {
-    let Database { links, sql, .. } = database;
+async fn create(pool: &Pool, sql: &Sql, until: Deadline) -> Result<()> {
     let schema = sql.schema.as_str();
     let first = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; {SAFELY}; SET LOCAL lock_timeout = {}; SELECT \
          pg_catalog.pg_advisory_xact_lock({LOCK})",
         until.earlier().left().as_millis().max(1)
     );
-    let created = links.get(until).await?.transaction(&first, async |link| {
+    let created = pool.get(until).await?.transaction(&first, async |connection| {
         // Another client may have been first.
         let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
-        let rows = link.send(&exists.call(sql, &patience)).await?;
+        let rows = connection.send(&exists.call(sql, &patience)).await?;
         let Some(found) = rows.first() else { return Ok(()) };
         let is_missing = match Found::of(found) {
             Found::Nothing => true,
-            Found::Ours => link.send(&Ask.call(sql, &patience)).await?.iter().any(are_old),
+            Found::Ours => {
+                connection.send(&HealthQuery.call(sql, &patience)).await?.iter().any(are_old)
+            }
             Found::Others => false,
         };
         if !found.get::<_, bool>(0) {
-            link.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
+            connection.run(&format!("CREATE SCHEMA \"{schema}\"")).await?;
         }
         if is_missing {
-            link.run(&sql.create).await?;
+            connection.run(&sql.create).await?;
         }
         Ok(())
     });
-    links.ended(until.bound(created).await, until)
+    pool.ended(until.bound(created).await, until)
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ async fn works(store: &MysqlStore) {
         let first = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
         assert!(first.fresh, "round {round}");
         refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
-        // Two that travel together, on the connection that has just refused.
+        // Two that are sent in a batch, on the connection that has just refused.
         let ends = ["x", "y", "z"].map(|name| release(name, "a"));
         futures_util::future::join_all(ends.iter().map(|end| store.release(end)))
             .await
@@ -154,7 +154,7 @@ async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
         let (pool, store) = (pool.clone(), store.clone());
         async move {
             let transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
-            // Shared locks travel alone.
+            // Shared locks go in no batch.
             let mode = if n % 2 == 0 { Mode::Exclusive } else { Mode::SHARED };
             granted(store.acquire(&acquire(&format!("k{n}"), "a", mode)).await);
             transaction.commit().await.unwrap();

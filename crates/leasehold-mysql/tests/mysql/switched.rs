@@ -39,7 +39,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
             assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
         }
     }
-    // What travels together is refused too.
+    // A batch is refused too.
     let store = async || MysqlStore::from_url(&server.url()).await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     let acquires = free.iter().map(|name| acquire(name, "b", Mode::Exclusive));

@@ -1,4 +1,4 @@
-//! Requests that travel together.
+//! Requests that are sent in batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -424,7 +424,7 @@ async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     let before = waited().await;
     let asks: Vec<_> = (0..12).map(|n| acquire("new", &n.to_string(), Mode::SHARED)).collect();
     let replies = asks.iter().flat_map(|ask| [own.acquire(ask), callers.acquire(ask)]);
-    // What does not travel with others needs one of their connections.
+    // What goes in no batch needs one of their connections.
     let others = stores.map(async |(name, store)| {
         store.renew(&renew(name, "a", Mode::SHARED, Ttl::new(LONG).unwrap())).await.unwrap();
         store.list(&ListRequest::new(Filter::default())).await.unwrap();

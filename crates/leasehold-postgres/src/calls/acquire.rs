@@ -6,13 +6,41 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, Error, FencingToken, Granted, Key, Mode, RefusalReason,
     Refused, Remaining, Result,
 };
-use leasehold_driver::sql::{Stored, mode_conflict};
+use leasehold_sql::{Stored, mode_conflict};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::Statements;
 use crate::call::{Call, Statement, bytes, column, micros, names};
 use crate::error;
+use crate::row_waits::{RowWaits, Turns};
 use crate::sql::Sql;
+
+impl Statements for AcquireRequest {
+    fn one(&self) -> impl Statement {
+        AcquireOne(Acquire::new(self))
+    }
+
+    fn batch(requests: &[&Self]) -> impl Statement {
+        AcquireBatch::new(requests)
+    }
+
+    fn any(&self) -> impl Statement {
+        Acquire::new(self)
+    }
+
+    fn turns(waits: &RowWaits) -> &Turns {
+        waits.of_acquires()
+    }
+
+    fn reply(&self, server: &str, rows: &[Row]) -> Result<AcquireReply> {
+        reply(server, self, rows)
+    }
+
+    fn member(server: &str, row: &Row) -> Result<AcquireReply> {
+        granted(server, row, true).map(AcquireReply::Granted)
+    }
+}
 
 /// The keys of claims, and the limits as our functions take them.
 pub(crate) fn limits(claims: &Claims) -> Vec<i32> {
@@ -23,7 +51,7 @@ pub(crate) fn limits(claims: &Claims) -> Vec<i32> {
     claims.iter().map(|claim| limit(claim.mode)).collect()
 }
 
-pub(crate) struct Acquire {
+struct Acquire {
     id: Vec<u8>,
     keys: Vec<String>,
     limits: Vec<i32>,
@@ -54,7 +82,7 @@ impl Who {
 }
 
 impl Acquire {
-    pub(crate) fn new(request: &AcquireRequest) -> Self {
+    fn new(request: &AcquireRequest) -> Self {
         Self {
             id: bytes(request.id()),
             keys: names(request.claims().keys()),
@@ -90,13 +118,7 @@ impl Statement for Acquire {
 }
 
 /// A request for an exclusive lease of one key.
-pub(crate) struct AcquireOne(Acquire);
-
-impl AcquireOne {
-    pub(crate) fn new(request: &AcquireRequest) -> Self {
-        Self(Acquire::new(request))
-    }
-}
+struct AcquireOne(Acquire);
 
 impl Statement for AcquireOne {
     fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a> {
@@ -119,7 +141,7 @@ impl Statement for AcquireOne {
 
 /// Several requests, each for an exclusive lease of one key.
 #[derive(Default)]
-pub(crate) struct AcquireBatch {
+struct AcquireBatch {
     keys: Vec<String>,
     ids: Vec<Vec<u8>>,
     terms: Vec<i64>,
@@ -131,7 +153,7 @@ pub(crate) struct AcquireBatch {
 }
 
 impl AcquireBatch {
-    pub(crate) fn new<'a>(requests: impl Iterator<Item = &'a AcquireRequest>) -> Self {
+    fn new(requests: &[&AcquireRequest]) -> Self {
         let mut batch = Self::default();
         for request in requests {
             let who = Who::of(request);
@@ -168,12 +190,12 @@ impl Statement for AcquireBatch {
 }
 
 /// The reply in the row of the function `acquire`.
-pub(crate) fn reply(server: &str, request: &AcquireRequest, rows: &[Row]) -> Result<AcquireReply> {
-    let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+fn reply(server: &str, request: &AcquireRequest, rows: &[Row]) -> Result<AcquireReply> {
+    let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
     let key = || -> Result<Key> {
         let key: String = column(server, row, "o_key")?;
         let found = request.claims().keys().find(|known| known.as_str() == key);
-        found.cloned().ok_or_else(|| error::odd(server, format_args!("the key {key:?}")))
+        found.cloned().ok_or_else(|| error::unexpected(server, format_args!("the key {key:?}")))
     };
     match column::<&str>(server, row, "outcome")? {
         "granted" => granted(server, row, true).map(AcquireReply::Granted),
@@ -190,15 +212,15 @@ pub(crate) fn reply(server: &str, request: &AcquireRequest, rows: &[Row]) -> Res
             "the token counter of {:?} has reached its maximum",
             request.claims().first().key
         ))),
-        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
     }
 }
 
 /// A grant; without a rest, for ever.
-pub(crate) fn granted(server: &str, row: &Row, fresh: bool) -> Result<Granted> {
+fn granted(server: &str, row: &Row, fresh: bool) -> Result<Granted> {
     let token: i64 = column(server, row, "o_token")?;
     let token = u64::try_from(token).ok().and_then(|token| FencingToken::new(token).ok());
-    let token = token.ok_or_else(|| error::odd(server, "a token"))?;
+    let token = token.ok_or_else(|| error::unexpected(server, "a token"))?;
     Ok(Granted::new(Some(token), rest(server, row)?, fresh))
 }
 

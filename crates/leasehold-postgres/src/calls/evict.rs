@@ -1,7 +1,7 @@
 //! Evictions and purges.
 
 use leasehold_core::{EvictTarget, Reason, Result};
-use leasehold_driver::sql::{Position, Purge};
+use leasehold_sql::{Position, Purge};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -86,5 +86,5 @@ impl Statement for Scan<'_> {
 /// The positions that a function returns.
 pub(crate) fn positions(server: &str, rows: &[Row]) -> Result<Vec<i64>> {
     let position = |row: &Row| row.try_get::<_, i32>(0).map(i64::from);
-    rows.iter().map(|row| position(row).map_err(|e| error::odd(server, e))).collect()
+    rows.iter().map(|row| position(row).map_err(|e| error::unexpected(server, e))).collect()
 }

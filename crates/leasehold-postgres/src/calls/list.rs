@@ -1,6 +1,6 @@
 //! Lists.
 
-use leasehold_driver::sql::{Position, Stored};
+use leasehold_sql::{Position, Stored};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 

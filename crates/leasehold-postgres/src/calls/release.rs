@@ -4,13 +4,36 @@ use leasehold_core::{ReleaseEntry, ReleaseOutcome, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::Statements;
 use super::acquire::duration;
 use super::renew::integer;
 use crate::call::{Call, Statement, bytes, column, micros, names};
 use crate::error;
 use crate::sql::Sql;
 
-pub(crate) struct Release {
+impl Statements for ReleaseEntry {
+    fn one(&self) -> impl Statement {
+        ReleaseOne(Release::new(self))
+    }
+
+    fn batch(requests: &[&Self]) -> impl Statement {
+        ReleaseBatch::new(requests)
+    }
+
+    fn any(&self) -> impl Statement {
+        Release::new(self)
+    }
+
+    fn reply(&self, server: &str, rows: &[Row]) -> Result<ReleaseOutcome> {
+        outcome(server, rows)
+    }
+
+    fn member(server: &str, row: &Row) -> Result<ReleaseOutcome> {
+        ended(server, row)
+    }
+}
+
+struct Release {
     id: Vec<u8>,
     keys: Vec<String>,
     keep: Option<i64>,
@@ -19,7 +42,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(crate) fn new(lease: &ReleaseEntry) -> Self {
+    fn new(lease: &ReleaseEntry) -> Self {
         Self {
             id: bytes(lease.id()),
             keys: names(lease.keys()),
@@ -47,13 +70,7 @@ impl Statement for Release {
 }
 
 /// A lease of one key.
-pub(crate) struct ReleaseOne(Release);
-
-impl ReleaseOne {
-    pub(crate) fn new(lease: &ReleaseEntry) -> Self {
-        Self(Release::new(lease))
-    }
-}
+struct ReleaseOne(Release);
 
 impl Statement for ReleaseOne {
     fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a> {
@@ -72,7 +89,7 @@ impl Statement for ReleaseOne {
 
 /// Several leases, each of one key.
 #[derive(Default)]
-pub(crate) struct ReleaseBatch {
+struct ReleaseBatch {
     keys: Vec<String>,
     ids: Vec<Vec<u8>>,
     tokens: Vec<Option<i64>>,
@@ -80,7 +97,7 @@ pub(crate) struct ReleaseBatch {
 }
 
 impl ReleaseBatch {
-    pub(crate) fn new<'a>(leases: impl Iterator<Item = &'a ReleaseEntry>) -> Self {
+    fn new(leases: &[&ReleaseEntry]) -> Self {
         let mut batch = Self::default();
         for lease in leases {
             batch.keys.extend(names(lease.keys()));
@@ -108,19 +125,19 @@ impl Statement for ReleaseBatch {
 }
 
 /// The outcome in the row of the function `release`.
-pub(crate) fn outcome(server: &str, rows: &[Row]) -> Result<ReleaseOutcome> {
-    let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+fn outcome(server: &str, rows: &[Row]) -> Result<ReleaseOutcome> {
+    let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
     match column::<&str>(server, row, "outcome")? {
         "released" => Ok(ReleaseOutcome::Released),
         "kept" => Ok(ReleaseOutcome::Kept(duration(column(server, row, "o_rest")?))),
         "expired" => Ok(ReleaseOutcome::Expired),
         "not held" => Ok(ReleaseOutcome::NotHeld),
-        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
     }
 }
 
 /// The outcome of a member that was found.
-pub(crate) fn ended(server: &str, row: &Row) -> Result<ReleaseOutcome> {
+fn ended(server: &str, row: &Row) -> Result<ReleaseOutcome> {
     let in_time: bool = column(server, row, "o_in_time")?;
     Ok(if in_time { ReleaseOutcome::Released } else { ReleaseOutcome::Expired })
 }

@@ -1,16 +1,41 @@
 //! Renewals.
 
 use leasehold_core::{FencingToken, LostReason, Reason, RenewEntry, RenewOutcome, Result};
-use leasehold_driver::sql::mode_conflict;
+use leasehold_sql::mode_conflict;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::Statements;
 use super::acquire::{limits, rest};
 use crate::call::{Call, Statement, bytes, column, micros, names};
 use crate::error;
 use crate::sql::Sql;
 
-pub(crate) struct Renew {
+impl Statements for RenewEntry {
+    const MAY_BE_REPEATED: bool = true;
+
+    fn one(&self) -> impl Statement {
+        RenewOne(Renew::new(self))
+    }
+
+    fn batch(requests: &[&Self]) -> impl Statement {
+        RenewBatch::new(requests)
+    }
+
+    fn any(&self) -> impl Statement {
+        Renew::new(self)
+    }
+
+    fn reply(&self, server: &str, rows: &[Row]) -> Result<RenewOutcome> {
+        outcome(server, self, rows)
+    }
+
+    fn member(server: &str, row: &Row) -> Result<RenewOutcome> {
+        held(server, row)
+    }
+}
+
+struct Renew {
     id: Vec<u8>,
     keys: Vec<String>,
     limits: Vec<i32>,
@@ -20,7 +45,7 @@ pub(crate) struct Renew {
 }
 
 impl Renew {
-    pub(crate) fn new(lease: &RenewEntry) -> Self {
+    fn new(lease: &RenewEntry) -> Self {
         Self {
             id: bytes(lease.id()),
             keys: names(lease.claims().keys()),
@@ -55,13 +80,7 @@ impl Statement for Renew {
 }
 
 /// An exclusive lease of one key.
-pub(crate) struct RenewOne(Renew);
-
-impl RenewOne {
-    pub(crate) fn new(lease: &RenewEntry) -> Self {
-        Self(Renew::new(lease))
-    }
-}
+struct RenewOne(Renew);
 
 impl Statement for RenewOne {
     fn call<'a>(&'a self, sql: &'a Sql, patience: &'a Option<String>) -> Call<'a> {
@@ -81,7 +100,7 @@ impl Statement for RenewOne {
 
 /// Several exclusive leases, each of one key.
 #[derive(Default)]
-pub(crate) struct RenewBatch {
+struct RenewBatch {
     keys: Vec<String>,
     ids: Vec<Vec<u8>>,
     tos: Vec<Option<i64>>,
@@ -90,7 +109,7 @@ pub(crate) struct RenewBatch {
 }
 
 impl RenewBatch {
-    pub(crate) fn new<'a>(leases: impl Iterator<Item = &'a RenewEntry>) -> Self {
+    fn new(leases: &[&RenewEntry]) -> Self {
         let mut batch = Self::default();
         for lease in leases {
             batch.keys.extend(names(lease.claims().keys()));
@@ -120,8 +139,8 @@ impl Statement for RenewBatch {
 }
 
 /// The outcome in the row of the function `renew`.
-pub(crate) fn outcome(server: &str, lease: &RenewEntry, rows: &[Row]) -> Result<RenewOutcome> {
-    let row = rows.first().ok_or_else(|| error::odd(server, "no row"))?;
+fn outcome(server: &str, lease: &RenewEntry, rows: &[Row]) -> Result<RenewOutcome> {
+    let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
     let lost = |reason| Ok(RenewOutcome::Lost(Some(reason)));
     match column::<&str>(server, row, "outcome")? {
         "held" => held(server, row),
@@ -135,13 +154,14 @@ pub(crate) fn outcome(server: &str, lease: &RenewEntry, rows: &[Row]) -> Result<
         "mode" => {
             let key: &str = column(server, row, "o_key")?;
             let found = lease.claims().keys().find(|known| known.as_str() == key);
-            let found = found.ok_or_else(|| error::odd(server, format_args!("the key {key:?}")))?;
+            let found =
+                found.ok_or_else(|| error::unexpected(server, format_args!("the key {key:?}")))?;
             Ok(RenewOutcome::Failed(mode_conflict(lease.id(), lease.claims(), found)))
         }
-        other => Err(error::odd(server, format_args!("the outcome {other:?}"))),
+        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
     }
 }
 
-pub(crate) fn held(server: &str, row: &Row) -> Result<RenewOutcome> {
+fn held(server: &str, row: &Row) -> Result<RenewOutcome> {
     rest(server, row).map(RenewOutcome::Held)
 }

@@ -56,7 +56,7 @@ async fn waits(server: &Server, how: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_travels_with_others_waits_for_no_row_and_so_cannot_judge_too_early() {
+async fn a_batch_waits_for_no_row_and_so_cannot_judge_too_early() {
     let (server, user) = locked().await;
     let client = server.connect().await.unwrap();
     for text in [

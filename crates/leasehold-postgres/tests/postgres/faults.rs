@@ -71,7 +71,7 @@ async fn a_connection_cut_before_or_after_the_commit_leaves_one_grant() {
         {
             let store = PostgresStore::from_url(&url).await.unwrap();
             let name = format!("k{n}{m}");
-            // Both the connection for what travels together and another one are there.
+            // Both the connection for batches and another one are there.
             granted(store.acquire(&acquire(&format!("{name} warm"), "a", Mode::Exclusive)).await);
             granted(store.acquire(&acquire(&name, "warm", Mode::SHARED)).await);
             store.release(&leasehold_testkit::requests::release(&name, "warm")).await.unwrap();

@@ -60,7 +60,7 @@ async fn an_operation_ends_in_time_when_its_server_hangs() {
     assert!(unknown > 0, "nothing was sent: {failures:?}");
 }
 
-/// The store has one connection for what does not travel together, and the application has the others.
+/// The store has one connection for what goes in no batch, and the application has the others.
 #[tokio::test]
 async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
     let server = Server::start(&[]).await.unwrap();

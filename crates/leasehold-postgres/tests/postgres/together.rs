@@ -1,4 +1,4 @@
-//! Requests that travel together.
+//! Requests that are sent in batches.
 
 use std::sync::Arc;
 

@@ -242,7 +242,7 @@ impl LeaseState {
         }
     }
 
-    /// How early it may be renewed to travel with others: half its interval, a sixth of its TTL.
+    /// How early it may be renewed in one request with others: half its interval, a sixth of its TTL.
     pub(crate) fn slack(&self) -> Duration {
         (self.policy.interval.unwrap_or_default() / 2).min(LONGEST_SLACK)
     }

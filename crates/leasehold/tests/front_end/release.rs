@@ -224,7 +224,7 @@ fn releases(store: &Flaky) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_releases_that_fail_travel_together() {
+async fn a_thousand_releases_that_fail_are_sent_again_together() {
     let store = Flaky::new();
     let locks = store.locks();
     let mut guards = Vec::new();

@@ -37,7 +37,7 @@ async fn keepalive_every_and_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_leases_travel_in_few_requests() {
+async fn many_leases_are_renewed_in_few_requests() {
     let store = Flaky::new();
     let locks = store.locks();
     let mut guards = Vec::new();

@@ -2,20 +2,20 @@
 
 use leasehold_core::{ListReply, ListRequest, Result, Unreadable};
 
-use super::position::Position;
-use super::server::SqlServer;
-use super::stored::Stored;
+use crate::dialect::Dialect;
+use crate::position::Position;
+use crate::stored::Stored;
 
 /// How many rows one page reads at most, so that a filter that matches little makes no page slow. A page may then hold
 /// less than requested, and the next one continues.
 const LOOK_AT: usize = 2_000;
 
-pub(super) async fn list(server: &impl SqlServer, request: &ListRequest) -> Result<ListReply> {
+pub(crate) async fn list(dialect: &impl Dialect, request: &ListRequest) -> Result<ListReply> {
     let filter = request.filter();
     match filter.keys() {
         Some(keys) => {
             let keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
-            let found = server.look_up(&keys).await?;
+            let found = dialect.look_up(&keys).await?;
             let after = request.cursor().map(Position::parse).transpose()?;
             Ok(page(request, found, after.as_ref(), false))
         }
@@ -26,7 +26,7 @@ pub(super) async fn list(server: &impl SqlServer, request: &ListRequest) -> Resu
                 None => start,
             };
             let most = LOOK_AT.max(request.limit() + 1);
-            let (found, is_full) = server.page(&start, most).await?;
+            let (found, is_full) = dialect.page(&start, most).await?;
             Ok(page(request, found, None, is_full))
         }
     }

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, Unreadable};
 
-use super::old::{Old, Purge};
-use super::position::Position;
-use super::server::{SqlServer, outliving, unanswered};
-use crate::Deadline;
+use leasehold_driver::{Deadline, outliving};
+
+use crate::dialect::{Dialect, unanswered};
+use crate::expired::{ExpiredRow, Purge};
+use crate::position::Position;
 
 /// How many rows one step removes, which limits how long it locks them.
 const STEP: usize = 100;
@@ -17,8 +18,8 @@ const LOOK_AT: (usize, usize) = (200, 5_000);
 
 /// Removes what is over from where the last purge ended. When its time is over it returns what it has done, and the next
 /// purge continues there.
-pub(super) async fn purge<S: SqlServer>(
-    server: &Arc<S>,
+pub(crate) async fn purge<D: Dialect>(
+    dialect: &Arc<D>,
     filter: &Filter,
     most: usize,
     purged_to: &Mutex<Position>,
@@ -33,13 +34,13 @@ pub(super) async fn purge<S: SqlServer>(
     };
     let mut reply = EvictReply::new(Vec::new(), 0, true);
     let (mut at, mut wrapped) = (start.clone(), start == Position::default());
-    let until = Deadline::after(server.timeout());
+    let until = Deadline::after(dialect.timeout());
     let mut look_at = LOOK_AT.0;
     while !until.left().is_zero() {
         let acted = !reply.removed.is_empty() || reply.forgotten > 0;
-        let scanned = until.bound(server.scan(keys.as_deref(), &at, look_at)).await;
+        let scanned = until.bound(dialect.scan(keys.as_deref(), &at, look_at)).await;
         let scanned =
-            scanned.unwrap_or_else(|| Err(unanswered(server.name(), until, Effect::NotApplied)));
+            scanned.unwrap_or_else(|| Err(unanswered(dialect.server(), until, Effect::NotApplied)));
         let (page, next) =
             scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         let room = most - reply.removed.len() - reply.forgotten;
@@ -52,7 +53,7 @@ pub(super) async fn purge<S: SqlServer>(
             }
         }
         if !candidates.is_empty() {
-            let purged = remove(server, candidates, until, &mut reply).await;
+            let purged = remove(dialect, candidates, until, &mut reply).await;
             purged.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         }
         look_at = if full_at.is_some() { LOOK_AT.0 } else { LOOK_AT.1.min(look_at * 5) };
@@ -76,17 +77,17 @@ pub(super) async fn purge<S: SqlServer>(
     Ok(reply)
 }
 
-async fn remove<S: SqlServer>(
-    server: &Arc<S>,
+async fn remove<D: Dialect>(
+    dialect: &Arc<D>,
     candidates: Candidates,
     until: Deadline,
     reply: &mut EvictReply,
 ) -> Result<()> {
     let Candidates { targets, purge, .. } = candidates;
-    let purging = Arc::clone(server);
+    let purging = Arc::clone(dialect);
     let purged = until.bound(outliving(async move { purging.purge(&purge).await })).await;
     let purged =
-        purged.unwrap_or_else(|| Err(unanswered(server.name(), until, Effect::Unknown)))?;
+        purged.unwrap_or_else(|| Err(unanswered(dialect.server(), until, Effect::Unknown)))?;
     for nth in purged {
         if nth < 0 {
             reply.forgotten += 1;
@@ -120,7 +121,7 @@ impl Candidates {
     /// At most `most` of these rows, which come after `at`, and the position before the first one that is left. The
     /// counter of a key comes after all its records.
     fn of(
-        page: Vec<Old>,
+        page: Vec<ExpiredRow>,
         mut at: Position,
         (wanted, filter): (&Filter, &Filter),
         most: usize,
@@ -136,7 +137,7 @@ impl Candidates {
             let counted = key.iter().find(|row| {
                 row.forgettable && row.stored.key().is_ok_and(|key| filter.matches_counter(&key))
             });
-            if let Some(Old { stored, .. }) = counted {
+            if let Some(ExpiredRow { stored, .. }) = counted {
                 if all.len() == most {
                     return (all, Some(at));
                 }
@@ -148,8 +149,8 @@ impl Candidates {
         (all, None)
     }
 
-    fn add(&mut self, wanted: &Filter, row: &Old) {
-        let Old { now, stored, over, .. } = row;
+    fn add(&mut self, wanted: &Filter, row: &ExpiredRow) {
+        let ExpiredRow { now, stored, over, .. } = row;
         let target = match stored.record(*now) {
             Ok(Some(record)) if wanted.matches(&record) => Some(EvictTarget::of(&record)),
             Ok(None) => None,

@@ -3,32 +3,31 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use leasehold_core::{Key, Result};
+use leasehold_core::Key;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::combine::Combine;
+use crate::request::{Batch, Sent, Ticket};
 
 /// What waits, and what is under way.
-pub(super) struct Queue<C: Combine> {
-    pub(super) waiting: VecDeque<Waiting<C>>,
+pub(super) struct Queue {
+    pub(super) waiting: VecDeque<Waiting>,
     /// The tasks that send them, by their numbers.
-    pub(super) lanes: BTreeMap<u64, Lane<C>>,
+    pub(super) lanes: BTreeMap<u64, Lane>,
     /// The last number of a task or a request.
     last: u64,
 }
 
 /// A request that nobody has sent yet.
-pub(super) struct Waiting<C: Combine> {
+pub(super) struct Waiting {
     number: u64,
-    pub(super) request: C::Request,
-    pub(super) reply: oneshot::Sender<Option<Result<C::Reply>>>,
+    ticket: Ticket,
 }
 
 /// What a task has under way.
-pub(super) struct Lane<C: Combine> {
+pub(super) struct Lane {
     /// The unanswered requests.
-    pub(super) batch: HashMap<Key, C::Request>,
+    pub(super) batch: HashMap<Key, Sent>,
     /// When it began.
     pub(super) since: Instant,
     /// It has sent one, and goes on.
@@ -39,19 +38,15 @@ pub(super) struct Lane<C: Combine> {
     _gives_up: oneshot::Sender<()>,
 }
 
-impl<C: Combine> Queue<C> {
+impl Queue {
     pub(super) fn new() -> Self {
         Self { waiting: VecDeque::new(), lanes: BTreeMap::new(), last: 0 }
     }
 
     /// Lets a request wait. Its number.
-    pub(super) fn enter(
-        &mut self,
-        request: C::Request,
-        reply: oneshot::Sender<Option<Result<C::Reply>>>,
-    ) -> u64 {
+    pub(super) fn enter(&mut self, ticket: Ticket) -> u64 {
         self.last += 1;
-        self.waiting.push_back(Waiting { number: self.last, request, reply });
+        self.waiting.push_back(Waiting { number: self.last, ticket });
         self.last
     }
 
@@ -79,11 +74,11 @@ impl<C: Combine> Queue<C> {
     }
 
     /// Whether a request waits for the answer to one of its key.
-    pub(super) fn is_held_up(&self, request: &C::Request) -> bool {
-        let key = C::key(request);
+    pub(super) fn is_held_up(&self, ticket: &Ticket) -> bool {
+        let key = ticket.key();
         let mut earlier =
             self.lanes.values().filter_map(|lane| Some((lane.is_passed, lane.batch.get(key)?)));
-        earlier.any(|(is_passed, earlier)| !is_passed || !C::may_pass(request, earlier))
+        earlier.any(|(is_passed, earlier)| !is_passed || !ticket.may_pass(earlier))
     }
 
     /// Goes past the lanes that are older than `patience`. Whether a batch of one of them has just begun to stall.
@@ -101,32 +96,44 @@ impl<C: Combine> Queue<C> {
         stalls
     }
 
-    /// Takes the first request that may be sent and those of its kind after it, in key order. One that waits for an
-    /// answer, or behind an earlier request of its key, stays.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Waiting<C>> {
+    /// Takes the first request that may be sent and those of its kind after it, in key order, with what to remember of
+    /// them. One that waits for an answer, or behind an earlier request of its key, stays.
+    pub(super) fn take(&mut self, most: usize) -> Option<(Batch, HashMap<Key, Sent>)> {
         let stalls = self.lanes.values().any(|lane| lane.is_passed);
-        let (mut batch, mut earlier) = (Vec::<Waiting<C>>::new(), HashSet::new());
-        for next in std::mem::take(&mut self.waiting) {
-            let request = &next.request;
-            let is_first = earlier.insert(C::key(request).clone())
-                || stalls && self.may_pass_all(request, &batch);
-            let is_alike =
-                batch.first().is_none_or(|first| C::kind(&first.request) == C::kind(request));
-            if is_first && !self.is_held_up(request) && is_alike && batch.len() < most {
-                batch.push(next);
-            } else {
-                self.waiting.push_back(next);
+        let (mut batch, mut earlier) = (None::<Batch>, HashSet::new());
+        let mut sent = HashMap::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let Waiting { number, ticket } = waiting;
+            let key = ticket.key().clone();
+            let is_first = earlier.insert(key.clone())
+                || stalls && !sent.contains_key(&key) && self.may_pass_all(&ticket);
+            if !is_first || sent.len() == most || self.is_held_up(&ticket) {
+                self.waiting.push_back(Waiting { number, ticket });
+                continue;
+            }
+            let remembered = ticket.sent();
+            let left = match &mut batch {
+                Some(batch) => batch.add(ticket).err(),
+                None => {
+                    batch = Some(Batch::of(ticket));
+                    None
+                }
+            };
+            match left {
+                // It is of another kind.
+                Some(ticket) => self.waiting.push_back(Waiting { number, ticket }),
+                None => drop(sent.insert(key, remembered)),
             }
         }
-        batch.sort_by(|a, b| C::key(&a.request).cmp(C::key(&b.request)));
-        batch
+        let mut batch = batch?;
+        batch.sort();
+        Some((batch, sent))
     }
 
-    /// Whether a request may pass all that wait, and none of its key is in the batch.
-    fn may_pass_all(&self, request: &C::Request, batch: &[Waiting<C>]) -> bool {
-        let of_key = |other: &&Waiting<C>| C::key(&other.request) == C::key(request);
-        !batch.iter().any(|other| of_key(&other))
-            && self.waiting.iter().filter(of_key).all(|other| C::may_pass(request, &other.request))
+    /// Whether a request may pass all of its key that wait.
+    fn may_pass_all(&self, ticket: &Ticket) -> bool {
+        let mut of_key = self.waiting.iter().filter(|other| other.ticket.key() == ticket.key());
+        of_key.all(|other| ticket.may_pass(&other.ticket.sent()))
     }
 }
 

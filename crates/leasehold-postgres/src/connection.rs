@@ -10,7 +10,7 @@ use tokio_postgres::{Row, Statement};
 use crate::call::Call;
 use crate::error;
 use crate::kept::Kept;
-use crate::pool::Links;
+use crate::pool::Pool;
 
 /// The moment before which no session may have begun.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Retired(Arc<watch::Sender<Option<Instant>>>);
 /// One connection, until it is dropped. It goes back to the pool only if what was begun on it has ended, outside a
 /// transaction, and its session is not retired; otherwise it is closed.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     /// Until the end.
     client: Option<Object>,
     prepares: bool,
@@ -37,15 +37,15 @@ const OUTSIDE: &str = "DO 'BEGIN COMMIT; END'";
 /// Begins a transaction as our functions need it, for a session whose default is another.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-impl Link {
-    pub(crate) fn new(client: Object, links: &Links, is_current: bool) -> Self {
+impl Connection {
+    pub(crate) fn new(client: Object, pool: &Pool, is_current: bool) -> Self {
         Self {
             client: Some(client),
-            prepares: links.prepares,
-            is_callers: links.are_callers,
+            prepares: pool.prepares,
+            is_callers: pool.are_callers,
             is_clean: is_current,
-            kept: Arc::clone(&links.kept),
-            retired: links.retired.clone(),
+            kept: Arc::clone(&pool.kept),
+            retired: pool.retired.clone(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for Connection {
     fn drop(&mut self) {
         let is_usable = self.is_usable();
         match self.client.take() {

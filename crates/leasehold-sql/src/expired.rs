@@ -1,16 +1,16 @@
-use super::stored::Stored;
+use crate::stored::Stored;
 
 /// A row with something to purge.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Old {
-    pub(super) now: i64,
-    pub(super) stored: Stored,
-    pub(super) over: bool,
-    pub(super) forgettable: bool,
+pub struct ExpiredRow {
+    pub(crate) now: i64,
+    pub(crate) stored: Stored,
+    pub(crate) over: bool,
+    pub(crate) forgettable: bool,
 }
 
-impl Old {
+impl ExpiredRow {
     /// A row as it was at `now`: its lease is `over`, or its counter may be forgotten once its key has no lease; `None`
     /// if neither.
     pub fn of(now: i64, stored: Stored, over: bool, forgettable: bool) -> Option<Self> {

@@ -1,6 +1,6 @@
 use leasehold_core::{Cursor, Error, Result};
 
-use super::stored::Stored;
+use crate::stored::Stored;
 
 /// A row of the table, or where a page begins: after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,7 +14,7 @@ pub struct Position {
 
 impl Position {
     /// Before all rows of keys that begin with this text.
-    pub(super) fn before(prefix: &str) -> Self {
+    pub(crate) fn before(prefix: &str) -> Self {
         Self { key: prefix.to_owned(), slot: -1 }
     }
 
@@ -23,11 +23,11 @@ impl Position {
         Self { key: stored.key.clone(), slot: i32::try_from(stored.slot).unwrap_or(i32::MAX) }
     }
 
-    pub(super) fn cursor(&self) -> Cursor {
+    pub(crate) fn cursor(&self) -> Cursor {
         Cursor::new(format!("{}\0{}", self.key, self.slot).into_bytes())
     }
 
-    pub(super) fn parse(cursor: &Cursor) -> Result<Self> {
+    pub(crate) fn parse(cursor: &Cursor) -> Result<Self> {
         let text = std::str::from_utf8(cursor.as_bytes()).ok();
         let parts = text.and_then(|text| text.split_once('\0'));
         let parsed = parts

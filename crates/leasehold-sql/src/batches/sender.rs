@@ -1,13 +1,17 @@
 //! The tasks that send.
 
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
+use leasehold_driver::Deadline;
 use tokio::sync::oneshot;
 
-use super::queue::{Queue, Waiting, now};
-use super::{Combine, Shared};
+use super::Shared;
+use super::queue::{Queue, now};
+use crate::dialect::{Exchange, Server};
+use crate::request::{Batch, Errand, Request};
 
 /// From so many waiting requests on, a second batch at a time pays.
 pub(super) const MANY: usize = 40;
@@ -15,15 +19,15 @@ pub(super) const MANY: usize = 40;
 const VERY_MANY: usize = 400;
 
 /// The task that sends what waits.
-pub(super) struct Sender<C: Combine> {
-    shared: Arc<Shared<C>>,
+pub(super) struct Sender<S: Server> {
+    shared: Arc<Shared<S>>,
     number: u64,
     given_up: oneshot::Receiver<()>,
 }
 
-impl<C: Combine> Sender<C> {
+impl<S: Server> Sender<S> {
     /// With a lane of its own in the queue.
-    pub(super) fn new(shared: &Arc<Shared<C>>, queue: &mut Queue<C>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared<S>>, queue: &mut Queue) -> Self {
         let (number, given_up) = queue.open_lane();
         Self { shared: Arc::clone(shared), number, given_up }
     }
@@ -37,26 +41,13 @@ impl<C: Combine> Sender<C> {
     async fn run(mut self) {
         while let Some(batch) = self.next() {
             let many = batch.len() > 1;
-            let (requests, replies): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
-            let combine = &self.shared.combine;
-            let answers = async {
-                match &requests[..] {
-                    [request] => vec![combine.send(request).await],
-                    requests => combine.send_together(requests).await,
-                }
+            let is_given_up = match batch {
+                Batch::Acquire(errands) => self.send(errands).await,
+                Batch::Renew(errands) => self.send(errands).await,
+                Batch::Release(errands) => self.send(errands).await,
             };
-            // First of all, so that a task that nobody drove for long sends nothing more.
-            let Either::Right((answers, _)) = select(&mut self.given_up, pin!(answers)).await
-            else {
+            if is_given_up.is_break() {
                 return;
-            };
-            if let Some(lane) = self.shared.queue().lanes.get_mut(&self.number) {
-                lane.batch.clear();
-            }
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                // The caller may have gone.
-                drop(reply.send(answer));
             }
             if many {
                 // Callers that have just been answered often have a next request.
@@ -65,8 +56,38 @@ impl<C: Combine> Sender<C> {
         }
     }
 
+    /// Sends a batch and answers it, unless the queue has given this task up.
+    async fn send<R: Request>(&mut self, errands: Vec<Errand<R>>) -> ControlFlow<()>
+    where
+        S: Exchange<R>,
+    {
+        let requests: Vec<_> = errands.iter().map(|errand| &*errand.request).collect();
+        // What has no connection by then can still be sent alone, and did not act.
+        let first = errands.iter().map(|errand| errand.until).min_by_key(|until| until.left());
+        let Some(begin) = first.map(Deadline::earlier) else { return ControlFlow::Continue(()) };
+        let server = &self.shared.server;
+        let outcomes = async {
+            match &requests[..] {
+                [request] => vec![server.send(*request, begin).await],
+                requests => server.send_batch(requests, begin).await,
+            }
+        };
+        // First of all, so that a task that nobody drove for long sends nothing more.
+        let Either::Right((outcomes, _)) = select(&mut self.given_up, pin!(outcomes)).await else {
+            return ControlFlow::Break(());
+        };
+        if let Some(lane) = self.shared.queue().lanes.get_mut(&self.number) {
+            lane.batch.clear();
+        }
+        for (errand, outcome) in errands.into_iter().zip(outcomes) {
+            // The caller may have gone.
+            drop(errand.reply.send(outcome));
+        }
+        ControlFlow::Continue(())
+    }
+
     /// The next batch; `None` at the end of this task.
-    fn next(&self) -> Option<Vec<Waiting<C>>> {
+    fn next(&self) -> Option<Batch> {
         let (batch, other) = {
             let mut queue = self.shared.queue();
             let lanes = self.shared.lanes;
@@ -84,15 +105,13 @@ impl<C: Combine> Sender<C> {
                     waiting.div_ceil(free).max(MANY).min(self.shared.most)
                 }
             };
-            let batch = queue.take(most);
-            let of_key =
-                |waiting: &Waiting<C>| (C::key(&waiting.request).clone(), waiting.request.clone());
-            let lane = queue.lanes.get_mut(&self.number)?;
-            if batch.is_empty() {
+            let taken = queue.take(most);
+            let Some((batch, sent)) = taken else {
                 queue.lanes.remove(&self.number);
                 return None;
-            }
-            lane.batch = batch.iter().map(of_key).collect();
+            };
+            let lane = queue.lanes.get_mut(&self.number)?;
+            lane.batch = sent;
             (lane.since, lane.has_begun, lane.is_passed) = (now(), true, false);
             (batch, self.shared.next_sender(&mut queue))
         };
@@ -101,7 +120,7 @@ impl<C: Combine> Sender<C> {
     }
 }
 
-impl<C: Combine> Drop for Sender<C> {
+impl<S: Server> Drop for Sender<S> {
     /// With its runtime, too.
     fn drop(&mut self) {
         self.shared.queue().lanes.remove(&self.number);

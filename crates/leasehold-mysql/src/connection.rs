@@ -93,7 +93,7 @@ impl Kept {
 /// One connection, until it is dropped. It can be used again only if the exchange on it has ended, outside a transaction.
 /// Otherwise it is closed: nobody may take a late reply for his own, and nobody's grant may be part of a transaction that
 /// nobody commits.
-pub(crate) struct Link {
+pub(crate) struct Connection {
     /// Until the end.
     source: Option<Source>,
     /// No reply can come that nobody waits for, and no transaction is open.
@@ -107,7 +107,7 @@ pub(crate) enum Source {
     Callers(Conn, Arc<Kept>),
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(source: Source, held: Use) -> Self {
         Self { source: Some(source), is_clean: true, held: Some(held) }
     }
@@ -158,7 +158,7 @@ pub(crate) fn is_outside(conn: &Conn) -> Option<bool> {
     Some(!told.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS))
 }
 
-impl Drop for Link {
+impl Drop for Connection {
     fn drop(&mut self) {
         let ends = !self.is_clean || self.is_retired();
         match (self.source.take(), self.held.take()) {
@@ -180,8 +180,8 @@ pub(crate) fn part(conn: Conn, held: Use) {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
+        f.write_str("Connection")
     }
 }

@@ -1,0 +1,299 @@
+//! PostgreSQL as the server of a [`SqlStore`](leasehold_sql::SqlStore).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{AcquireRequest, Effect, EvictTarget, Health, Key, Reason, Result, Wakeups};
+use leasehold_driver::Deadline;
+use leasehold_sql::{
+    Dialect, Exchange, ExpiredRow, Outcome, Position, Purge, Server, SqlStore, Stored, locked,
+};
+use tokio_postgres::Row;
+
+use crate::call::{Statement, is_locked, micros};
+use crate::calls::Statements;
+use crate::calls::evict::{Evict, Remove, Scan, positions};
+use crate::calls::list::{LookUp, Page, stored};
+use crate::config::{NAME, PostgresConfig};
+use crate::error;
+use crate::listener::Listener;
+use crate::pool::{Pool, Unanswered};
+use crate::row_waits::{BRIEF, Turns};
+use crate::sql::Sql;
+
+/// The longest pause of a waiter whom nobody wakes.
+const UNHEARD: Duration = Duration::from_secs(1);
+
+/// A PostgreSQL server, and a schema there.
+pub struct Postgres {
+    pub(crate) pool: Pool,
+    pub(crate) sql: Arc<Sql>,
+    pub(crate) listener: Option<Listener>,
+    /// In microseconds.
+    forget_after: Option<i64>,
+}
+
+/// Leases in a PostgreSQL database.
+///
+/// Connect with [`from_url`](SqlStore::from_url), or with [`PostgresConfig::open`].
+pub type PostgresStore = SqlStore<Postgres>;
+
+impl PostgresConfig {
+    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
+    /// [`prepare`](leasehold_core::Store::prepare) creates the schema.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
+    /// login.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn open(self) -> Result<PostgresStore> {
+        Postgres::new(self).await.map(PostgresStore::new).map_err(|e| e.with_context(NAME, "open"))
+    }
+}
+
+impl Postgres {
+    async fn new(config: PostgresConfig) -> Result<Self> {
+        let (pool, schema, forget_after, waker) = config.connect().await?;
+        let sql = Arc::new(Sql::new(schema));
+        let listener = waker.map(|server| Listener::new(*server, pool.clone(), Arc::clone(&sql)));
+        Ok(Self { pool, sql, listener, forget_after: forget_after.map(micros) })
+    }
+
+    /// The rows of a statement that waits for no row, on a connection of its own.
+    pub(crate) async fn read(&self, statement: &impl Statement) -> Result<Vec<Row>> {
+        let (pool, until) = (&self.pool, self.pool.deadline());
+        let call = statement.call(&self.sql, &None);
+        loop {
+            let connection = pool.get(until).await?;
+            match pool.query(connection, until, &call).await.1 {
+                Err(Unanswered::Server(e)) if error::is_conflict(&e) => {}
+                rows => return rows.map_err(|failure| failure.into_error(&pool.server)),
+            }
+        }
+    }
+
+    /// The rows of a statement on a connection of its own. `None` if somebody else's transaction held a row for the whole
+    /// time limit. One that is not answered within `first` is sent again, on another connection.
+    async fn patiently(
+        &self,
+        statement: &impl Statement,
+        turns: &Turns,
+        until: Deadline,
+        mut first: Option<Duration>,
+    ) -> Result<Option<Vec<Row>>> {
+        let pool = &self.pool;
+        // To wait for a row, or to try again.
+        let mut held = (turns.waits.try_acquire().ok(), None);
+        while !until.left().is_zero() {
+            let turn = until.bound(turns.connections.acquire()).await;
+            let Some(turn) = turn else { return Err(pool.no_turn(until)) };
+            let connection = pool.get(until).await?;
+            let (is_last, step) = match first.take() {
+                Some(first) => (false, until.within(first)),
+                None => (true, until),
+            };
+            // The server gives up first, so that the outcome is known.
+            let most = step.earlier().left();
+            let patience = if held.0.is_some() { most } else { most.min(BRIEF) };
+            let for_each_lock = Some(patience.as_millis().max(1).to_string());
+            let call = statement.call(&self.sql, &for_each_lock);
+            match pool.query_patiently(connection, step, patience, &call).await {
+                Ok(None) if held.0.is_none() || !is_last => {}
+                Ok(rows) => return Ok(rows),
+                // Rolled back because of another transaction, which is about to end.
+                Err(Unanswered::Server(e)) if error::is_conflict(&e) => continue,
+                // The older connections are retired.
+                Err(Unanswered::Late(_)) if !is_last => continue,
+                Err(failure) => return Err(failure.into_error(&pool.server)),
+            }
+            drop((turn, held));
+            let next = async {
+                tokio::select! {
+                    biased;
+                    wait = turns.waits.acquire() => (wait.ok(), None),
+                    again = turns.again() => (None, again),
+                }
+            };
+            match until.earlier().bound(next).await {
+                Some(next) => held = next,
+                None => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of a statement on a reserved connection, or `None` if it was rolled back because of somebody else's
+    /// transaction, or there was no connection until `begin`.
+    async fn briefly(
+        &self,
+        statement: &impl Statement,
+        begin: Deadline,
+    ) -> Option<Result<Vec<Row>>> {
+        let connection = match self.pool.reserved(begin).await {
+            Ok(connection) => connection,
+            Err(_) if begin.left().is_zero() => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        let (until, patience) = (self.pool.deadline(), self.pool.patience());
+        let call = statement.call(&self.sql, &patience);
+        let (connection, rows) = self.pool.query(connection, until, &call).await;
+        connection.into_iter().for_each(|connection| self.pool.reserve(connection));
+        match rows {
+            Ok(rows) => Some(Ok(rows)),
+            Err(Unanswered::Server(e)) if error::is_conflict(&e) || error::is_locked(&e) => None,
+            Err(failure) => Some(Err(failure.into_error(&self.pool.server))),
+        }
+    }
+}
+
+impl<R: Statements> Exchange<R> for Postgres {
+    async fn send(&self, request: &R, begin: Deadline) -> Outcome<R::Reply> {
+        match self.briefly(&request.one(), begin).await {
+            None => Outcome::SendAlone,
+            Some(Ok(rows)) if is_locked(&rows) => Outcome::RowLocked,
+            Some(rows) => {
+                Outcome::Done(rows.and_then(|rows| request.reply(&self.pool.server, &rows)))
+            }
+        }
+    }
+
+    async fn send_batch(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
+        let mut outcomes: Vec<_> = requests.iter().map(|_| Outcome::SendAlone).collect();
+        match self.briefly(&R::batch(requests), begin).await {
+            Some(Ok(rows)) => {
+                for row in rows {
+                    let nth = row.try_get::<_, i64>("o_nth").ok();
+                    let nth = nth.and_then(|nth| usize::try_from(nth - 1).ok());
+                    if let Some(outcome) = nth.and_then(|nth| outcomes.get_mut(nth)) {
+                        *outcome = Outcome::Done(R::member(&self.pool.server, &row));
+                    }
+                }
+            }
+            Some(Err(error)) if error.effect() != Effect::NotApplied => {
+                outcomes.fill_with(|| Outcome::Done(Err(error.clone())));
+            }
+            // Each is tried alone.
+            None | Some(Err(_)) => {}
+        }
+        outcomes
+    }
+
+    async fn send_alone(&self, request: &R, until: Deadline) -> Outcome<R::Reply> {
+        let turns = R::turns(&self.pool.row_waits);
+        let first = R::MAY_BE_REPEATED.then(|| request.patience(self.pool.timeout));
+        match self.patiently(&request.any(), turns, until, first).await {
+            Ok(None) => Outcome::RowLocked,
+            Ok(Some(rows)) => Outcome::Done(request.reply(&self.pool.server, &rows)),
+            Err(error) => Outcome::Done(Err(error)),
+        }
+    }
+}
+
+impl Server for Postgres {
+    fn lanes(&self) -> usize {
+        self.pool.lanes
+    }
+
+    fn timeout(&self) -> Duration {
+        self.pool.timeout
+    }
+
+    fn retire(&self) {
+        self.pool.retire();
+    }
+}
+
+impl Dialect for Postgres {
+    const NAME: &'static str = NAME;
+
+    async fn connect(url: &str) -> Result<Self> {
+        Self::new(PostgresConfig::from_url(url)?).await
+    }
+
+    fn server(&self) -> &str {
+        &self.pool.server
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.health().await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.create_schema().await
+    }
+
+    fn wakes(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    fn is_awaited(&self, request: &AcquireRequest) -> bool {
+        self.listener.as_ref().is_some_and(|all| all.hears(request.claims().keys()))
+    }
+
+    fn poll_within(&self) -> Option<Duration> {
+        self.listener.as_ref().is_some_and(Listener::is_deaf).then_some(UNHEARD)
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        match &self.listener {
+            Some(listener) => listener.listen(keys).await,
+            None => Ok(Wakeups::none()),
+        }
+    }
+
+    async fn close(&self) {
+        let until = self.pool.deadline();
+        if let Some(listener) = &self.listener {
+            until.bound(listener.close()).await;
+        }
+        self.pool.close(until).await;
+    }
+
+    async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
+        let rows = self.read(&LookUp { keys }).await?;
+        Ok(rows.iter().filter_map(stored).collect())
+    }
+
+    async fn page(&self, after: &Position, most: usize) -> Result<(Vec<(i64, Stored)>, bool)> {
+        let rows = self.read(&Page::new(after, most)).await?;
+        Ok((rows.iter().filter_map(stored).collect(), rows.len() == most))
+    }
+
+    async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
+        let (evict, turns) = (Evict::new(targets, reason), self.pool.row_waits.of_others());
+        let rows = self.patiently(&evict, turns, self.pool.deadline(), None).await?;
+        positions(&self.pool.server, &rows.ok_or_else(|| locked(&self.pool.server))?)
+    }
+
+    async fn scan(
+        &self,
+        keys: Option<&[String]>,
+        after: &Position,
+        most: usize,
+    ) -> Result<(Vec<ExpiredRow>, Option<Position>)> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = self.read(&Scan { keys, after, most, forget_after: self.forget_after }).await?;
+        let (mut expired, mut next) = (Vec::new(), None);
+        for row in &rows {
+            let Some((now, stored)) = stored(row) else { continue };
+            if row.get(2) {
+                next = Some(Position::of(&stored));
+            }
+            expired.extend(ExpiredRow::of(now, stored, row.get(3), row.get(4)));
+        }
+        Ok((expired, next))
+    }
+
+    async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
+        positions(&self.pool.server, &self.read(&Remove(purge)).await?)
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Postgres({})", self.pool.server)
+    }
+}

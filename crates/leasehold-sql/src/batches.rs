@@ -1,0 +1,155 @@
+//! Requests that arrive while others are under way are sent in batches.
+
+mod queue;
+mod sender;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::vec;
+
+use leasehold_core::{Effect, Error};
+use leasehold_driver::Deadline;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use self::queue::{Queue, now};
+use self::sender::{MANY, Sender};
+use crate::dialect::{Outcome, Server};
+use crate::request::{Errand, Request};
+
+/// Sends requests in batches: those that arrive while as many batches as there may be are under way go in the next.
+/// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.
+///
+/// A batch that stalls keeps others waiting only as long as they are willing to [`pass`](Self::pass) it: then another
+/// lane opens, for requests whose keys are in no unanswered batch, and for those that may pass an unanswered one of their
+/// key. There is one lane more than batches under way.
+///
+/// The batches are sent by tasks that live while there are requests, on the runtimes of those who asked.
+pub(crate) struct Batches<S: Server>(Arc<Shared<S>>);
+
+struct Shared<S> {
+    server: Arc<S>,
+    /// The most requests of a batch.
+    most: usize,
+    lanes: usize,
+    queue: Mutex<Queue>,
+    /// When the connections were last retired because a batch stalled.
+    retired: Mutex<Option<Instant>>,
+}
+
+/// A request that has entered [`Batches`].
+pub(crate) struct Turn<S: Server, R: Request> {
+    batches: Batches<S>,
+    number: u64,
+    reply: oneshot::Receiver<Outcome<R::Reply>>,
+}
+
+impl<S: Server, R: Request> Turn<S, R> {
+    /// Waits for the outcome: done, with an unknown effect, if the runtime that sent the request has ended.
+    ///
+    /// # Cancel safety
+    /// May be dropped and called again, until it has returned.
+    pub(crate) async fn outcome(&mut self) -> Outcome<R::Reply> {
+        (&mut self.reply).await.unwrap_or_else(|_| {
+            let message = "the async runtime that sent the request has ended, or nobody drives it";
+            Outcome::Done(Err(Error::unavailable(Effect::Unknown, message)))
+        })
+    }
+
+    /// Takes the request back. Whether it was not sent, and never will be.
+    pub(crate) fn withdraw(self) -> bool {
+        self.batches.0.queue().withdraw(self.number)
+    }
+}
+
+impl<S: Server> Batches<S> {
+    /// Batches of at most `most` requests, of which one is under way at a time, and where many requests wait as many as
+    /// the server has lanes.
+    pub(crate) fn new(server: Arc<S>, most: usize) -> Self {
+        let (lanes, queue) = (server.lanes(), Mutex::new(Queue::new()));
+        Self(Arc::new(Shared { server, most, lanes, queue, retired: Mutex::default() }))
+    }
+
+    /// Sends these requests in their turn, even if nobody waits for the replies. They arrive at once, so that they go in
+    /// as few batches as they can.
+    pub(crate) fn enter<R: Request>(
+        &self,
+        requests: impl IntoIterator<Item = (Arc<R>, Deadline)>,
+    ) -> vec::IntoIter<Turn<S, R>> {
+        let (turns, sender) = {
+            let mut queue = self.0.queue();
+            let mut may_be_sent = false;
+            let mut turns = Vec::new();
+            for (request, until) in requests {
+                let (replies, reply) = oneshot::channel();
+                let ticket = R::ticket(Errand { request, until, reply: replies });
+                may_be_sent |= !queue.is_held_up(&ticket);
+                turns.push(Turn { batches: self.clone(), number: queue.enter(ticket), reply });
+            }
+            let sender = if may_be_sent { self.0.next_sender(&mut queue) } else { None };
+            (turns, sender)
+        };
+        sender.into_iter().for_each(Sender::start);
+        turns.into_iter()
+    }
+
+    /// Lets what waits go past the batches that have been under way for `patience` or longer: for a caller who has waited
+    /// for so long. Another task, on this runtime, sends it, for the connection may be dead, or nobody may drive the
+    /// runtime of the task that should have sent it.
+    pub(crate) fn pass(&self, patience: Duration) {
+        let (stalls, sender) = {
+            let mut queue = self.0.queue();
+            // For the connection, and for the exchange. A batch that takes longer is on a runtime that nobody drives.
+            let stalls = queue.pass(patience, 2 * self.0.server.timeout());
+            (stalls, self.0.next_sender(&mut queue))
+        };
+        if stalls {
+            self.0.retire();
+        }
+        sender.into_iter().for_each(Sender::start);
+    }
+}
+
+impl<S: Server> Shared<S> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another sender, if one is needed.
+    fn next_sender(self: &Arc<Self>, queue: &mut Queue) -> Option<Sender<S>> {
+        let waiting = queue.waiting.len();
+        let is_needed = match queue.running() {
+            0 => waiting > 0,
+            running => running < self.lanes && waiting > MANY,
+        };
+        (is_needed && queue.lanes.len() <= self.lanes).then(|| Sender::new(self, queue))
+    }
+
+    /// A connection stalls, and perhaps all that were made before: what is sent from now on uses new ones.
+    fn retire(&self) {
+        let (now, pause) = (now(), self.server.timeout() / 5);
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        // A server that is only slow must find the time to accept new ones.
+        if retired.is_none_or(|last| now.saturating_duration_since(last) >= pause) {
+            *retired = Some(now);
+            drop(retired);
+            self.server.retire();
+        }
+    }
+}
+
+impl<S: Server> Clone for Batches<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Server> fmt::Debug for Batches<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Batches")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! One store for all SQL servers, [`SqlStore`], with a [`Dialect`] for each: its statements, what its rows and errors mean,
+//! and how it wakes waiters. Internal to Leasehold's stores for PostgreSQL and MySQL.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod batches;
+mod dialect;
+mod doubt;
+mod expired;
+mod list;
+mod position;
+mod purge;
+mod request;
+mod store;
+mod stored;
+
+pub use dialect::{Dialect, Exchange, Outcome, Server, locked};
+pub use doubt::Doubt;
+pub use expired::{ExpiredRow, Purge};
+pub use position::Position;
+pub use request::{Errand, Request, Ticket, mode_conflict};
+pub use store::SqlStore;
+pub use stored::Stored;

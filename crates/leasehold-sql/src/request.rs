@@ -1,0 +1,238 @@
+//! The requests about one lease, of which several go in one batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Claims, Error, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
+    RenewEntry, RenewOutcome,
+};
+use leasehold_driver::{Deadline, patience};
+use tokio::sync::oneshot;
+
+use crate::dialect::Outcome;
+
+/// A request about one lease, and the type of its reply.
+pub trait Request: Sized + Send + Sync + 'static {
+    /// What the server replies.
+    type Reply: Send + 'static;
+
+    /// The first key.
+    fn key(&self) -> &Key;
+
+    /// The term that it asks for; `None` without one.
+    fn term(&self) -> Option<Duration>;
+
+    /// Whether it may go in a batch: it is about an exclusive lease of one key. A release does not know the mode; a shared
+    /// lease is not found then, and is ended alone.
+    fn is_simple(&self) -> bool;
+
+    /// The request in the queue of batches.
+    #[doc(hidden)]
+    fn ticket(errand: Errand<Self>) -> Ticket;
+
+    /// How long it may wait for the reply to what was sent before it on a connection, where an operation may take
+    /// `timeout`: short enough that a lease is renewed in time all the same.
+    fn patience(&self, timeout: Duration) -> Duration {
+        patience(self.term(), timeout)
+    }
+}
+
+fn is_one(claims: &Claims) -> bool {
+    claims.len() == 1 && claims.first().mode == Mode::Exclusive
+}
+
+impl Request for AcquireRequest {
+    type Reply = AcquireReply;
+
+    fn key(&self) -> &Key {
+        &self.claims().first().key
+    }
+
+    fn term(&self) -> Option<Duration> {
+        AcquireRequest::term(self).duration()
+    }
+
+    fn is_simple(&self) -> bool {
+        is_one(self.claims())
+    }
+
+    fn ticket(errand: Errand<Self>) -> Ticket {
+        Ticket::Acquire(errand)
+    }
+}
+
+impl Request for RenewEntry {
+    type Reply = RenewOutcome;
+
+    fn key(&self) -> &Key {
+        &self.claims().first().key
+    }
+
+    fn term(&self) -> Option<Duration> {
+        self.to().duration()
+    }
+
+    fn is_simple(&self) -> bool {
+        is_one(self.claims())
+    }
+
+    fn ticket(errand: Errand<Self>) -> Ticket {
+        Ticket::Renew(errand)
+    }
+}
+
+impl Request for ReleaseEntry {
+    type Reply = ReleaseOutcome;
+
+    fn key(&self) -> &Key {
+        &self.keys()[0]
+    }
+
+    fn term(&self) -> Option<Duration> {
+        None
+    }
+
+    fn is_simple(&self) -> bool {
+        self.keys().len() == 1 && self.keep().is_none()
+    }
+
+    fn ticket(errand: Errand<Self>) -> Ticket {
+        Ticket::Release(errand)
+    }
+}
+
+/// A request that waits for its batch, with the deadline of its caller and the way to answer it.
+#[derive(Debug)]
+pub struct Errand<R: Request> {
+    pub(crate) request: Arc<R>,
+    pub(crate) until: Deadline,
+    pub(crate) reply: oneshot::Sender<Outcome<R::Reply>>,
+}
+
+/// A request of any kind that waits for its batch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Ticket {
+    /// Takes keys for a lease.
+    Acquire(Errand<AcquireRequest>),
+    /// Extends a lease.
+    Renew(Errand<RenewEntry>),
+    /// Ends a lease.
+    Release(Errand<ReleaseEntry>),
+}
+
+impl Ticket {
+    pub(crate) fn key(&self) -> &Key {
+        match self {
+            Self::Acquire(errand) => errand.request.key(),
+            Self::Renew(errand) => errand.request.key(),
+            Self::Release(errand) => errand.request.key(),
+        }
+    }
+
+    /// What is remembered of it until it is answered.
+    pub(crate) fn sent(&self) -> Sent {
+        match self {
+            Self::Acquire(errand) => Sent::Acquire(Arc::clone(&errand.request)),
+            Self::Renew(errand) => Sent::Renew(Arc::clone(&errand.request)),
+            Self::Release(errand) => Sent::Release(Arc::clone(&errand.request)),
+        }
+    }
+
+    /// Whether it may be sent while an earlier request of its key is unanswered on a connection that stalls: nothing is
+    /// wrong if the earlier one acts last. A late renewal revives nothing (C6), shortens nothing and reaches no lease of
+    /// another id. A late acquire would take the key after its release, and a late release would end what was acquired
+    /// after it.
+    pub(crate) fn may_pass(&self, earlier: &Sent) -> bool {
+        match (self, earlier) {
+            (Self::Renew(_), Sent::Renew(_)) => true,
+            // A later lease of its id may get its term, but not for ever.
+            (_, Sent::Renew(earlier)) => earlier.term().is_some(),
+            (Self::Renew(errand), Sent::Acquire(_) | Sent::Release(_)) => {
+                errand.request.id() != earlier.id()
+            }
+            (Self::Acquire(_) | Self::Release(_), Sent::Acquire(_) | Sent::Release(_)) => false,
+        }
+    }
+}
+
+/// A request that is not answered yet.
+#[derive(Debug, Clone)]
+pub(crate) enum Sent {
+    Acquire(Arc<AcquireRequest>),
+    Renew(Arc<RenewEntry>),
+    Release(Arc<ReleaseEntry>),
+}
+
+impl Sent {
+    fn id(&self) -> &LeaseId {
+        match self {
+            Self::Acquire(request) => request.id(),
+            Self::Renew(lease) => lease.id(),
+            Self::Release(lease) => lease.id(),
+        }
+    }
+}
+
+/// Requests of one kind that are sent together.
+#[derive(Debug)]
+pub(crate) enum Batch {
+    Acquire(Vec<Errand<AcquireRequest>>),
+    Renew(Vec<Errand<RenewEntry>>),
+    Release(Vec<Errand<ReleaseEntry>>),
+}
+
+impl Batch {
+    /// Of one request.
+    pub(crate) fn of(first: Ticket) -> Self {
+        match first {
+            Ticket::Acquire(errand) => Self::Acquire(vec![errand]),
+            Ticket::Renew(errand) => Self::Renew(vec![errand]),
+            Ticket::Release(errand) => Self::Release(vec![errand]),
+        }
+    }
+
+    /// Adds a request of its kind.
+    pub(crate) fn add(&mut self, ticket: Ticket) -> Result<(), Ticket> {
+        match (self, ticket) {
+            (Self::Acquire(batch), Ticket::Acquire(errand)) => batch.push(errand),
+            (Self::Renew(batch), Ticket::Renew(errand)) => batch.push(errand),
+            (Self::Release(batch), Ticket::Release(errand)) => batch.push(errand),
+            (_, other) => return Err(other),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Acquire(batch) => batch.len(),
+            Self::Renew(batch) => batch.len(),
+            Self::Release(batch) => batch.len(),
+        }
+    }
+
+    /// In the order of their keys.
+    pub(crate) fn sort(&mut self) {
+        fn sort<R: Request>(batch: &mut [Errand<R>]) {
+            batch.sort_by(|a, b| a.request.key().cmp(b.request.key()));
+        }
+        match self {
+            Self::Acquire(batch) => sort(batch),
+            Self::Renew(batch) => sort(batch),
+            Self::Release(batch) => sort(batch),
+        }
+    }
+}
+
+/// The error for a lease that holds a key in another mode than it is requested in.
+pub fn mode_conflict(id: &LeaseId, claims: &Claims, key: &Key) -> Error {
+    let asked = claims.iter().find(|claim| claim.key == *key).map(|claim| claim.mode);
+    let held = match asked {
+        Some(Mode::Exclusive) => "shared",
+        _ => "exclusive",
+    };
+    Error::invalid_input(format!(
+        "the lease {id} holds {key:?} as {held}, but is requested in another mode; release it first"
+    ))
+}

@@ -1,0 +1,308 @@
+//! The store.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::{
+    AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
+    EvictScope, Health, Key, ListReply, ListRequest, RefusalReason, Refused, ReleaseOutcome,
+    ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
+};
+use leasehold_driver::{Deadline, outliving};
+
+use crate::batches::{Batches, Turn};
+use crate::dialect::{Dialect, Exchange, Outcome, locked, unanswered};
+use crate::list;
+use crate::position::Position;
+use crate::purge;
+use crate::request::Request;
+
+/// The most requests of a batch.
+const MOST: usize = 1_000;
+
+/// Leases in the tables of a SQL server. Cheap to clone; clones share the connections.
+///
+/// Requests for exclusive locks of one key that arrive while others are under way are sent in batches, each in one
+/// transaction; all other requests have a transaction each. No request is part of a transaction of yours. If a reply is
+/// lost, the error's effect is `Unknown`, and the same request may be sent again.
+///
+/// # Cancel safety
+/// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is
+/// affected.
+pub struct SqlStore<D: Dialect>(Arc<Inner<D>>);
+
+struct Inner<D: Dialect> {
+    dialect: Arc<D>,
+    batches: Batches<D>,
+    /// Where the next purge continues, so that a small one need not begin at the start.
+    purged_to: Mutex<Position>,
+}
+
+impl<D: Dialect> SqlStore<D> {
+    /// Connects to the server that `url` names; see `from_url` of the store's configuration.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong URL, which no message repeats; `Unavailable`, `Denied` or `Incompatible` if the server
+    /// cannot be reached, refuses the login or cannot be used.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn from_url(url: &str) -> Result<Self> {
+        D::connect(url).await.map(Self::new).map_err(|e| e.with_context(D::NAME, "open"))
+    }
+
+    /// A store on this server.
+    #[doc(hidden)]
+    pub fn new(dialect: D) -> Self {
+        let dialect = Arc::new(dialect);
+        let batches = Batches::new(Arc::clone(&dialect), MOST);
+        Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() }))
+    }
+
+    async fn run<T>(
+        &self,
+        operation: &'static str,
+        admitted: Result<()>,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        admitted?;
+        work.await.map_err(|e| e.with_context(D::NAME, operation))
+    }
+}
+
+impl<D: Dialect> Store for SqlStore<D> {
+    fn capabilities(&self) -> Capabilities {
+        let mut can = Capabilities::none(D::NAME);
+        can.shared = true;
+        can.shared_limit = true;
+        can.many_keys = true;
+        can.never = true;
+        can.keep = true;
+        can.tokens = true;
+        can.raise = true;
+        can.notifications = self.0.dialect.wakes();
+        can.reports_expired = true;
+        can.compares_tokens = true;
+        can.checks_on_use = true;
+        can
+    }
+
+    async fn check(&self) -> Result<Health> {
+        self.run("check", Ok(()), self.0.dialect.check()).await
+    }
+
+    async fn prepare(&self) -> Result<()> {
+        self.run("prepare", Ok(()), self.0.dialect.prepare()).await
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
+        self.run("acquire", self.capabilities().admit(request), self.0.acquire(request)).await
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
+        self.run("renew", self.capabilities().admit(request), self.0.renew(request)).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        self.run("release", self.capabilities().admit(request), self.0.release(request)).await
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
+        let listed = list::list(&*self.0.dialect, request);
+        self.run("list", self.capabilities().admit(request), listed).await
+    }
+
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        self.run("evict", self.capabilities().admit(request), self.0.evict(request)).await
+    }
+
+    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
+        self.run("subscribe", Ok(()), self.0.dialect.subscribe(keys)).await
+    }
+
+    /// Ends the connections that are the store's own, with a farewell; those of a caller's pool stay there.
+    async fn close(&self) {
+        self.0.dialect.close().await;
+    }
+}
+
+impl<D: Dialect> Inner<D> {
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
+        let (shared, until) = (Arc::new(request.clone()), self.deadline());
+        let turn = if self.dialect.is_awaited(request) { None } else { self.turn(&shared, until) };
+        let mut reply = match self.carry_out(shared, turn, until).await? {
+            Some(reply) => reply,
+            None => {
+                let key = request.claims().first().key.clone();
+                AcquireReply::Refused(Refused::new(key, RefusalReason::Busy, None))
+            }
+        };
+        if let (AcquireReply::Refused(refused), Some(soon)) =
+            (&mut reply, self.dialect.poll_within())
+        {
+            refused.poll_within.get_or_insert(soon);
+        }
+        Ok(reply)
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
+        let leases = request.leases();
+        let keys = leases.iter().flat_map(|lease| lease.claims().keys());
+        let outcomes = self.carry_out_all(leases, keys).await;
+        self.each_or_all(outcomes, RenewOutcome::Failed).map(RenewReply::new)
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
+        let leases = request.leases();
+        let keys = leases.iter().flat_map(|lease| lease.keys());
+        let outcomes = self.carry_out_all(leases, keys).await;
+        self.each_or_all(outcomes, ReleaseOutcome::Failed).map(ReleaseReply::new)
+    }
+
+    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
+        let (dialect, request) = (Arc::clone(&self.dialect), request.clone());
+        match request.what() {
+            EvictScope::Exactly { .. } => {
+                outliving(async move { evict_exactly(&*dialect, &request).await }).await
+            }
+            EvictScope::Expired(filter) => {
+                purge::purge(&dialect, filter, request.limit(), &self.purged_to).await
+            }
+        }
+    }
+
+    /// Carries out all requests at once, or one after the other if a key is named twice.
+    async fn carry_out_all<'a, R: Request + Clone>(
+        &self,
+        requests: &[R],
+        mut keys: impl Iterator<Item = &'a Key>,
+    ) -> Vec<Result<Option<R::Reply>>>
+    where
+        D: Exchange<R>,
+    {
+        let (requests, until): (Vec<_>, _) =
+            (requests.iter().cloned().map(Arc::new).collect(), self.deadline());
+        let mut named = HashSet::new();
+        if keys.all(|key| named.insert(key)) {
+            let simple = requests.iter().filter(|request| request.is_simple());
+            let mut turns = self.batches.enter(simple.map(|one| (Arc::clone(one), until)));
+            let outcomes = requests.into_iter().map(|request| {
+                let turn = if request.is_simple() { turns.next() } else { None };
+                self.carry_out(request, turn, until)
+            });
+            return join_all(outcomes).await;
+        }
+        let mut outcomes = Vec::new();
+        for request in requests {
+            let turn = self.turn(&request, until);
+            outcomes.push(self.carry_out(request, turn, until).await);
+        }
+        outcomes
+    }
+
+    fn turn<R: Request>(&self, request: &Arc<R>, until: Deadline) -> Option<Turn<D, R>> {
+        let enter = || self.batches.enter([(Arc::clone(request), until)]).next();
+        request.is_simple().then(enter).flatten()
+    }
+
+    /// Carries out a request, alone if it has no turn in a batch. `None` if somebody else's transaction held a row for the
+    /// whole time limit.
+    async fn carry_out<R: Request>(
+        &self,
+        request: Arc<R>,
+        turn: Option<Turn<D, R>>,
+        until: Deadline,
+    ) -> Result<Option<R::Reply>>
+    where
+        D: Exchange<R>,
+    {
+        let patience = request.patience(self.dialect.timeout());
+        if let Some(turn) = turn {
+            if let Outcome::Done(reply) = self.in_time(patience, turn, until).await {
+                return reply.map(Some);
+            }
+        }
+        let dialect = Arc::clone(&self.dialect);
+        outliving(async move {
+            match dialect.send_alone(&*request, until).await {
+                Outcome::Done(reply) => reply.map(Some),
+                Outcome::SendAlone | Outcome::RowLocked => Ok(None),
+            }
+        })
+        .await
+    }
+
+    /// How a request ended that is sent in a batch.
+    async fn in_time<R: Request>(
+        &self,
+        patience: Duration,
+        mut turn: Turn<D, R>,
+        until: Deadline,
+    ) -> Outcome<R::Reply> {
+        while !until.left().is_zero() {
+            match until.within(patience).bound(turn.outcome()).await {
+                Some(outcome) => return outcome,
+                None => self.batches.pass(patience),
+            }
+        }
+        // What was not sent has no effect.
+        let effect = if turn.withdraw() { Effect::NotApplied } else { Effect::Unknown };
+        Outcome::Done(Err(unanswered(self.dialect.server(), until, effect)))
+    }
+
+    fn deadline(&self) -> Deadline {
+        Deadline::after(self.dialect.timeout())
+    }
+
+    /// The outcomes; the failure of all if all failed.
+    fn each_or_all<T>(
+        &self,
+        outcomes: Vec<Result<Option<T>>>,
+        failed: impl Fn(Error) -> T,
+    ) -> Result<Vec<T>> {
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| outcome?.ok_or_else(|| locked(self.dialect.server())));
+        let outcomes: Vec<Result<T>> = outcomes.collect();
+        if outcomes.iter().all(Result::is_err) {
+            let failures = outcomes.into_iter().filter_map(Result::err);
+            let worst = failures.max_by_key(|failure| failure.effect() == Effect::Unknown);
+            return worst.map_or(Ok(Vec::new()), Err);
+        }
+        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(&failed)).collect())
+    }
+}
+
+async fn evict_exactly(dialect: &impl Dialect, request: &EvictRequest) -> Result<EvictReply> {
+    let EvictScope::Exactly { targets, reason } = request.what() else {
+        return Ok(EvictReply::new(Vec::new(), 0, false));
+    };
+    let most = request.limit().min(targets.len());
+    // Every lease here has an id.
+    let named: Vec<_> =
+        targets[..most].iter().filter(|target| target.id.is_some()).cloned().collect();
+    let mut removed = Vec::new();
+    for nth in dialect.evict(&named, reason.as_ref()).await? {
+        let target = usize::try_from(nth - 1).ok().and_then(|nth| named.get(nth));
+        removed.push(target.cloned().ok_or_else(|| {
+            Error::unexpected(format!("{} evicted what nobody named", dialect.server()))
+                .with_effect(Effect::Unknown)
+        })?);
+    }
+    Ok(EvictReply::new(removed, 0, most < targets.len()))
+}
+
+impl<D: Dialect> Clone for SqlStore<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Dialect> fmt::Debug for SqlStore<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SqlStore({}, {})", D::NAME, self.0.dialect.server())
+    }
+}
