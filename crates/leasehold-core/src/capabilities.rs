@@ -142,6 +142,24 @@ impl Capabilities {
         }
     }
 
+    /// A store that can all that a request may ask for, and wakes waiters. What it is beyond that stays for the store to
+    /// say: fair, in order, checked on use.
+    pub fn all(name: &'static str) -> Self {
+        Self {
+            shared: true,
+            shared_limit: true,
+            many_keys: true,
+            never: true,
+            keep: true,
+            tokens: true,
+            raise: true,
+            notifications: true,
+            reports_expired: true,
+            compares_tokens: true,
+            ..Self::none(name)
+        }
+    }
+
     /// The error for a feature that the store lacks, with the reason where it is known.
     pub fn lacks(&self, feature: Feature) -> Error {
         let refusal = format!("the store {} has no {feature}", self.name);

@@ -88,18 +88,7 @@ impl fmt::Debug for LocalStore {
 
 impl Store for LocalStore {
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::none(NAME);
-        can.shared = true;
-        can.shared_limit = true;
-        can.many_keys = true;
-        can.never = true;
-        can.keep = true;
-        can.tokens = true;
-        can.raise = true;
-        can.notifications = true;
-        can.reports_expired = true;
-        can.compares_tokens = true;
-        can
+        Capabilities::all(NAME)
     }
 
     async fn check(&self) -> Result<Health> {

@@ -55,18 +55,8 @@ impl fmt::Debug for RedisStore {
 
 impl Store for RedisStore {
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::none(NAME);
-        can.shared = true;
-        can.shared_limit = true;
-        can.many_keys = true;
-        can.never = true;
-        can.keep = true;
-        can.tokens = true;
-        can.raise = true;
-        can.notifications = true;
+        let mut can = Capabilities::all(NAME);
         can.in_order = true;
-        can.reports_expired = true;
-        can.compares_tokens = true;
         can.checks_on_use = self.0.servers.are_many();
         can
     }

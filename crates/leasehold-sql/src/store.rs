@@ -75,17 +75,8 @@ impl<D: Dialect> SqlStore<D> {
 
 impl<D: Dialect> Store for SqlStore<D> {
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::none(D::NAME);
-        can.shared = true;
-        can.shared_limit = true;
-        can.many_keys = true;
-        can.never = true;
-        can.keep = true;
-        can.tokens = true;
-        can.raise = true;
+        let mut can = Capabilities::all(D::NAME);
         can.notifications = self.0.dialect.wakes();
-        can.reports_expired = true;
-        can.compares_tokens = true;
         can.checks_on_use = true;
         can
     }

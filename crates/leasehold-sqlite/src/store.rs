@@ -131,16 +131,7 @@ impl fmt::Debug for SqliteStore {
 
 impl Store for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::none(NAME);
-        can.shared = true;
-        can.shared_limit = true;
-        can.many_keys = true;
-        can.never = true;
-        can.keep = true;
-        can.tokens = true;
-        can.raise = true;
-        can.reports_expired = true;
-        can.compares_tokens = true;
+        let mut can = Capabilities::all(NAME);
         can.notifications = matches!(self.0.location, Location::File(_));
         can
     }
