@@ -34,9 +34,14 @@ pub struct Postgres {
     forget_after: Option<i64>,
 }
 
-/// Leases in a PostgreSQL database.
+/// Leases in a PostgreSQL database. Cheap to clone; clones share the connections.
 ///
-/// Connect with [`from_url`](SqlStore::from_url), or with [`PostgresConfig::open`].
+/// Connect with [`from_url`](SqlStore::from_url), or with [`PostgresConfig::open`]. Concurrent requests for exclusive locks of one
+/// key are batched, each batch in one transaction; every other request has a transaction of its own, and none is part of a
+/// transaction of yours. If a reply is lost, the error's effect is `Unknown`, and the same request may be sent again.
+///
+/// # Cancel safety
+/// The future of any operation may be dropped: what was sent is carried out all the same, and no other caller is affected.
 pub type PostgresStore = SqlStore<Postgres>;
 
 impl PostgresConfig {

@@ -18,6 +18,8 @@ pub use dialect::{Dialect, Exchange, Outcome, Server, locked};
 pub use doubt::Doubt;
 pub use expired::{ExpiredRow, Purge};
 pub use position::Position;
-pub use request::{Errand, Request, Ticket, mode_conflict};
+#[doc(hidden)]
+pub use request::{Errand, Ticket};
+pub use request::{Request, mode_conflict};
 pub use store::SqlStore;
 pub use stored::Stored;
