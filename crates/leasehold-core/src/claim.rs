@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::{InvalidValue, Key, Mode};
+use crate::{Error, InvalidValue, Key, LeaseId, Mode};
 
 /// One key and the mode in which a lease holds or requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,6 +10,16 @@ pub struct Claim {
     pub key: Key,
     /// The mode.
     pub mode: Mode,
+}
+
+impl Claim {
+    /// The error of a request for this claim by a lease that holds its key in the other mode, `held` (C3).
+    pub fn conflict(&self, id: &LeaseId, held: Mode) -> Error {
+        Error::invalid_input(format!(
+            "the lease {id} holds {:?} as {held}, but is requested as {}; release it first",
+            self.key, self.mode
+        ))
+    }
 }
 
 /// The keys of one lease with their modes: at least one key, each key once, in key order.

@@ -50,12 +50,7 @@ impl Reader<'_> {
                 Ok(AcquireReply::Refused(refused))
             }
             "mode" => {
-                let claim = at(&parts)?;
-                let held = self.mode(parts.get(2))?;
-                Err(Error::invalid_input(format!(
-                    "the lease {id} holds {:?} as {held}, but is requested as {}; release it first",
-                    claim.key, claim.mode
-                )))
+                Err(at(&parts)?.conflict(id, self.mode(parts.get(2))?))
             }
             "quarantine" => {
                 let rest = Duration::from_millis(self.number(parts.get(1))?);
@@ -102,11 +97,8 @@ impl Reader<'_> {
             })),
             "mode" => {
                 let at = usize::try_from(self.number(parts.get(1))?).unwrap_or(usize::MAX);
-                let held = self.mode(parts.get(2))?;
-                let key = claims.keys().nth(at.saturating_sub(1)).map_or("", Key::as_str);
-                RenewOutcome::Failed(Error::invalid_input(format!(
-                    "the lease {id} holds {key:?} as {held}, not as requested"
-                )))
+                let claim = claims.iter().nth(at.saturating_sub(1)).unwrap_or(claims.first());
+                RenewOutcome::Failed(claim.conflict(id, self.mode(parts.get(2))?))
             }
             "failed" => RenewOutcome::Failed(self.failure(&parts)?),
             other => return Err(self.odd(other)),

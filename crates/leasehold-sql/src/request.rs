@@ -227,12 +227,10 @@ impl Batch {
 
 /// The error for a lease that holds a key in another mode than it is requested in.
 pub fn mode_conflict(id: &LeaseId, claims: &Claims, key: &Key) -> Error {
-    let asked = claims.iter().find(|claim| claim.key == *key).map(|claim| claim.mode);
-    let held = match asked {
-        Some(Mode::Exclusive) => "shared",
-        _ => "exclusive",
+    let claim = claims.iter().find(|claim| claim.key == *key).unwrap_or(claims.first());
+    let held = match claim.mode {
+        Mode::Exclusive => Mode::SHARED,
+        Mode::Shared { .. } => Mode::Exclusive,
     };
-    Error::invalid_input(format!(
-        "the lease {id} holds {key:?} as {held}, but is requested in another mode; release it first"
-    ))
+    claim.conflict(id, held)
 }

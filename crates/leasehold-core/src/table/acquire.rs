@@ -40,10 +40,7 @@ impl Table {
             .collect();
         for (claim, holder) in claims.iter().zip(&held) {
             if let Some(holder) = holder.filter(|holder| !holder.mode.same_kind(claim.mode)) {
-                return Err(Error::invalid_input(format!(
-                    "the lease {id} holds {:?} as {}, but is requested as {}; release it first",
-                    claim.key, holder.mode, claim.mode
-                )));
+                return Err(claim.conflict(id, holder.mode));
             }
         }
         let token = held[0].map(|holder| holder.token);

@@ -17,10 +17,7 @@ impl Table {
             match holder.filter(|holder| holder.is_held(now) && holder.has(token)) {
                 None => whole = false,
                 Some(holder) if !holder.mode.same_kind(claim.mode) => {
-                    return RenewOutcome::Failed(Error::invalid_input(format!(
-                        "the lease {id} holds {:?} as {}, not as {}",
-                        claim.key, holder.mode, claim.mode
-                    )));
+                    return RenewOutcome::Failed(claim.conflict(id, holder.mode));
                 }
                 Some(_) => {}
             }
