@@ -17,10 +17,11 @@ const MEMORY: &str = "/dev/shm";
 const ROOM: u64 = 8 << 30;
 
 /// Waits until its standard input ends, as it does when the test program has ended, and removes a directory, to which
-/// servers that are being killed may still write.
+/// servers that are being killed may still write, and the shared memory of those of PostgreSQL.
 const REMOVER: &str = r#"
 trap '' HUP INT TERM
 read -r line
+for file in "$1"/.tmp*/data/postmaster.pid; do ipcrm -m "$(sed -n '7s/.* //p' "$file")"; done 2>&-
 for _ in 1 2 3 4 5 6 7 8 9; do rm -rf -- "$1" 2>&- && break; sleep 1; done
 "#;
 

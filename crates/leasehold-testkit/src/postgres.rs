@@ -162,6 +162,23 @@ impl Server {
     }
 }
 
+impl Drop for Server {
+    /// A server that is killed leaves a segment of shared memory, of which the kernel allows 4,096.
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(segment) = segment(self.directory.path()) {
+            // A test that panics already must not panic again: what stays is as much as after a crash.
+            drop(Command::new("ipcrm").args(["-m", &segment]).status());
+        }
+    }
+}
+
+/// The shared memory of the server in this directory, as its file of the process names it: its key and its number.
+fn segment(directory: &Path) -> Option<String> {
+    let file = std::fs::read_to_string(directory.join("data/postmaster.pid")).ok()?;
+    file.lines().nth(6)?.split_whitespace().nth(1).map(str::to_owned)
+}
+
 /// The URL of the administrator of the server on this port.
 pub fn url(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/postgres?sslmode=disable")
@@ -307,5 +324,23 @@ impl Server {
         self.run("SELECT pg_reload_conf()").await;
         let is_demoted = "SELECT current_setting('transaction_read_only') = 'on'";
         until(async || self.rows(is_demoted).await[0].get(0)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_is_killed_leaves_no_shared_memory() {
+        let server = Server::start(&[]).await.unwrap();
+        let segment = segment(server.directory()).unwrap();
+        let exists = || {
+            let all = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+            all.lines().any(|line| line.split_whitespace().nth(1) == Some(&segment))
+        };
+        assert!(exists());
+        drop(server);
+        assert!(!exists());
     }
 }
