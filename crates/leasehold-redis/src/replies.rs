@@ -49,9 +49,7 @@ impl Reader<'_> {
                 refused.poll_within = is_foreign.then_some(FOREIGN_POLL);
                 Ok(AcquireReply::Refused(refused))
             }
-            "mode" => {
-                Err(at(&parts)?.conflict(id, self.mode(parts.get(2))?))
-            }
+            "mode" => Err(at(&parts)?.conflict(id, self.mode(parts.get(2))?)),
             "quarantine" => {
                 let rest = Duration::from_millis(self.number(parts.get(1))?);
                 let message = format!(

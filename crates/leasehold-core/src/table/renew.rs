@@ -1,8 +1,6 @@
 use super::entry::expiry;
 use super::{State, Table};
-use crate::{
-    Error, LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest,
-};
+use crate::{LostReason, Now, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest};
 
 impl Table {
     /// Extends leases; each has its own outcome (C3b, C6).
