@@ -6,8 +6,8 @@
 mod clock;
 mod deadline;
 mod hints;
-#[cfg(feature = "legacy")]
-pub mod legacy;
+#[cfg(feature = "nene")]
+pub mod nene;
 mod outliving;
 mod patience;
 mod url;

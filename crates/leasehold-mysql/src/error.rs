@@ -44,7 +44,7 @@ pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
 }
 
 /// The same error, except that nothing of ours makes the database of the PHP library.
-pub(crate) fn of_legacy(database: &str, error: Error) -> Error {
+pub(crate) fn of_nene(database: &str, error: Error) -> Error {
     let told = error.source().and_then(|source| source.downcast_ref::<Failure>());
     match told {
         Some(Failure::Server(ServerError { code: 1049, message, .. })) => {

@@ -29,7 +29,7 @@ mod connection;
 mod dialect;
 mod error;
 mod health;
-mod legacy;
+mod nene;
 mod pool;
 mod rows;
 mod schema;
@@ -43,10 +43,10 @@ mod tls;
 
 pub use config::MysqlConfig;
 pub use dialect::{Mysql, MysqlStore};
-pub use leasehold_driver::legacy::LegacyConfig;
-pub use legacy::{LegacyDatabase, MysqlLegacyConfig, MysqlLegacyStore};
+pub use leasehold_driver::nene::NeneConfig;
 /// The driver, version 0.37, with its pool, for [`MysqlConfig::pool`].
 pub use mysql_async;
+pub use nene::{MysqlNeneConfig, MysqlNeneStore, NeneDatabase};
 
 /// Guarantees, schema, privileges, limits and hazards of the store for MySQL and MariaDB.
 #[doc = include_str!("../MANUAL.md")]

@@ -33,8 +33,8 @@ mod dialect;
 mod error;
 mod health;
 mod kept;
-mod legacy;
 mod listener;
+mod nene;
 mod pool;
 mod row_waits;
 mod schema;
@@ -51,8 +51,8 @@ pub use config::PostgresConfig;
 /// The pool, version 0.14, for [`PostgresConfig::pool`].
 pub use deadpool_postgres;
 pub use dialect::{Postgres, PostgresStore};
-pub use leasehold_driver::legacy::LegacyConfig;
-pub use legacy::{LegacyDatabase, PostgresLegacyConfig, PostgresLegacyStore};
+pub use leasehold_driver::nene::NeneConfig;
+pub use nene::{NeneDatabase, PostgresNeneConfig, PostgresNeneStore};
 /// The driver, version 0.7.
 pub use tokio_postgres;
 

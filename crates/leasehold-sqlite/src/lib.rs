@@ -46,8 +46,8 @@ mod file;
 mod group;
 mod health;
 mod inner;
-mod legacy;
 mod limit;
+mod nene;
 mod ops;
 mod rows;
 mod schema;
@@ -59,8 +59,8 @@ mod watch;
 mod worker;
 
 pub use config::SqliteConfig;
-pub use leasehold_driver::legacy::LegacyConfig;
-pub use legacy::{LegacyFile, SqliteLegacyConfig, SqliteLegacyStore};
+pub use leasehold_driver::nene::NeneConfig;
+pub use nene::{NeneFile, SqliteNeneConfig, SqliteNeneStore};
 pub use store::SqliteStore;
 
 /// Guarantees, schema, limits and hazards of the SQLite store.

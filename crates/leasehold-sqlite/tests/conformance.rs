@@ -9,14 +9,12 @@ use leasehold_conformance::{
     Backing, Forgets, Observation, Reports, Restarted, Result, Subject, Suite, Time,
 };
 use leasehold_core::{Clock, ManualClock, table};
-use leasehold_sqlite::{
-    LegacyConfig, SqliteConfig, SqliteLegacyConfig, SqliteLegacyStore, SqliteStore,
-};
+use leasehold_sqlite::{NeneConfig, SqliteConfig, SqliteNeneConfig, SqliteNeneStore, SqliteStore};
 use leasehold_testkit::sqlite;
 use tempfile::TempDir;
 
 fn main() -> ExitCode {
-    Suite::new().on(Sqlite).on(Legacy).main()
+    Suite::new().on(Sqlite).on(Nene).main()
 }
 
 struct Sqlite;
@@ -98,53 +96,52 @@ impl Backing for State {
 }
 
 /// The table of the PHP library in a file.
-struct Legacy;
+struct Nene;
 
-struct LegacyState {
+struct NeneState {
     directory: TempDir,
     clock: ManualClock,
 }
 
-impl LegacyState {
+impl NeneState {
     fn path(&self) -> PathBuf {
         self.directory.path().join("app.db")
     }
 }
 
-impl Subject for Legacy {
-    type Backing = LegacyState;
+impl Subject for Nene {
+    type Backing = NeneState;
 
     fn name(&self) -> &'static str {
-        "sqlite-legacy"
+        "sqlite-nene"
     }
 
     fn reports(&self) -> Reports {
-        leasehold_testkit::legacy::reports()
+        leasehold_testkit::nene::reports()
     }
 
     fn oracle_operations(&self, _: &Time) -> usize {
         20_000
     }
 
-    async fn open(&self) -> Result<LegacyState> {
-        Ok(LegacyState { directory: tempfile::tempdir()?, clock: ManualClock::new() })
+    async fn open(&self) -> Result<NeneState> {
+        Ok(NeneState { directory: tempfile::tempdir()?, clock: ManualClock::new() })
     }
 
-    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<LegacyState>> {
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<NeneState>> {
         Ok(Forgets::Never)
     }
 }
 
-impl Backing for LegacyState {
-    type Store = SqliteLegacyStore;
+impl Backing for NeneState {
+    type Store = SqliteNeneStore;
 
-    async fn client(&self) -> Result<SqliteLegacyStore> {
+    async fn client(&self) -> Result<SqliteNeneStore> {
         // Nobody overwrites what he has read before.
-        let legacy =
-            LegacyConfig::default().clock(Arc::new(self.clock.clone())).settle(Duration::ZERO);
+        let nene = NeneConfig::default().clock(Arc::new(self.clock.clone())).settle(Duration::ZERO);
         // Connections do not take turns at the file: on a slow disk some wait longer than the default limit.
-        let config = SqliteLegacyConfig::file(self.path()).timeout(Duration::from_secs(60));
-        Ok(config.legacy(legacy).open()?)
+        let config = SqliteNeneConfig::file(self.path()).timeout(Duration::from_secs(60));
+        Ok(config.nene(nene).open()?)
     }
 
     fn time(&self) -> Time {
@@ -153,7 +150,7 @@ impl Backing for LegacyState {
 
     async fn observe(&self) -> Result<Observation> {
         // By default a row is taken over two seconds after its end.
-        sqlite::observe_legacy(&self.path(), self.clock.wall_micros() - 2_000_000)
+        sqlite::observe_nene(&self.path(), self.clock.wall_micros() - 2_000_000)
     }
 
     async fn restart(&self) -> Result<Restarted> {

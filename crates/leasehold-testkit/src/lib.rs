@@ -17,11 +17,11 @@ pub mod crowd;
 mod data;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod directory;
-#[cfg(feature = "legacy")]
-pub mod legacy;
 pub mod limits;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "nene")]
+pub mod nene;
 pub mod page;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -38,7 +38,7 @@ pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
 
 /// The content of the PHP library's table in a file. Rows that ended at `over` or before, in microseconds since 1970, may be
 /// taken over.
-pub fn observe_legacy(file: &Path, over: u64) -> Result<Observation> {
+pub fn observe_nene(file: &Path, over: u64) -> Result<Observation> {
     let file = Connection::open(file)?;
     let mut statement = file.prepare(
         "SELECT resource, owner, unixepoch(expires_at) * 1000000 > ?1 FROM distributed_locks",

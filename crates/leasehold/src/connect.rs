@@ -21,7 +21,7 @@ impl Locker {
     /// [`schema_sql`](Locker::schema_sql), or in a program by [`open`](Locker::open), which needs no schema, and
     /// [`prepare`](Locker::prepare). Until then this fails as `Incompatible`.
     ///
-    /// With the option `format=legacy`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
+    /// With the option `format=nene`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
     /// DistributedLock in that database.
     ///
     /// # Errors
@@ -66,21 +66,19 @@ impl Locker {
     pub fn schema_sql(url: &str) -> Result<String> {
         match StoreUrl::parse(url)?.scheme() {
             #[cfg(feature = "mysql")]
-            scheme
-                if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) && !is_legacy(url) =>
-            {
+            scheme if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) && !is_nene(url) => {
                 leasehold_mysql::MysqlConfig::from_url(url)?.schema_sql()
             }
             #[cfg(feature = "postgres")]
             scheme
                 if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme)
-                    && !is_legacy(url) =>
+                    && !is_nene(url) =>
             {
                 leasehold_postgres::PostgresConfig::from_url(url)?.schema_sql()
             }
             scheme => Err(Error::unsupported(format!(
                 "the statements of a {scheme} store cannot be shown; prepare creates what it needs. Give the URL of a store \
-                 in PostgreSQL, MySQL or MariaDB, without format=legacy"
+                 in PostgreSQL, MySQL or MariaDB, without format=nene"
             ))),
         }
     }
@@ -162,24 +160,24 @@ where
 
 /// Whether a URL names the table of the PHP library.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-fn is_legacy(url: &str) -> bool {
+fn is_nene(url: &str) -> bool {
     StoreUrl::parse(url).is_ok_and(|mut url| url.take("format").is_some())
 }
 
 #[cfg(feature = "mysql")]
 fn mysql(url: &str) -> Result<Open> {
-    use leasehold_mysql::{MysqlConfig, MysqlLegacyConfig};
-    if is_legacy(url) {
-        return Ok(opener(MysqlLegacyConfig::from_url(url)?, MysqlLegacyConfig::open));
+    use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
+    if is_nene(url) {
+        return Ok(opener(MysqlNeneConfig::from_url(url)?, MysqlNeneConfig::open));
     }
     Ok(opener(MysqlConfig::from_url(url)?, MysqlConfig::open))
 }
 
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Open> {
-    use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig};
-    if is_legacy(url) {
-        return Ok(opener(PostgresLegacyConfig::from_url(url)?, PostgresLegacyConfig::open));
+    use leasehold_postgres::{PostgresConfig, PostgresNeneConfig};
+    if is_nene(url) {
+        return Ok(opener(PostgresNeneConfig::from_url(url)?, PostgresNeneConfig::open));
     }
     Ok(opener(PostgresConfig::from_url(url)?, PostgresConfig::open))
 }
@@ -193,9 +191,9 @@ fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Open> {
-    use leasehold_sqlite::{SqliteConfig, SqliteLegacyConfig};
-    if is_legacy(url) {
-        let config = SqliteLegacyConfig::from_url(url)?;
+    use leasehold_sqlite::{SqliteConfig, SqliteNeneConfig};
+    if is_nene(url) {
+        let config = SqliteNeneConfig::from_url(url)?;
         return Ok(opener(config, |config| async { config.open() }));
     }
     Ok(opener(SqliteConfig::from_url(url)?, SqliteConfig::open))

@@ -74,20 +74,20 @@ pub use leasehold_core::{
     WaitCause, WaitReport, term::Drift,
 };
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-pub use leasehold_driver::legacy::LegacyConfig;
+pub use leasehold_driver::nene::NeneConfig;
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
 #[cfg(feature = "mysql")]
-pub use leasehold_mysql::{MysqlConfig, MysqlLegacyConfig, MysqlStore};
+pub use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlStore};
 #[cfg(feature = "postgres")]
-pub use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig, PostgresStore};
+pub use leasehold_postgres::{PostgresConfig, PostgresNeneConfig, PostgresStore};
 #[cfg(feature = "quorum")]
 pub use leasehold_quorum::{QuorumConfig, QuorumStore};
 #[cfg(feature = "redis")]
 pub use leasehold_redis::{RedisConfig, RedisStore};
 #[cfg(feature = "sqlite")]
-pub use leasehold_sqlite::{SqliteConfig, SqliteLegacyConfig, SqliteStore};
+pub use leasehold_sqlite::{SqliteConfig, SqliteNeneConfig, SqliteStore};
 
 /// The guide: how to use the library, topic by topic.
 #[doc = include_str!("../GUIDE.md")]

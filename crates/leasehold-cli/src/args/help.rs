@@ -12,7 +12,7 @@ Stores:
                        a MySQL or MariaDB database, also mariadb:; run `leasehold init` once
   quorum:?node=URL&…   several of them, of which a majority decides
 
-  With the option format=legacy a SQLite, PostgreSQL or MySQL store is the table of the PHP library
+  With the option format=nene a SQLite, PostgreSQL or MySQL store is the table of the PHP library
   Nene DistributedLock.
 
   The store is taken from --store or --store-file, else from the environment variable

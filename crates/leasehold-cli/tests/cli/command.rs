@@ -249,7 +249,7 @@ fn after_a_forced_end_processes_that_left_the_group_end_before_the_release() {
 #[test]
 fn the_help_names_every_store() {
     let help = text(&crate::support::leasehold("--help").output().unwrap().stdout);
-    for named in ["sqlite:", "redis://", "postgres://", "mysql://", "quorum:", "format=legacy"] {
+    for named in ["sqlite:", "redis://", "postgres://", "mysql://", "quorum:", "format=nene"] {
         assert!(help.contains(named), "{named}: {help}");
     }
 }

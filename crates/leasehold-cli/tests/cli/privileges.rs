@@ -10,7 +10,7 @@ use leasehold_testkit::{mysql, postgres, redis};
 use tokio::runtime::Runtime;
 
 const FIRST_CONTACT: &str = include_str!("../../../../docs/first-contact.md");
-const LEGACY: &str = include_str!("../../../../docs/stores/legacy.md");
+const NENE: &str = include_str!("../../../../docs/stores/nene.md");
 const MYSQL: &str = include_str!("../../../leasehold-mysql/MANUAL.md");
 const POSTGRES: &str = include_str!("../../../leasehold-postgres/MANUAL.md");
 const REDIS: &str = include_str!("../../../leasehold-redis/MANUAL.md");
@@ -115,14 +115,14 @@ fn those_of_the_first_contact_with_postgresql_suffice() {
 
 #[test]
 fn those_of_the_page_of_the_php_table_suffice() {
-    let page = section(LEGACY, "## Least privileges");
+    let page = section(NENE, "## Least privileges");
     let (on_mysql, on_postgres) = page.split_once("\nPostgreSQL:\n").unwrap();
     let owners = |page| -> (Vec<&str>, Vec<&str>) {
         privileges_of(page).into_iter().partition(|statement: &&str| statement.contains("owner"))
     };
 
     let place = Place::mariadb();
-    let url = place.server.url().replace("/leasehold", "/app?format=legacy&guard=1");
+    let url = place.server.url().replace("/leasehold", "/app?format=nene&guard=1");
     place.run(&["CREATE DATABASE app", "CREATE USER worker", "CREATE USER owner"]);
     let (owner, worker) = owners(on_mysql);
     place.run(&owner);
@@ -131,7 +131,7 @@ fn those_of_the_page_of_the_php_table_suffice() {
     succeed(&url.replace("root@", "worker@"), PHP_LOCKING);
 
     let place = Place::postgresql();
-    let url = format!("{}&format=legacy", place.server.url());
+    let url = format!("{}&format=nene", place.server.url());
     place.run(&["CREATE ROLE worker LOGIN", "CREATE ROLE owner LOGIN"]);
     let (owner, worker) = owners(on_postgres);
     place.run(&owner);
@@ -154,7 +154,7 @@ fn those_of_the_page_of_redis_suffice() {
 #[test]
 fn no_other_page_has_such_statements() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let tested = [FIRST_CONTACT, LEGACY, MYSQL, POSTGRES, REDIS];
+    let tested = [FIRST_CONTACT, NENE, MYSQL, POSTGRES, REDIS];
     let mut folders = vec![root.join("docs"), root.join("crates")];
     let mut pages = vec![root.join("README.md"), root.join("CHANGELOG.md")];
     while let Some(folder) = folders.pop() {
@@ -177,5 +177,5 @@ fn no_other_page_has_such_statements() {
     // Of a page with two sections, what is in them is all.
     let parts = ["## PostgreSQL", "## MySQL and MariaDB"].map(|part| section(FIRST_CONTACT, part));
     assert_eq!(privileges_of(FIRST_CONTACT), parts.map(privileges_of).concat());
-    assert_eq!(privileges_of(LEGACY), privileges_of(section(LEGACY, "## Least privileges")));
+    assert_eq!(privileges_of(NENE), privileges_of(section(NENE, "## Least privileges")));
 }

@@ -11,7 +11,7 @@ use leasehold_core::{
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Conn, Row as SqlRow};
-use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore, MysqlStore};
+use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, MysqlStore, NeneConfig};
 use leasehold_testkit::mysql::{Product, Server};
 use tokio::sync::Mutex;
 
@@ -108,26 +108,26 @@ impl Clocked {
         Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await
     }
 
-    pub(crate) async fn open_legacy(&self) -> Result<MysqlLegacyStore> {
-        self.open_legacy_at(self.server.port(), Duration::from_secs(30)).await
+    pub(crate) async fn open_nene(&self) -> Result<MysqlNeneStore> {
+        self.open_nene_at(self.server.port(), Duration::from_secs(30)).await
     }
 
-    async fn open_legacy_at(&self, port: u16, timeout: Duration) -> Result<MysqlLegacyStore> {
+    async fn open_nene_at(&self, port: u16, timeout: Duration) -> Result<MysqlNeneStore> {
         // Nobody overwrites what he has read before; the trigger must never refuse what the store does.
-        let legacy = LegacyConfig::default().settle(Duration::ZERO).guard(true);
-        let config = MysqlLegacyConfig::new(self.config(port, timeout)?).legacy(legacy);
+        let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
+        let config = MysqlNeneConfig::new(self.config(port, timeout)?).nene(nene);
         Ok(config.open().await?)
     }
 
     /// A store in the PHP library's table connected through a proxy.
-    pub(crate) async fn open_legacy_behind_proxy(&self) -> Result<Network<MysqlLegacyStore>> {
+    pub(crate) async fn open_nene_behind_proxy(&self) -> Result<Network<MysqlNeneStore>> {
         let proxy = self.proxy().await?;
-        let store = self.open_legacy_at(proxy.address().port(), SHORT).await?;
+        let store = self.open_nene_at(proxy.address().port(), SHORT).await?;
         Ok(Network::Proxied(store, vec![proxy]))
     }
 
     /// The rows of the PHP library's table.
-    pub(crate) async fn observe_legacy(&self) -> Result<Observation> {
+    pub(crate) async fn observe_nene(&self) -> Result<Observation> {
         // By default a row is taken over two seconds after its end.
         let over = self.clock.wall_micros() - 2_000_000;
         let text = format!(

@@ -11,13 +11,13 @@ use leasehold_conformance::{
     WallStep,
 };
 use leasehold_core::{Store as _, table};
-use leasehold_mysql::{MysqlLegacyStore, MysqlStore};
-use leasehold_testkit::legacy;
+use leasehold_mysql::{MysqlNeneStore, MysqlStore};
 use leasehold_testkit::mysql::Product;
+use leasehold_testkit::nene;
 
 fn main() -> ExitCode {
     let suite = Suite::new().on(Mysql::new(Product::MariaDb)).on(Mysql::new(Product::MySql));
-    suite.on(Legacy::new(Product::MariaDb)).on(Legacy::new(Product::MySql)).main()
+    suite.on(Nene::new(Product::MariaDb)).on(Nene::new(Product::MySql)).main()
 }
 
 struct Mysql {
@@ -102,41 +102,41 @@ impl Backing for State {
 }
 
 /// The table of the PHP library.
-struct Legacy {
+struct Nene {
     product: Product,
     servers: Servers,
 }
 
-impl Legacy {
+impl Nene {
     fn new(product: Product) -> Self {
         Self { product, servers: Servers::new(product) }
     }
 }
 
-struct LegacyState(Clocked);
+struct NeneState(Clocked);
 
-impl Subject for Legacy {
-    type Backing = LegacyState;
+impl Subject for Nene {
+    type Backing = NeneState;
 
     fn name(&self) -> &'static str {
         match self.product {
-            Product::MariaDb => "mariadb-legacy",
-            Product::MySql => "mysql-legacy",
+            Product::MariaDb => "mariadb-nene",
+            Product::MySql => "mysql-nene",
         }
     }
 
-    async fn open(&self) -> Result<LegacyState> {
+    async fn open(&self) -> Result<NeneState> {
         let state = self.servers.take_bare(table::FORGET_AFTER).await?;
-        state.open_legacy().await?.prepare().await?;
-        Ok(LegacyState(state))
+        state.open_nene().await?.prepare().await?;
+        Ok(NeneState(state))
     }
 
-    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<LegacyState>> {
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<NeneState>> {
         Ok(Forgets::Never)
     }
 
     fn reports(&self) -> Reports {
-        legacy::reports()
+        nene::reports()
     }
 
     fn unavailable(&self) -> Option<String> {
@@ -148,11 +148,11 @@ impl Subject for Legacy {
     }
 }
 
-impl Backing for LegacyState {
-    type Store = MysqlLegacyStore;
+impl Backing for NeneState {
+    type Store = MysqlNeneStore;
 
-    async fn client(&self) -> Result<MysqlLegacyStore> {
-        self.0.open_legacy().await
+    async fn client(&self) -> Result<MysqlNeneStore> {
+        self.0.open_nene().await
     }
 
     fn time(&self) -> Time {
@@ -169,7 +169,7 @@ impl Backing for LegacyState {
     }
 
     async fn observe(&self) -> Result<Observation> {
-        self.0.observe_legacy().await
+        self.0.observe_nene().await
     }
 
     async fn restart(&self) -> Result<Restarted> {
@@ -177,7 +177,7 @@ impl Backing for LegacyState {
         Ok(Restarted::Persisted)
     }
 
-    async fn network(&self) -> Result<Network<MysqlLegacyStore>> {
-        self.0.open_legacy_behind_proxy().await
+    async fn network(&self) -> Result<Network<MysqlNeneStore>> {
+        self.0.open_nene_behind_proxy().await
     }
 }

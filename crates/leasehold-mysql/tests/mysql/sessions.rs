@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, TxOpts};
-use leasehold_mysql::{MysqlConfig, MysqlLegacyConfig, MysqlStore};
+use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
 use leasehold_testkit::{LONG, in_time};
@@ -225,10 +225,10 @@ async fn mariadb_that_calls_itself_mysql_works() {
         let server = Server::start(&[&format!("--version={version}")]).await.unwrap();
         let store = server.store().await;
         works(&store).await;
-        let url = format!("{}?format=legacy", server.url());
-        let legacy = MysqlLegacyConfig::from_url(&url).unwrap().open().await.unwrap();
-        legacy.prepare().await.unwrap();
-        legacy.check().await.unwrap();
+        let url = format!("{}?format=nene", server.url());
+        let nene = MysqlNeneConfig::from_url(&url).unwrap().open().await.unwrap();
+        nene.prepare().await.unwrap();
+        nene.check().await.unwrap();
     }
 }
 

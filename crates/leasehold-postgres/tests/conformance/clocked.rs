@@ -9,7 +9,7 @@ use leasehold_core::{
 };
 use leasehold_postgres::tokio_postgres::Client;
 use leasehold_postgres::{
-    LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore, PostgresStore,
+    NeneConfig, PostgresConfig, PostgresNeneConfig, PostgresNeneStore, PostgresStore,
 };
 use leasehold_testkit::postgres::{Server, connect, hostile_url};
 use tokio::sync::Mutex;
@@ -112,26 +112,26 @@ impl Clocked {
         Proxy::before(([127, 0, 0, 1], self.server.port()).into()).await
     }
 
-    pub(crate) async fn open_legacy(&self) -> Result<PostgresLegacyStore> {
-        self.open_legacy_at(self.server.port(), Duration::from_secs(30)).await
+    pub(crate) async fn open_nene(&self) -> Result<PostgresNeneStore> {
+        self.open_nene_at(self.server.port(), Duration::from_secs(30)).await
     }
 
-    async fn open_legacy_at(&self, port: u16, timeout: Duration) -> Result<PostgresLegacyStore> {
+    async fn open_nene_at(&self, port: u16, timeout: Duration) -> Result<PostgresNeneStore> {
         // Nobody overwrites what he has read before; the trigger must never refuse what the store does.
-        let legacy = LegacyConfig::default().settle(Duration::ZERO).guard(true);
-        let config = PostgresLegacyConfig::new(self.config(port, timeout)?).legacy(legacy);
+        let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
+        let config = PostgresNeneConfig::new(self.config(port, timeout)?).nene(nene);
         Ok(config.now(format!("{}.now_us()", self.schema)).open().await?)
     }
 
     /// A store in the PHP library's table connected through a proxy.
-    pub(crate) async fn open_legacy_behind_proxy(&self) -> Result<Network<PostgresLegacyStore>> {
+    pub(crate) async fn open_nene_behind_proxy(&self) -> Result<Network<PostgresNeneStore>> {
         let proxy = self.proxy().await?;
-        let store = self.open_legacy_at(proxy.address().port(), SHORT).await?;
+        let store = self.open_nene_at(proxy.address().port(), SHORT).await?;
         Ok(Network::Proxied(store, vec![proxy]))
     }
 
     /// The rows of the PHP library's table.
-    pub(crate) async fn observe_legacy(&self) -> Result<Observation> {
+    pub(crate) async fn observe_nene(&self) -> Result<Observation> {
         // By default a row is taken over two seconds after its end.
         let over = i64::try_from(self.clock.wall_micros())? - 2_000_000;
         let text = format!(

@@ -11,12 +11,12 @@ use leasehold_conformance::{
     WallStep,
 };
 use leasehold_core::{Store as _, table};
-use leasehold_postgres::{PostgresLegacyStore, PostgresStore};
-use leasehold_testkit::legacy;
+use leasehold_postgres::{PostgresNeneStore, PostgresStore};
+use leasehold_testkit::nene;
 
 fn main() -> ExitCode {
     let suite = Suite::new().on(Postgres { servers: Servers::new() });
-    suite.on(Legacy { servers: Servers::new() }).main()
+    suite.on(Nene { servers: Servers::new() }).main()
 }
 
 struct Postgres {
@@ -91,31 +91,31 @@ impl Backing for State {
 }
 
 /// The table of the PHP library.
-struct Legacy {
+struct Nene {
     servers: Servers,
 }
 
-struct LegacyState(Clocked);
+struct NeneState(Clocked);
 
-impl Subject for Legacy {
-    type Backing = LegacyState;
+impl Subject for Nene {
+    type Backing = NeneState;
 
     fn name(&self) -> &'static str {
-        "postgres-legacy"
+        "postgres-nene"
     }
 
-    async fn open(&self) -> Result<LegacyState> {
+    async fn open(&self) -> Result<NeneState> {
         let state = self.servers.take_schema().await?;
-        state.open_legacy().await?.prepare().await?;
-        Ok(LegacyState(state))
+        state.open_nene().await?.prepare().await?;
+        Ok(NeneState(state))
     }
 
-    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<LegacyState>> {
+    async fn open_forgetting(&self, _: Duration) -> Result<Forgets<NeneState>> {
         Ok(Forgets::Never)
     }
 
     fn reports(&self) -> Reports {
-        legacy::reports()
+        nene::reports()
     }
 
     fn unavailable(&self) -> Option<String> {
@@ -127,11 +127,11 @@ impl Subject for Legacy {
     }
 }
 
-impl Backing for LegacyState {
-    type Store = PostgresLegacyStore;
+impl Backing for NeneState {
+    type Store = PostgresNeneStore;
 
-    async fn client(&self) -> Result<PostgresLegacyStore> {
-        self.0.open_legacy().await
+    async fn client(&self) -> Result<PostgresNeneStore> {
+        self.0.open_nene().await
     }
 
     fn time(&self) -> Time {
@@ -148,7 +148,7 @@ impl Backing for LegacyState {
     }
 
     async fn observe(&self) -> Result<Observation> {
-        self.0.observe_legacy().await
+        self.0.observe_nene().await
     }
 
     async fn restart(&self) -> Result<Restarted> {
@@ -156,7 +156,7 @@ impl Backing for LegacyState {
         Ok(Restarted::Persisted)
     }
 
-    async fn network(&self) -> Result<Network<PostgresLegacyStore>> {
-        self.0.open_legacy_behind_proxy().await
+    async fn network(&self) -> Result<Network<PostgresNeneStore>> {
+        self.0.open_nene_behind_proxy().await
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{Effect, ErrorKind, Key, Mode, Store as _};
-use leasehold_postgres::{PostgresConfig, PostgresLegacyConfig, PostgresStore};
+use leasehold_postgres::{PostgresConfig, PostgresNeneConfig, PostgresStore};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, granted, refused, release};
 use leasehold_testkit::{in_time, until};
@@ -96,16 +96,16 @@ async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
 async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
     let server = Server::start(&[]).await.unwrap();
     let store = PostgresStore::from_url(&url(&server, "300ms")).await.unwrap();
-    let legacy = PostgresConfig::from_url(&url(&server, "300ms")).unwrap();
-    let legacy = PostgresLegacyConfig::new(legacy).open().await.unwrap();
+    let nene = PostgresConfig::from_url(&url(&server, "300ms")).unwrap();
+    let nene = PostgresNeneConfig::new(nene).open().await.unwrap();
     let other = server.connect().await.unwrap();
     other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
-    for error in [store.prepare().await.unwrap_err(), legacy.prepare().await.unwrap_err()] {
+    for error in [store.prepare().await.unwrap_err(), nene.prepare().await.unwrap_err()] {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     }
     until(async || sessions(&server, "idle in transaction%").await.is_empty()).await;
     other.batch_execute(&format!("SELECT pg_advisory_unlock({LOCK})")).await.unwrap();
-    until(async || legacy.prepare().await.is_ok()).await;
+    until(async || nene.prepare().await.is_ok()).await;
     until(async || store.prepare().await.is_ok()).await;
     grants_are_seen(&server, &store).await;
 }

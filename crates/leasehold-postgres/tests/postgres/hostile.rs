@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
-use leasehold_driver::legacy::{LegacyConfig, Statements};
-use leasehold_postgres::{PostgresLegacyConfig, PostgresStore};
+use leasehold_driver::nene::{NeneConfig, Statements};
+use leasehold_postgres::{PostgresNeneConfig, PostgresStore};
 use leasehold_testkit::postgres::{Server, connect};
 use leasehold_testkit::requests::{acquire, failed, granted, key, refused, release};
 
@@ -30,9 +30,9 @@ async fn what_another_user_created_is_not_called() {
         refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
         store.release(&release("k", "a")).await.unwrap();
     }
-    let table = format!("{}&format=legacy&schema=apps&guard=1", server.hostile_url());
+    let table = format!("{}&format=nene&schema=apps&guard=1", server.hostile_url());
     server.run("CREATE SCHEMA apps").await;
-    let store = PostgresLegacyConfig::from_url(&table).unwrap().open().await.unwrap();
+    let store = PostgresNeneConfig::from_url(&table).unwrap().open().await.unwrap();
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().hazards.len(), 1, "fsync");
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
@@ -100,11 +100,11 @@ fn every_statement_has_qualified_names() {
         let texts = text.split('"').skip(1).step_by(2).filter(|text| text.contains("SELECT "));
         statements.extend(texts.map(|text| (file.clone(), text.to_owned())));
     }
-    let config = LegacyConfig::default().guard(true);
-    let legacy = Statements::postgres(&config, "apps", "apps.now_us()");
-    let Statements { look, insert, replace, delete, page, guards, .. } = legacy;
+    let config = NeneConfig::default().guard(true);
+    let nene = Statements::postgres(&config, "apps", "apps.now_us()");
+    let Statements { look, insert, replace, delete, page, guards, .. } = nene;
     statements
-        .extend([look, insert, replace, delete, page, guards].map(|text| ("legacy".into(), text)));
+        .extend([look, insert, replace, delete, page, guards].map(|text| ("nene".into(), text)));
     assert!(statements.len() > 25, "{}", statements.len());
     for (file, text) in statements {
         let found = unqualified(&text);

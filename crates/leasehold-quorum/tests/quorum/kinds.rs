@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 use leasehold_local::LocalStore;
 use leasehold_quorum::{OpenNode, QuorumConfig, QuorumUrl};
-use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
+use leasehold_sqlite::{NeneConfig, SqliteNeneConfig, SqliteNeneStore};
 use tempfile::TempDir;
 
 /// A local store that reports other capabilities.
@@ -86,9 +86,9 @@ fn a_fenced_quorum_refuses_a_node_whose_tokens_cannot_be_raised() {
 }
 
 /// A node in the table of the PHP library, in a file of its own.
-async fn php_table(clock: &ManualClock, folder: &TempDir, name: &str) -> SqliteLegacyStore {
-    let legacy = LegacyConfig::default().settle(Duration::ZERO).clock(Arc::new(clock.clone()));
-    let store = SqliteLegacyConfig::file(folder.path().join(name)).legacy(legacy);
+async fn php_table(clock: &ManualClock, folder: &TempDir, name: &str) -> SqliteNeneStore {
+    let nene = NeneConfig::default().settle(Duration::ZERO).clock(Arc::new(clock.clone()));
+    let store = SqliteNeneConfig::file(folder.path().join(name)).nene(nene);
     let store = store.open().expect("a sound configuration");
     store.prepare().await.expect("a folder of our own");
     store

@@ -4,7 +4,7 @@
 
 mod common;
 mod errors;
-mod legacy;
+mod nene;
 mod processes;
 mod quirks;
 mod rules;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
-use leasehold_driver::legacy::{
-    LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
+use leasehold_driver::nene::{
+    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
 };
 use leasehold_driver::{Deadline, outliving};
 use tokio_postgres::Row;
@@ -21,13 +21,13 @@ use crate::schema::LOCK;
 use crate::sql::SAFELY;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
-pub type PostgresLegacyStore = LegacyTable<LegacyDatabase>;
+pub type PostgresNeneStore = NeneTable<NeneDatabase>;
 
 /// Which server to use, and how.
 #[derive(Debug, Clone)]
-pub struct PostgresLegacyConfig {
+pub struct PostgresNeneConfig {
     server: PostgresConfig,
-    legacy: LegacyConfig,
+    nene: NeneConfig,
     now: String,
 }
 
@@ -35,37 +35,37 @@ pub struct PostgresLegacyConfig {
 const NOW: &str =
     "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
 
-impl PostgresLegacyConfig {
+impl PostgresNeneConfig {
     /// The default schema of the table.
     pub const DEFAULT_SCHEMA: &str = "public";
 
     /// The table `distributed_locks` in the schema of this configuration, `public` by default. Its
     /// [`forget_after`](PostgresConfig::forget_after) and [`wakeups_at`](PostgresConfig::wakeups_at) have no meaning here.
     pub fn new(server: PostgresConfig) -> Self {
-        Self { server, legacy: LegacyConfig::default(), now: NOW.to_owned() }
+        Self { server, nene: NeneConfig::default(), now: NOW.to_owned() }
     }
 
-    /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=legacy`, with the options of
-    /// [`PostgresConfig::from_url`] except `wakeups`, and of [`LegacyConfig::take`].
+    /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`, with the options of
+    /// [`PostgresConfig::from_url`] except `wakeups`, and of [`NeneConfig::take`].
     ///
     /// # Errors
     /// `InvalidInput` as theirs.
     pub fn from_url(url: &str) -> Result<Self> {
         let (server, mut options) = PostgresConfig::read(url)?;
-        let legacy = LegacyConfig::take(&mut options)?;
-        options.finish(&[LegacyConfig::OPTIONS, PostgresConfig::OPTIONS].concat())?;
+        let nene = NeneConfig::take(&mut options)?;
+        options.finish(&[NeneConfig::OPTIONS, PostgresConfig::OPTIONS].concat())?;
         if !server.says_nothing_of_wakeups() {
             return Err(Error::invalid_input(
                 "nothing wakes the waiters for the PHP library's table; leave the option wakeups out",
             ));
         }
-        Ok(Self::new(server).legacy(legacy))
+        Ok(Self::new(server).nene(nene))
     }
 
     /// Sets the table, and how it is used.
     #[must_use]
-    pub fn legacy(mut self, legacy: LegacyConfig) -> Self {
-        self.legacy = legacy;
+    pub fn nene(mut self, nene: NeneConfig) -> Self {
+        self.nene = nene;
         self
     }
 
@@ -85,16 +85,16 @@ impl PostgresLegacyConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<PostgresLegacyStore> {
+    pub async fn open(self) -> Result<PostgresNeneStore> {
         self.connect().await.map_err(|e| e.with_context(NAME, "open"))
     }
 
-    async fn connect(self) -> Result<PostgresLegacyStore> {
-        self.legacy.check()?;
+    async fn connect(self) -> Result<PostgresNeneStore> {
+        self.nene.check()?;
         let (pool, schema, _) = self.server.open_pool(Self::DEFAULT_SCHEMA, 0).await?;
-        let statements = Statements::postgres(&self.legacy, &schema.quoted(), &self.now);
-        let database = LegacyDatabase { pool, statements, now: self.now };
-        Ok(LegacyTable::new(database, self.legacy))
+        let statements = Statements::postgres(&self.nene, &schema.quoted(), &self.now);
+        let database = NeneDatabase { pool, statements, now: self.now };
+        Ok(NeneTable::new(database, self.nene))
     }
 }
 
@@ -104,13 +104,13 @@ fn is_of_others(error: &tokio_postgres::Error) -> bool {
 }
 
 /// A database with the table.
-pub struct LegacyDatabase {
+pub struct NeneDatabase {
     pool: Pool,
     statements: Statements,
     now: String,
 }
 
-impl LegacyDatabase {
+impl NeneDatabase {
     /// The rows of a statement that only reads, and asks whether its session is read-only.
     async fn read<'a>(
         &self,
@@ -164,7 +164,7 @@ impl LegacyDatabase {
         };
         let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
         let seconds = |name| column::<Option<i64>>(server, reply, name)?.ok_or_else(damaged);
-        let row = LegacyRow {
+        let row = NeneRow {
             owner: column::<Option<String>>(server, reply, "o_owner")?.ok_or_else(damaged)?,
             expires_at: seconds("o_expires_at")?,
             acquired_at: seconds("o_acquired_at")?,
@@ -197,7 +197,7 @@ impl LegacyDatabase {
     }
 }
 
-impl LegacyRows for LegacyDatabase {
+impl NeneRows for NeneDatabase {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -211,7 +211,7 @@ impl LegacyRows for LegacyDatabase {
         self.seen(rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?)
     }
 
-    async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
+    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
         let values: [Value<'_>; 4] = [
             (&row.resource, Type::TEXT),
             (&row.owner, Type::TEXT),
@@ -224,8 +224,8 @@ impl LegacyRows for LegacyDatabase {
     async fn replace(
         &self,
         until: Deadline,
-        seen: &LegacyRow,
-        by: &LegacyRow,
+        seen: &NeneRow,
+        by: &NeneRow,
         before: Option<i64>,
     ) -> Result<bool> {
         let before = before.unwrap_or(i64::MAX);
@@ -241,7 +241,7 @@ impl LegacyRows for LegacyDatabase {
         self.write(until, &self.statements.replace, values).await
     }
 
-    async fn delete(&self, until: Deadline, seen: &LegacyRow) -> Result<bool> {
+    async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
         let values: [Value<'_>; 3] = [
             (&seen.resource, Type::TEXT),
             (&seen.owner, Type::TEXT),
@@ -255,7 +255,7 @@ impl LegacyRows for LegacyDatabase {
         until: Deadline,
         after: &str,
         most: usize,
-    ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
+    ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let values: [Value<'_>; 2] = [(&after, Type::TEXT), (&most, Type::INT8)];
         let server = &self.pool.server;
@@ -313,7 +313,7 @@ impl LegacyRows for LegacyDatabase {
     }
 }
 
-impl LegacyDatabase {
+impl NeneDatabase {
     /// The statement that asks about the table.
     fn about(&self) -> String {
         format!(
@@ -333,8 +333,8 @@ impl LegacyDatabase {
     }
 }
 
-impl fmt::Debug for LegacyDatabase {
+impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyDatabase({}, {})", self.pool.server, self.statements.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server, self.statements.table)
     }
 }

@@ -7,9 +7,9 @@ use leasehold_conformance::Proxy;
 use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::NoTls;
-use leasehold_postgres::{LegacyConfig, PostgresConfig, PostgresLegacyConfig, PostgresLegacyStore};
-use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php, Served, limits};
+use leasehold_postgres::{NeneConfig, PostgresConfig, PostgresNeneConfig, PostgresNeneStore};
+use leasehold_testkit::nene::cases::config;
+use leasehold_testkit::nene::{Database, Php, Served, limits};
 use leasehold_testkit::postgres::{Pooler, Server, url};
 use leasehold_testkit::read_only::first_failures;
 use leasehold_testkit::requests::{
@@ -24,18 +24,18 @@ struct Place {
 }
 
 impl Database for Place {
-    type Store = PostgresLegacyStore;
+    type Store = PostgresNeneStore;
 
     async fn new() -> Self {
         Self { server: Server::start(&["fsync=off"]).await.unwrap() }
     }
 
-    async fn open(&self, legacy: LegacyConfig) -> PostgresLegacyStore {
-        prepared(PostgresConfig::from_url(&self.server.url()).unwrap(), legacy).await
+    async fn open(&self, nene: NeneConfig) -> PostgresNeneStore {
+        prepared(PostgresConfig::from_url(&self.server.url()).unwrap(), nene).await
     }
 
-    async fn open_patient(&self, legacy: LegacyConfig) -> PostgresLegacyStore {
-        prepared(PostgresConfig::pool(pool(&self.server.url())).timeout(30 * SECOND), legacy).await
+    async fn open_patient(&self, nene: NeneConfig) -> PostgresNeneStore {
+        prepared(PostgresConfig::pool(pool(&self.server.url())).timeout(30 * SECOND), nene).await
     }
 
     async fn until_it_waits<T: Send + 'static>(
@@ -55,8 +55,8 @@ impl Database for Place {
     }
 }
 
-async fn prepared(server: PostgresConfig, legacy: LegacyConfig) -> PostgresLegacyStore {
-    let store = PostgresLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
+async fn prepared(server: PostgresConfig, nene: NeneConfig) -> PostgresNeneStore {
+    let store = PostgresNeneConfig::new(server).nene(nene).open().await.unwrap();
     store.prepare().await.unwrap();
     store
 }
@@ -77,8 +77,8 @@ impl Served for Place {
     }
 }
 
-leasehold_testkit::legacy_tests!(Place);
-leasehold_testkit::legacy_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
+leasehold_testkit::nene_tests!(Place);
+leasehold_testkit::nene_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
 
 /// Defect 8: PostgreSQL does not know the library's insert, so the library acquires no new resource there.
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_pooler_and_other_settings_of_sessions_change_nothing() {
         PostgresConfig::pool(pool(&pooler.url())),
     ];
     for (nth, server) in servers.into_iter().enumerate() {
-        let store = PostgresLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+        let store = PostgresNeneConfig::new(server).nene(config()).open().await.unwrap();
         store.prepare().await.unwrap();
         let name = format!("r{nth}");
         granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
@@ -171,7 +171,7 @@ async fn an_operation_of_two_exchanges_ends_in_time() {
     let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
     let url = format!("{}&timeout=1s", url(proxy.address().port()));
     let server = PostgresConfig::from_url(&url).unwrap();
-    let store = PostgresLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+    let store = PostgresNeneConfig::new(server).nene(config()).open().await.unwrap();
     limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
 }
 
@@ -186,7 +186,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     for (server, says) in [(standby, "standby"), (place.server, "default_transaction_read_only")] {
         let open = async || {
             let config = PostgresConfig::from_url(&server.url()).unwrap();
-            PostgresLegacyConfig::new(config).open().await.unwrap()
+            PostgresNeneConfig::new(config).open().await.unwrap()
         };
         let failures = first_failures(open).await;
         // Each is in doubt now, and asks.
@@ -203,7 +203,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
 async fn a_missing_table_and_a_missing_privilege_are_named() {
     let place = Place::new().await;
     let server = PostgresConfig::from_url(&place.server.url()).unwrap();
-    let store = PostgresLegacyConfig::new(server).open().await.unwrap();
+    let store = PostgresNeneConfig::new(server).open().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, None);
     let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
@@ -212,7 +212,7 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 
     place.server.run("CREATE ROLE worker LOGIN; GRANT SELECT ON distributed_locks TO worker").await;
     let url = place.server.url().replace("postgres@", "worker@");
-    let open = || PostgresLegacyConfig::new(PostgresConfig::from_url(&url).unwrap()).open();
+    let open = || PostgresNeneConfig::new(PostgresConfig::from_url(&url).unwrap()).open();
     let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Denied, Effect::NotApplied, "privilege");
     // The privileges that the page lists.
@@ -225,15 +225,15 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 
 #[test]
 fn a_url_has_the_options_of_both() {
-    let url = "postgres://app@127.0.0.1/shop?format=legacy&schema=app&table=locks&skew=2s&guard=1&timeout=2s";
-    assert!(PostgresLegacyConfig::from_url(url).is_ok());
+    let url = "postgres://app@127.0.0.1/shop?format=nene&schema=app&table=locks&skew=2s&guard=1&timeout=2s";
+    assert!(PostgresNeneConfig::from_url(url).is_ok());
     for (url, says) in [
-        ("postgres://app@127.0.0.1/shop?format=new", "legacy"),
-        ("postgres://app@127.0.0.1/shop?format=legacy&table=a-b", "\"a-b\""),
-        ("postgres://app@127.0.0.1/shop?format=legacy&ttl=1s", "settle"),
-        ("postgres://app@127.0.0.1/shop?format=legacy&wakeups=0", "wakeups"),
+        ("postgres://app@127.0.0.1/shop?format=new", "nene"),
+        ("postgres://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
+        ("postgres://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
+        ("postgres://app@127.0.0.1/shop?format=nene&wakeups=0", "wakeups"),
     ] {
-        let error = PostgresLegacyConfig::from_url(url).unwrap_err();
+        let error = PostgresNeneConfig::from_url(url).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
 }

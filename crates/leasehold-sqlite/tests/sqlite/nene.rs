@@ -8,9 +8,9 @@ use leasehold_core::{
     Store as _, Ttl,
 };
 use leasehold_driver::SystemClock;
-use leasehold_sqlite::{LegacyConfig, SqliteLegacyConfig, SqliteLegacyStore};
-use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php};
+use leasehold_sqlite::{NeneConfig, SqliteNeneConfig, SqliteNeneStore};
+use leasehold_testkit::nene::cases::config;
+use leasehold_testkit::nene::{Database, Php};
 use leasehold_testkit::requests::{
     acquire, acquire_for, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
 };
@@ -30,20 +30,20 @@ struct Place {
 }
 
 impl Database for Place {
-    type Store = SqliteLegacyStore;
+    type Store = SqliteNeneStore;
 
     async fn new() -> Self {
         let (looks, looked) = mpsc::channel();
         Self { workplace: Workplace::new(), looks, looked }
     }
 
-    async fn open(&self, legacy: LegacyConfig) -> SqliteLegacyStore {
-        prepared(&self.workplace, 5 * SECOND, legacy).await
+    async fn open(&self, nene: NeneConfig) -> SqliteNeneStore {
+        prepared(&self.workplace, 5 * SECOND, nene).await
     }
 
-    async fn open_patient(&self, legacy: LegacyConfig) -> SqliteLegacyStore {
+    async fn open_patient(&self, nene: NeneConfig) -> SqliteNeneStore {
         let clock = Arc::new(Looked { clock: SystemClock::new(), looks: self.looks.clone() });
-        prepared(&self.workplace, TERM, legacy.clock(clock)).await
+        prepared(&self.workplace, TERM, nene.clock(clock)).await
     }
 
     async fn until_it_waits<T: Send + 'static>(
@@ -64,12 +64,8 @@ impl Database for Place {
     }
 }
 
-async fn prepared(
-    workplace: &Workplace,
-    timeout: Duration,
-    legacy: LegacyConfig,
-) -> SqliteLegacyStore {
-    let config = SqliteLegacyConfig::file(&workplace.path).timeout(timeout).legacy(legacy);
+async fn prepared(workplace: &Workplace, timeout: Duration, nene: NeneConfig) -> SqliteNeneStore {
+    let config = SqliteNeneConfig::file(&workplace.path).timeout(timeout).nene(nene);
     let store = config.open().unwrap();
     store.prepare().await.unwrap();
     store
@@ -102,12 +98,12 @@ impl Clock for Looked {
     }
 }
 
-leasehold_testkit::legacy_tests!(Place);
+leasehold_testkit::nene_tests!(Place);
 
 /// A store and a PHP client with one clock, which the test moves.
 struct Moved {
     workplace: Workplace,
-    store: SqliteLegacyStore,
+    store: SqliteNeneStore,
     php: Php,
 }
 
@@ -161,7 +157,7 @@ async fn our_holder_keeps_php_out_and_stops_before_its_row_ends() {
     is_lost(&moved.store, LostReason::Gone).await;
 }
 
-async fn is_lost(store: &SqliteLegacyStore, why: LostReason) {
+async fn is_lost(store: &SqliteNeneStore, why: LostReason) {
     let renewal = renew("r", "ours", Mode::Exclusive, Ttl::new(TERM).unwrap());
     let renewed = only(store.renew(&renewal).await.unwrap().leases);
     let lost = RenewOutcome::Lost(Some(why));
@@ -209,7 +205,7 @@ async fn a_file_that_was_put_in_the_place_of_another_is_used() {
 #[tokio::test]
 async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     let workplace = Workplace::new();
-    let config = || SqliteLegacyConfig::file(&workplace.path);
+    let config = || SqliteNeneConfig::file(&workplace.path);
     let store = config().open().unwrap();
     for other in ["one", "two"] {
         assert_eq!(store.check().await.unwrap().schema, None);
@@ -225,5 +221,5 @@ async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     }
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, Some(1));
-    assert!(config().legacy(LegacyConfig::default().table("a b")).open().is_err());
+    assert!(config().nene(NeneConfig::default().table("a b")).open().is_err());
 }

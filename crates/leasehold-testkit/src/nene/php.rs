@@ -44,7 +44,7 @@ impl Php {
 
     /// As [`start`](Self::start), with a clock that is so many seconds ahead.
     pub fn start_ahead(dsn: &str, user: &str, ahead: i64) -> Self {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/legacy/client.php");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/nene/client.php");
         let started = Command::new("php")
             .args([script, dsn, user, "distributed_locks", &ahead.to_string()])
             .stdin(Stdio::piped())

@@ -7,7 +7,7 @@ use crate::{StoreUrl, SystemClock};
 
 /// How the table is used, whatever its database is.
 #[derive(Debug, Clone)]
-pub struct LegacyConfig {
+pub struct NeneConfig {
     pub(super) table: String,
     pub(super) skew: Duration,
     pub(super) settle: Duration,
@@ -15,7 +15,7 @@ pub struct LegacyConfig {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-impl LegacyConfig {
+impl NeneConfig {
     /// The table's name in the PHP library.
     pub const DEFAULT_TABLE: &str = "distributed_locks";
     /// By how much clocks differ at most, by default.
@@ -28,15 +28,16 @@ impl LegacyConfig {
     /// The longest name of a table.
     const MAX_TABLE: usize = 57;
 
-    /// Takes the options `format`, which must be `legacy`, `table`, `skew`, `settle` and `guard` from a URL.
+    /// Takes the options `format`, which must be `nene` (`legacy` means the same), `table`, `skew`, `settle` and `guard`
+    /// from a URL.
     ///
     /// # Errors
     /// `InvalidInput` for another format or a wrong value.
     pub fn take(url: &mut StoreUrl) -> Result<Self> {
         let format = url.take("format");
-        if format.as_deref() != Some("legacy") {
+        if !matches!(format.as_deref(), Some("nene" | "legacy")) {
             return Err(Error::invalid_input(format!(
-                "the option format is {:?}; it must be legacy, which is the table of the PHP library Nene DistributedLock",
+                "the option format is {:?}; it must be nene, which is the table of the PHP library Nene DistributedLock",
                 format.unwrap_or_default()
             )));
         }
@@ -113,7 +114,7 @@ impl LegacyConfig {
     }
 }
 
-impl Default for LegacyConfig {
+impl Default for NeneConfig {
     /// The table `distributed_locks`, hosts whose clocks differ by a second, clients that overwrite what they read within
     /// half a second, and no trigger.
     fn default() -> Self {
@@ -133,29 +134,32 @@ mod tests {
 
     use super::*;
 
-    fn take(options: &str) -> Result<LegacyConfig> {
-        LegacyConfig::take(&mut StoreUrl::parse(&format!("x:?{options}"))?)
+    fn take(options: &str) -> Result<NeneConfig> {
+        NeneConfig::take(&mut StoreUrl::parse(&format!("x:?{options}"))?)
     }
 
     #[test]
     fn every_option_is_taken() {
-        let config = take("format=legacy&table=locks&skew=2s&settle=10ms&guard=1").unwrap();
+        let config = take("format=nene&table=locks&skew=2s&settle=10ms&guard=1").unwrap();
         assert_eq!((config.table.as_str(), config.guard), ("locks", true));
         let times = (Duration::from_secs(2), Duration::from_millis(10));
         assert_eq!((config.skew, config.settle), times);
-        assert_eq!(take("format=legacy").unwrap().table, "distributed_locks");
+        for format in ["nene", "legacy"] {
+            let config = take(&format!("format={format}")).unwrap();
+            assert_eq!(config.table, "distributed_locks", "{format}");
+        }
     }
 
     #[test]
     fn wrong_options_are_named() {
         for (options, says) in [
             ("format=old", "\"old\""),
-            ("table=locks", "must be legacy"),
-            ("format=legacy&skew=x", "skew"),
-            ("format=legacy&guard=x", "guard"),
-            ("format=legacy&table=a-b", "\"a-b\""),
-            ("format=legacy&table=pg_x", "pg_"),
-            ("format=legacy&table=", "letter"),
+            ("table=locks", "must be nene"),
+            ("format=nene&skew=x", "skew"),
+            ("format=nene&guard=x", "guard"),
+            ("format=nene&table=a-b", "\"a-b\""),
+            ("format=nene&table=pg_x", "pg_"),
+            ("format=nene&table=", "letter"),
         ] {
             let error = take(options).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{options}");

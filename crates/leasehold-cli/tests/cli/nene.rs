@@ -32,6 +32,9 @@ fn works_beside_php(name: &str, url: &str, takes: impl FnOnce()) {
     assert_eq!(run("theirs"), 1);
     assert_eq!(run("ours"), 0);
     assert!(text(&output("status theirs").stdout).contains("php"));
+    let alias = url.replace("format=nene", "format=legacy");
+    let status = command("status theirs").env("LEASEHOLD_STORE", alias).output().unwrap();
+    assert!(text(&status.stdout).contains("php"), "{}", text(&status.stderr));
     assert_eq!(code(&output("break theirs")), 0);
     assert_eq!(run("theirs"), 0);
 
@@ -54,7 +57,7 @@ fn works_beside_php(name: &str, url: &str, takes: impl FnOnce()) {
 fn a_sqlite_file_is_shared_with_php() {
     let file = tempfile::tempdir().unwrap();
     let path = file.path().join("app.db");
-    works_beside_php("sqlite", &format!("sqlite:{}?format=legacy", path.display()), || {
+    works_beside_php("sqlite", &format!("sqlite:{}?format=nene", path.display()), || {
         let php = Connection::open(&path).unwrap();
         php.execute_batch(
             "INSERT INTO distributed_locks VALUES ('theirs', 'php', datetime('now', '+60 seconds'), datetime('now'))",
@@ -68,7 +71,7 @@ fn rows_of_names_that_are_no_keys_are_named() {
     let (store, file) = (Store::new(), tempfile::tempdir().unwrap());
     let path = file.path().join("app.db");
     let output = |line: &str| {
-        let url = format!("sqlite:{}?format=legacy", path.display());
+        let url = format!("sqlite:{}?format=nene", path.display());
         let output = store.command(line).env("LEASEHOLD_STORE", url).output().unwrap();
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
         (text(&output.stdout), text(&output.stderr))
@@ -96,13 +99,13 @@ fn rows_of_names_that_are_no_keys_are_named() {
 fn a_database_of_mariadb_is_shared_with_php() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(mysql::Server::start(&[])).unwrap();
-    let absent = format!("{}?format=legacy", server.url());
+    let absent = format!("{}?format=nene", server.url());
     let init = Store::new().command("init").env("LEASEHOLD_STORE", absent).output().unwrap();
     let said = text(&init.stderr);
     assert_eq!(code(&init), 65, "{said}");
     assert!(said.contains("CREATE DATABASE") && !said.contains("leasehold init"), "{said}");
     runtime.block_on(server.run("CREATE DATABASE leasehold"));
-    works_beside_php("mysql", &format!("{}?format=legacy&guard=1", server.url()), || {
+    works_beside_php("mysql", &format!("{}?format=nene&guard=1", server.url()), || {
         runtime.block_on(server.run(
             "INSERT INTO leasehold.distributed_locks
              VALUES ('theirs', 'php', UTC_TIMESTAMP() + INTERVAL 60 SECOND, UTC_TIMESTAMP())",
@@ -114,7 +117,7 @@ fn a_database_of_mariadb_is_shared_with_php() {
 fn a_database_of_postgresql_is_shared_with_others() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(postgres::Server::start(&[])).unwrap();
-    works_beside_php("postgres", &format!("{}&format=legacy&guard=1", server.url()), || {
+    works_beside_php("postgres", &format!("{}&format=nene&guard=1", server.url()), || {
         runtime.block_on(server.run(
             "INSERT INTO distributed_locks
              SELECT 'theirs', 'php', now() AT TIME ZONE 'UTC' + interval '60 s', now() AT TIME ZONE 'UTC'",

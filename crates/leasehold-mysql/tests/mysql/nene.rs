@@ -6,13 +6,13 @@ use leasehold_conformance::Proxy;
 use leasehold_core::{
     Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome, Store as _, Ttl,
 };
-use leasehold_driver::legacy::Statements;
+use leasehold_driver::nene::Statements;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
-use leasehold_mysql::{LegacyConfig, MysqlConfig, MysqlLegacyConfig, MysqlLegacyStore};
-use leasehold_testkit::legacy::cases::config;
-use leasehold_testkit::legacy::{Database, Php, Served, limits};
+use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, NeneConfig};
 use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::nene::cases::config;
+use leasehold_testkit::nene::{Database, Php, Served, limits};
 use leasehold_testkit::read_only::first_failures;
 use leasehold_testkit::requests::{
     acquire, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
@@ -28,7 +28,7 @@ struct Place {
 const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
 
 impl Database for Place {
-    type Store = MysqlLegacyStore;
+    type Store = MysqlNeneStore;
 
     async fn new() -> Self {
         let place = Self { server: Server::start(&[QUICK]).await.unwrap() };
@@ -36,13 +36,13 @@ impl Database for Place {
         place
     }
 
-    async fn open(&self, legacy: LegacyConfig) -> MysqlLegacyStore {
-        prepared(MysqlConfig::from_url(&self.server.url()).unwrap(), legacy).await
+    async fn open(&self, nene: NeneConfig) -> MysqlNeneStore {
+        prepared(MysqlConfig::from_url(&self.server.url()).unwrap(), nene).await
     }
 
-    async fn open_patient(&self, legacy: LegacyConfig) -> MysqlLegacyStore {
+    async fn open_patient(&self, nene: NeneConfig) -> MysqlNeneStore {
         let pool = Pool::new(Opts::from_url(&self.server.url()).unwrap());
-        prepared(MysqlConfig::pool(pool, "leasehold").timeout(30 * SECOND), legacy).await
+        prepared(MysqlConfig::pool(pool, "leasehold").timeout(30 * SECOND), nene).await
     }
 
     async fn until_it_waits<T: Send + 'static>(
@@ -63,8 +63,8 @@ impl Database for Place {
     }
 }
 
-async fn prepared(server: MysqlConfig, legacy: LegacyConfig) -> MysqlLegacyStore {
-    let store = MysqlLegacyConfig::new(server).legacy(legacy).open().await.unwrap();
+async fn prepared(server: MysqlConfig, nene: NeneConfig) -> MysqlNeneStore {
+    let store = MysqlNeneConfig::new(server).nene(nene).open().await.unwrap();
     store.prepare().await.unwrap();
     store
 }
@@ -79,7 +79,7 @@ impl Served for Place {
     }
 }
 
-leasehold_testkit::legacy_tests!(Place);
+leasehold_testkit::nene_tests!(Place);
 
 /// As a proxy before it may do.
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn the_table_has_a_collation_of_the_server_whatever_version_it_says() {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
     }
 }
-leasehold_testkit::legacy_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
+leasehold_testkit::nene_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
 
 impl Place {
     /// As the framework creates its table: with the database's default collation.
@@ -234,7 +234,7 @@ async fn sessions_that_cannot_serve_are_refused() {
     ] {
         let opts = OptsBuilder::from_opts(Opts::from_url(&place.server.url()).unwrap());
         let server = MysqlConfig::pool(Pool::new(opts.init(vec![setting])), "leasehold");
-        let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+        let store = MysqlNeneConfig::new(server).nene(config()).open().await.unwrap();
         let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
         failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, says);
     }
@@ -247,7 +247,7 @@ async fn an_operation_of_two_exchanges_ends_in_time() {
     let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
     let url = format!("{}?timeout=1s", url(proxy.address().port()));
     let server = MysqlConfig::from_url(&url).unwrap();
-    let store = MysqlLegacyConfig::new(server).legacy(config()).open().await.unwrap();
+    let store = MysqlNeneConfig::new(server).nene(config()).open().await.unwrap();
     limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
 }
 
@@ -263,7 +263,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     for user in ["root", "app"] {
         let url = place.server.url().replace("root@", &format!("{user}@"));
         let open = async || {
-            let config = MysqlLegacyConfig::new(MysqlConfig::from_url(&url).unwrap());
+            let config = MysqlNeneConfig::new(MysqlConfig::from_url(&url).unwrap());
             config.open().await.unwrap()
         };
         for (store, name, error) in first_failures(open).await {
@@ -313,7 +313,7 @@ async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
 async fn a_missing_table_and_a_missing_privilege_are_named() {
     let place = Place::new().await;
     let server = MysqlConfig::from_url(&place.server.url()).unwrap();
-    let store = MysqlLegacyConfig::new(server).open().await.unwrap();
+    let store = MysqlNeneConfig::new(server).open().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, None);
     let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
@@ -324,7 +324,7 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
     place.server.run("CREATE USER worker@'127.0.0.1'").await;
     place.server.run("GRANT SELECT ON leasehold.distributed_locks TO worker@'127.0.0.1'").await;
     let url = place.server.url().replace("root@", "worker@");
-    let open = || MysqlLegacyConfig::new(MysqlConfig::from_url(&url).unwrap()).open();
+    let open = || MysqlNeneConfig::new(MysqlConfig::from_url(&url).unwrap()).open();
     let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Denied, Effect::NotApplied, "INSERT");
     // The privileges that the page lists.
@@ -340,14 +340,14 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 #[test]
 fn a_url_has_the_options_of_both() {
     let url =
-        "mysql://app@127.0.0.1/shop?format=legacy&table=locks&skew=2s&settle=1s&guard=1&timeout=2s";
-    assert!(MysqlLegacyConfig::from_url(url).is_ok());
+        "mysql://app@127.0.0.1/shop?format=nene&table=locks&skew=2s&settle=1s&guard=1&timeout=2s";
+    assert!(MysqlNeneConfig::from_url(url).is_ok());
     for (url, says) in [
-        ("mysql://app@127.0.0.1/shop?format=new", "legacy"),
-        ("mysql://app@127.0.0.1/shop?format=legacy&table=a-b", "\"a-b\""),
-        ("mysql://app@127.0.0.1/shop?format=legacy&ttl=1s", "settle"),
+        ("mysql://app@127.0.0.1/shop?format=new", "nene"),
+        ("mysql://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
+        ("mysql://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
     ] {
-        let error = MysqlLegacyConfig::from_url(url).unwrap_err();
+        let error = MysqlNeneConfig::from_url(url).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_conformance::Reports;
 use leasehold_core::Store;
-use leasehold_driver::legacy::LegacyConfig;
+use leasehold_driver::nene::NeneConfig;
 use tokio::task::JoinSet;
 
 pub use php::{Acquired, Php, Write};
@@ -26,10 +26,10 @@ pub trait Database: Sized {
     fn new() -> impl Future<Output = Self>;
 
     /// A store in the table, which it creates if it is missing.
-    fn open(&self, config: LegacyConfig) -> impl Future<Output = Self::Store>;
+    fn open(&self, config: NeneConfig) -> impl Future<Output = Self::Store>;
 
     /// As [`open`](Self::open), for a store whose writes wait long for other transactions.
-    fn open_patient(&self, config: LegacyConfig) -> impl Future<Output = Self::Store>;
+    fn open_patient(&self, config: NeneConfig) -> impl Future<Output = Self::Store>;
 
     /// Starts an operation of such a store, and ends once its write waits.
     fn until_it_waits<T: Send + 'static>(

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use leasehold_core::term::micros_up;
 
-use super::rows::LegacyRow;
+use super::rows::NeneRow;
 
 const SECOND: i64 = 1_000_000;
 
@@ -29,17 +29,17 @@ impl Margin {
     }
 
     /// When a lease ends for its holder, in microseconds.
-    pub(super) fn end(self, row: &LegacyRow) -> i64 {
+    pub(super) fn end(self, row: &NeneRow) -> i64 {
         row.expires_at.saturating_mul(SECOND) - self.0
     }
 
     /// What remains of a lease for its holder; zero once it has ended.
-    pub(super) fn left(self, row: &LegacyRow, now: i64) -> Duration {
+    pub(super) fn left(self, row: &NeneRow, now: i64) -> Duration {
         micros(self.end(row) - now)
     }
 
     /// How long until a row may be taken over; zero once it may.
-    pub(super) fn until_free(self, row: &LegacyRow, now: i64) -> Duration {
+    pub(super) fn until_free(self, row: &NeneRow, now: i64) -> Duration {
         micros(row.expires_at.saturating_mul(SECOND).saturating_add(self.0) - now)
     }
 }
@@ -66,8 +66,8 @@ fn micros(micros: i64) -> Duration {
 mod tests {
     use super::*;
 
-    fn row(expires_at: i64) -> LegacyRow {
-        LegacyRow { resource: "r".into(), owner: "o".into(), expires_at, acquired_at: 0 }
+    fn row(expires_at: i64) -> NeneRow {
+        NeneRow { resource: "r".into(), owner: "o".into(), expires_at, acquired_at: 0 }
     }
 
     #[test]

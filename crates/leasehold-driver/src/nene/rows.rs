@@ -8,7 +8,7 @@ use crate::Deadline;
 /// A row of the table. Times are seconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "the format will not change")]
-pub struct LegacyRow {
+pub struct NeneRow {
     /// The name of the lock.
     pub resource: String,
     /// The holder's name: the id of a lease.
@@ -32,12 +32,12 @@ pub struct Seen {
     pub now: i64,
     /// The row, whose resource differs from the requested one where the collation of the table does not tell the two
     /// apart.
-    pub row: Option<LegacyRow>,
+    pub row: Option<NeneRow>,
 }
 
 /// The guarded statements, each a transaction of its own, which ends by the deadline of its operation. The outcome says
 /// whether a row was changed.
-pub trait LegacyRows: Send + Sync + 'static {
+pub trait NeneRows: Send + Sync + 'static {
     /// The store, for messages.
     fn name(&self) -> &'static str;
 
@@ -48,25 +48,20 @@ pub trait LegacyRows: Send + Sync + 'static {
     fn look(&self, until: Deadline, resource: &str) -> impl Future<Output = Result<Seen>> + Send;
 
     /// Adds a row, unless there is one of its resource.
-    fn insert(&self, until: Deadline, row: &LegacyRow)
-    -> impl Future<Output = Result<bool>> + Send;
+    fn insert(&self, until: Deadline, row: &NeneRow) -> impl Future<Output = Result<bool>> + Send;
 
     /// Puts a row in the place of one that is still as it was seen, unless the server's clock has reached `before` by then:
     /// when nobody else can change the row any more.
     fn replace(
         &self,
         until: Deadline,
-        seen: &LegacyRow,
-        by: &LegacyRow,
+        seen: &NeneRow,
+        by: &NeneRow,
         before: Option<i64>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Removes a row that is still as it was seen.
-    fn delete(
-        &self,
-        until: Deadline,
-        seen: &LegacyRow,
-    ) -> impl Future<Output = Result<bool>> + Send;
+    fn delete(&self, until: Deadline, seen: &NeneRow) -> impl Future<Output = Result<bool>> + Send;
 
     /// At most `most` rows after a resource, in the table's order, and the server's clock; a damaged row as what it is.
     fn page(
@@ -74,7 +69,7 @@ pub trait LegacyRows: Send + Sync + 'static {
         until: Deadline,
         after: &str,
         most: usize,
-    ) -> impl Future<Output = Result<(i64, Vec<Result<LegacyRow, Unreadable>>)>> + Send;
+    ) -> impl Future<Output = Result<(i64, Vec<Result<NeneRow, Unreadable>>)>> + Send;
 
     /// Whether the table is there and as it must be, and what the server's settings support.
     fn check(&self) -> impl Future<Output = Result<Health>> + Send;

@@ -15,8 +15,8 @@ use leasehold_core::{
 };
 use tokio::sync::Semaphore;
 
-use super::config::LegacyConfig;
-use super::rows::{LegacyRow, LegacyRows, Seen};
+use super::config::NeneConfig;
+use super::rows::{NeneRow, NeneRows, Seen};
 use super::rules::{Margin, seconds, since, until};
 use crate::Deadline;
 
@@ -39,7 +39,7 @@ const REASONS: &[(Feature, &str)] = &[
 ];
 
 /// A store in the table of the PHP library.
-pub struct LegacyTable<R>(Arc<Inner<R>>);
+pub struct NeneTable<R>(Arc<Inner<R>>);
 
 struct Inner<R> {
     rows: R,
@@ -48,10 +48,10 @@ struct Inner<R> {
     clock: Arc<dyn Clock>,
 }
 
-impl<R: LegacyRows> LegacyTable<R> {
+impl<R: NeneRows> NeneTable<R> {
     /// The store of these rows.
-    pub fn new(rows: R, config: LegacyConfig) -> Self {
-        let LegacyConfig { skew, settle, clock, .. } = config;
+    pub fn new(rows: R, config: NeneConfig) -> Self {
+        let NeneConfig { skew, settle, clock, .. } = config;
         Self(Arc::new(Inner { rows, margin: Margin::of(skew), settle, clock }))
     }
 
@@ -69,7 +69,7 @@ impl<R: LegacyRows> LegacyTable<R> {
     }
 }
 
-impl<R: LegacyRows> Store for LegacyTable<R> {
+impl<R: NeneRows> Store for NeneTable<R> {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::none(self.0.rows.name());
         can.reports_expired = true;
@@ -149,7 +149,7 @@ impl<R: LegacyRows> Store for LegacyTable<R> {
     }
 }
 
-impl<R: LegacyRows> Inner<R> {
+impl<R: NeneRows> Inner<R> {
     /// When an operation that begins now must have ended.
     fn deadline(&self) -> Deadline {
         Deadline::after(self.rows.timeout())
@@ -162,7 +162,7 @@ impl<R: LegacyRows> Inner<R> {
         let until = self.deadline();
         for _ in 0..TRIES {
             let Seen { now, row } = self.rows.look(until, key.as_str()).await?;
-            let mut new = LegacyRow {
+            let mut new = NeneRow {
                 resource: key.as_str().to_owned(),
                 owner: owner.clone(),
                 expires_at: self.margin.expires_at(now, term),
@@ -203,7 +203,7 @@ impl<R: LegacyRows> Inner<R> {
         &self,
         until: Deadline,
         key: &Key,
-        taken: &LegacyRow,
+        taken: &NeneRow,
     ) -> Result<Option<Refused>> {
         self.clock.sleep_until(self.clock.now() + self.settle).await;
         let looked = self.rows.look(until.later(self.settle), key.as_str()).await;
@@ -216,12 +216,12 @@ impl<R: LegacyRows> Inner<R> {
     }
 
     /// What remains was seen at `now`, before the row was written.
-    fn granted(&self, row: &LegacyRow, now: i64, fresh: bool) -> AcquireReply {
+    fn granted(&self, row: &NeneRow, now: i64, fresh: bool) -> AcquireReply {
         let left = Remaining::For(self.margin.left(row, now));
         AcquireReply::Granted(Granted::new(None, left, fresh))
     }
 
-    fn refused(&self, key: &Key, row: &LegacyRow, now: i64) -> Refused {
+    fn refused(&self, key: &Key, row: &NeneRow, now: i64) -> Refused {
         let holder = self.record(row, now).ok().map(Box::new);
         let after = self.margin.until_free(row, now);
         Refused::new(key.clone(), RefusalReason::Held(holder), Some(after))
@@ -393,7 +393,7 @@ impl<R: LegacyRows> Inner<R> {
 
     /// The lease of a row, until the end that the row states, as PHP reports it. If its holder is a client of ours, it stops
     /// earlier.
-    fn record(&self, row: &LegacyRow, now: i64) -> Result<Record> {
+    fn record(&self, row: &NeneRow, now: i64) -> Result<Record> {
         let key = Key::new(&row.resource).map_err(|e| {
             let resource = &row.resource;
             let message = format!(
@@ -435,7 +435,7 @@ async fn each<'k, T>(
 }
 
 /// A row of a name that is no key, if the filter may mean it.
-fn unreadable(filter: &Filter, row: &LegacyRow, now: i64, why: Error) -> Option<Unreadable> {
+fn unreadable(filter: &Filter, row: &NeneRow, now: i64, why: Error) -> Option<Unreadable> {
     let is_live = !until(row.expires_at, now).is_zero();
     let is_meant = match filter.expired() {
         Expired::Out => is_live,
@@ -447,7 +447,7 @@ fn unreadable(filter: &Filter, row: &LegacyRow, now: i64, why: Error) -> Option<
 }
 
 /// A row, or one that is damaged.
-type Found = Result<LegacyRow, Unreadable>;
+type Found = Result<NeneRow, Unreadable>;
 
 fn resource(row: &Found) -> &str {
     row.as_ref().map_or_else(|damaged| &*damaged.name, |row| &*row.resource)
@@ -478,7 +478,7 @@ fn owner(id: &LeaseId) -> String {
     String::from_utf8_lossy(&id.to_bytes()).into_owned()
 }
 
-fn id(row: &LegacyRow) -> Option<LeaseId> {
+fn id(row: &NeneRow) -> Option<LeaseId> {
     LeaseId::foreign(row.owner.as_bytes()).ok()
 }
 
@@ -486,13 +486,13 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(micros_up(duration)).unwrap_or(i64::MAX)
 }
 
-impl<R: LegacyRows> fmt::Debug for LegacyTable<R> {
+impl<R: NeneRows> fmt::Debug for NeneTable<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyTable({})", self.0.rows.name())
+        write!(f, "NeneTable({})", self.0.rows.name())
     }
 }
 
-impl<R> Clone for LegacyTable<R> {
+impl<R> Clone for NeneTable<R> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
 use leasehold_driver::Deadline;
-use leasehold_driver::legacy::{
-    LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
+use leasehold_driver::nene::{
+    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
 };
 use mysql_async::{Row, Value};
 
@@ -19,38 +19,38 @@ use crate::rows::{column, required, text};
 use crate::sql::{READ_ONLY, SEES_REPLICAS, Sql};
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
-pub type MysqlLegacyStore = LegacyTable<LegacyDatabase>;
+pub type MysqlNeneStore = NeneTable<NeneDatabase>;
 
 /// Which server to use, and how.
 #[derive(Debug, Clone)]
-pub struct MysqlLegacyConfig {
+pub struct MysqlNeneConfig {
     server: MysqlConfig,
-    legacy: LegacyConfig,
+    nene: NeneConfig,
 }
 
-impl MysqlLegacyConfig {
+impl MysqlNeneConfig {
     /// The table `distributed_locks` in the database of this configuration. Its
     /// [`forget_after`](MysqlConfig::forget_after) has no meaning here.
     pub fn new(server: MysqlConfig) -> Self {
-        Self { server, legacy: LegacyConfig::default() }
+        Self { server, nene: NeneConfig::default() }
     }
 
-    /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=legacy`, with the options of
-    /// [`MysqlConfig::from_url`] and of [`LegacyConfig::take`].
+    /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`, with the options of
+    /// [`MysqlConfig::from_url`] and of [`NeneConfig::take`].
     ///
     /// # Errors
     /// `InvalidInput` as theirs.
     pub fn from_url(url: &str) -> Result<Self> {
         let (server, mut options) = MysqlConfig::read(url)?;
-        let legacy = LegacyConfig::take(&mut options)?;
-        options.finish(&[LegacyConfig::OPTIONS, MysqlConfig::OPTIONS].concat())?;
-        Ok(Self { server, legacy })
+        let nene = NeneConfig::take(&mut options)?;
+        options.finish(&[NeneConfig::OPTIONS, MysqlConfig::OPTIONS].concat())?;
+        Ok(Self { server, nene })
     }
 
     /// Sets the table, and how it is used.
     #[must_use]
-    pub fn legacy(mut self, legacy: LegacyConfig) -> Self {
-        self.legacy = legacy;
+    pub fn nene(mut self, nene: NeneConfig) -> Self {
+        self.nene = nene;
         self
     }
 
@@ -62,16 +62,16 @@ impl MysqlLegacyConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<MysqlLegacyStore> {
+    pub async fn open(self) -> Result<MysqlNeneStore> {
         self.connect().await.map_err(|e| e.with_context(NAME, "open"))
     }
 
-    async fn connect(self) -> Result<MysqlLegacyStore> {
-        self.legacy.check()?;
+    async fn connect(self) -> Result<MysqlNeneStore> {
+        self.nene.check()?;
         let (pool, sql) = self.server.open_pool(0).await?;
-        let statements = statements(&self.legacy, &sql, COLLATION);
-        let database = LegacyDatabase { pool, sql, statements, legacy: self.legacy.clone() };
-        Ok(LegacyTable::new(database, self.legacy))
+        let statements = statements(&self.nene, &sql, COLLATION);
+        let database = NeneDatabase { pool, sql, statements, nene: self.nene.clone() };
+        Ok(NeneTable::new(database, self.nene))
     }
 }
 
@@ -79,19 +79,19 @@ impl MysqlLegacyConfig {
 const COLLATION: &str = "utf8mb4_0900_bin";
 const COLLATION_OF_MARIADB: &str = "utf8mb4_nopad_bin";
 
-fn statements(legacy: &LegacyConfig, sql: &Sql, collation: &str) -> Statements {
-    Statements::mysql(legacy, &sql.database.quoted(), &sql.now(), READ_ONLY, collation)
+fn statements(nene: &NeneConfig, sql: &Sql, collation: &str) -> Statements {
+    Statements::mysql(nene, &sql.database.quoted(), &sql.now(), READ_ONLY, collation)
 }
 
 /// A database with the table.
-pub struct LegacyDatabase {
+pub struct NeneDatabase {
     pool: Pool,
     sql: Sql,
     statements: Statements,
-    legacy: LegacyConfig,
+    nene: NeneConfig,
 }
 
-impl LegacyDatabase {
+impl NeneDatabase {
     /// The rows of a look or a page.
     async fn read(
         &self,
@@ -148,7 +148,7 @@ impl LegacyDatabase {
         };
         let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
         let seconds = |name| column(server, reply, name)?.ok_or_else(damaged);
-        let row = LegacyRow {
+        let row = NeneRow {
             owner: text(server, reply, "o_owner")?.ok_or_else(damaged)?,
             expires_at: seconds("o_expires_at")?,
             acquired_at: seconds("o_acquired_at")?,
@@ -200,7 +200,7 @@ const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version',
 
 const REPLICAS: &str = "SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected'";
 
-impl LegacyRows for LegacyDatabase {
+impl NeneRows for NeneDatabase {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -214,8 +214,8 @@ impl LegacyRows for LegacyDatabase {
         self.seen(rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?)
     }
 
-    async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
-        let LegacyRow { resource, owner, expires_at, acquired_at } = row;
+    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
+        let NeneRow { resource, owner, expires_at, acquired_at } = row;
         let values = [resource.into(), owner.into(), (*expires_at).into(), (*acquired_at).into()];
         self.write(until, &self.statements.insert, values).await
     }
@@ -223,8 +223,8 @@ impl LegacyRows for LegacyDatabase {
     async fn replace(
         &self,
         until: Deadline,
-        seen: &LegacyRow,
-        by: &LegacyRow,
+        seen: &NeneRow,
+        by: &NeneRow,
         before: Option<i64>,
     ) -> Result<bool> {
         let values = [
@@ -239,7 +239,7 @@ impl LegacyRows for LegacyDatabase {
         self.write(until, &self.statements.replace, values).await
     }
 
-    async fn delete(&self, until: Deadline, seen: &LegacyRow) -> Result<bool> {
+    async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
         let values = [(&seen.resource).into(), (&seen.owner).into(), seen.expires_at.into()];
         self.write(until, &self.statements.delete, values).await
     }
@@ -249,7 +249,7 @@ impl LegacyRows for LegacyDatabase {
         until: Deadline,
         after: &str,
         most: usize,
-    ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
+    ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
         let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
         let server = &self.pool.server;
         let mut page = (0, Vec::new());
@@ -295,9 +295,9 @@ impl LegacyRows for LegacyDatabase {
         let settings = self.settings(until).await?;
         settings.admit(&self.pool.server, self.pool.is_mariadb)?;
         let collation = self.collation(until).await?;
-        let create = statements(&self.legacy, &self.sql, collation).create;
+        let create = statements(&self.nene, &self.sql, collation).create;
         let created = self.pool.run(until, &create).await;
-        created.map_err(|e| error::of_legacy(self.sql.database.as_str(), e))
+        created.map_err(|e| error::of_nene(self.sql.database.as_str(), e))
     }
 
     async fn close(&self) {
@@ -305,7 +305,7 @@ impl LegacyRows for LegacyDatabase {
     }
 }
 
-impl LegacyDatabase {
+impl NeneDatabase {
     /// The collation of a new table: the one that the server has, whatever version it says.
     async fn collation(&self, until: Deadline) -> Result<&'static str> {
         let ask = format!(
@@ -338,8 +338,8 @@ impl LegacyDatabase {
     }
 }
 
-impl fmt::Debug for LegacyDatabase {
+impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyDatabase({}, {})", self.pool.server, self.statements.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server, self.statements.table)
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
-use leasehold_driver::legacy::{
-    LegacyConfig, LegacyRow, LegacyRows, LegacyTable, OVERWRITTEN, Seen, Statements,
+use leasehold_driver::nene::{
+    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
 };
 use leasehold_driver::{Deadline, StoreUrl};
 use rusqlite::{
@@ -20,27 +20,27 @@ use crate::config::{NAME, SqliteConfig};
 use crate::error;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a SQLite file.
-pub type SqliteLegacyStore = LegacyTable<LegacyFile>;
+pub type SqliteNeneStore = NeneTable<NeneFile>;
 
 /// Which file to use, and how.
 #[derive(Debug, Clone)]
-pub struct SqliteLegacyConfig {
+pub struct SqliteNeneConfig {
     path: PathBuf,
     timeout: Duration,
-    legacy: LegacyConfig,
+    nene: NeneConfig,
 }
 
-impl SqliteLegacyConfig {
+impl SqliteNeneConfig {
     /// The table `distributed_locks` in this file.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
             timeout: SqliteConfig::DEFAULT_TIMEOUT,
-            legacy: LegacyConfig::default(),
+            nene: NeneConfig::default(),
         }
     }
 
-    /// Parses a URL: `sqlite:PATH?format=legacy`, with the option `timeout` and those of [`LegacyConfig::take`].
+    /// Parses a URL: `sqlite:PATH?format=nene`, with the option `timeout` and those of [`NeneConfig::take`].
     ///
     /// # Errors
     /// `InvalidInput` for another scheme or format, no path, an unknown option or a wrong value.
@@ -51,19 +51,19 @@ impl SqliteLegacyConfig {
         }
         let path = SqliteConfig::path_of(&url)?.ok_or_else(|| {
             Error::invalid_input(
-                "the PHP library's table in memory would be nobody else's; write sqlite:PATH?format=legacy",
+                "the PHP library's table in memory would be nobody else's; write sqlite:PATH?format=nene",
             )
         })?;
-        let mut config = Self::file(path).legacy(LegacyConfig::take(&mut url)?);
+        let mut config = Self::file(path).nene(NeneConfig::take(&mut url)?);
         config.timeout = url.take_duration("timeout")?.unwrap_or(config.timeout);
-        url.finish(&[LegacyConfig::OPTIONS, &["timeout"]].concat())?;
+        url.finish(&[NeneConfig::OPTIONS, &["timeout"]].concat())?;
         Ok(config)
     }
 
     /// Sets the table, and how it is used.
     #[must_use]
-    pub fn legacy(mut self, legacy: LegacyConfig) -> Self {
-        self.legacy = legacy;
+    pub fn nene(mut self, nene: NeneConfig) -> Self {
+        self.nene = nene;
         self
     }
 
@@ -78,22 +78,22 @@ impl SqliteLegacyConfig {
     ///
     /// # Errors
     /// `InvalidInput` if the table's name is not an identifier.
-    pub fn open(self) -> Result<SqliteLegacyStore> {
-        self.legacy.check().map_err(|e| e.with_context(NAME, "open"))?;
-        let file = LegacyFile {
+    pub fn open(self) -> Result<SqliteNeneStore> {
+        self.nene.check().map_err(|e| e.with_context(NAME, "open"))?;
+        let file = NeneFile {
             name: self.path.display().to_string(),
             path: self.path,
-            sql: Arc::new(Statements::sqlite(&self.legacy)),
+            sql: Arc::new(Statements::sqlite(&self.nene)),
             timeout: self.timeout,
-            clock: Arc::clone(self.legacy.get_clock()),
+            clock: Arc::clone(self.nene.get_clock()),
             opened: Arc::default(),
         };
-        Ok(LegacyTable::new(file, self.legacy))
+        Ok(NeneTable::new(file, self.nene))
     }
 }
 
 /// A SQLite file with the table.
-pub struct LegacyFile {
+pub struct NeneFile {
     path: PathBuf,
     name: String,
     sql: Arc<Statements>,
@@ -102,7 +102,7 @@ pub struct LegacyFile {
     opened: Arc<Mutex<Option<Opened>>>,
 }
 
-impl LegacyFile {
+impl NeneFile {
     /// Does this on the connection, which it opens first if need be. A failure of what only reads has no effect.
     async fn on<T: Send + 'static>(
         &self,
@@ -183,7 +183,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     None
 }
 
-impl LegacyRows for LegacyFile {
+impl NeneRows for NeneFile {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -205,10 +205,10 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn insert(&self, until: Deadline, row: &LegacyRow) -> Result<bool> {
+    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
         let row = row.clone();
         self.on(until, EXISTING, error::commit, move |connection, sql| {
-            let LegacyRow { resource, owner, expires_at, acquired_at } = row;
+            let NeneRow { resource, owner, expires_at, acquired_at } = row;
             let values = params![resource, owner, expires_at, acquired_at];
             Ok(connection.prepare_cached(&sql.insert)?.execute(values)? > 0)
         })
@@ -218,8 +218,8 @@ impl LegacyRows for LegacyFile {
     async fn replace(
         &self,
         until: Deadline,
-        seen: &LegacyRow,
-        by: &LegacyRow,
+        seen: &NeneRow,
+        by: &NeneRow,
         before: Option<i64>,
     ) -> Result<bool> {
         let (seen, by, clock) = (seen.clone(), by.clone(), Arc::clone(&self.clock));
@@ -245,7 +245,7 @@ impl LegacyRows for LegacyFile {
         .await
     }
 
-    async fn delete(&self, until: Deadline, seen: &LegacyRow) -> Result<bool> {
+    async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
         let seen = seen.clone();
         self.on(until, EXISTING, error::commit, move |connection, sql| {
             let values = params![seen.resource, seen.owner, seen.expires_at];
@@ -259,7 +259,7 @@ impl LegacyRows for LegacyFile {
         until: Deadline,
         after: &str,
         most: usize,
-    ) -> Result<(i64, Vec<Result<LegacyRow, Unreadable>>)> {
+    ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
         let (after, now) = (after.to_owned(), micros(&*self.clock));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let page = self.on(until, EXISTING, error::sqlite, move |connection, sql| {
@@ -308,8 +308,8 @@ impl LegacyRows for LegacyFile {
     }
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<LegacyRow> {
-    Ok(LegacyRow {
+fn read(row: &Row<'_>) -> rusqlite::Result<NeneRow> {
+    Ok(NeneRow {
         resource: row.get(0)?,
         owner: row.get(1)?,
         expires_at: row.get(2)?,
@@ -317,8 +317,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<LegacyRow> {
     })
 }
 
-impl fmt::Debug for LegacyFile {
+impl fmt::Debug for NeneFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LegacyFile({}, {})", self.name, self.sql.table)
+        write!(f, "NeneFile({}, {})", self.name, self.sql.table)
     }
 }

@@ -7,7 +7,7 @@ use leasehold_core::{
     AcquireReply, Effect, ErrorKind, EvictRequest, Expired, Filter, ListRequest, LostReason,
     ManualClock, Mode, RefusalReason, ReleaseOutcome, RenewOutcome, Store, Ttl,
 };
-use leasehold_driver::legacy::LegacyConfig;
+use leasehold_driver::nene::NeneConfig;
 use tokio::task::JoinSet;
 
 use super::{Database, MARGIN, Php, Served, sides};
@@ -21,11 +21,11 @@ const TTL: u64 = 30;
 /// How many seconds ago a row of the year 2000 ended.
 const LONG_AGO: i64 = -800_000_000;
 
-/// The tests of the table, for a [`Database`](crate::legacy::Database).
+/// The tests of the table, for a [`Database`](crate::nene::Database).
 #[macro_export]
-macro_rules! legacy_tests {
+macro_rules! nene_tests {
     ($database:ty) => {
-        $crate::legacy_tests! { $database:
+        $crate::nene_tests! { $database:
             acquire_of_a_new_resource_succeeds
             acquire_by_the_same_owner_again_succeeds
             acquire_by_another_owner_is_refused
@@ -67,14 +67,14 @@ macro_rules! legacy_tests {
     ($database:ty: $($name:ident)+) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $name() {
-            $crate::legacy::cases::$name::<$database>().await;
+            $crate::nene::cases::$name::<$database>().await;
         }
     )+};
 }
 
 /// The table without a pause after a row was taken over.
-pub fn config() -> LegacyConfig {
-    LegacyConfig::default().settle(Duration::ZERO)
+pub fn config() -> NeneConfig {
+    NeneConfig::default().settle(Duration::ZERO)
 }
 
 /// A database with the table, and a store in it.
@@ -486,7 +486,7 @@ pub async fn a_server_that_is_away_fails_every_operation_until_it_is_back<D: Ser
 pub async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it<D: Database>() {
     let (database, _) = table::<D>().await;
     let (clock, mut php) = (ManualClock::new(), database.php());
-    let settles = LegacyConfig::default().clock(Arc::new(clock.clone())).settle(SECOND);
+    let settles = NeneConfig::default().clock(Arc::new(clock.clone())).settle(SECOND);
     let store = database.open(settles).await;
     php.crafts("r", "dead", LONG_AGO);
     let mut taking = JoinSet::new();
@@ -516,7 +516,7 @@ pub async fn what_php_overwrites_unseen_is_gone_at_the_next_renewal<D: Database>
     is_lost(&store, "r", "ours", LostReason::Gone).await;
     assert!(php.releases("r", "php"));
     // Who adds a row does not look again.
-    let settles = database.open(LegacyConfig::default().settle(60 * SECOND)).await;
+    let settles = database.open(NeneConfig::default().settle(60 * SECOND)).await;
     assert!(acquires(&settles, "r", "ours").await);
     assert_eq!(php.overwrites("r", "php", TTL), Ok(1));
     is_lost(&settles, "r", "ours", LostReason::Gone).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold_conformance::history::{Belief, History, check};
 use leasehold_core::{Claims, Clock as _, Mode};
-use leasehold_driver::legacy::LegacyConfig;
+use leasehold_driver::nene::NeneConfig;
 use leasehold_driver::{SystemClock, TokioClock};
 
 use super::{Acquired, Database, Php, Write};
@@ -82,7 +82,7 @@ impl fmt::Display for Contest {
 /// nobody can overwrite a row that has not ended, and so nobody is excused for it.
 pub async fn contend<D: Database>(guard: bool, duration: Duration) -> Contest {
     let database = D::new().await;
-    let config = LegacyConfig::default().skew(Duration::ZERO).settle(SETTLE).guard(guard);
+    let config = NeneConfig::default().skew(Duration::ZERO).settle(SETTLE).guard(guard);
     let keys = (0..KEYS).map(|nth| format!("job {nth}"));
     let contended: Vec<String> = keys.flat_map(|key| vec![key; HOLD.len()]).collect();
     let mut ours = Vec::new();

@@ -1,4 +1,4 @@
-use super::config::LegacyConfig;
+use super::config::NeneConfig;
 
 /// The statements of one database. Each takes its parameters once, in this order; times are seconds since 1970-01-01 UTC.
 ///
@@ -30,7 +30,7 @@ const HELD: &str = "the lock is held";
 
 impl Statements {
     /// For a SQLite file. Clients read the clock themselves.
-    pub fn sqlite(config: &LegacyConfig) -> Self {
+    pub fn sqlite(config: &NeneConfig) -> Self {
         let table = &config.table;
         let is_seen = |resource: u8, owner: u8, expires_at: u8| {
             format!(
@@ -86,7 +86,7 @@ impl Statements {
     /// whether the server is, as `o_read_only`: they have a row in any case. A write changes nothing on such a server, which
     /// would let an administrator write.
     pub fn mysql(
-        config: &LegacyConfig,
+        config: &NeneConfig,
         database: &str,
         now: &str,
         read_only: &str,
@@ -165,7 +165,7 @@ impl Statements {
     /// standby as `o_standby`: they have a row in any case. A write returns a row if it changed one. All names and
     /// operators are qualified: the search path of a session may begin with a schema in which others create functions and
     /// operators.
-    pub fn postgres(config: &LegacyConfig, schema: &str, now: &str) -> Self {
+    pub fn postgres(config: &NeneConfig, schema: &str, now: &str) -> Self {
         let name = &config.table;
         let table = format!("{schema}.\"{name}\"");
         let time = |parameter: u8| {

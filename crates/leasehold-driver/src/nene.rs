@@ -11,8 +11,8 @@ mod rules;
 mod statements;
 mod table;
 
-pub use config::LegacyConfig;
-pub use rows::{LegacyRow, LegacyRows, OVERWRITTEN, Seen};
+pub use config::NeneConfig;
+pub use rows::{NeneRow, NeneRows, OVERWRITTEN, Seen};
 pub use rules::Margin;
 pub use statements::Statements;
-pub use table::LegacyTable;
+pub use table::NeneTable;
