@@ -63,10 +63,9 @@ async fn sides(servers: &[&Server]) -> Result<Vec<Side>> {
     // A busy machine must not end the run.
     let mut config = QuorumConfig::new().node_timeout(Duration::from_secs(5));
     for (at, server) in servers.iter().enumerate() {
-        config =
-            config.node(format!("node-{at}"), RedisStore::from_url(&server.store_url()).await?);
+        config = config.node(format!("node-{at}"), RedisStore::connect(&server.store_url()).await?);
     }
-    let locks = Locker::new(config.open()?);
+    let locks = Locker::new(config.build()?);
     Ok(vec![
         majority(servers).await?,
         Side::new("`Locker`", move |task, pairs| {

@@ -94,6 +94,6 @@ impl Held {
 
     /// Fails unless all are held.
     pub(crate) fn check(&self) -> Result<()> {
-        self.guards.iter().try_for_each(Guard::check)
+        self.guards.iter().try_for_each(Guard::ensure_held)
     }
 }

@@ -57,10 +57,10 @@ pub(crate) async fn run() -> Result<()> {
 }
 
 async fn rows(url: &str, waiters: usize, places: &[Scenario]) -> Result<()> {
-    let one = Locker::new(RedisStore::from_url(url).await?);
+    let one = Locker::new(RedisStore::connect(url).await?);
     let mut many = Vec::with_capacity(waiters + 1);
     for _ in 0..=waiters {
-        many.push(Locker::new(RedisStore::from_url(url).await?));
+        many.push(Locker::new(RedisStore::connect(url).await?));
     }
     for place in places {
         row(url, waiters, "one `Locker`", *place, |_| one.clone()).await?;

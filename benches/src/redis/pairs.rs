@@ -69,8 +69,8 @@ async fn sides(server: &Server) -> Result<Vec<Side>> {
 async fn same_scripts(url: &str) -> Result<Vec<Side>> {
     let mut link = raw::connect(url).await?;
     let same = Scripts::load(&mut link, Forms::Same).await?;
-    let locks = Locker::new(RedisStore::from_url(url).await?);
-    let store = RedisStore::from_url(url).await?;
+    let locks = Locker::new(RedisStore::connect(url).await?);
+    let store = RedisStore::connect(url).await?;
     Ok(vec![
         by_hand("raw, same scripts", same, link),
         Side::new("`Locker`", move |task, pairs| {

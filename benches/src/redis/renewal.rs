@@ -19,7 +19,7 @@ pub(crate) async fn run() -> Result<()> {
     println!("|---|---|---|---|---|---|");
     let server = super::start().await?;
     let mut held = Held::open(([127, 0, 0, 1], server.port()).into(), |proxy| async move {
-        RedisStore::from_url(&format!("redis://{proxy}/")).await
+        RedisStore::connect(&format!("redis://{proxy}/")).await
     })
     .await?;
     let mut link = raw::connect(&server.url()).await?;

@@ -33,12 +33,12 @@ pub(crate) async fn run() -> Result<()> {
     let mut sides = JoinSet::new();
     let ours = |each: bool| async move {
         let server = super::start().await?;
-        let one = Locker::new(RedisStore::from_url(&server.url()).await?);
+        let one = Locker::new(RedisStore::connect(&server.url()).await?);
         let guard = one.lock("k").ttl(TTL).await?;
         let mut waiters = JoinSet::new();
         let mut stores = Vec::new();
         for _ in 0..WAITERS {
-            stores.push(RedisStore::from_url(&server.url()).await?);
+            stores.push(RedisStore::connect(&server.url()).await?);
         }
         let counts = Counts::start(&server).await?;
         for store in stores {
@@ -48,7 +48,7 @@ pub(crate) async fn run() -> Result<()> {
         let name = if each { "a `Locker` each" } else { "one `Locker`" };
         let row = counts.end(name).await?;
         waiters.shutdown().await;
-        guard.check()?;
+        guard.ensure_held()?;
         Result::Ok(row)
     };
     sides.spawn(ours(false));

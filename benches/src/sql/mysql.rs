@@ -71,7 +71,7 @@ impl super::Server for Server {
     }
 
     async fn store_at(&self, port: u16, connections: usize) -> Result<MysqlStore> {
-        MysqlStore::from_url(&format!("{}?connections={connections}", url(port))).await
+        MysqlStore::connect(&format!("{}?connections={connections}", url(port))).await
     }
 
     fn processor_time(&self) -> Duration {

@@ -98,7 +98,7 @@ impl super::Server for Server {
     }
 
     async fn store_at(&self, port: u16, connections: usize) -> Result<PostgresStore> {
-        PostgresStore::from_url(&format!("{}&connections={connections}", url(port))).await
+        PostgresStore::connect(&format!("{}&connections={connections}", url(port))).await
     }
 
     fn processor_time(&self) -> Duration {

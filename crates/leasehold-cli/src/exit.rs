@@ -54,7 +54,7 @@ impl Exit {
     /// The code for an error of the library. A wait that ended while the store failed has the code of that
     /// failure.
     pub(crate) fn of(error: &Error) -> Self {
-        match error.wait().map(|report| &report.cause) {
+        match error.wait_report().map(|report| &report.cause) {
             Some(WaitCause::Store(cause)) => Self::of_error(cause.kind()),
             _ => Self::of_error(error.kind()),
         }

@@ -111,9 +111,9 @@ impl Choice {
     /// Opens the store.
     pub(crate) async fn open(&self) -> Result<Locker, Failure> {
         match self {
-            Self::Url(url) => Ok(Locker::open(url).await?),
-            Self::UrlIn(file) => Ok(Locker::open(&url_in(file)?).await?),
-            Self::Outer(file) => Ok(Locker::open(&outer_url(file)?).await?),
+            Self::Url(url) => Ok(Locker::connect_unchecked(url).await?),
+            Self::UrlIn(file) => Ok(Locker::connect_unchecked(&url_in(file)?).await?),
+            Self::Outer(file) => Ok(Locker::connect_unchecked(&outer_url(file)?).await?),
             Self::Default => open_default().await,
         }
     }
@@ -173,7 +173,7 @@ fn absent_file(url: &str) -> Option<PathBuf> {
     if scheme.eq_ignore_ascii_case("quorum") {
         return nodes(rest.strip_prefix('?')?).flatten().find_map(|node| absent_file(&node));
     }
-    let config = leasehold_sqlite::SqliteConfig::from_url(url).ok()?;
+    let config = leasehold_sqlite::SqliteConfig::parse(url).ok()?;
     // What cannot be examined is reported by the store.
     config.path().filter(|path| path.try_exists().is_ok_and(|exists| !exists)).map(Path::to_owned)
 }
@@ -231,7 +231,7 @@ fn default_path() -> Result<PathBuf, Failure> {
 #[cfg(feature = "sqlite")]
 async fn open_default() -> Result<Locker, Failure> {
     let config = leasehold_sqlite::SqliteConfig::file(default_path()?).create_parent(true);
-    let locker = Locker::new(config.open().await?);
+    let locker = Locker::new(config.connect().await?);
     locker.check().await?;
     Ok(locker)
 }

@@ -37,9 +37,9 @@ struct Inner {
 pub enum ErrorKind {
     /// Another lease holds a key, and the caller did not want to wait.
     Held,
-    /// The wait ended before the lock was free; [`Error::wait`] says more.
+    /// The wait ended before the lock was free; [`Error::wait_report`] says more.
     TimedOut,
-    /// The lease was held and is lost; [`Error::lost`] says why.
+    /// The lease was held and is lost; [`Error::lost_reason`] says why.
     Lost,
     /// The request can never succeed as it is.
     InvalidInput,
@@ -216,6 +216,21 @@ impl Error {
         self.0.kind == ErrorKind::Unavailable
     }
 
+    /// True for kind `Held`: another lease holds a key, and the caller did not want to wait.
+    pub fn is_held(&self) -> bool {
+        self.0.kind == ErrorKind::Held
+    }
+
+    /// True for kind `TimedOut`: the wait ended before the lock was free.
+    pub fn is_timed_out(&self) -> bool {
+        self.0.kind == ErrorKind::TimedOut
+    }
+
+    /// True for kind `Lost`: the lease was held and is lost.
+    pub fn is_lost(&self) -> bool {
+        self.0.kind == ErrorKind::Lost
+    }
+
     /// The store that failed.
     pub fn store(&self) -> Option<&'static str> {
         self.0.store
@@ -232,12 +247,12 @@ impl Error {
     }
 
     /// Why the lease was lost, for kind `Lost`; for other kinds, why the leases of the store are.
-    pub fn lost(&self) -> Option<&LostReason> {
+    pub fn lost_reason(&self) -> Option<&LostReason> {
         self.0.lost.as_ref()
     }
 
     /// How long the caller waited and who held the key, for kinds `Held` and `TimedOut`.
-    pub fn wait(&self) -> Option<&WaitReport> {
+    pub fn wait_report(&self) -> Option<&WaitReport> {
         self.0.wait.as_ref()
     }
 

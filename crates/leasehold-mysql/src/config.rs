@@ -17,9 +17,9 @@ pub(crate) const NAME: &str = "mysql";
 /// use leasehold_mysql::MysqlConfig;
 /// use std::time::Duration;
 ///
-/// let config = MysqlConfig::from_url("mysql://app@10.0.0.7/locks?timeout=2s")?
+/// let config = MysqlConfig::parse("mysql://app@10.0.0.7/locks?timeout=2s")?
 ///     .forget_after(Some(Duration::from_secs(7 * 24 * 60 * 60)));
-/// assert!(MysqlConfig::from_url("mysql://h/locks?ttl=1").is_err());
+/// assert!(MysqlConfig::parse("mysql://h/locks?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl MysqlConfig {
     /// # Errors
     /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
     /// repeats the URL, which may contain a password.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let (config, options) = Self::read(url)?;
         options.finish(Self::OPTIONS)?;
         Ok(config)
@@ -175,7 +175,7 @@ impl MysqlConfig {
     }
 
     /// The connections, the statements, and when to forget a counter.
-    pub(crate) async fn connect(self) -> Result<(Pool, Sql, Option<Duration>)> {
+    pub(crate) async fn open_parts(self) -> Result<(Pool, Sql, Option<Duration>)> {
         let forget_after = self.forget_after;
         let (pool, sql) = self.open_pool(1).await?;
         Ok((pool, sql, forget_after))
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     fn server(url: &str) -> Server {
-        match MysqlConfig::from_url(url).unwrap().source {
+        match MysqlConfig::parse(url).unwrap().source {
             Source::Server { server, .. } => *server,
             Source::Pool { .. } => unreachable!("a URL names a server"),
         }
@@ -245,7 +245,7 @@ mod tests {
     fn every_part_of_a_url_is_parsed() {
         let url =
             "mysql://app:p%40ss@db-1:3307/locks?timeout=250ms&connections=7&ssl-mode=disabled";
-        let config = MysqlConfig::from_url(url).unwrap();
+        let config = MysqlConfig::parse(url).unwrap();
         assert_eq!(config.timeout, Duration::from_millis(250));
         let Source::Server { server, connections } = &config.source else { unreachable!() };
         assert_eq!((server.name.as_str(), *connections), ("db-1:3307", 7));
@@ -314,7 +314,7 @@ mod tests {
             ("mysql://h/app?socket=/s", "no host"),
             ("mysql://u:hunter2@h:port/app", "cannot be parsed"),
         ] {
-            let error = MysqlConfig::from_url(url).unwrap_err();
+            let error = MysqlConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
             let text = error.to_string();
             assert!(text.contains(says) && !text.contains("hunter2"), "{text}");

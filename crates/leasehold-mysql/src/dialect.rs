@@ -35,7 +35,7 @@ pub struct Mysql {
 
 /// Leases in a database of MySQL or MariaDB. Cheap to clone; clones share the connections.
 ///
-/// Connect with [`from_url`](SqlStore::from_url), or with [`MysqlConfig::open`]. Concurrent requests for exclusive locks of one
+/// Connect with [`connect`](SqlStore::connect), or with [`MysqlConfig::connect`]. Concurrent requests for exclusive locks of one
 /// key are batched, each batch in one transaction; every other request has a transaction of its own, and none is part of a
 /// transaction of yours. If a reply is lost, the error's effect is `Unknown`, and the same request may be sent again.
 ///
@@ -53,14 +53,14 @@ impl MysqlConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<MysqlStore> {
-        Mysql::new(self).await.map(MysqlStore::new).map_err(|e| e.with_context(NAME, "open"))
+    pub async fn connect(self) -> Result<MysqlStore> {
+        Mysql::new(self).await.map(MysqlStore::new).map_err(|e| e.with_context(NAME, "connect"))
     }
 }
 
 impl Mysql {
     async fn new(config: MysqlConfig) -> Result<Self> {
-        let (pool, sql, forget_after) = config.connect().await?;
+        let (pool, sql, forget_after) = config.open_parts().await?;
         let batches = AtomicI64::new(fastrand::i64(..));
         Ok(Self { pool, sql, batches, forget_after: forget_after.map(micros) })
     }
@@ -225,7 +225,7 @@ impl Dialect for Mysql {
     const NAME: &'static str = NAME;
 
     async fn connect(url: &str) -> Result<Self> {
-        Self::new(MysqlConfig::from_url(url)?).await
+        Self::new(MysqlConfig::parse(url)?).await
     }
 
     fn server(&self) -> &str {

@@ -111,7 +111,7 @@ fn of_server(server: &str, told: &ServerError) -> Error {
         )),
         1049 | 1054 | 1146 | 1305 | 1318 => Error::incompatible(format!(
             "the objects of the store are missing, or of another version; run `leasehold init` with this store, or in a \
-             program `Locker::open` and `prepare`, as a user who may create them; {said}"
+             program `Locker::connect_unchecked` and `prepare`, as a user who may create them; {said}"
         )),
         1290 | 1792 | 1836 | 4152 => not_now(READ_ONLY),
         1665 => Error::incompatible(format!(

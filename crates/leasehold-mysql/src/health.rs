@@ -30,7 +30,7 @@ impl Mysql {
         let Some(row) = about_us.first() else {
             return incompatible(format!(
                 "the objects of the store in the database {database:?} of {server} are not complete; run `leasehold init`, or \
-                 in a program `Locker::open` and `prepare`"
+                 in a program `Locker::connect_unchecked` and `prepare`"
             ));
         };
         let version: i64 = required(server, row, "o_version")?;

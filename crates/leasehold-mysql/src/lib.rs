@@ -9,7 +9,7 @@
 //! use leasehold_mysql::MysqlStore;
 //! use std::time::Duration;
 //!
-//! let store = MysqlStore::from_url("mysql://app@127.0.0.1/locks").await?;
+//! let store = MysqlStore::connect("mysql://app@127.0.0.1/locks").await?;
 //! store.prepare().await?;
 //! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
 //! let ttl = Ttl::new(Duration::from_secs(30))?;

@@ -36,11 +36,11 @@ impl MysqlNeneConfig {
     }
 
     /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`, with the options of
-    /// [`MysqlConfig::from_url`] and of [`NeneConfig::take`].
+    /// [`MysqlConfig::parse`] and of [`NeneConfig::take`].
     ///
     /// # Errors
     /// `InvalidInput` as theirs.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let (server, mut options) = MysqlConfig::read(url)?;
         let nene = NeneConfig::take(&mut options)?;
         options.finish(&[NeneConfig::OPTIONS, MysqlConfig::OPTIONS].concat())?;
@@ -62,11 +62,11 @@ impl MysqlNeneConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<MysqlNeneStore> {
-        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
+    pub async fn connect(self) -> Result<MysqlNeneStore> {
+        self.open_parts().await.map_err(|e| e.with_context(NAME, "connect"))
     }
 
-    async fn connect(self) -> Result<MysqlNeneStore> {
+    async fn open_parts(self) -> Result<MysqlNeneStore> {
         self.nene.check()?;
         let (pool, sql) = self.server.open_pool(0).await?;
         let statements = statements(&self.nene, &sql, COLLATION);
@@ -169,7 +169,7 @@ impl NeneDatabase {
         let Some(types) = text(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
-                 URL, or create the table with `leasehold init`, or in a program with `Locker::open` and `prepare`"
+                 URL, or create the table with `leasehold init`, or in a program with `Locker::connect_unchecked` and `prepare`"
             ));
             return Ok(());
         };

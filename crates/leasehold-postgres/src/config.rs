@@ -17,9 +17,9 @@ pub(crate) const NAME: &str = "postgres";
 /// use leasehold_postgres::PostgresConfig;
 /// use std::time::Duration;
 ///
-/// let config = PostgresConfig::from_url("postgres://app@10.0.0.7/app?schema=locks&timeout=2s")?
+/// let config = PostgresConfig::parse("postgres://app@10.0.0.7/app?schema=locks&timeout=2s")?
 ///     .forget_after(Some(Duration::from_secs(7 * 24 * 60 * 60)));
-/// assert!(PostgresConfig::from_url("postgres://h/app?ttl=1").is_err());
+/// assert!(PostgresConfig::parse("postgres://h/app?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone)]
@@ -128,7 +128,7 @@ impl PostgresConfig {
     /// # Errors
     /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
     /// repeats the URL, which may contain a password.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let (config, options) = Self::read(url)?;
         options.finish(Self::OPTIONS)?;
         Ok(config)
@@ -183,7 +183,7 @@ impl PostgresConfig {
         Ok((config, options))
     }
 
-    /// The connections of your own pool, which must have at least three: [`open`](Self::open) takes two of them, which the
+    /// The connections of your own pool, which must have at least three: [`connect`](Self::connect) takes two of them, which the
     /// store keeps, so that you may lock while your own transactions have all the others. They may be a pooler's, with
     /// transaction pooling. There are no wake-ups unless [`wakeups_at`](Self::wakeups_at) says where from.
     ///
@@ -249,12 +249,12 @@ impl PostgresConfig {
     }
 
     /// Sets where the connection for wake-ups is made to: this server itself, not a pooler. The URL has the form of
-    /// [`from_url`](PostgresConfig::from_url); only its address, its login and its TLS settings count.
+    /// [`parse`](PostgresConfig::parse); only its address, its login and its TLS settings count.
     ///
     /// # Errors
-    /// As [`from_url`](PostgresConfig::from_url).
+    /// As [`parse`](PostgresConfig::parse).
     pub fn wakeups_at(mut self, url: &str) -> Result<Self> {
-        if let Source::Server { server, .. } = Self::from_url(url)?.source {
+        if let Source::Server { server, .. } = Self::parse(url)?.source {
             self.wakeups = Wakers::Server(server);
         }
         Ok(self)
@@ -272,7 +272,7 @@ impl PostgresConfig {
     }
 
     /// The connections, the schema, when to forget a counter, and where to be woken from.
-    pub(crate) async fn connect(
+    pub(crate) async fn open_parts(
         self,
     ) -> Result<(Pool, SchemaName, Option<Duration>, Option<Box<Server>>)> {
         let (forget_after, wakeups) = (self.forget_after, self.wakeups.clone());
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     fn server(url: &str) -> Server {
-        match PostgresConfig::from_url(url).unwrap().source {
+        match PostgresConfig::parse(url).unwrap().source {
             Source::Server { server, .. } => *server,
             Source::Pool { .. } => unreachable!("a URL names a server"),
         }
@@ -361,7 +361,7 @@ mod tests {
     fn every_part_of_a_url_is_parsed() {
         let url = "postgres://app:p%40ss@db-1:6432,db-2/locks?schema=s1&timeout=250ms&connections=7\
                    &target_session_attrs=read-write&sslmode=disable&wakeups=db-1:5432";
-        let config = PostgresConfig::from_url(url).unwrap();
+        let config = PostgresConfig::parse(url).unwrap();
         assert_eq!(
             (config.schema.as_deref(), config.timeout),
             (Some("s1"), Duration::from_millis(250))
@@ -423,7 +423,7 @@ mod tests {
             ("postgres://h/app?wakeups=h:x", "HOST:PORT"),
             ("postgres://u:hunter2@h:port/app", "cannot be parsed"),
         ] {
-            let error = PostgresConfig::from_url(url).unwrap_err();
+            let error = PostgresConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
             let text = error.to_string();
             assert!(text.contains(says) && !text.contains("hunter2"), "{text}");

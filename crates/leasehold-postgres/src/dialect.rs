@@ -36,7 +36,7 @@ pub struct Postgres {
 
 /// Leases in a PostgreSQL database. Cheap to clone; clones share the connections.
 ///
-/// Connect with [`from_url`](SqlStore::from_url), or with [`PostgresConfig::open`]. Concurrent requests for exclusive locks of one
+/// Connect with [`connect`](SqlStore::connect), or with [`PostgresConfig::connect`]. Concurrent requests for exclusive locks of one
 /// key are batched, each batch in one transaction; every other request has a transaction of its own, and none is part of a
 /// transaction of yours. If a reply is lost, the error's effect is `Unknown`, and the same request may be sent again.
 ///
@@ -54,14 +54,17 @@ impl PostgresConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<PostgresStore> {
-        Postgres::new(self).await.map(PostgresStore::new).map_err(|e| e.with_context(NAME, "open"))
+    pub async fn connect(self) -> Result<PostgresStore> {
+        Postgres::new(self)
+            .await
+            .map(PostgresStore::new)
+            .map_err(|e| e.with_context(NAME, "connect"))
     }
 }
 
 impl Postgres {
     async fn new(config: PostgresConfig) -> Result<Self> {
-        let (pool, schema, forget_after, waker) = config.connect().await?;
+        let (pool, schema, forget_after, waker) = config.open_parts().await?;
         let sql = Arc::new(Sql::new(schema));
         let listener = waker.map(|server| Listener::new(*server, pool.clone(), Arc::clone(&sql)));
         Ok(Self { pool, sql, listener, forget_after: forget_after.map(micros) })
@@ -215,7 +218,7 @@ impl Dialect for Postgres {
     const NAME: &'static str = NAME;
 
     async fn connect(url: &str) -> Result<Self> {
-        Self::new(PostgresConfig::from_url(url)?).await
+        Self::new(PostgresConfig::parse(url)?).await
     }
 
     fn server(&self) -> &str {

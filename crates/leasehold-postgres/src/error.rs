@@ -165,7 +165,7 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
         "3D000" => Error::incompatible(format!("the database does not exist; {said}")),
         "42883" | "42P01" | "42703" | "3F000" => Error::incompatible(format!(
             "the schema of the store is missing, or of another version; run `leasehold init` with this store, or in a program \
-             `Locker::open` and `prepare`, as its \
+             `Locker::connect_unchecked` and `prepare`, as its \
              owner; {said}"
         )),
         READ_ONLY | IN_RECOVERY => not_now(&format!(

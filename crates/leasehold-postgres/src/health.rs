@@ -62,7 +62,7 @@ pub(crate) fn admit_version(server: &str, schema: &str, row: &Row) -> Result<u32
         )),
         other => incompatible(format!(
             "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version, or in a program \
-             `Locker::open` and `prepare`, as its owner"
+             `Locker::connect_unchecked` and `prepare`, as its owner"
         )),
     }
 }

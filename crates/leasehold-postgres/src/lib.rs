@@ -10,7 +10,7 @@
 //! use leasehold_postgres::PostgresStore;
 //! use std::time::Duration;
 //!
-//! let store = PostgresStore::from_url("postgres://app@127.0.0.1/app").await?;
+//! let store = PostgresStore::connect("postgres://app@127.0.0.1/app").await?;
 //! store.prepare().await?;
 //! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
 //! let ttl = Ttl::new(Duration::from_secs(30))?;

@@ -46,11 +46,11 @@ impl PostgresNeneConfig {
     }
 
     /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`, with the options of
-    /// [`PostgresConfig::from_url`] except `wakeups`, and of [`NeneConfig::take`].
+    /// [`PostgresConfig::parse`] except `wakeups`, and of [`NeneConfig::take`].
     ///
     /// # Errors
     /// `InvalidInput` as theirs.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let (server, mut options) = PostgresConfig::read(url)?;
         let nene = NeneConfig::take(&mut options)?;
         options.finish(&[NeneConfig::OPTIONS, PostgresConfig::OPTIONS].concat())?;
@@ -85,11 +85,11 @@ impl PostgresNeneConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<PostgresNeneStore> {
-        self.connect().await.map_err(|e| e.with_context(NAME, "open"))
+    pub async fn connect(self) -> Result<PostgresNeneStore> {
+        self.open_parts().await.map_err(|e| e.with_context(NAME, "connect"))
     }
 
-    async fn connect(self) -> Result<PostgresNeneStore> {
+    async fn open_parts(self) -> Result<PostgresNeneStore> {
         self.nene.check()?;
         let (pool, schema, _) = self.server.open_pool(Self::DEFAULT_SCHEMA, 0).await?;
         let statements = Statements::postgres(&self.nene, &schema.quoted(), &self.now);
@@ -179,7 +179,7 @@ impl NeneDatabase {
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
-                 init`, or in a program with `Locker::open` and `prepare`"
+                 init`, or in a program with `Locker::connect_unchecked` and `prepare`"
             ));
             return Ok(());
         };

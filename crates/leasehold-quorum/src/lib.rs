@@ -14,7 +14,7 @@
 //!     .node("a", LocalStore::new())
 //!     .node("b", LocalStore::new())
 //!     .node("c", LocalStore::new())
-//!     .open()?;
+//!     .build()?;
 //! let claims = Claims::one(Key::new("job")?, Mode::Exclusive);
 //! let request = AcquireRequest::new(LeaseId::mint()?, claims, Ttl::new(Duration::from_secs(30))?);
 //! match quorum.acquire(&request).await? {

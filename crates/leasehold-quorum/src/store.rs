@@ -46,8 +46,8 @@ impl QuorumConfig {
     /// # Errors
     /// `InvalidInput` for no nodes, two nodes of one name, or a limit out of range; `Unsupported` if tokens are
     /// requested and a node has none.
-    pub fn open(self) -> Result<QuorumStore> {
-        self.validate().map_err(|error| error.with_context(NAME, "open"))?;
+    pub fn build(self) -> Result<QuorumStore> {
+        self.validate().map_err(|error| error.with_context(NAME, "connect"))?;
         Ok(QuorumStore::start(self))
     }
 }

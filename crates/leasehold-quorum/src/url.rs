@@ -127,7 +127,7 @@ impl QuorumUrl {
     /// # Errors
     /// `InvalidInput`, with the node's name, if `read` fails. If no majority is open within 10 s: the kind of
     /// failure that keeps a majority from opening for good, else `Unavailable`, with each node's error. Else as
-    /// [`QuorumConfig::open`].
+    /// [`QuorumConfig::build`].
     ///
     /// # Cancel safety
     /// May be dropped.
@@ -176,7 +176,7 @@ impl QuorumUrl {
         for node in &mut config.nodes {
             node.servers = Arc::clone(&servers);
         }
-        config.open()
+        config.build()
     }
 }
 

@@ -22,9 +22,9 @@ use crate::servers::Servers;
 /// use leasehold_redis::RedisConfig;
 /// use std::time::Duration;
 ///
-/// let config = RedisConfig::from_url("redis://locker@10.0.0.7:6379/0?prefix=app:&timeout=2s")?
+/// let config = RedisConfig::parse("redis://locker@10.0.0.7:6379/0?prefix=app:&timeout=2s")?
 ///     .quarantine(Duration::from_secs(60));
-/// assert!(RedisConfig::from_url("redis://h/?ttl=1").is_err());
+/// assert!(RedisConfig::parse("redis://h/?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone)]
@@ -153,7 +153,7 @@ impl RedisConfig {
     /// # Errors
     /// `InvalidInput` for another scheme, no server, an unknown option or a wrong value, or a file that cannot be
     /// read. No message repeats the URL, which may contain a password.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let mut options = StoreUrl::parse(url)?;
         let scheme = options.scheme().to_owned();
         if !Self::SCHEMES.contains(&scheme.as_str()) {
@@ -298,8 +298,8 @@ impl RedisConfig {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(self) -> Result<RedisStore> {
-        self.check().map_err(|e| e.with_context(NAME, "open"))?;
+    pub async fn connect(self) -> Result<RedisStore> {
+        self.check().map_err(|e| e.with_context(NAME, "connect"))?;
         self.deployment.provide_tls();
         let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
         let quarantine = self.quarantine.unwrap_or_default();
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn urls_are_parsed() {
-        let config = RedisConfig::from_url(
+        let config = RedisConfig::parse(
             "redis://u:hunter2@h:7000/3?timeout=250ms&prefix=a%3A&quarantine=60s&allow_eviction=1",
         )
         .unwrap();
@@ -396,20 +396,20 @@ mod tests {
         let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (3, Some("hunter2")));
         assert!(!format!("{config:?}").contains("hunter2"));
-        let config = RedisConfig::from_url("redis+unix:///run/r.sock?db=2&pass=p%26w").unwrap();
+        let config = RedisConfig::parse("redis+unix:///run/r.sock?db=2&pass=p%26w").unwrap();
         assert_eq!(config.deployment.to_string(), "/run/r.sock");
         let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (2, Some("p&w")));
-        assert_eq!(RedisConfig::from_url("rediss://h").unwrap().deployment.to_string(), "h:6379");
+        assert_eq!(RedisConfig::parse("rediss://h").unwrap().deployment.to_string(), "h:6379");
     }
 
     #[test]
     fn urls_of_many_servers_are_parsed() {
-        let config = RedisConfig::from_url("redis+cluster://u:hunter2@h1:7000,h2/?replicas=1");
+        let config = RedisConfig::parse("redis+cluster://u:hunter2@h1:7000,h2/?replicas=1");
         let config = config.unwrap();
         assert_eq!(config.deployment.to_string(), "the cluster of h1:7000, h2:6379");
         assert_eq!((config.replicas, login(&config).password()), (1, Some("hunter2")));
-        let config = RedisConfig::from_url(
+        let config = RedisConfig::parse(
             "redis+sentinel://:hunter2@h1,[::1]:7000/my%20job/2?sentinel_user=s&sentinel_pass=p%40w",
         )
         .unwrap();
@@ -461,7 +461,7 @@ mod tests {
             ("redis+sentinel://:hunter2@a", "the master"),
             ("redis+sentinel://:hunter2@a/m?sentinel_user=u", "without sentinel_pass"),
         ] {
-            let error = RedisConfig::from_url(url).unwrap_err();
+            let error = RedisConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
             let text = format!("{error} {error:?}");
             assert!(text.contains(said) && !text.contains("hunter2"), "{url}: {text}");

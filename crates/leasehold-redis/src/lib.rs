@@ -14,7 +14,7 @@
 //! use leasehold_redis::RedisStore;
 //! use std::time::Duration;
 //!
-//! let store = RedisStore::from_url("redis://127.0.0.1/").await?;
+//! let store = RedisStore::connect("redis://127.0.0.1/").await?;
 //! let claims = Claims::one(Key::new("report:monthly")?, Mode::Exclusive);
 //! let ttl = Ttl::new(Duration::from_secs(30))?;
 //! match store.acquire(&AcquireRequest::new(LeaseId::mint()?, claims, ttl)).await? {

@@ -26,15 +26,15 @@ use crate::{RedisConfig, wakeups};
 pub struct RedisStore(Arc<Inner>);
 
 impl RedisStore {
-    /// Connects to the server that `url` names; see [`RedisConfig::from_url`].
+    /// Connects to the server that `url` names; see [`RedisConfig::parse`].
     ///
     /// # Errors
-    /// As [`RedisConfig::from_url`] and [`RedisConfig::open`].
+    /// As [`RedisConfig::parse`] and [`RedisConfig::connect`].
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn from_url(url: &str) -> Result<Self> {
-        RedisConfig::from_url(url).map_err(|e| e.with_context(NAME, "open"))?.open().await
+    pub async fn connect(url: &str) -> Result<Self> {
+        RedisConfig::parse(url).map_err(|e| e.with_context(NAME, "connect"))?.connect().await
     }
 
     pub(crate) async fn start(
@@ -42,7 +42,7 @@ impl RedisStore {
         names: Names,
         forget_after: Option<Duration>,
     ) -> Result<Self> {
-        servers.connect().await.map_err(|e| e.with_context(NAME, "open"))?;
+        servers.connect().await.map_err(|e| e.with_context(NAME, "connect"))?;
         Ok(Self(Arc::new(Inner::new(servers, names, forget_after))))
     }
 }

@@ -42,7 +42,7 @@ struct Inner<D: Dialect> {
 }
 
 impl<D: Dialect> SqlStore<D> {
-    /// Connects to the server that `url` names; see `from_url` of the store's configuration.
+    /// Connects to the server that `url` names; see `parse` of the store's configuration.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong URL, which no message repeats; `Unavailable`, `Denied` or `Incompatible` if the server
@@ -50,8 +50,8 @@ impl<D: Dialect> SqlStore<D> {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn from_url(url: &str) -> Result<Self> {
-        D::connect(url).await.map(Self::new).map_err(|e| e.with_context(D::NAME, "open"))
+    pub async fn connect(url: &str) -> Result<Self> {
+        D::connect(url).await.map(Self::new).map_err(|e| e.with_context(D::NAME, "connect"))
     }
 
     /// A store on this server.

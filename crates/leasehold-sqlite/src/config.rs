@@ -15,7 +15,7 @@ pub(crate) const NAME: &str = "sqlite";
 /// use leasehold_sqlite::SqliteConfig;
 /// use std::time::Duration;
 ///
-/// let store = SqliteConfig::memory().timeout(Duration::from_secs(1)).prefix("jobs_").open().await?;
+/// let store = SqliteConfig::memory().timeout(Duration::from_secs(1)).prefix("jobs_").connect().await?;
 /// # store.close_database().await;
 /// # Ok(()) }
 /// ```
@@ -73,7 +73,7 @@ impl SqliteConfig {
     /// The longest prefix, in bytes.
     const MAX_PREFIX: usize = 63;
 
-    /// A database in a file, which [`open`](SqliteConfig::open) creates if it does not exist.
+    /// A database in a file, which [`open`](SqliteConfig::connect) creates if it does not exist.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::new(Location::File(path.into()))
     }
@@ -91,14 +91,14 @@ impl SqliteConfig {
     /// ```
     /// use leasehold_sqlite::SqliteConfig;
     ///
-    /// let config = SqliteConfig::from_url("sqlite:/var/lib/app/locks.db?timeout=2s&prefix=app_")?;
-    /// assert!(SqliteConfig::from_url("sqlite:locks.db?cache=shared").is_err());
+    /// let config = SqliteConfig::parse("sqlite:/var/lib/app/locks.db?timeout=2s&prefix=app_")?;
+    /// assert!(SqliteConfig::parse("sqlite:locks.db?cache=shared").is_err());
     /// # Ok::<(), leasehold_core::Error>(())
     /// ```
     ///
     /// # Errors
     /// `InvalidInput` for another scheme, no path, an unknown option or a wrong value.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let mut url = StoreUrl::parse(url)?;
         if url.scheme() != NAME {
             return Err(Error::invalid_input(format!(
@@ -261,12 +261,12 @@ mod tests {
 
     #[test]
     fn every_part_of_a_url_is_parsed() {
-        let config = SqliteConfig::from_url("sqlite:a%3Fb.db?timeout=250ms&prefix=x_").unwrap();
+        let config = SqliteConfig::parse("sqlite:a%3Fb.db?timeout=250ms&prefix=x_").unwrap();
         assert!(matches!(&config.location, Location::File(path) if path.as_os_str() == "a?b.db"));
         assert_eq!((config.timeout, config.prefix.as_str()), (Duration::from_millis(250), "x_"));
-        let memory = SqliteConfig::from_url("sqlite::memory:").unwrap();
+        let memory = SqliteConfig::parse("sqlite::memory:").unwrap();
         assert!(matches!(memory.location, Location::Memory));
-        let absolute = SqliteConfig::from_url("sqlite:///var/x.db").unwrap();
+        let absolute = SqliteConfig::parse("sqlite:///var/x.db").unwrap();
         assert!(matches!(&absolute.location, Location::File(path) if path.has_root()));
     }
 
@@ -282,7 +282,7 @@ mod tests {
             ("sqlite:x?timeout=0s", "timeout"),
             ("sqlite:x?timeout=1us", "at least 1ms"),
         ] {
-            let error = SqliteConfig::from_url(url).unwrap_err();
+            let error = SqliteConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(says), "{error}");
         }

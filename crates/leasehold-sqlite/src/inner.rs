@@ -28,7 +28,7 @@ impl Inner {
         let open = move |limit| Database::open(config.clone(), limit);
         let worker = Worker::start(location.to_string(), Arc::clone(&clock), limit, open)
             .await
-            .map_err(|e| e.with_context(NAME, "open"))?;
+            .map_err(|e| e.with_context(NAME, "connect"))?;
         Ok(Self { worker, location, clock, timeout, watch: Watch::default() })
     }
 

@@ -44,7 +44,7 @@ impl SqliteNeneConfig {
     ///
     /// # Errors
     /// `InvalidInput` for another scheme or format, no path, an unknown option or a wrong value.
-    pub fn from_url(url: &str) -> Result<Self> {
+    pub fn parse(url: &str) -> Result<Self> {
         let mut url = StoreUrl::parse(url)?;
         if url.scheme() != NAME {
             return Err(Error::invalid_input(format!("the URL of this store begins with {NAME}:")));
@@ -78,8 +78,8 @@ impl SqliteNeneConfig {
     ///
     /// # Errors
     /// `InvalidInput` if the table's name is not an identifier.
-    pub fn open(self) -> Result<SqliteNeneStore> {
-        self.nene.check().map_err(|e| e.with_context(NAME, "open"))?;
+    pub async fn connect(self) -> Result<SqliteNeneStore> {
+        self.nene.check().map_err(|e| e.with_context(NAME, "connect"))?;
         let file = NeneFile {
             name: self.path.display().to_string(),
             path: self.path,
@@ -129,7 +129,7 @@ impl NeneFile {
         match acted.await {
             Ok(Err(e)) if self.is_missing(&e) => Err(Error::incompatible(format!(
                 "{} has no table {}; give the path of the PHP library's database, or create the table with `leasehold init`, or \
-                 in a program with `Locker::open` and `prepare`",
+                 in a program with `Locker::connect_unchecked` and `prepare`",
                 self.name, self.sql.table
             ))
             .with_source(e)),

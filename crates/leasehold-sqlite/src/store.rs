@@ -60,8 +60,8 @@ impl SqliteConfig {
     ///
     /// # Cancel safety
     /// If the future is dropped, the database is opened and closed again; the file may have been created.
-    pub async fn open(self) -> Result<SqliteStore> {
-        self.check().map_err(|e| e.with_context(NAME, "open"))?;
+    pub async fn connect(self) -> Result<SqliteStore> {
+        self.check().map_err(|e| e.with_context(NAME, "connect"))?;
         Ok(SqliteStore(Arc::new(Inner::start(self).await?)))
     }
 }
@@ -71,44 +71,44 @@ impl SqliteStore {
     /// current directory now. [`SqliteConfig`] has options.
     ///
     /// # Errors
-    /// As [`SqliteConfig::open`].
+    /// As [`SqliteConfig::connect`].
     ///
     /// # Cancel safety
-    /// As [`SqliteConfig::open`].
+    /// As [`SqliteConfig::connect`].
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self> {
-        SqliteConfig::file(path).open().await
+        SqliteConfig::file(path).connect().await
     }
 
     /// Creates a database in memory that only this store can see and that ends with it.
     ///
     /// # Errors
-    /// As [`SqliteConfig::open`].
+    /// As [`SqliteConfig::connect`].
     ///
     /// # Cancel safety
     /// May be dropped at any time.
     pub async fn in_memory() -> Result<Self> {
-        SqliteConfig::memory().open().await
+        SqliteConfig::memory().connect().await
     }
 
     /// Opens the database of a URL: `sqlite:PATH` or `sqlite::memory:`, with the options of
-    /// [`SqliteConfig::from_url`].
+    /// [`SqliteConfig::parse`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {
     /// use leasehold_sqlite::SqliteStore;
     ///
-    /// let store = SqliteStore::from_url("sqlite::memory:?timeout=1s").await?;
+    /// let store = SqliteStore::connect("sqlite::memory:?timeout=1s").await?;
     /// # store.close_database().await;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`SqliteConfig::from_url`] and [`SqliteConfig::open`].
+    /// As [`SqliteConfig::parse`] and [`SqliteConfig::connect`].
     ///
     /// # Cancel safety
-    /// As [`SqliteConfig::open`].
-    pub async fn from_url(url: &str) -> Result<Self> {
-        SqliteConfig::from_url(url).map_err(|e| e.with_context(NAME, "open"))?.open().await
+    /// As [`SqliteConfig::connect`].
+    pub async fn connect(url: &str) -> Result<Self> {
+        SqliteConfig::parse(url).map_err(|e| e.with_context(NAME, "connect"))?.connect().await
     }
 
     /// Drops this handle. If it is the last one, waits until everything sent is done and the database is closed;

@@ -75,7 +75,7 @@ impl Backing for State {
             // Time limits run on this clock too, which some parts of the suite move while others wait.
             .timeout(Duration::from_secs(24 * 60 * 60))
             .forget_after(Some(self.forget_after));
-        Ok(config.open().await?)
+        Ok(config.connect().await?)
     }
 
     fn time(&self) -> Time {
@@ -141,7 +141,7 @@ impl Backing for NeneState {
         let nene = NeneConfig::default().clock(Arc::new(self.clock.clone())).settle(Duration::ZERO);
         // Connections do not take turns at the file: on a slow disk some wait longer than the default limit.
         let config = SqliteNeneConfig::file(self.path()).timeout(Duration::from_secs(60));
-        Ok(config.nene(nene).open()?)
+        Ok(config.nene(nene).connect().await?)
     }
 
     fn time(&self) -> Time {

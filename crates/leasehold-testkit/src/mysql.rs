@@ -159,7 +159,7 @@ impl Server {
     pub async fn store(&self) -> MysqlStore {
         // On a busy machine many requests at once take longer than the default limit.
         let url = format!("{}?timeout={}s", self.url(), LONG.as_secs());
-        let store = MysqlStore::from_url(&url).await.unwrap();
+        let store = MysqlStore::connect(&url).await.unwrap();
         leasehold_core::Store::prepare(&store).await.unwrap();
         store
     }

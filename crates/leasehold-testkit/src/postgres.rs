@@ -156,7 +156,7 @@ impl Server {
     pub async fn store(&self) -> PostgresStore {
         // On a busy machine many requests at once take longer than the default limit.
         let url = format!("{}&timeout={}s", self.url(), LONG.as_secs());
-        let store = PostgresStore::from_url(&url).await.unwrap();
+        let store = PostgresStore::connect(&url).await.unwrap();
         leasehold_core::Store::prepare(&store).await.unwrap();
         store
     }

@@ -220,12 +220,12 @@ pub async fn connect(url: &str) -> Result<MultiplexedConnection> {
 impl Server {
     /// A store on it.
     pub async fn store(&self) -> RedisStore {
-        RedisStore::from_url(&self.store_url()).await.unwrap()
+        RedisStore::connect(&self.store_url()).await.unwrap()
     }
 
     /// A checked store on it, as `Locker::connect` makes, with these options in its URL.
     pub async fn checked(&self, options: &str) -> leasehold_core::Result<(RedisStore, Health)> {
-        let store = RedisStore::from_url(&format!("{}?{options}", self.url())).await?;
+        let store = RedisStore::connect(&format!("{}?{options}", self.url())).await?;
         let health = store.check().await?;
         Ok((store, health))
     }

@@ -52,7 +52,7 @@ impl Clients {
         for (at, node) in nodes.into_iter().enumerate() {
             config = config.node(format!("node {at}"), node);
         }
-        let store = config.open()?;
+        let store = config.build()?;
         self.open.lock().unwrap_or_else(PoisonError::into_inner).push(store.clone());
         Ok(store)
     }

@@ -26,7 +26,7 @@
 //!
 //! Waiting, renewal, loss and release are those of [`crate::Locker`] (F1 to F10). Three things are missing here:
 //! - [`Guard::run`](crate::Guard::run), which drops its work when the lease is lost: nothing can stop a thread
-//!   from outside. Call [`Guard::check`] before each step, or wait for [`Guard::lost`] on another thread.
+//!   from outside. Call [`Guard::ensure_held`] before each step, or wait for [`Guard::lost`] on another thread.
 //! - [`Election`](crate::Election), because work that ends with the leadership needs `run`. In blocking code,
 //!   spawn the candidate on a runtime, and call [`Candidate::is_leader`](crate::Candidate::is_leader), which never
 //!   waits, before each step.

@@ -18,7 +18,7 @@ impl Locker {
     /// | `quorum:?node=URL&node=URL…` | a majority of any of these | `quorum` |
     ///
     /// MySQL and PostgreSQL are prepared once for each database, by `leasehold init`, by the statements of
-    /// [`schema_sql`](Locker::schema_sql), or in a program by [`open`](Locker::open), which needs no schema, and
+    /// [`schema_sql`](Locker::schema_sql), or in a program by [`connect_unchecked`](Locker::connect_unchecked), which needs no schema, and
     /// [`prepare`](Locker::prepare). Until then this fails as `Incompatible`.
     ///
     /// With the option `format=nene`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
@@ -43,7 +43,7 @@ impl Locker {
     ///
     /// # Cancel safety
     /// May be dropped; nothing stays open.
-    pub async fn open(url: &str) -> Result<Self> {
+    pub async fn connect_unchecked(url: &str) -> Result<Self> {
         let locks = open(url).await?.build();
         let is_needed = !locks.capabilities().checks_on_use;
         locks.checked(is_needed).await
@@ -67,14 +67,14 @@ impl Locker {
         match StoreUrl::parse(url)?.scheme() {
             #[cfg(feature = "mysql")]
             scheme if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) && !is_nene(url) => {
-                leasehold_mysql::MysqlConfig::from_url(url)?.schema_sql()
+                leasehold_mysql::MysqlConfig::parse(url)?.schema_sql()
             }
             #[cfg(feature = "postgres")]
             scheme
                 if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme)
                     && !is_nene(url) =>
             {
-                leasehold_postgres::PostgresConfig::from_url(url)?.schema_sql()
+                leasehold_postgres::PostgresConfig::parse(url)?.schema_sql()
             }
             scheme => Err(Error::unsupported(format!(
                 "the statements of a {scheme} store cannot be shown; prepare creates what it needs. Give the URL of a store \
@@ -117,18 +117,18 @@ fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
         "local" => local(parsed),
         #[cfg(feature = "mysql")]
         scheme if leasehold_mysql::MysqlConfig::SCHEMES.contains(&scheme) => {
-            mysql(url).map_err(|error| error.with_context("mysql", "open"))
+            mysql(url).map_err(|error| error.with_context("mysql", "connect"))
         }
         #[cfg(feature = "postgres")]
         scheme if leasehold_postgres::PostgresConfig::SCHEMES.contains(&scheme) => {
-            postgres(url).map_err(|error| error.with_context("postgres", "open"))
+            postgres(url).map_err(|error| error.with_context("postgres", "connect"))
         }
         #[cfg(feature = "redis")]
         scheme if leasehold_redis::RedisConfig::SCHEMES.contains(&scheme) => {
-            redis(url, quarantine).map_err(|error| error.with_context("redis", "open"))
+            redis(url, quarantine).map_err(|error| error.with_context("redis", "connect"))
         }
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite(url).map_err(|error| error.with_context("sqlite", "open")),
+        "sqlite" => sqlite(url).map_err(|error| error.with_context("sqlite", "connect")),
         scheme => Err(unknown(scheme)),
     }
 }
@@ -168,35 +168,34 @@ fn is_nene(url: &str) -> bool {
 fn mysql(url: &str) -> Result<Open> {
     use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
     if is_nene(url) {
-        return Ok(opener(MysqlNeneConfig::from_url(url)?, MysqlNeneConfig::open));
+        return Ok(opener(MysqlNeneConfig::parse(url)?, MysqlNeneConfig::connect));
     }
-    Ok(opener(MysqlConfig::from_url(url)?, MysqlConfig::open))
+    Ok(opener(MysqlConfig::parse(url)?, MysqlConfig::connect))
 }
 
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Open> {
     use leasehold_postgres::{PostgresConfig, PostgresNeneConfig};
     if is_nene(url) {
-        return Ok(opener(PostgresNeneConfig::from_url(url)?, PostgresNeneConfig::open));
+        return Ok(opener(PostgresNeneConfig::parse(url)?, PostgresNeneConfig::connect));
     }
-    Ok(opener(PostgresConfig::from_url(url)?, PostgresConfig::open))
+    Ok(opener(PostgresConfig::parse(url)?, PostgresConfig::connect))
 }
 
 #[cfg(feature = "redis")]
 fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
     use leasehold_redis::RedisConfig;
-    let config = RedisConfig::from_url(url)?.or_quarantine(quarantine.unwrap_or_default());
-    Ok(opener(config, RedisConfig::open))
+    let config = RedisConfig::parse(url)?.or_quarantine(quarantine.unwrap_or_default());
+    Ok(opener(config, RedisConfig::connect))
 }
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Open> {
     use leasehold_sqlite::{SqliteConfig, SqliteNeneConfig};
     if is_nene(url) {
-        let config = SqliteNeneConfig::from_url(url)?;
-        return Ok(opener(config, |config| async { config.open() }));
+        return Ok(opener(SqliteNeneConfig::parse(url)?, SqliteNeneConfig::connect));
     }
-    Ok(opener(SqliteConfig::from_url(url)?, SqliteConfig::open))
+    Ok(opener(SqliteConfig::parse(url)?, SqliteConfig::connect))
 }
 
 fn unknown(scheme: &str) -> Error {

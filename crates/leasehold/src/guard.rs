@@ -81,8 +81,8 @@ impl Guard {
     /// # Errors
     /// `Lost`, with the reason, and the last failed renewal if that is why; `Closed` if this process has released the lease without the guard (its
     /// [`Group`](crate::Group) did, or the leader resigned, was paused or shut down), and in a forked child.
-    pub fn check(&self) -> Result<()> {
-        check(self.keeper(), &self.held)
+    pub fn ensure_held(&self) -> Result<()> {
+        ensure_held(self.keeper(), &self.held)
     }
 
     /// How much longer the holder may trust the lease if no renewal succeeds; zero once it is lost.
@@ -132,7 +132,7 @@ impl Guard {
     /// ```
     ///
     /// # Errors
-    /// As [`check`](Guard::check): if the lease ended before `work` completed, whatever `work` returned.
+    /// As [`ensure_held`](Guard::ensure_held): if the lease ended before `work` completed, whatever `work` returned.
     ///
     /// # Cancel safety
     /// As `work`; the guard is untouched.
@@ -145,7 +145,7 @@ impl Guard {
     /// return.
     ///
     /// Dropping the handle detaches the task, which still ends with the lease. Nothing can stop work from outside that
-    /// never awaits, or a thread of `spawn_blocking`: give these the guard, in an `Arc`, to [`check`](Guard::check) before
+    /// never awaits, or a thread of `spawn_blocking`: give these the guard, in an `Arc`, to [`ensure_held`](Guard::ensure_held) before
     /// each side effect. Before you release the lock, end the task, by [`JoinHandle::abort`] or a signal of your own, and
     /// await its handle: else its last step may still run when the next holder begins.
     ///
@@ -210,7 +210,7 @@ impl Guard {
 
     /// Renews, and waits for the answer until `until`.
     pub(crate) async fn renew_until(&self, until: Duration) -> Result<Remaining> {
-        self.check()?;
+        self.ensure_held()?;
         let leases = [Arc::clone(&self.held)];
         match self.keeper().renew_for(&leases, until).await.pop() {
             Some((HoldStatus::Lost { reason, .. }, _)) => Err(self.held.lost_error(reason)),
@@ -319,7 +319,7 @@ fn status(keeper: &Arc<Keeper>, held: &Arc<LeaseState>) -> HoldStatus {
 }
 
 /// Fails unless the lease is held.
-fn check(keeper: &Arc<Keeper>, held: &Arc<LeaseState>) -> Result<()> {
+fn ensure_held(keeper: &Arc<Keeper>, held: &Arc<LeaseState>) -> Result<()> {
     match status(keeper, held) {
         HoldStatus::Held(_) => Ok(()),
         HoldStatus::Lost { reason, .. } => Err(held.lost_error(reason)),
@@ -345,10 +345,10 @@ async fn run<F: Future>(keeper: Arc<Keeper>, held: Arc<LeaseState>, work: F) -> 
             let error = reason.map(|reason| held.lost_error(reason));
             return Poll::Ready(Err(error.unwrap_or_else(|| released(&keeper))));
         }
-        if let Err(error) = check(&keeper, &held) {
+        if let Err(error) = ensure_held(&keeper, &held) {
             return Poll::Ready(Err(error));
         }
-        work.as_mut().poll(context).map(|output| check(&keeper, &held).map(|()| output))
+        work.as_mut().poll(context).map(|output| ensure_held(&keeper, &held).map(|()| output))
     })
     .await
 }

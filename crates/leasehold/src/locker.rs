@@ -49,7 +49,7 @@ pub struct LockerBuilder {
     store: AnyStore,
     clock: Arc<dyn Clock>,
     drift: Drift,
-    limit: Duration,
+    timeout: Duration,
     note: Option<Note>,
 }
 
@@ -68,11 +68,11 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets the limit of one operation; by default 10 s, above the stores' own limits, so that a store can report
+    /// Sets the time-out of one operation; by default 10 s, above the stores' own time-outs, so that a store can report
     /// the outcome. A request that changes leases and is not answered in time is finished in the background.
     #[must_use]
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -86,7 +86,7 @@ impl LockerBuilder {
     /// Creates the `Locker`. Nothing is sent; the store is checked at first use.
     pub fn build(self) -> Locker {
         telemetry::describe();
-        let keeper = Keeper::new(self.store, self.clock, self.drift, self.limit);
+        let keeper = Keeper::new(self.store, self.clock, self.drift, self.timeout);
         Locker(Arc::new(Inner {
             keeper: KeeperHandle::new(keeper),
             note: self.note.unwrap_or_else(this_process),
@@ -105,13 +105,13 @@ impl Locker {
         Self::builder(store).build()
     }
 
-    /// Builds a `Locker` with a clock, drift, limit or note of your own.
+    /// Builds a `Locker` with a clock, drift, time-out or note of your own.
     pub fn builder(store: impl Store) -> LockerBuilder {
         LockerBuilder {
             store: AnyStore::new(store),
             clock: Arc::new(SystemClock::new()),
             drift: Drift::default(),
-            limit: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             note: None,
         }
     }
@@ -233,16 +233,16 @@ impl Locker {
     /// unaffected: their renewals connect again.
     ///
     /// # Errors
-    /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term. The
+    /// `Unavailable`, effect `Unknown`, if that took longer than `timeout`; what is left ends with its term. The
     /// connections are closed all the same, within 250 ms.
     ///
     /// # Cancel safety
     /// May be dropped; new locks stay refused.
-    pub async fn close(&self, limit: Duration) -> Result<()> {
+    pub async fn close(&self, timeout: Duration) -> Result<()> {
         // It may already be closed.
         self.0.closed.set(()).unwrap_or_default();
         let keeper = &self.0.keeper;
-        let until = keeper.clock.now().saturating_add(limit);
+        let until = keeper.clock.now().saturating_add(timeout);
         let drained = keeper.drained(until).await;
         // What is not answered by then is not released; it ends with its term.
         let until = until.max(keeper.clock.now().saturating_add(PARTING));
@@ -251,7 +251,7 @@ impl Locker {
             () = keeper.store.close() => {}
             () = keeper.clock.sleep_until(until) => {}
         }
-        if drained { Ok(()) } else { Err(keeper.unanswered("close", limit)) }
+        if drained { Ok(()) } else { Err(keeper.unanswered("close", timeout)) }
     }
 }
 
@@ -269,7 +269,7 @@ impl Inner {
             store: keeper.store.clone(),
             clock: Arc::clone(&keeper.clock),
             drift: keeper.drift,
-            limit: keeper.limit,
+            timeout: keeper.limit,
             note: Some(self.note.clone()),
         }
     }

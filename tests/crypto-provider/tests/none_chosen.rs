@@ -7,7 +7,7 @@ use rustls::crypto::CryptoProvider;
 
 #[tokio::test]
 async fn tls_works_with_the_stores_provider() {
-    RedisConfig::from_url("rediss://localhost").unwrap();
+    RedisConfig::parse("rediss://localhost").unwrap();
     over_tls::postgres_grants_a_lock().await;
     assert!(CryptoProvider::get_default().is_none(), "neither chooses one for the program");
     over_tls::redis_grants_a_lock().await;

@@ -89,12 +89,12 @@ impl Clocked {
 
     async fn open_at(&self, port: u16, timeout: Duration) -> Result<MysqlStore> {
         let config = self.config(port, timeout)?;
-        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+        Ok(config.forget_after(Some(self.forget_after)).connect().await?)
     }
 
     fn config(&self, port: u16, timeout: Duration) -> Result<MysqlConfig> {
         let url = format!("mysql://root@127.0.0.1:{port}/{}", self.database);
-        Ok(MysqlConfig::from_url(&url)?.timeout(timeout).clock(CLOCK))
+        Ok(MysqlConfig::parse(&url)?.timeout(timeout).clock(CLOCK))
     }
 
     /// A store connected through a proxy.
@@ -116,7 +116,7 @@ impl Clocked {
         // Nobody overwrites what he has read before; the trigger must never refuse what the store does.
         let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
         let config = MysqlNeneConfig::new(self.config(port, timeout)?).nene(nene);
-        Ok(config.open().await?)
+        Ok(config.connect().await?)
     }
 
     /// A store in the PHP library's table connected through a proxy.

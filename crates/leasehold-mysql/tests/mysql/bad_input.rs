@@ -12,7 +12,7 @@ use leasehold_testkit::requests::{
 #[tokio::test]
 async fn without_the_schema_every_operation_names_the_command_that_creates_it() {
     let server = Server::start(&[]).await.unwrap();
-    let store = MysqlStore::from_url(&server.url()).await.unwrap();
+    let store = MysqlStore::connect(&server.url()).await.unwrap();
     let says = "run `leasehold init`";
     let (kind, effect) = (ErrorKind::Incompatible, Effect::NotApplied);
     failed(store.check().await, kind, effect, says);
@@ -31,7 +31,7 @@ async fn without_the_schema_every_operation_names_the_command_that_creates_it() 
 async fn a_crowd_prepares_one_schema() {
     let server = Server::start(&[]).await.unwrap();
     let prepares = (0..10).map(|_| async {
-        let store = MysqlStore::from_url(&server.url()).await.unwrap();
+        let store = MysqlStore::connect(&server.url()).await.unwrap();
         store.prepare().await
     });
     for prepared in futures_util::future::join_all(prepares).await {
@@ -67,7 +67,7 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
     server.store().await;
     server.run("CREATE USER app").await;
     let url = server.url().replace("root@", "app@");
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     let (kind, effect) = (ErrorKind::Denied, Effect::NotApplied);
     failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, "mysql.md");
     failed(store.check().await, kind, effect, "mysql.md");
@@ -81,7 +81,7 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
     store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
     store.list(&ListRequest::new(Filter::default())).await.unwrap();
     server.run("REVOKE UPDATE ON leasehold.* FROM app").await;
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, "mysql.md");
 }
 
@@ -177,7 +177,7 @@ async fn certificates_are_verified() {
             )
         };
         let trusted =
-            MysqlStore::from_url(&url("localhost", &format!("&ssl-ca={}", ca.display()))).await;
+            MysqlStore::connect(&url("localhost", &format!("&ssl-ca={}", ca.display()))).await;
         if is_good {
             trusted.unwrap().prepare().await.unwrap();
         } else {
@@ -185,16 +185,16 @@ async fn certificates_are_verified() {
             assert!(error.to_string().to_lowercase().contains("expired"), "{error}");
         }
         // An unknown authority, and a host that the certificate does not name.
-        let unknown = MysqlStore::from_url(&url("localhost", "")).await;
+        let unknown = MysqlStore::connect(&url("localhost", "")).await;
         failed(unknown, ErrorKind::Denied, Effect::NotApplied, "ssl-ca");
         let other =
-            MysqlStore::from_url(&url("127.0.0.1", &format!("&ssl-ca={}", ca.display()))).await;
+            MysqlStore::connect(&url("127.0.0.1", &format!("&ssl-ca={}", ca.display()))).await;
         failed(other, ErrorKind::Denied, Effect::NotApplied, "certificates");
     }
     let plain = Server::start(&[]).await.unwrap();
     let url = format!("{}?ssl-mode=required", plain.url());
     failed(
-        MysqlStore::from_url(&url).await,
+        MysqlStore::connect(&url).await,
         ErrorKind::Denied,
         Effect::NotApplied,
         "does not use TLS",

@@ -30,7 +30,7 @@ async fn stores(server: &Server) -> Vec<Formed> {
     for (form, count, mode) in FORMS {
         stores.push((format!("own {form}"), count, mode, server.store().await));
         let config = MysqlConfig::pool(pool(server, 4), "leasehold").timeout(LONG);
-        stores.push((format!("pool {form}"), count, mode, config.open().await.unwrap()));
+        stores.push((format!("pool {form}"), count, mode, config.connect().await.unwrap()));
     }
     stores
 }
@@ -68,7 +68,7 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_over() {
 async fn a_renewal_that_waits_in_its_commit_lets_nobody_in() {
     let server = Server::start(&[]).await.unwrap();
     let observer = server.store().await;
-    let other = MysqlStore::from_url(&format!("{}?timeout=500ms", server.url())).await.unwrap();
+    let other = MysqlStore::connect(&format!("{}?timeout=500ms", server.url())).await.unwrap();
     let stores = stores(&server).await;
     for (form, count, mode, store) in &stores {
         for name in names(form, *count) {

@@ -27,7 +27,7 @@ async fn killing_the_server_under_load_lets_no_second_holder_in() {
         let name = if client % 4 == 0 { "b" } else { "a" };
         let mode = if client % 4 == 1 { Mode::SHARED } else { Mode::Exclusive };
         let habit = Habit { claims: Claims::one(key(name), mode), term: TERM, hold: 20, rest: 10 };
-        clients.push((MysqlStore::from_url(&url).await.unwrap(), habit));
+        clients.push((MysqlStore::connect(&url).await.unwrap(), habit));
     }
     let crowd = Crowd::start(clients);
     for _ in 0..6 {
@@ -71,7 +71,7 @@ async fn a_connection_cut_before_or_after_the_commit_leaves_one_grant() {
         for (m, fault) in
             [Fault::CutBefore, Fault::CutAfter, Fault::SwallowAnswers].into_iter().enumerate()
         {
-            let store = MysqlStore::from_url(&url).await.unwrap();
+            let store = MysqlStore::connect(&url).await.unwrap();
             let name = format!("k{n}{m}");
             // Both the connection for batches and another one are there.
             granted(store.acquire(&acquire(&format!("{name} warm"), "a", Mode::Exclusive)).await);
@@ -93,14 +93,14 @@ async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
     server.store().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let url = format!("{}?timeout=6s", url(proxy.address().port()));
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     stalls::an_acquire_that_is_late_is_not_passed_by_its_release(&store, &proxy).await;
 }
 
 #[tokio::test]
 async fn a_server_that_hangs_is_not_awaited_beyond_the_limit() {
     let server = Server::start(&[]).await.unwrap();
-    let store = MysqlStore::from_url(&format!("{}?timeout=1s", server.url())).await.unwrap();
+    let store = MysqlStore::connect(&format!("{}?timeout=1s", server.url())).await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.pause();
@@ -148,7 +148,7 @@ async fn a_renewal_that_a_dead_connection_swallows_is_sent_again_on_another() {
     server.store().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     // Twice as long as the test waits.
-    let store = MysqlStore::from_url(&format!("{}?timeout=60s", url(proxy.address().port()))).await;
+    let store = MysqlStore::connect(&format!("{}?timeout=60s", url(proxy.address().port()))).await;
     let store = store.unwrap();
     granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
     proxy.set_present(Fault::BlackHole);

@@ -17,14 +17,14 @@ async fn the_user_the_printed_statements_and_the_privileges_of_the_page_suffice(
         panic!("two blocks")
     };
     let url = server.url();
-    let sql = MysqlConfig::from_url(&url).unwrap().schema_sql().unwrap();
+    let sql = MysqlConfig::parse(&url).unwrap().schema_sql().unwrap();
     server.run(user).await;
     // Whole, as a migration tool sends it.
     server.run(&sql).await;
     server.run(privileges).await;
 
     let url = url.replace("root@", "app:choose%20one@");
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     store.check().await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);

@@ -22,7 +22,7 @@ async fn warm() -> (Server, Proxy, MysqlStore) {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let store = MysqlStore::from_url(&behind(&proxy)).await.unwrap();
+    let store = MysqlStore::connect(&behind(&proxy)).await.unwrap();
     for (name, mode) in [("warm", Mode::Exclusive), ("tepid", Mode::SHARED)] {
         granted(store.acquire(&acquire(name, "a", mode)).await);
     }
@@ -44,7 +44,7 @@ async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
         assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
         assert!(error.to_string().contains("1s"), "{name}: {error}");
     }
-    let error = fails_within(LIMIT, MysqlStore::from_url(&behind(&proxy)).boxed()).await;
+    let error = fails_within(LIMIT, MysqlStore::connect(&behind(&proxy)).boxed()).await;
     assert_eq!(error.effect(), Effect::NotApplied, "{error}");
     fails_within(LIMIT, store.prepare().boxed()).await;
 }
@@ -70,7 +70,7 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let pool = pool_at(proxy.address().port(), 3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold").timeout(LIMIT);
-    let store = config.open().await.unwrap();
+    let store = config.connect().await.unwrap();
     proxy.set(Fault::Refuse);
     proxy.cut();
     store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
@@ -89,7 +89,7 @@ async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let url = format!("{}?timeout={}ms", server.url(), limit.as_millis());
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
     let mut user = server.connect().await.unwrap();
     user.query_drop("BEGIN").await.unwrap();
@@ -109,7 +109,7 @@ async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
 async fn preparing_ends_in_time_when_its_server_is_slow() {
     let server = Server::start(&[]).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let store = MysqlStore::from_url(&behind(&proxy)).await.unwrap();
+    let store = MysqlStore::connect(&behind(&proxy)).await.unwrap();
     proxy.set(Fault::Delay(LIMIT / 25));
     fails_within(LIMIT, store.prepare()).await;
     proxy.set(Fault::None);

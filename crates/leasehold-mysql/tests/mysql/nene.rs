@@ -37,7 +37,7 @@ impl Database for Place {
     }
 
     async fn open(&self, nene: NeneConfig) -> MysqlNeneStore {
-        prepared(MysqlConfig::from_url(&self.server.url()).unwrap(), nene).await
+        prepared(MysqlConfig::parse(&self.server.url()).unwrap(), nene).await
     }
 
     async fn open_patient(&self, nene: NeneConfig) -> MysqlNeneStore {
@@ -64,7 +64,7 @@ impl Database for Place {
 }
 
 async fn prepared(server: MysqlConfig, nene: NeneConfig) -> MysqlNeneStore {
-    let store = MysqlNeneConfig::new(server).nene(nene).open().await.unwrap();
+    let store = MysqlNeneConfig::new(server).nene(nene).connect().await.unwrap();
     store.prepare().await.unwrap();
     store
 }
@@ -86,7 +86,7 @@ leasehold_testkit::nene_tests!(Place);
 async fn the_table_has_a_collation_of_the_server_whatever_version_it_says() {
     let server = Server::start(&[QUICK, "--version=11.4.2"]).await.unwrap();
     server.run("CREATE DATABASE leasehold").await;
-    let store = prepared(MysqlConfig::from_url(&server.url()).unwrap(), config()).await;
+    let store = prepared(MysqlConfig::parse(&server.url()).unwrap(), config()).await;
     for name in ["job", "JOB", "job "] {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
     }
@@ -234,7 +234,7 @@ async fn sessions_that_cannot_serve_are_refused() {
     ] {
         let opts = OptsBuilder::from_opts(Opts::from_url(&place.server.url()).unwrap());
         let server = MysqlConfig::pool(Pool::new(opts.init(vec![setting])), "leasehold");
-        let store = MysqlNeneConfig::new(server).nene(config()).open().await.unwrap();
+        let store = MysqlNeneConfig::new(server).nene(config()).connect().await.unwrap();
         let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
         failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, says);
     }
@@ -246,8 +246,8 @@ async fn an_operation_of_two_exchanges_ends_in_time() {
     place.open(config()).await;
     let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
     let url = format!("{}?timeout=1s", url(proxy.address().port()));
-    let server = MysqlConfig::from_url(&url).unwrap();
-    let store = MysqlNeneConfig::new(server).nene(config()).open().await.unwrap();
+    let server = MysqlConfig::parse(&url).unwrap();
+    let store = MysqlNeneConfig::new(server).nene(config()).connect().await.unwrap();
     limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
 }
 
@@ -263,8 +263,8 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     for user in ["root", "app"] {
         let url = place.server.url().replace("root@", &format!("{user}@"));
         let open = async || {
-            let config = MysqlNeneConfig::new(MysqlConfig::from_url(&url).unwrap());
-            config.open().await.unwrap()
+            let config = MysqlNeneConfig::new(MysqlConfig::parse(&url).unwrap());
+            config.connect().await.unwrap()
         };
         for (store, name, error) in first_failures(open).await {
             assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
@@ -312,8 +312,8 @@ async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
 #[tokio::test]
 async fn a_missing_table_and_a_missing_privilege_are_named() {
     let place = Place::new().await;
-    let server = MysqlConfig::from_url(&place.server.url()).unwrap();
-    let store = MysqlNeneConfig::new(server).open().await.unwrap();
+    let server = MysqlConfig::parse(&place.server.url()).unwrap();
+    let store = MysqlNeneConfig::new(server).connect().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, None);
     let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
@@ -324,7 +324,7 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
     place.server.run("CREATE USER worker@'127.0.0.1'").await;
     place.server.run("GRANT SELECT ON leasehold.distributed_locks TO worker@'127.0.0.1'").await;
     let url = place.server.url().replace("root@", "worker@");
-    let open = || MysqlNeneConfig::new(MysqlConfig::from_url(&url).unwrap()).open();
+    let open = || MysqlNeneConfig::new(MysqlConfig::parse(&url).unwrap()).connect();
     let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Denied, Effect::NotApplied, "INSERT");
     // The privileges that the page lists.
@@ -341,13 +341,13 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 fn a_url_has_the_options_of_both() {
     let url =
         "mysql://app@127.0.0.1/shop?format=nene&table=locks&skew=2s&settle=1s&guard=1&timeout=2s";
-    assert!(MysqlNeneConfig::from_url(url).is_ok());
+    assert!(MysqlNeneConfig::parse(url).is_ok());
     for (url, says) in [
         ("mysql://app@127.0.0.1/shop?format=new", "nene"),
         ("mysql://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
         ("mysql://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
     ] {
-        let error = MysqlNeneConfig::from_url(url).unwrap_err();
+        let error = MysqlNeneConfig::parse(url).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
 }

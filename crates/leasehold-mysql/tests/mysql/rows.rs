@@ -46,8 +46,8 @@ async fn a_refusal_leaves_no_row_of_a_new_key() {
 async fn nothing_is_left_of_keys_that_are_forgotten() {
     let server = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await.unwrap();
     server.store().await;
-    let config = MysqlConfig::from_url(&server.url()).unwrap();
-    let store = config.forget_after(Some(Duration::from_millis(1))).open().await.unwrap();
+    let config = MysqlConfig::parse(&server.url()).unwrap();
+    let store = config.forget_after(Some(Duration::from_millis(1))).connect().await.unwrap();
     for n in 0..300 {
         let (name, lease) = (format!("k{n}"), format!("l{n}"));
         let short = acquire_for(&name, &lease, Mode::SHARED, Duration::from_millis(10));

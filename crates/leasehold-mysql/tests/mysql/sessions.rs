@@ -21,7 +21,7 @@ async fn works_with(settings: &[&str]) {
         Opts::from_url(&format!("mysql://root@127.0.0.1:{}?prefer_socket=false", server.port()))
             .unwrap();
     let config = MysqlConfig::pool(Pool::new(opts), "leasehold");
-    works(&config.open().await.unwrap()).await;
+    works(&config.connect().await.unwrap()).await;
 }
 
 async fn works(store: &MysqlStore) {
@@ -101,7 +101,7 @@ async fn a_pool_of_the_callers_own_serves() {
     server.store().await;
     server.run("CREATE TABLE leasehold.mine (n INT)").await;
     let pool = pool(&server, 3);
-    let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+    let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
     // A transaction of the caller's is neither joined nor ended.
     let mut transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
     transaction.query_drop("INSERT INTO leasehold.mine VALUES (1)").await.unwrap();
@@ -117,7 +117,7 @@ async fn a_pool_of_the_callers_own_serves() {
 async fn a_pool_that_is_too_small_or_in_use_is_named() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let small = MysqlConfig::pool(pool(&server, 2), "leasehold").open().await.unwrap_err();
+    let small = MysqlConfig::pool(pool(&server, 2), "leasehold").connect().await.unwrap_err();
     assert_eq!(small.kind(), ErrorKind::InvalidInput, "{small}");
     assert!(
         small.to_string().contains("at most 2") && small.to_string().contains("3 or more"),
@@ -125,7 +125,7 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
     );
     let pool = pool(&server, 3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold");
-    let store = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let store = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let taken = pool.get_conn().await.unwrap();
     // A request that waits for the table has the connection that is kept for such.
     let mut user = server.connect().await.unwrap();
@@ -149,7 +149,7 @@ async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let pool = pool(&server, 4);
-    let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+    let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
     let handlers = (0..8).map(|n| {
         let (pool, store) = (pool.clone(), store.clone());
         async move {
@@ -179,7 +179,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
     .enumerate()
     {
         let pool = pool(&server, 3);
-        let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+        let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
         let mut session = pool.get_conn().await.unwrap();
         session.reset_connection(false);
         for statement in left.split("; ") {
@@ -226,7 +226,7 @@ async fn mariadb_that_calls_itself_mysql_works() {
         let store = server.store().await;
         works(&store).await;
         let url = format!("{}?format=nene", server.url());
-        let nene = MysqlNeneConfig::from_url(&url).unwrap().open().await.unwrap();
+        let nene = MysqlNeneConfig::parse(&url).unwrap().connect().await.unwrap();
         nene.prepare().await.unwrap();
         nene.check().await.unwrap();
     }

@@ -31,7 +31,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     server.demote().await;
     for user in ["root", "app"] {
         let url = server.url().replace("root@", &format!("{user}@"));
-        let open = async || MysqlStore::from_url(&url).await.unwrap();
+        let open = async || MysqlStore::connect(&url).await.unwrap();
         for (store, name, error) in first_failures(open).await {
             assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
             // It is in doubt now, and asks.
@@ -40,7 +40,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
         }
     }
     // A batch is refused too.
-    let store = async || MysqlStore::from_url(&server.url()).await.unwrap();
+    let store = async || MysqlStore::connect(&server.url()).await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     let acquires = free.iter().map(|name| acquire(name, "b", Mode::Exclusive));
     let renewals = held.iter().map(|name| renew(name, "a", Mode::Exclusive, ttl));
@@ -72,7 +72,7 @@ async fn sessions(server: &Server) -> u64 {
 async fn a_server_that_is_read_only_gets_one_connection_a_second() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let store = MysqlStore::from_url(&server.url()).await.unwrap();
+    let store = MysqlStore::connect(&server.url()).await.unwrap();
     server.demote().await;
     let before = sessions(&server).await;
     let asks = async |n: usize| {
@@ -98,7 +98,7 @@ async fn the_idle_connections_of_a_callers_pool_are_left_at_once() {
     let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
     let url = format!("{}?prefer_socket=false", url(address.address().port()));
     let pool = Pool::new(Opts::from_url(&url).unwrap());
-    let store = MysqlConfig::pool(pool.clone(), "leasehold").open().await.unwrap();
+    let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
     let idle = join_all((0..8).map(|_| pool.get_conn())).await;
     drop(idle);
     old.demote().await;

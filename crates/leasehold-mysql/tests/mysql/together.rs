@@ -66,7 +66,7 @@ async fn each_member_has_its_own_outcome() {
     // Statements of ours need sessions of ours: here, procedures do the same.
     server.run("DELETE FROM leasehold.leasehold_leases").await;
     let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
-    has_its_own_outcome(&config.open().await.unwrap()).await;
+    has_its_own_outcome(&config.connect().await.unwrap()).await;
 }
 
 async fn has_its_own_outcome(store: &MysqlStore) {
@@ -184,7 +184,7 @@ async fn a_member_whose_caller_has_gone_acts_and_disturbs_nobody() {
 async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
     let server = Server::start(&[]).await.unwrap();
     let url = format!("{}?timeout=2s", server.url());
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     store.prepare().await.unwrap();
     let names = names(100);
     for name in &names {
@@ -241,7 +241,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
 async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_table() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let own = MysqlStore::from_url(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
     granted(own.acquire(&acquire("m", "user", Mode::SHARED)).await);
     granted(own.acquire(&acquire("a", "first", Mode::SHARED)).await);
     let mut user = server.connect().await.unwrap();
@@ -249,7 +249,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_tab
     let hold = "SELECT * FROM leasehold.leasehold_leases WHERE `key` = 'm' AND slot = 0 FOR UPDATE";
     user.query_drop(hold).await.unwrap();
     let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
-    let callers = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     for (store, lease) in [(&own, "own"), (&callers, "callers")] {
         for name in ["a", "z"] {
@@ -284,7 +284,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_tab
 async fn an_acquire_of_a_row_that_a_users_transaction_holds_is_busy() {
     let server = Server::start(&[]).await.unwrap();
     let url = format!("{}?timeout=1s", server.url());
-    let store = MysqlStore::from_url(&url).await.unwrap();
+    let store = MysqlStore::connect(&url).await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     store.release(&release("k", "a")).await.unwrap();
@@ -405,9 +405,9 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
 async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let own = MysqlStore::from_url(&format!("{}?timeout=2s", server.url())).await.unwrap();
+    let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
     let config = MysqlConfig::pool(pool(&server, 4), "leasehold");
-    let callers = config.timeout(Duration::from_secs(2)).open().await.unwrap();
+    let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let stores = [("own", &own), ("callers", &callers)];
     for (name, store) in stores {
         granted(store.acquire(&acquire(name, "a", Mode::SHARED)).await);

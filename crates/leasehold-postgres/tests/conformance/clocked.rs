@@ -94,11 +94,11 @@ impl Clocked {
 
     async fn open_at(&self, port: u16, timeout: Duration) -> Result<PostgresStore> {
         let config = self.config(port, timeout)?;
-        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+        Ok(config.forget_after(Some(self.forget_after)).connect().await?)
     }
 
     fn config(&self, port: u16, timeout: Duration) -> Result<PostgresConfig> {
-        Ok(PostgresConfig::from_url(&hostile_url(port))?.schema(&self.schema).timeout(timeout))
+        Ok(PostgresConfig::parse(&hostile_url(port))?.schema(&self.schema).timeout(timeout))
     }
 
     /// A store connected through a proxy.
@@ -120,7 +120,7 @@ impl Clocked {
         // Nobody overwrites what he has read before; the trigger must never refuse what the store does.
         let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
         let config = PostgresNeneConfig::new(self.config(port, timeout)?).nene(nene);
-        Ok(config.now(format!("{}.now_us()", self.schema)).open().await?)
+        Ok(config.now(format!("{}.now_us()", self.schema)).connect().await?)
     }
 
     /// A store in the PHP library's table connected through a proxy.

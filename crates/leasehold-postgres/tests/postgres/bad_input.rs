@@ -11,7 +11,7 @@ use leasehold_testkit::requests::{
 #[tokio::test]
 async fn without_the_schema_every_operation_names_the_command_that_creates_it() {
     let server = Server::start(&[]).await.unwrap();
-    let store = PostgresStore::from_url(&server.url()).await.unwrap();
+    let store = PostgresStore::connect(&server.url()).await.unwrap();
     let says = "run `leasehold init`";
     let (kind, effect) = (ErrorKind::Incompatible, Effect::NotApplied);
     failed(store.check().await, kind, effect, says);
@@ -30,7 +30,7 @@ async fn without_the_schema_every_operation_names_the_command_that_creates_it() 
 async fn a_crowd_prepares_one_schema() {
     let server = Server::start(&[]).await.unwrap();
     let prepares = (0..10).map(|_| async {
-        let store = PostgresStore::from_url(&server.url()).await.unwrap();
+        let store = PostgresStore::connect(&server.url()).await.unwrap();
         store.prepare().await
     });
     for prepared in futures_util::future::join_all(prepares).await {
@@ -57,11 +57,11 @@ async fn older_and_newer_schemas_are_named() {
 async fn tables_of_another_program_are_left_alone() {
     let server = Server::start(&[]).await.unwrap();
     server.run("CREATE SCHEMA leasehold; CREATE TABLE leasehold.leases (tenant text)").await;
-    let store = PostgresStore::from_url(&server.url()).await.unwrap();
+    let store = PostgresStore::connect(&server.url()).await.unwrap();
     let says = "is not Leasehold's";
     failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, says);
-    let config = PostgresConfig::from_url(&server.url()).unwrap().schema("locks");
-    let store = config.open().await.unwrap();
+    let config = PostgresConfig::parse(&server.url()).unwrap().schema("locks");
+    let store = config.connect().await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
 }
@@ -71,8 +71,8 @@ async fn a_schema_that_exists_is_used_and_case_counts() {
     let server = Server::start(&[]).await.unwrap();
     server.run("CREATE SCHEMA \"Locks\"").await;
     for schema in ["public", "Locks", "locks"] {
-        let config = PostgresConfig::from_url(&server.url()).unwrap().schema(schema);
-        let store = config.open().await.unwrap();
+        let config = PostgresConfig::parse(&server.url()).unwrap().schema(schema);
+        let store = config.connect().await.unwrap();
         store.prepare().await.unwrap();
         granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     }
@@ -91,7 +91,7 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
     server.store().await;
     server.run("CREATE ROLE app LOGIN; REVOKE ALL ON DATABASE postgres FROM PUBLIC; GRANT CONNECT ON DATABASE postgres TO app").await;
     let url = server.url().replace("postgres@", "app@");
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     let (kind, effect) = (ErrorKind::Denied, Effect::NotApplied);
     failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, "postgres.md");
     failed(store.check().await, kind, effect, "postgres.md");
@@ -120,12 +120,11 @@ async fn a_wrong_password_is_refused_and_not_shown() {
     .unwrap();
     server.run("SELECT pg_reload_conf()").await;
     let url = |password: &str| server.url().replace("postgres@", &format!("app:{password}@"));
-    leasehold_testkit::until(async || PostgresStore::from_url(&url("hunter2")).await.is_err())
-        .await;
-    let error = PostgresStore::from_url(&url("hunter2")).await.unwrap_err();
+    leasehold_testkit::until(async || PostgresStore::connect(&url("hunter2")).await.is_err()).await;
+    let error = PostgresStore::connect(&url("hunter2")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
-    PostgresStore::from_url(&url("right")).await.unwrap();
+    PostgresStore::connect(&url("right")).await.unwrap();
 }
 
 #[tokio::test]
@@ -133,10 +132,10 @@ async fn a_database_with_another_encoding_is_refused() {
     let server = Server::start(&[]).await.unwrap();
     server.run("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'").await;
     let url = server.url().replace("/postgres?", "/latin?");
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, "LATIN1");
     let url = server.url().replace("/postgres?", "/nowhere?");
-    let opened = PostgresStore::from_url(&url).await;
+    let opened = PostgresStore::connect(&url).await;
     failed(opened, ErrorKind::Incompatible, Effect::NotApplied, "does not exist");
 }
 
@@ -229,7 +228,7 @@ async fn certificates_are_verified() {
             )
         };
         let trusted =
-            PostgresStore::from_url(&url("localhost", &format!("&sslrootcert={}", ca.display())))
+            PostgresStore::connect(&url("localhost", &format!("&sslrootcert={}", ca.display())))
                 .await;
         if is_good {
             trusted.unwrap().prepare().await.unwrap();
@@ -238,17 +237,17 @@ async fn certificates_are_verified() {
             assert!(error.to_string().to_lowercase().contains("expired"), "{error}");
         }
         // An unknown authority, and a host that the certificate does not name.
-        let unknown = PostgresStore::from_url(&url("localhost", "")).await;
+        let unknown = PostgresStore::connect(&url("localhost", "")).await;
         failed(unknown, ErrorKind::Denied, Effect::NotApplied, "sslrootcert");
         let other =
-            PostgresStore::from_url(&url("127.0.0.1", &format!("&sslrootcert={}", ca.display())))
+            PostgresStore::connect(&url("127.0.0.1", &format!("&sslrootcert={}", ca.display())))
                 .await;
         failed(other, ErrorKind::Denied, Effect::NotApplied, "certificates");
     }
     let plain = Server::start(&[]).await.unwrap();
     let url = plain.url().replace("sslmode=disable", "sslmode=require");
     failed(
-        PostgresStore::from_url(&url).await,
+        PostgresStore::connect(&url).await,
         ErrorKind::Denied,
         Effect::NotApplied,
         "does not use TLS",

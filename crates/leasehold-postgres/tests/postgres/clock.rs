@@ -150,7 +150,7 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
 async fn a_renewal_that_waits_in_its_commit_beyond_the_old_term_lets_nobody_in() {
     let server = Server::start(&["fsync=off"]).await.unwrap();
     let store = server.store().await;
-    let other = PostgresStore::from_url(&format!("{}&timeout=1s", server.url())).await.unwrap();
+    let other = PostgresStore::connect(&format!("{}&timeout=1s", server.url())).await.unwrap();
     let standbys = async |names: &str| {
         server.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await;
         server.run("SELECT pg_reload_conf()").await;

@@ -73,7 +73,7 @@ async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
     let server = Server::start(&[]).await.unwrap();
     let other = server.connect().await.unwrap();
     other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
-    let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
+    let store = PostgresStore::connect(&url(&server, "30s")).await.unwrap();
     let waits = async {
         until(async || {
             let text = "SELECT FROM pg_stat_activity WHERE application_name = 'store' AND wait_event = 'advisory'";
@@ -95,9 +95,9 @@ async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
 #[tokio::test]
 async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
     let server = Server::start(&[]).await.unwrap();
-    let store = PostgresStore::from_url(&url(&server, "300ms")).await.unwrap();
-    let nene = PostgresConfig::from_url(&url(&server, "300ms")).unwrap();
-    let nene = PostgresNeneConfig::new(nene).open().await.unwrap();
+    let store = PostgresStore::connect(&url(&server, "300ms")).await.unwrap();
+    let nene = PostgresConfig::parse(&url(&server, "300ms")).unwrap();
+    let nene = PostgresNeneConfig::new(nene).connect().await.unwrap();
     let other = server.connect().await.unwrap();
     other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
     for error in [store.prepare().await.unwrap_err(), nene.prepare().await.unwrap_err()] {
@@ -116,7 +116,7 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let (proxy, url) = behind_a_proxy(&server, "1s").await;
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     let before = several_sessions(&server, &store).await;
     proxy.set(Fault::SwallowAnswers);
@@ -131,7 +131,7 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
 async fn one_answer_of_a_demoted_server_closes_every_session_that_is_older() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
+    let store = PostgresStore::connect(&url(&server, "30s")).await.unwrap();
     let before = several_sessions(&server, &store).await;
     server.demote().await;
     store.acquire(&acquire("k", "a", Mode::Exclusive)).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn one_answer_of_a_demoted_server_closes_every_session_that_is_older() {
 #[tokio::test]
 async fn every_connection_ends_with_a_farewell() {
     let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
-    let store = PostgresStore::from_url(&url(&server, "30s")).await.unwrap();
+    let store = PostgresStore::connect(&url(&server, "30s")).await.unwrap();
     store.prepare().await.unwrap();
     several_sessions(&server, &store).await;
     let subscribed = async |name| store.subscribe(&[Key::new(name).unwrap()]).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
     let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
     server.store().await;
     let program = async |url: String, round: u64| {
-        let store = PostgresStore::from_url(&url).await.unwrap();
+        let store = PostgresStore::connect(&url).await.unwrap();
         let several = ["a", "b", "c", "d", "e", "f"]
             .map(|lease| acquire("s", &format!("{lease}{round}"), Mode::SHARED));
         let asked = join_all(several.iter().map(|request| store.acquire(request)));
@@ -200,7 +200,7 @@ async fn a_close_lets_a_request_use_a_connection_that_is_slow_to_make() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let (proxy, url) = behind_a_proxy(&server, "90s").await;
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     store.close().await;
     // Longer than the pauses after which a close ends what has come back.
     proxy.set(Fault::Delay(Duration::from_millis(50)));

@@ -26,7 +26,7 @@ async fn killing_the_server_under_load_lets_no_second_holder_in() {
         let name = if client % 4 == 0 { "b" } else { "a" };
         let mode = if client % 4 == 1 { Mode::SHARED } else { Mode::Exclusive };
         let habit = Habit { claims: Claims::one(key(name), mode), term: TERM, hold: 20, rest: 10 };
-        clients.push((PostgresStore::from_url(&url).await.unwrap(), habit));
+        clients.push((PostgresStore::connect(&url).await.unwrap(), habit));
     }
     let crowd = Crowd::start(clients);
     for _ in 0..6 {
@@ -69,7 +69,7 @@ async fn a_connection_cut_before_or_after_the_commit_leaves_one_grant() {
         for (m, fault) in
             [Fault::CutBefore, Fault::CutAfter, Fault::SwallowAnswers].into_iter().enumerate()
         {
-            let store = PostgresStore::from_url(&url).await.unwrap();
+            let store = PostgresStore::connect(&url).await.unwrap();
             let name = format!("k{n}{m}");
             // Both the connection for batches and another one are there.
             granted(store.acquire(&acquire(&format!("{name} warm"), "a", Mode::Exclusive)).await);
@@ -91,14 +91,14 @@ async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
     server.store().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let url = format!("{}&timeout=6s", url(proxy.address().port()));
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     stalls::an_acquire_that_is_late_is_not_passed_by_its_release(&store, &proxy).await;
 }
 
 #[tokio::test]
 async fn a_server_that_hangs_is_not_awaited_beyond_the_limit() {
     let server = Server::start(&[]).await.unwrap();
-    let store = PostgresStore::from_url(&format!("{}&timeout=1s", server.url())).await.unwrap();
+    let store = PostgresStore::connect(&format!("{}&timeout=1s", server.url())).await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.pause();
@@ -116,7 +116,7 @@ async fn a_statement_time_out_of_the_session_is_named_and_changed_nothing() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     server.run("ALTER ROLE postgres SET statement_timeout = '1s'").await;
-    let store = PostgresStore::from_url(&server.url()).await.unwrap();
+    let store = PostgresStore::connect(&server.url()).await.unwrap();
     granted(store.acquire(&acquire("k", "warm", Mode::SHARED)).await);
     let user = server.connect().await.unwrap();
     user.batch_execute("BEGIN; SELECT * FROM leasehold.leases FOR UPDATE").await.unwrap();
@@ -159,7 +159,7 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
     drop(second);
     server.run("ALTER SYSTEM RESET synchronous_standby_names").await;
     server.run("SELECT pg_reload_conf()").await;
-    let lagging = PostgresStore::from_url(&standby.url()).await.unwrap();
+    let lagging = PostgresStore::connect(&standby.url()).await.unwrap();
     let error = lagging.acquire(&acquire("k", "b", Mode::Exclusive)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert!(error.to_string().contains("target_session_attrs"), "{error}");
@@ -171,7 +171,7 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
         standby.port(),
         server.port()
     );
-    let found = PostgresStore::from_url(&both).await.unwrap();
+    let found = PostgresStore::connect(&both).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     refused(found.acquire(&acquire("k", "b", Mode::Exclusive)).await);
 }

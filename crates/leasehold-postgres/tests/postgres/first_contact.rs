@@ -14,14 +14,14 @@ async fn the_role_the_printed_statements_and_the_privileges_of_the_page_suffice(
     let [role, privileges] = &sql_of(PAGE, "## PostgreSQL")[..] else { panic!("two blocks") };
     server.run(role).await;
     let url = server.url();
-    let sql = PostgresConfig::from_url(&url).unwrap().schema_sql().unwrap();
+    let sql = PostgresConfig::parse(&url).unwrap().schema_sql().unwrap();
     server.run(&sql).await;
     // Again, as a migration that was interrupted.
     server.run(&sql).await;
     server.run(privileges).await;
 
     let url = url.replace("postgres@", "app:choose%20one@");
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     store.check().await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);

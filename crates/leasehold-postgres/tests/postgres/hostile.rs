@@ -21,7 +21,7 @@ async fn what_another_user_created_is_not_called() {
         let error = victim.query(text, &[]).await.unwrap_err();
         assert!(error.as_db_error().is_some(), "{text}: {error}");
     }
-    let store = PostgresStore::from_url(&server.hostile_url()).await.unwrap();
+    let store = PostgresStore::connect(&server.hostile_url()).await.unwrap();
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().hazards.len(), 1, "fsync");
     let _wakeups = store.subscribe(&[key("k")]).await.unwrap();
@@ -32,7 +32,7 @@ async fn what_another_user_created_is_not_called() {
     }
     let table = format!("{}&format=nene&schema=apps&guard=1", server.hostile_url());
     server.run("CREATE SCHEMA apps").await;
-    let store = PostgresNeneConfig::from_url(&table).unwrap().open().await.unwrap();
+    let store = PostgresNeneConfig::parse(&table).unwrap().connect().await.unwrap();
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().hazards.len(), 1, "fsync");
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
@@ -56,7 +56,7 @@ async fn functions_of_an_earlier_version_are_named_and_replaced() {
     granted(running.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.run(OLD).await;
     let (store, says) =
-        (PostgresStore::from_url(&server.url()).await.unwrap(), "run `leasehold init`");
+        (PostgresStore::connect(&server.url()).await.unwrap(), "run `leasehold init`");
     failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, says);
     assert!(store.release(&release("k", "a")).await.unwrap_err().to_string().contains("old"));
     store.prepare().await.unwrap();

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// A store behind this proxy, with a connection of each kind.
 async fn warm(proxy: &Proxy) -> PostgresStore {
     let url = format!("{}&timeout={}ms", url(proxy.address().port()), LIMIT.as_millis());
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     for (name, mode) in [("warm", Mode::Exclusive), ("tepid", Mode::SHARED)] {
         granted(store.acquire(&acquire(name, "a", mode)).await);
     }
@@ -42,7 +42,7 @@ async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
         assert!(error.to_string().contains("2s"), "{name}: {error}");
     }
     let url = format!("{}&timeout=2s", url(proxy.address().port()));
-    let error = fails_within(LIMIT, PostgresStore::from_url(&url).boxed()).await;
+    let error = fails_within(LIMIT, PostgresStore::connect(&url).boxed()).await;
     assert_eq!(error.effect(), Effect::NotApplied, "{error}");
     fails_within(LIMIT, store.prepare().boxed()).await;
 }
@@ -68,7 +68,7 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let config: Config = url(proxy.address().port()).parse().unwrap();
     let pool = Pool::builder(Manager::new(config, NoTls)).max_size(3).build().unwrap();
-    let store = PostgresConfig::pool(pool.clone()).timeout(LIMIT).open().await.unwrap();
+    let store = PostgresConfig::pool(pool.clone()).timeout(LIMIT).connect().await.unwrap();
     let _taken = pool.get().await.unwrap();
     proxy.set(Fault::BlackHole);
     let renewals = (0..4).map(|n| {
@@ -90,7 +90,7 @@ async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let url = format!("{}&timeout=2s&connections=2", server.url());
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("s", "h", Mode::SHARED)).await);
     let user = server.connect().await.unwrap();
     user.batch_execute("BEGIN; SELECT FROM leasehold.leases FOR UPDATE").await.unwrap();

@@ -31,7 +31,7 @@ impl Database for Place {
     }
 
     async fn open(&self, nene: NeneConfig) -> PostgresNeneStore {
-        prepared(PostgresConfig::from_url(&self.server.url()).unwrap(), nene).await
+        prepared(PostgresConfig::parse(&self.server.url()).unwrap(), nene).await
     }
 
     async fn open_patient(&self, nene: NeneConfig) -> PostgresNeneStore {
@@ -56,7 +56,7 @@ impl Database for Place {
 }
 
 async fn prepared(server: PostgresConfig, nene: NeneConfig) -> PostgresNeneStore {
-    let store = PostgresNeneConfig::new(server).nene(nene).open().await.unwrap();
+    let store = PostgresNeneConfig::new(server).nene(nene).connect().await.unwrap();
     store.prepare().await.unwrap();
     store
 }
@@ -127,12 +127,12 @@ async fn a_pooler_and_other_settings_of_sessions_change_nothing() {
         .await;
     let pooler = Pooler::before(&place.server).await.unwrap();
     let servers = [
-        PostgresConfig::from_url(&place.server.url()).unwrap(),
-        PostgresConfig::from_url(&pooler.url()).unwrap(),
+        PostgresConfig::parse(&place.server.url()).unwrap(),
+        PostgresConfig::parse(&pooler.url()).unwrap(),
         PostgresConfig::pool(pool(&pooler.url())),
     ];
     for (nth, server) in servers.into_iter().enumerate() {
-        let store = PostgresNeneConfig::new(server).nene(config()).open().await.unwrap();
+        let store = PostgresNeneConfig::new(server).nene(config()).connect().await.unwrap();
         store.prepare().await.unwrap();
         let name = format!("r{nth}");
         granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
@@ -170,8 +170,8 @@ async fn an_operation_of_two_exchanges_ends_in_time() {
     place.open(config()).await;
     let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
     let url = format!("{}&timeout=1s", url(proxy.address().port()));
-    let server = PostgresConfig::from_url(&url).unwrap();
-    let store = PostgresNeneConfig::new(server).nene(config()).open().await.unwrap();
+    let server = PostgresConfig::parse(&url).unwrap();
+    let store = PostgresNeneConfig::new(server).nene(config()).connect().await.unwrap();
     limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
 }
 
@@ -185,8 +185,8 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     place.server.demote().await;
     for (server, says) in [(standby, "standby"), (place.server, "default_transaction_read_only")] {
         let open = async || {
-            let config = PostgresConfig::from_url(&server.url()).unwrap();
-            PostgresNeneConfig::new(config).open().await.unwrap()
+            let config = PostgresConfig::parse(&server.url()).unwrap();
+            PostgresNeneConfig::new(config).connect().await.unwrap()
         };
         let failures = first_failures(open).await;
         // Each is in doubt now, and asks.
@@ -202,8 +202,8 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
 #[tokio::test]
 async fn a_missing_table_and_a_missing_privilege_are_named() {
     let place = Place::new().await;
-    let server = PostgresConfig::from_url(&place.server.url()).unwrap();
-    let store = PostgresNeneConfig::new(server).open().await.unwrap();
+    let server = PostgresConfig::parse(&place.server.url()).unwrap();
+    let store = PostgresNeneConfig::new(server).connect().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, None);
     let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
@@ -212,7 +212,7 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 
     place.server.run("CREATE ROLE worker LOGIN; GRANT SELECT ON distributed_locks TO worker").await;
     let url = place.server.url().replace("postgres@", "worker@");
-    let open = || PostgresNeneConfig::new(PostgresConfig::from_url(&url).unwrap()).open();
+    let open = || PostgresNeneConfig::new(PostgresConfig::parse(&url).unwrap()).connect();
     let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Denied, Effect::NotApplied, "privilege");
     // The privileges that the page lists.
@@ -226,14 +226,14 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 #[test]
 fn a_url_has_the_options_of_both() {
     let url = "postgres://app@127.0.0.1/shop?format=nene&schema=app&table=locks&skew=2s&guard=1&timeout=2s";
-    assert!(PostgresNeneConfig::from_url(url).is_ok());
+    assert!(PostgresNeneConfig::parse(url).is_ok());
     for (url, says) in [
         ("postgres://app@127.0.0.1/shop?format=new", "nene"),
         ("postgres://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
         ("postgres://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
         ("postgres://app@127.0.0.1/shop?format=nene&wakeups=0", "wakeups"),
     ] {
-        let error = PostgresNeneConfig::from_url(url).unwrap_err();
+        let error = PostgresNeneConfig::parse(url).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     }
 }

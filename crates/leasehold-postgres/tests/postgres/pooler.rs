@@ -11,7 +11,7 @@ use leasehold_testkit::{LONG, in_time};
 async fn every_operation_works_behind_a_pooler() {
     let server = Server::start(&[]).await.unwrap();
     let pooler = Pooler::before(&server).await.unwrap();
-    let store = PostgresStore::from_url(&pooler.url()).await.unwrap();
+    let store = PostgresStore::connect(&pooler.url()).await.unwrap();
     store.prepare().await.unwrap();
     let health = store.check().await.unwrap();
     assert!(health.hazards.iter().any(|hazard| hazard.contains("not woken")), "{health:?}");
@@ -22,7 +22,7 @@ async fn every_operation_works_behind_a_pooler() {
     }
     let mut stores = Vec::new();
     for _ in 0..5 {
-        stores.push(PostgresStore::from_url(&pooler.url()).await.unwrap());
+        stores.push(PostgresStore::connect(&pooler.url()).await.unwrap());
     }
     let jobs = stores.iter().enumerate().map(|(n, store)| async move {
         for round in 0..20 {
@@ -52,7 +52,7 @@ async fn wake_ups_come_from_the_server_itself() {
     let server = Server::start(&[]).await.unwrap();
     let pooler = Pooler::before(&server).await.unwrap();
     let url = format!("{}&wakeups=127.0.0.1:{}", pooler.url(), server.port());
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();

@@ -27,7 +27,7 @@ async fn renewals_lists_evicts_and_checks_go_on_while_requests_wait_for_a_row() 
     let ttl = Ttl::new(LONG).unwrap();
     for connections in [2, 3, 5] {
         let url = format!("{}&timeout=20s&connections={connections}", server.url());
-        let store = PostgresStore::from_url(&url).await.unwrap();
+        let store = PostgresStore::connect(&url).await.unwrap();
         store.prepare().await.unwrap();
         for (name, lease) in [("hot", "h"), ("cool", "c"), ("evicted", "e")] {
             granted(store.acquire(&acquire(name, lease, Mode::SHARED)).await);
@@ -79,7 +79,7 @@ async fn a_request_that_waited_for_a_row_in_vain_is_known_not_to_have_acted() {
     let url = format!("{}&timeout=1s", server.url());
     let mut stores = Vec::new();
     for _ in 0..4 {
-        stores.push(PostgresStore::from_url(&url).await.unwrap());
+        stores.push(PostgresStore::connect(&url).await.unwrap());
         stores[0].prepare().await.unwrap();
     }
     granted(stores[0].acquire(&acquire("hot", "h", Mode::SHARED)).await);

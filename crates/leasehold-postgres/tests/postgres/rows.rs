@@ -75,8 +75,8 @@ async fn places_of_shared_holders_that_have_left_are_removed() {
 async fn nothing_is_left_of_keys_that_are_forgotten() {
     let server = Server::start(&["fsync=off"]).await.unwrap();
     server.store().await;
-    let config = PostgresConfig::from_url(&server.url()).unwrap();
-    let store = config.forget_after(Some(Duration::from_millis(1))).open().await.unwrap();
+    let config = PostgresConfig::parse(&server.url()).unwrap();
+    let store = config.forget_after(Some(Duration::from_millis(1))).connect().await.unwrap();
     for n in 0..300 {
         let (name, lease) = (format!("k{n}"), format!("l{n}"));
         granted(

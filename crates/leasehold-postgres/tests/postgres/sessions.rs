@@ -92,7 +92,7 @@ async fn a_pool_of_the_callers_own_serves() {
     for prepares in [false, true] {
         let pool = pool(&server, 3);
         let config = PostgresConfig::pool(pool.clone()).prepares_statements(prepares);
-        let store = config.wakeups_at(&server.url()).unwrap().open().await.unwrap();
+        let store = config.wakeups_at(&server.url()).unwrap().connect().await.unwrap();
         // A transaction of the caller's is neither joined nor ended.
         let mut own = pool.get().await.unwrap();
         let transaction = own.transaction().await.unwrap();
@@ -112,15 +112,15 @@ async fn a_pool_of_the_callers_own_serves() {
 async fn a_pool_that_is_too_small_or_in_use_is_named() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let opened = PostgresConfig::pool(pool(&server, 2)).open().await;
+    let opened = PostgresConfig::pool(pool(&server, 2)).connect().await;
     failed(opened, ErrorKind::InvalidInput, Effect::NotApplied, "must have 3 or more");
     let pool = pool(&server, 3);
     let taken = (pool.get().await.unwrap(), pool.get().await.unwrap());
     let config = PostgresConfig::pool(pool).timeout(Duration::from_secs(1));
-    let opened = config.clone().open().await;
+    let opened = config.clone().connect().await;
     failed(opened, ErrorKind::Unavailable, Effect::NotApplied, "all 3 connections");
     drop(taken);
-    let store = config.open().await.unwrap();
+    let store = config.connect().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
 }
 
@@ -130,7 +130,7 @@ async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let pool = pool(&server, 4);
-    let store = PostgresConfig::pool(pool.clone()).open().await.unwrap();
+    let store = PostgresConfig::pool(pool.clone()).connect().await.unwrap();
     let callers = (0..8).map(|n| {
         let (pool, store) = (&pool, &store);
         async move {
@@ -162,7 +162,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
             }
             drop(sessions);
             let config = PostgresConfig::pool(pool.clone()).prepares_statements(prepares);
-            let store = config.open().await.unwrap();
+            let store = config.connect().await.unwrap();
             for mode in [Mode::Exclusive, Mode::SHARED] {
                 let acquired = store.acquire(&acquire("k", "a", mode)).await;
                 let said = "inside a transaction that somebody left open";

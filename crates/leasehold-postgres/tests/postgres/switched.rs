@@ -20,7 +20,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     standby.has_all_of(&server).await;
     server.demote().await;
     for (server, says) in [(standby, "standby"), (server, "default_transaction_read_only")] {
-        let open = async || PostgresStore::from_url(&server.url()).await.unwrap();
+        let open = async || PostgresStore::connect(&server.url()).await.unwrap();
         let failures = first_failures(open).await;
         // Each is in doubt now, and asks.
         let again = join_all(failures.iter().map(|(store, _, _)| store.check())).await;
@@ -43,7 +43,7 @@ async fn a_role_that_is_read_only_is_named_and_connects_once_a_second() {
     server
         .run("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA leasehold TO app")
         .await;
-    let store = PostgresStore::from_url(&server.url().replace("postgres@", "app@")).await.unwrap();
+    let store = PostgresStore::connect(&server.url().replace("postgres@", "app@")).await.unwrap();
     let asks = async |n: usize| {
         let name = format!("k{n}");
         loop {

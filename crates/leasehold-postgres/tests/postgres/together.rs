@@ -158,7 +158,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
         .iter()
         .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), Mode::Exclusive), ttl));
     let url = format!("{}&timeout=2s", server.url());
-    let hurried = PostgresStore::from_url(&url).await.unwrap();
+    let hurried = PostgresStore::connect(&url).await.unwrap();
     let before = transactions(&server).await;
     let renewed = in_time(hurried.renew(&RenewRequest::new(entries.collect()))).await.unwrap();
     let used = transactions(&server).await - before;
@@ -185,7 +185,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_lease() {
 async fn an_acquire_of_a_row_that_a_users_transaction_holds_is_busy() {
     let server = Server::start(&[]).await.unwrap();
     let url = format!("{}&timeout=1s", server.url());
-    let store = PostgresStore::from_url(&url).await.unwrap();
+    let store = PostgresStore::connect(&url).await.unwrap();
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     store.release(&release("k", "a")).await.unwrap();

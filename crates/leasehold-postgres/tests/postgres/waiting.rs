@@ -39,7 +39,7 @@ async fn waiting_processes_leave_few_texts_in_the_servers_statistics() {
     server.store().await;
     let mut wakeups = Vec::new();
     for _ in 0..40 {
-        let store = PostgresStore::from_url(&server.url()).await.unwrap();
+        let store = PostgresStore::connect(&server.url()).await.unwrap();
         wakeups.push((store.subscribe(&[key("k")]).await.unwrap(), store));
     }
     let texts =
@@ -242,7 +242,7 @@ async fn a_waiter_whose_connection_ended_is_told_and_polls_until_there_is_anothe
 async fn where_nothing_can_be_heard_waiters_poll() {
     let server = Server::start(&[]).await.unwrap();
     let silent = format!("{}&wakeups=0", server.url());
-    let store = PostgresStore::from_url(&silent).await.unwrap();
+    let store = PostgresStore::connect(&silent).await.unwrap();
     store.prepare().await.unwrap();
     assert!(!store.capabilities().notifications);
     let hazards = store.check().await.unwrap().hazards;
@@ -250,7 +250,7 @@ async fn where_nothing_can_be_heard_waiters_poll() {
     // A port on which nothing listens.
     let port = leasehold_conformance::free_port().unwrap();
     let nowhere = format!("{}&wakeups=127.0.0.1:{port}", server.url());
-    let store = PostgresStore::from_url(&nowhere).await.unwrap();
+    let store = PostgresStore::connect(&nowhere).await.unwrap();
     assert!(store.capabilities().notifications);
     granted(store.acquire(&acquire_for("k", "holder", Mode::Exclusive, LONG)).await);
     assert!(store.subscribe(&[key("k")]).await.is_err());

@@ -62,7 +62,7 @@ impl Nodes {
                         .clock(Arc::new(self.clock.clone()))
                         .timeout(Duration::from_secs(24 * 60 * 60))
                         .forget_after(Some(self.forget_after));
-                    AnyStore::new(config.open().await?)
+                    AnyStore::new(config.connect().await?)
                 }
             });
         }

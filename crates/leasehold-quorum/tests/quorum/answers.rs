@@ -249,7 +249,7 @@ async fn a_release_can_wait_for_every_node() {
         let named = nodes.iter().enumerate();
         let config =
             named.fold(config, |config, (at, node)| config.node(format!("n{at}"), node.clone()));
-        let store = config.open().expect("three nodes");
+        let store = config.build().expect("three nodes");
         let own = id("own");
         grant(&store, &own).await;
         store.settled().await;

@@ -343,7 +343,7 @@ fn open(
     for (at, node) in nodes.iter().enumerate() {
         config = config.node(format!("n{at}"), node.clone());
     }
-    change(config).open().unwrap()
+    change(config).build().unwrap()
 }
 
 pub(crate) fn key() -> Key {

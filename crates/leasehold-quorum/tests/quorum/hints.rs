@@ -127,7 +127,7 @@ async fn if_one_node_cannot_notify_no_node_is_subscribed_to() {
     for (at, node) in nodes.iter().enumerate() {
         config = config.node(format!("n{at}"), node.clone());
     }
-    let store = config.open().unwrap();
+    let store = config.build().unwrap();
     assert!(!store.capabilities().notifications);
     let mut wakeups = store.subscribe(&[key()]).await.unwrap();
     for node in &nodes {

@@ -78,18 +78,18 @@ fn a_fenced_quorum_refuses_a_node_whose_tokens_cannot_be_raised() {
         let counting = Limited::new(|can| can.raise = false);
         QuorumConfig::new().node("a", LocalStore::new()).node("b", counting)
     };
-    let error = nodes().fenced(true).open().expect_err("no majority could take a token");
+    let error = nodes().fenced(true).build().expect_err("no majority could take a token");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let says = "the node \"b\" has fencing tokens that cannot be raised";
     assert!(error.to_string().contains(says), "{error}");
-    assert!(!nodes().open().expect("it needs no tokens").capabilities().tokens);
+    assert!(!nodes().build().expect("it needs no tokens").capabilities().tokens);
 }
 
 /// A node in the table of the PHP library, in a file of its own.
 async fn php_table(clock: &ManualClock, folder: &TempDir, name: &str) -> SqliteNeneStore {
     let nene = NeneConfig::default().settle(Duration::ZERO).clock(Arc::new(clock.clone()));
     let store = SqliteNeneConfig::file(folder.path().join(name)).nene(nene);
-    let store = store.open().expect("a sound configuration");
+    let store = store.connect().await.expect("a sound configuration");
     store.prepare().await.expect("a folder of our own");
     store
 }
@@ -106,7 +106,7 @@ async fn a_quorum_has_the_largest_margin_of_its_nodes() {
         .node("local", LocalStore::with_clock(Arc::new(clock.clone())))
         .node("a", a)
         .node("b", b)
-        .open()
+        .build()
         .expect("three nodes");
     assert_eq!(quorum.capabilities().margin, margin);
     let (own, next) = (id("own"), id("next"));

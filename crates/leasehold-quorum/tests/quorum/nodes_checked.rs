@@ -34,7 +34,7 @@ fn bad_input_is_refused_without_a_request() {
         (nodes().node_timeout(ms(9)), "node_timeout"),
         (nodes().release_timeout(Duration::ZERO), "release_timeout"),
     ] {
-        let error = refusal(config.open());
+        let error = refusal(config.build());
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(says), "{error}");
     }
@@ -116,7 +116,7 @@ async fn a_level_is_for_the_terms_of_every_node() {
 async fn one_server_under_two_names_is_refused() {
     let one = LocalStore::new();
     let config = QuorumConfig::new().node("a", one.clone()).node("b", LocalStore::new());
-    let store = config.node("c", one).open().unwrap();
+    let store = config.node("c", one).build().unwrap();
     let (kind, text) = kind_and_text(store.check().await);
     assert_eq!(kind, ErrorKind::Incompatible);
     assert!(

@@ -126,7 +126,7 @@ async fn redlock_09_a_lost_reply_leaves_no_orphan() {
 /// redlock: zero nodes caused an endless retry, and even numbers passed without a warning.
 #[tokio::test(start_paused = true)]
 async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
-    let error = QuorumConfig::new().open().unwrap_err();
+    let error = QuorumConfig::new().build().unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::InvalidInput, Effect::NotApplied));
     for (count, hazards) in [(1, 1), (2, 2), (3, 0), (4, 1), (5, 0)] {
         let cluster = Cluster::new(count, false);

@@ -148,12 +148,12 @@ impl Clocked {
     async fn open_at(&self, urls: Vec<String>, timeout: Duration) -> Result<Vec<RedisStore>> {
         let mut stores = Vec::new();
         for url in urls {
-            let config = RedisConfig::from_url(&url)?
+            let config = RedisConfig::parse(&url)?
                 .timeout(timeout)
                 .prefix(&self.prefix)
                 .forget_after(Some(self.forget_after))
                 .durable(self.set.servers.iter().all(Server::is_durable));
-            stores.push(config.open().await?);
+            stores.push(config.connect().await?);
         }
         Ok(stores)
     }

@@ -176,8 +176,8 @@ impl Backing for Part {
     type Store = RedisStore;
 
     async fn client(&self) -> Result<RedisStore> {
-        let config = RedisConfig::from_url(&self.url)?.prefix(&self.prefix);
-        Ok(config.forget_after(Some(self.forget_after)).open().await?)
+        let config = RedisConfig::parse(&self.url)?.prefix(&self.prefix);
+        Ok(config.forget_after(Some(self.forget_after)).connect().await?)
     }
 
     fn time(&self) -> Time {

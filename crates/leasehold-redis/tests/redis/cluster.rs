@@ -24,7 +24,7 @@ fn names(count: usize) -> Vec<String> {
 #[tokio::test]
 async fn leases_are_where_their_slots_are() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     for name in names(60) {
         granted(store.acquire(&acquire(&name, "a", Mode::Exclusive)).await);
         refused(store.acquire(&acquire(&name, "b", Mode::Exclusive)).await);
@@ -58,7 +58,7 @@ async fn leases_are_where_their_slots_are() {
 #[tokio::test]
 async fn keys_of_one_lease_share_a_slot_or_are_refused() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     let claims =
         |names: &[&str]| Claims::all(names.iter().map(|name| key(name)), Mode::Exclusive).unwrap();
     let request =
@@ -87,8 +87,8 @@ async fn keys_of_one_lease_share_a_slot_or_are_refused() {
 #[tokio::test]
 async fn a_release_wakes_waiters_at_every_master() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
-    let other = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
+    let other = RedisStore::connect(&cluster.url()).await.unwrap();
     let all: Vec<_> = names(12).iter().map(|name| key(name)).collect();
     let mut wakeups = store.subscribe(&all).await.unwrap();
     for name in names(12) {
@@ -103,7 +103,7 @@ async fn a_release_wakes_waiters_at_every_master() {
 #[tokio::test]
 async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     let first = granted(store.acquire(&acquire("job", "a", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key("job")]).await.unwrap();
 
@@ -147,7 +147,7 @@ async fn each_operation_is_one_exchange_with_one_node() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[1].address());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     let round = async |name: &str| {
         let exchanges = || proxies.iter().map(Proxy::exchanges).sum::<usize>();
@@ -190,8 +190,8 @@ async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
-    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(3));
-    let store = config.open().await.unwrap();
+    let config = RedisConfig::parse(&url).unwrap().timeout(Duration::from_secs(3));
+    let store = config.connect().await.unwrap();
     let all = names(60);
     for name in &all {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
@@ -223,8 +223,8 @@ async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
 async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
     let plan = ClusterOptions { replicas: 1, ..ClusterOptions::default() };
     let cluster = Cluster::start(plan).await.unwrap();
-    let config = RedisConfig::from_url(&cluster.url()).unwrap();
-    let store = config.timeout(Duration::from_secs(3)).open().await.unwrap();
+    let config = RedisConfig::parse(&cluster.url()).unwrap();
+    let store = config.timeout(Duration::from_secs(3)).connect().await.unwrap();
     let name = "job";
     granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key(name)]).await.unwrap();
@@ -252,7 +252,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
 #[tokio::test]
 async fn nodes_that_redirect_to_each_other_are_an_error() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
     let (a, b) = (&cluster.nodes[0], &cluster.nodes[1]);
     let ids = [a.id().await, b.id().await];
@@ -275,13 +275,13 @@ async fn nodes_that_redirect_to_each_other_are_an_error() {
 async fn the_wrong_kind_of_server_is_named() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let url = format!("redis://127.0.0.1:{}/", cluster.nodes[0].port());
-    let error = RedisStore::from_url(&url).await.unwrap_err();
+    let error = RedisStore::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
 
     let single = Server::start(&[]).await.unwrap();
     let url = format!("redis+cluster://127.0.0.1:{}/", single.port());
-    let error = RedisStore::from_url(&url).await.unwrap_err();
+    let error = RedisStore::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     assert!(error.to_string().contains("redis://"), "{error}");
 }
@@ -293,7 +293,7 @@ async fn the_least_privileges_of_the_page_are_enough_in_a_cluster() {
         node.add_locker("+cluster|info +cluster|slots +asking").await;
     }
     let url = cluster.url().replace("://", "://locker:PASSWORD@");
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     store.check().await.unwrap();
     let mut wakeups = store.subscribe(&[key("app:job")]).await.unwrap();
     granted(store.acquire(&acquire("app:job", "a", Mode::Exclusive)).await);
@@ -309,13 +309,13 @@ async fn an_unfit_master_is_refused_when_it_is_first_used() {
     let slot = cluster.nodes[0].number(&["CLUSTER", "KEYSLOT", "job"]).await;
     let owner = &cluster.nodes[Cluster::first_owner(slot.try_into().unwrap())];
     owner.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     assert!(store.capabilities().checks_on_use);
     let acquired = store.acquire(&acquire("job", "a", Mode::Exclusive)).await;
     failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "allow_eviction=1");
     failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, "allow_eviction=1");
     let url = format!("{}?allow_eviction=1", cluster.url());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("job", "a", Mode::Exclusive)).await);
 }
 
@@ -326,7 +326,7 @@ async fn nodes_without_the_host_names_that_are_preferred() {
         for node in &cluster.nodes {
             node.ask(&["CONFIG", "SET", "cluster-preferred-endpoint-type", kind]).await.unwrap();
         }
-        let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+        let store = RedisStore::connect(&cluster.url()).await.unwrap();
         for name in names(12) {
             granted(store.acquire(&acquire(&name, kind, Mode::Exclusive)).await);
             store.release(&release(&name, kind)).await.unwrap();

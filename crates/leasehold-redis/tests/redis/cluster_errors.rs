@@ -55,7 +55,7 @@ async fn a_failure_that_may_have_acted_represents_all_parts() {
     for evicts in [false, true] {
         for order in [[0, 1, 2], [2, 1, 0]] {
             let url = format!("redis+cluster://locker:PASSWORD@{}/", proxies[0].address());
-            let store = RedisStore::from_url(&url).await.unwrap();
+            let store = RedisStore::connect(&url).await.unwrap();
             for (at, name) in names.iter().enumerate() {
                 let listed =
                     store.list(&ListRequest::new(Filter::default().with_key(key(name)))).await;
@@ -87,7 +87,7 @@ async fn one_failed_topology_request_fails_all_that_wait_for_it() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     store.list(&everything()).await.unwrap();
     let set = |fault| proxies.iter().for_each(|proxy| proxy.set(fault));
     set(Fault::CutBefore);
@@ -114,7 +114,7 @@ async fn one_failed_topology_request_fails_all_that_wait_for_it() {
 async fn a_waiter_that_subscribes_at_the_old_node_hears_from_the_new_one() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let (name, slot) = name_at(&cluster, 0).await;
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     cluster.move_slot(slot, 0, 1, &[], async |_| {}).await;
     let mut wakeups = store.subscribe(&[key(&name)]).await.unwrap();
     hears(&mut wakeups, &name, &cluster.nodes[1]).await;
@@ -126,7 +126,7 @@ async fn waiters_are_moved_repeatedly_until_the_new_node_is_reachable() {
     let proxies = cluster.behind_proxies().await;
     let (name, slot) = name_at(&cluster, 0).await;
     let url = format!("redis+cluster://{}/", proxies[0].address());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     let mut wakeups = store.subscribe(&[key(&name)]).await.unwrap();
     proxies[1].set(Fault::CutBefore);
     let before = proxies[1].exchanges();
@@ -144,7 +144,7 @@ async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
     let (name, slot) = name_at(&cluster, 0).await;
     let slot = slot.to_string();
     let url = format!("redis+cluster://{}/", proxies[0].address());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     // Each new connection counts as a hint: these are made before.
     let names = [&name, &name_at(&cluster, 1).await.0, &name_at(&cluster, 2).await.0];
     let _others = store.subscribe(&names.map(|name| key(name))).await.unwrap();
@@ -185,7 +185,7 @@ async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
 #[tokio::test]
 async fn a_listing_fails_while_a_lock_is_being_moved() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
-    let store = RedisStore::from_url(&cluster.url()).await.unwrap();
+    let store = RedisStore::connect(&cluster.url()).await.unwrap();
     let ((name, slot), (other, _)) = (name_at(&cluster, 0).await, name_at(&cluster, 2).await);
     for name in [&name, &other] {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);

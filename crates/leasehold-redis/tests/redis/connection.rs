@@ -23,7 +23,7 @@ async fn setup() -> (Server, Proxy, RedisStore) {
     let server = Server::start(DURABLE).await.unwrap();
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let url = format!("redis://{}/", proxy.address());
-    let store = RedisConfig::from_url(&url).unwrap().timeout(LIMIT).open().await.unwrap();
+    let store = RedisConfig::parse(&url).unwrap().timeout(LIMIT).connect().await.unwrap();
     (server, proxy, store)
 }
 
@@ -71,7 +71,7 @@ async fn an_acquire_that_is_late_is_not_passed_by_its_release() {
 async fn a_dead_connection_is_noticed_though_every_caller_gives_up_at_once() {
     let (_server, proxy, _) = setup().await;
     let url = format!("redis://{}/?timeout=1s", proxy.address());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     let at_once = Duration::from_millis(20);
     let (asks, ends) = (acquire("l", "a", Mode::Exclusive), release("l", "a"));
     let looks = ListRequest::new(Filter::default().with_key(key("l")));
@@ -110,7 +110,7 @@ async fn a_connection_of_a_runtime_that_ended_is_replaced() {
     let url = server.url();
     let store = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(RedisStore::from_url(&url)).unwrap()
+        runtime.block_on(RedisStore::connect(&url)).unwrap()
     });
     let store = store.join().unwrap();
     let request = acquire("k", "a", Mode::Exclusive);
@@ -249,8 +249,8 @@ async fn a_waiter_notices_a_connection_that_died_silently() {
     let seed = proxies[0].address();
     let many = (format!("redis+cluster://{seed}/"), &cluster.nodes[owner], &proxies[owner]);
     for (url, server, proxy) in [one, many] {
-        let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(1));
-        let store = config.open().await.unwrap();
+        let config = RedisConfig::parse(&url).unwrap().timeout(Duration::from_secs(1));
+        let store = config.connect().await.unwrap();
         let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
         assert_eq!(server.hearers("lh:wake:{k}:k").await, 1);
         proxy.set(Fault::BlackHole);

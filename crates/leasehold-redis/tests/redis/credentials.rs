@@ -37,12 +37,12 @@ async fn credentials_of_a_provider_are_used_and_changed() {
     let client = Client::open(server.url()).unwrap();
     let config = RedisConfig::client(&client).unwrap().credentials(Rotating(provider));
     assert!(!format!("{config:?}").contains("secret"));
-    let store = config.clone().open().await.unwrap();
+    let store = config.clone().connect().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert!(server.has_client("user=first").await);
     users.send("second").unwrap();
     until(async || server.has_client("user=second").await).await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     users.send("nobody").unwrap();
-    failed(config.open().await, ErrorKind::Denied, Effect::NotApplied, "refused the user");
+    failed(config.connect().await, ErrorKind::Denied, Effect::NotApplied, "refused the user");
 }

@@ -34,11 +34,11 @@ async fn on_a_clock(count: usize, settings: &[&str]) -> (Vec<Server>, ServerCloc
 async fn quorum(servers: &[Server], clock: &ServerClock, is_durable: bool) -> QuorumStore {
     let mut config = QuorumConfig::new().clock(Arc::new(clock.manual()));
     for server in servers {
-        let node = RedisConfig::from_url(&server.url()).unwrap().timeout(LONG);
-        let node = node.quarantine(MINUTE).durable(is_durable).open().await.unwrap();
+        let node = RedisConfig::parse(&server.url()).unwrap().timeout(LONG);
+        let node = node.quarantine(MINUTE).durable(is_durable).connect().await.unwrap();
         config = config.node(server.url(), node);
     }
-    let store = config.open().unwrap();
+    let store = config.build().unwrap();
     store.check().await.unwrap();
     store
 }
@@ -82,14 +82,14 @@ async fn a_fenced_quorum_needs_nodes_that_are_stated_to_be_durable() {
     let server = Server::start(DURABLE).await.unwrap();
     for (options, is_fit) in [("quarantine=60s", false), ("durable=1", true)] {
         let (node, _) = server.checked(options).await.unwrap();
-        let quorum = QuorumConfig::new().fenced(true).node("n", node).open().unwrap();
+        let quorum = QuorumConfig::new().fenced(true).node("n", node).build().unwrap();
         match quorum.check().await {
             Ok(health) => assert!(is_fit && health.level == Level::Fenced, "{health:?}"),
             Err(error) => assert!(!is_fit && error.to_string().contains("durable=1"), "{error}"),
         }
     }
     let (node, _) = server.checked("").await.unwrap();
-    let quorum = QuorumConfig::new().node("n", node).open().unwrap();
+    let quorum = QuorumConfig::new().node("n", node).build().unwrap();
     failed(quorum.check().await, ErrorKind::Incompatible, Effect::NotApplied, "quarantine");
 }
 

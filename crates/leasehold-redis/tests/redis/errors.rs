@@ -15,7 +15,7 @@ use leasehold_testkit::{LONG, in_time, until};
 
 /// As `Locker::connect` does.
 async fn connect(url: &str) -> Result<RedisStore> {
-    let store = RedisStore::from_url(url).await?;
+    let store = RedisStore::connect(url).await?;
     store.check().await?;
     Ok(store)
 }
@@ -307,7 +307,7 @@ async fn a_killed_script_of_ours_has_changed_nothing() {
 async fn your_own_client_is_used_unchanged() {
     let server = Server::start(&[]).await.unwrap();
     let client = leasehold_redis::redis::Client::open(format!("{}5", server.url())).unwrap();
-    let store = RedisConfig::client(&client).unwrap().prefix("app:").open().await.unwrap();
+    let store = RedisConfig::client(&client).unwrap().prefix("app:").connect().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert_eq!(server.number(&["EXISTS", "app:k"]).await, 0, "another database");
     let there = leasehold_testkit::redis::ask(&format!("{}5", server.url()), &["EXISTS", "app:k"])

@@ -54,15 +54,15 @@ impl Nodes {
                 _ => config.node(name, node),
             };
         }
-        let store = config.open().unwrap();
+        let store = config.build().unwrap();
         store.check().await.unwrap();
         store
     }
 
     async fn node(self, server: &Server, term: Duration) -> RedisStore {
         let quarantine = if self == Self::Quarantined { term } else { Duration::ZERO };
-        let config = RedisConfig::from_url(&server.url()).unwrap().timeout(LONG);
-        config.quarantine(quarantine).durable(self == Self::Durable).open().await.unwrap()
+        let config = RedisConfig::parse(&server.url()).unwrap().timeout(LONG);
+        config.quarantine(quarantine).durable(self == Self::Durable).connect().await.unwrap()
     }
 
     async fn until_it_grants(self, server: &Server, term: Duration) {
@@ -236,7 +236,7 @@ async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
     let before = master.store().await;
     let health = before.check().await.unwrap();
     assert_eq!((health.level, health.fails_over), (Level::BestEffort, true));
-    let quorum = QuorumConfig::new().node("n", before.clone()).open().unwrap();
+    let quorum = QuorumConfig::new().node("n", before.clone()).build().unwrap();
     assert_eq!(quorum.check().await.unwrap_err().kind(), ErrorKind::Incompatible);
 
     let names: Vec<_> = (0..2 * EACH).map(|at| format!("k{at}")).collect();
@@ -254,7 +254,7 @@ async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
 
     master.pause();
     replica.ask(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
-    let after = RedisStore::from_url(&replica.url()).await.unwrap();
+    let after = RedisStore::connect(&replica.url()).await.unwrap();
     let mut let_in = Vec::new();
     for name in &names {
         let acquired = after.acquire(&acquire(name, "second", Mode::Exclusive)).await.unwrap();
@@ -280,7 +280,7 @@ async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
 #[tokio::test]
 async fn a_node_that_may_forget_or_fail_over_is_refused_by_a_quorum() {
     let server = Server::start(&[]).await.unwrap();
-    let quorum = QuorumConfig::new().node("n", server.store().await).open().unwrap();
+    let quorum = QuorumConfig::new().node("n", server.store().await).build().unwrap();
     let error = quorum.check().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
     assert!(error.to_string().contains("may lose leases"), "{error}");

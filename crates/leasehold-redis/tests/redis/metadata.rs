@@ -73,8 +73,8 @@ async fn shared_and_kept_and_endless_holders() {
 #[tokio::test]
 async fn nothing_is_left_some_time_after_the_last_release() {
     let server = Server::start(&[]).await.unwrap();
-    let config = RedisConfig::from_url(&server.url()).unwrap();
-    let store = config.forget_after(Some(SECOND)).open().await.unwrap();
+    let config = RedisConfig::parse(&server.url()).unwrap();
+    let store = config.forget_after(Some(SECOND)).connect().await.unwrap();
     for (name, mode) in [("x", Mode::Exclusive), ("s", Mode::SHARED)] {
         granted(store.acquire(&acquire(name, "a", mode)).await);
         granted(

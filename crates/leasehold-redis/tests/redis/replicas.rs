@@ -35,8 +35,8 @@ async fn says(server: &Server, what: &str) -> bool {
 }
 
 async fn open(url: &str) -> RedisStore {
-    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(3));
-    config.open().await.unwrap()
+    let config = RedisConfig::parse(url).unwrap().timeout(Duration::from_secs(3));
+    config.connect().await.unwrap()
 }
 
 #[tokio::test]
@@ -70,8 +70,8 @@ async fn a_hung_sentinel_delays_nobody() {
     assert!(health.fails_over, "sentinels watch it: {health:?}");
 
     let url = sentinels.url().replace(SERVICE, "other");
-    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_millis(500));
-    let error = config.open().await.unwrap_err();
+    let config = RedisConfig::parse(&url).unwrap().timeout(Duration::from_millis(500));
+    let error = config.connect().await.unwrap_err();
     assert_eq!(
         (error.kind(), error.effect()),
         (ErrorKind::Unavailable, Effect::NotApplied),
@@ -101,8 +101,8 @@ async fn a_master_that_became_a_replica_is_no_longer_used() {
 async fn a_grant_on_too_few_replicas_does_not_count() {
     let (master, replica) = pair().await;
     let url = format!("{}?replicas=1", master.url());
-    let store = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(2));
-    let store = store.open().await.unwrap();
+    let store = RedisConfig::parse(&url).unwrap().timeout(Duration::from_secs(2));
+    let store = store.connect().await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert_eq!(replica.text(&["GET", "k"]).await.as_deref(), Some("a"), "it was waited for");

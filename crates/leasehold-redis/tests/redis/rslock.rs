@@ -39,7 +39,7 @@ impl Both<QuorumStore> {
             config = config.node(server.url(), server.store().await);
             servers.push(server);
         }
-        let ours = config.open().unwrap();
+        let ours = config.build().unwrap();
         let theirs = theirs(&servers);
         Self { servers, ours, theirs }
     }

@@ -81,7 +81,7 @@ async fn a_waiter_notices_that_its_master_was_demoted() {
     let (old, new) = (Server::start(&[]).await.unwrap(), Server::start(&[]).await.unwrap());
     let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
     let url = format!("redis://{}/?timeout=1s", address.address());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
     until(async || old.hearers("lh:wake:{k}:k").await == 1).await;
     demote(&old, &new).await;

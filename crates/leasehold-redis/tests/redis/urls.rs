@@ -28,7 +28,7 @@ async fn tls_with_a_private_authority_and_a_client_certificate() {
         format!("rediss://localhost:{port}/?{}", options.join("&"))
     };
 
-    let store = RedisStore::from_url(&url(Some(&ours), Some((&ours, "client")))).await.unwrap();
+    let store = RedisStore::connect(&url(Some(&ours), Some((&ours, "client")))).await.unwrap();
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     store.release(&release("k", "a")).await.unwrap();
@@ -40,13 +40,13 @@ async fn tls_with_a_private_authority_and_a_client_certificate() {
         url(Some(&ours), None),
         url(Some(&ours), Some((&other, "stranger"))),
     ] {
-        let error = RedisStore::from_url(&wrong).await.unwrap_err();
+        let error = RedisStore::connect(&wrong).await.unwrap_err();
         let kind = error.kind();
         // A server that refuses a client may close before it has said why.
         assert!(matches!(kind, ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
         assert_eq!(error.effect(), leasehold_core::Effect::NotApplied);
     }
-    let error = RedisStore::from_url(&url(None, None)).await.unwrap_err();
+    let error = RedisStore::connect(&url(None, None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     assert!(error.to_string().contains("certificate"), "{error}");
     drop(server);
@@ -58,9 +58,9 @@ async fn a_unix_socket() {
     server.ask(&["CONFIG", "SET", "requirepass", "hunter2"]).await.unwrap();
     let socket = server.directory().join("redis.sock");
     let url = format!("redis+unix://{}?pass=hunter2&prefix=app:", socket.display());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    let error = RedisStore::from_url("redis+unix:///nowhere/redis.sock").await.unwrap_err();
+    let error = RedisStore::connect("redis+unix:///nowhere/redis.sock").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("/nowhere/redis.sock"), "{error}");
 }
@@ -69,10 +69,10 @@ async fn a_unix_socket() {
 async fn connections_have_the_name_that_was_given() {
     let server = Server::start(&[]).await.unwrap();
     let url = format!("{}?client_name=billing-1", server.url());
-    let store = RedisStore::from_url(&url).await.unwrap();
+    let store = RedisStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     assert!(server.has_client("name=billing-1").await);
     server.add_locker("").await;
     let url = url.replace("//", "//locker:PASSWORD@");
-    failed(RedisStore::from_url(&url).await, ErrorKind::Denied, Effect::NotApplied, "setname");
+    failed(RedisStore::connect(&url).await, ErrorKind::Denied, Effect::NotApplied, "setname");
 }

@@ -10,7 +10,7 @@ impl Inner {
             let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
             decide(rows, keys, |table, now| Ok(table.renew(&request, now)))
         });
-        renewed.await.or_else(|error| match error.lost() {
+        renewed.await.or_else(|error| match error.lost_reason() {
             Some(reason) => {
                 Ok(RenewReply::new(vec![RenewOutcome::Lost(Some(reason.clone())); leases]))
             }

@@ -38,7 +38,7 @@ impl Workplace {
     }
 
     pub(crate) async fn open(&self) -> SqliteStore {
-        self.config().open().await.unwrap()
+        self.config().connect().await.unwrap()
     }
 
     /// The same file past the store.

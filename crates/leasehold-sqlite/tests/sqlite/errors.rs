@@ -221,10 +221,10 @@ async fn wrong_options() {
         (place.config().prefix("sqlite_x"), "prefix"),
         (place.config().timeout(Duration::ZERO), "timeout"),
     ] {
-        assert_error(&config.open().await.unwrap_err(), InvalidInput, &[says]);
+        assert_error(&config.connect().await.unwrap_err(), InvalidInput, &[says]);
     }
     assert!(!place.path.exists());
-    let error = SqliteStore::from_url("sqlite:x.db?cache=shared").await.unwrap_err();
+    let error = SqliteStore::connect("sqlite:x.db?cache=shared").await.unwrap_err();
     assert_error(&error, InvalidInput, &["\"cache\"", "timeout, prefix, mode"]);
     assert_eq!(error.store(), Some("sqlite"));
 }

@@ -66,7 +66,7 @@ impl Database for Place {
 
 async fn prepared(workplace: &Workplace, timeout: Duration, nene: NeneConfig) -> SqliteNeneStore {
     let config = SqliteNeneConfig::file(&workplace.path).timeout(timeout).nene(nene);
-    let store = config.open().unwrap();
+    let store = config.connect().await.unwrap();
     store.prepare().await.unwrap();
     store
 }
@@ -198,7 +198,7 @@ async fn a_file_that_was_put_in_the_place_of_another_is_used() {
         store.acquire(&request).await,
         ErrorKind::Incompatible,
         Effect::NotApplied,
-        "`leasehold init`, or in a program with `Locker::open` and `prepare`",
+        "`leasehold init`, or in a program with `Locker::connect_unchecked` and `prepare`",
     );
 }
 
@@ -206,7 +206,7 @@ async fn a_file_that_was_put_in_the_place_of_another_is_used() {
 async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
     let workplace = Workplace::new();
     let config = || SqliteNeneConfig::file(&workplace.path);
-    let store = config().open().unwrap();
+    let store = config().connect().await.unwrap();
     for other in ["one", "two"] {
         assert_eq!(store.check().await.unwrap().schema, None);
         let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
@@ -214,12 +214,12 @@ async fn without_the_table_or_the_file_the_command_that_creates_it_is_named() {
             acquired,
             ErrorKind::Incompatible,
             Effect::NotApplied,
-            "`Locker::open` and `prepare`",
+            "`Locker::connect_unchecked` and `prepare`",
         );
         // A file of somebody else.
         workplace.change(&format!("CREATE TABLE {other} (x)"));
     }
     store.prepare().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, Some(1));
-    assert!(config().nene(NeneConfig::default().table("a b")).open().is_err());
+    assert!(config().nene(NeneConfig::default().table("a b")).connect().await.is_err());
 }

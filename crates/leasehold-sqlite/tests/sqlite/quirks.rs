@@ -45,7 +45,7 @@ async fn a_file_shared_with_its_group_is_no_hazard() {
     let place = Workplace::new();
     std::fs::set_permissions(place.directory.path(), Permissions::from_mode(0o2770)).unwrap();
     let url = format!("sqlite:{}?mode=0660", place.path.display());
-    let store = SqliteConfig::from_url(&url).unwrap().open().await.unwrap();
+    let store = SqliteConfig::parse(&url).unwrap().connect().await.unwrap();
     grant(&store, "own", "k").await;
     for suffix in ["", "-wal", "-shm"] {
         let path = format!("{}{suffix}", place.path.display());
@@ -75,7 +75,7 @@ async fn missing_directories_are_created_on_request() {
     let path = place.directory.path().join("a/b/locks.db");
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    SqliteConfig::file(&path).create_parent(true).open().await.unwrap();
+    SqliteConfig::file(&path).create_parent(true).connect().await.unwrap();
     let mode = path.parent().unwrap().metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o700);
 }
@@ -143,7 +143,7 @@ async fn two_stores_on_one_file_exclude_each_other() {
 #[tokio::test]
 async fn prefixes_are_separate_and_memory_is_private() {
     let place = Workplace::new();
-    let jobs = place.config().prefix("jobs_").open().await.unwrap();
+    let jobs = place.config().prefix("jobs_").connect().await.unwrap();
     let other = place.open().await;
     grant(&jobs, "a", "k").await;
     grant(&other, "b", "k").await;
@@ -223,7 +223,7 @@ async fn another_time_namespace_is_admitted_once_no_term_is_left() {
         ["time_ns = time_ns + 1", "time_ns = time_ns - 1, time_offset_ns = time_offset_ns + 1"]
     {
         place.raw().execute(&format!("UPDATE leasehold_boots SET {other}"), []).unwrap();
-        let error = place.config().open().await.unwrap_err();
+        let error = place.config().connect().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible);
         let text = error.to_string();
         assert!(text.contains("time namespace") && text.contains("DELETE FROM leasehold_holders"));
@@ -277,7 +277,7 @@ async fn a_second_name_of_the_file_is_noticed() {
     let store = place.open().await;
     std::fs::hard_link(&place.path, place.directory.path().join("second.db")).unwrap();
     for error in
-        [acquire(&store, "a", "k").await.unwrap_err(), place.config().open().await.unwrap_err()]
+        [acquire(&store, "a", "k").await.unwrap_err(), place.config().connect().await.unwrap_err()]
     {
         assert_eq!(error.kind(), ErrorKind::Incompatible);
         assert!(error.to_string().contains("2 names"), "{error}");

@@ -171,7 +171,7 @@ async fn old_counters_of_free_keys_are_forgotten() {
 #[tokio::test]
 async fn counters_are_kept_for_ever_if_so_configured() {
     let place = Workplace::new();
-    let store = place.config().forget_after(None).open().await.unwrap();
+    let store = place.config().forget_after(None).connect().await.unwrap();
     grant(&store, "a", "k").await;
     place.clock.advance(3_650 * DAY);
     let evicted = evict(&store, Filter::default(), 10).await;

@@ -22,7 +22,7 @@ impl Crowd {
     async fn new() -> Self {
         let place = Workplace::new();
         let (clock, hung) = Hanging::new(&place.clock);
-        let store = place.config().clock(Arc::clone(&clock) as _).open().await.unwrap();
+        let store = place.config().clock(Arc::clone(&clock) as _).connect().await.unwrap();
         Self { place, clock, hung, store }
     }
 
@@ -122,7 +122,7 @@ async fn a_member_that_is_late_does_not_act_and_delays_nobody() {
     let crowd = Crowd::new().await;
     let hasty = crowd.place.config().clock(Arc::clone(&crowd.clock) as _);
     // The limit is that of the store, so time passes while they wait: the first of them is sent before.
-    let store = hasty.timeout(2 * SECOND).open().await.unwrap();
+    let store = hasty.timeout(2 * SECOND).connect().await.unwrap();
     let mut first = Box::pin(acquire(&store, "first", "first"));
     crowd.clock.hang();
     assert!((&mut first).now_or_never().is_none());

@@ -18,7 +18,7 @@ fn hold(raw: &mut Connection) -> Transaction<'_> {
 async fn a_busy_database_is_awaited_and_then_reported() {
     let place = Workplace::new();
     let patient = place.open().await;
-    let hasty = place.config().timeout(Duration::from_millis(30)).open().await.unwrap();
+    let hasty = place.config().timeout(Duration::from_millis(30)).connect().await.unwrap();
     let mut raw = place.raw();
     let writing = hold(&mut raw);
     let wanted = request("a", "k");
@@ -61,7 +61,7 @@ async fn the_clock_is_read_after_the_lock_is_taken() {
     let place = Workplace::new();
     let (reads, told) = mpsc::channel();
     let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
-    let store = place.config().clock(clock).timeout(60 * SECOND).open().await.unwrap();
+    let store = place.config().clock(clock).timeout(60 * SECOND).connect().await.unwrap();
     grant(&store, "a", "k").await;
     let mut raw = place.raw();
     let writing = hold(&mut raw);
@@ -81,7 +81,7 @@ async fn an_operation_that_gets_the_lock_too_late_does_not_act() {
     let place = Workplace::new();
     let (reads, told) = mpsc::channel();
     let clock = Arc::new(Watched(place.clock.clone(), Mutex::new(reads)));
-    let store = place.config().clock(clock).open().await.unwrap();
+    let store = place.config().clock(clock).connect().await.unwrap();
     let mut raw = place.raw();
     let writing = hold(&mut raw);
     while told.try_recv().is_ok() {}
@@ -100,7 +100,7 @@ async fn an_operation_that_gets_the_lock_too_late_does_not_act() {
 async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
     let place = Workplace::new();
     let (clock, hung) = Hanging::new(&place.clock);
-    let store = place.config().clock(Arc::clone(&clock) as _).open().await.unwrap();
+    let store = place.config().clock(Arc::clone(&clock) as _).connect().await.unwrap();
     clock.hang();
     let (first, second) = (request("a", "k"), request("b", "k2"));
     let (mut hanging, mut behind) =

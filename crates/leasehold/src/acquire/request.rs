@@ -71,7 +71,7 @@ impl Locker {
     /// assert!(locks.try_lock("report").await?.is_none());
     ///
     /// let error = locks.lock("report").wait(Wait::No).await.unwrap_err();
-    /// let holder = error.wait().and_then(|report| report.holder.as_deref());
+    /// let holder = error.wait_report().and_then(|report| report.holder.as_deref());
     /// assert_eq!(holder.and_then(|holder| holder.note.comment()), Some("nightly"));
     /// # Ok(()) }
     /// ```
@@ -354,7 +354,7 @@ impl IntoFuture for LockRequest<Option<Guard>> {
 
 fn is_contention(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Held | ErrorKind::TimedOut)
-        && error.wait().is_some_and(|report| matches!(report.cause, WaitCause::Held))
+        && error.wait_report().is_some_and(|report| matches!(report.cause, WaitCause::Held))
 }
 
 impl<T> Clone for LockRequest<T> {

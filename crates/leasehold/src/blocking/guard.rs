@@ -62,9 +62,9 @@ impl Guard {
     /// side effect.
     ///
     /// # Errors
-    /// As [`crate::Guard::check`].
-    pub fn check(&self) -> Result<()> {
-        self.guard.check()
+    /// As [`crate::Guard::ensure_held`].
+    pub fn ensure_held(&self) -> Result<()> {
+        self.guard.ensure_held()
     }
 
     /// How much longer the holder may trust the lease if no renewal succeeds; zero once it is lost.
@@ -73,16 +73,16 @@ impl Guard {
     }
 
     /// Waits until the lease is lost, at the local deadline at the latest, and says why (F5). Returns `None` if
-    /// `limit` passes first (`None` is no limit), or if its [`Group`](super::Group) releases the lease.
+    /// `timeout` passes first (`None` waits without one), or if its [`Group`](super::Group) releases the lease.
     ///
     /// # Errors
     /// As [the module](crate::blocking) says.
-    pub fn lost(&self, limit: impl Into<Option<Duration>>) -> Result<Option<LostReason>> {
-        let limit = limit.into();
+    pub fn lost(&self, timeout: impl Into<Option<Duration>>) -> Result<Option<LostReason>> {
+        let timeout = timeout.into();
         self.call(move |guard| async move {
             let clock = &guard.keeper().clock;
-            let Some(limit) = limit else { return Ok(guard.ended().await) };
-            let until = clock.now().saturating_add(limit);
+            let Some(timeout) = timeout else { return Ok(guard.ended().await) };
+            let until = clock.now().saturating_add(timeout);
             tokio::select! {
                 biased;
                 reason = guard.ended() => Ok(reason),

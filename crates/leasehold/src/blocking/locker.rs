@@ -26,7 +26,7 @@ use crate::thread::Thread;
 /// use leasehold::{LocalStore, blocking};
 /// use std::time::Duration;
 ///
-/// let builder = leasehold::Locker::builder(LocalStore::new()).limit(Duration::from_secs(3));
+/// let builder = leasehold::Locker::builder(LocalStore::new()).timeout(Duration::from_secs(3));
 /// let locks = blocking::Locker::from(builder.build());
 /// assert!(locks.try_lock("report").take()?.is_some());
 /// # Ok(()) }
@@ -53,13 +53,13 @@ impl Locker {
         Self::opened(async move { crate::Locker::connect(&url).await })
     }
 
-    /// Opens the store that `url` names, as [`crate::Locker::open`].
+    /// Opens the store that `url` names, as [`crate::Locker::connect_unchecked`].
     ///
     /// # Errors
     /// As there.
-    pub fn open(url: &str) -> Result<Self> {
+    pub fn connect_unchecked(url: &str) -> Result<Self> {
         let url = url.to_owned();
-        Self::opened(async move { crate::Locker::open(&url).await })
+        Self::opened(async move { crate::Locker::connect_unchecked(&url).await })
     }
 
     fn opened(
@@ -250,9 +250,9 @@ impl Locker {
     /// and every abandoned request is finished. Open guards are unaffected.
     ///
     /// # Errors
-    /// `Unavailable`, effect `Unknown`, if that took longer than `limit`; what is left ends with its term.
-    pub fn close(&self, limit: Duration) -> Result<()> {
-        self.call(|locks| async move { locks.close(limit).await })
+    /// `Unavailable`, effect `Unknown`, if that took longer than `timeout`; what is left ends with its term.
+    pub fn close(&self, timeout: Duration) -> Result<()> {
+        self.call(|locks| async move { locks.close(timeout).await })
     }
 
     fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(crate::Locker) -> F) -> Result<T>

@@ -21,12 +21,12 @@ impl ReleaseReport {
     }
 
     /// How many nodes the store has; 0 unless it is a quorum.
-    pub fn total(&self) -> usize {
+    pub fn nodes_total(&self) -> usize {
         self.nodes.len()
     }
 
     /// How many nodes held the lease until now.
-    pub fn released(&self) -> usize {
+    pub fn nodes_released(&self) -> usize {
         let held =
             |outcome: &NodeOutcome| matches!(outcome, NodeOutcome::Released | NodeOutcome::Kept);
         self.nodes.iter().filter(|node| node.leases.iter().any(held)).count()
@@ -34,6 +34,6 @@ impl ReleaseReport {
 
     /// Whether a majority of the nodes held the lease until now; `None` unless the store is a quorum.
     pub fn has_majority(&self) -> Option<bool> {
-        self.nodes.is_of_quorum().then(|| self.released() > self.total() / 2)
+        self.nodes.is_of_quorum().then(|| self.nodes_released() > self.nodes_total() / 2)
     }
 }

@@ -38,7 +38,7 @@ fn everything(locks: &Locker) {
 
     let guard = locks.lock("k").ttl(secs(20)).comment("why").take().unwrap();
     assert_eq!(locks.level(), Level::Fenced);
-    assert!(guard.is_fresh() && guard.is_held() && guard.check().is_ok());
+    assert!(guard.is_fresh() && guard.is_held() && guard.ensure_held().is_ok());
     assert!(matches!(guard.remaining(), Remaining::For(left) if left > secs(10)));
     assert!(guard.verify().unwrap());
     assert!(matches!(guard.renew().unwrap(), Remaining::For(left) if left > secs(10)));
@@ -315,12 +315,12 @@ fn errors_and_time_outs_are_those_of_the_async_api() {
     ] {
         let facts = |error: &Error| {
             let wait = error
-                .wait()
+                .wait_report()
                 .map(|wait| (wait.key.clone(), format!("{:?}", wait.cause), wait.holder.is_some()));
             (error.kind(), error.effect(), error.is_retryable(), wait)
         };
         assert_eq!(facts(&one), facts(&other));
-        if one.wait().is_none() {
+        if one.wait_report().is_none() {
             assert_eq!(one.to_string(), other.to_string());
         }
     }
@@ -354,7 +354,7 @@ fn loss_is_seen_by_the_clock_by_a_wait_and_by_events() {
     store.down(Fault::Refused);
     assert_eq!(guard.lost(None).unwrap(), Some(LostReason::StoreUnreachable));
     assert!(!guard.is_held());
-    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.remaining(), Remaining::For(Duration::ZERO));
     let events: Vec<Event> = events.collect();
     let [.., Event::Failed(_), Event::Lost(LostReason::StoreUnreachable), Event::Stopped] =

@@ -147,7 +147,7 @@ async fn a_campaign_with_a_deadline_of_its_own_says_who_led() {
     let election = store.locks().election("n").wait(Wait::UpTo(secs(5)));
     let error = election.campaign().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    let report = error.wait().unwrap();
+    let report = error.wait_report().unwrap();
     assert_eq!(report.waited, secs(5));
     assert_eq!(report.holder.as_ref().unwrap().group, Some(GroupName::new("them").unwrap()));
 }

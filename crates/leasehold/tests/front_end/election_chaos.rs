@@ -28,9 +28,9 @@ async fn open(url: &str) -> AnyStore {
     match url.split_once(':').unwrap().0 {
         "local" => AnyStore::new(LocalStore::shared()),
         #[cfg(feature = "sqlite")]
-        "sqlite" => AnyStore::new(leasehold_sqlite::SqliteStore::from_url(url).await.unwrap()),
+        "sqlite" => AnyStore::new(leasehold_sqlite::SqliteStore::connect(url).await.unwrap()),
         #[cfg(feature = "redis")]
-        "redis" => AnyStore::new(leasehold_redis::RedisStore::from_url(url).await.unwrap()),
+        "redis" => AnyStore::new(leasehold_redis::RedisStore::connect(url).await.unwrap()),
         #[cfg(all(feature = "quorum", feature = "sqlite"))]
         "quorum" => {
             let quorum = leasehold_quorum::QuorumUrl::parse(url).unwrap();
@@ -43,10 +43,10 @@ async fn open(url: &str) -> AnyStore {
 /// Opens a node of a quorum.
 #[cfg(all(feature = "quorum", feature = "sqlite"))]
 fn sqlite(url: &str) -> leasehold::Result<leasehold_quorum::OpenNode> {
-    let config = leasehold_sqlite::SqliteConfig::from_url(url)?;
+    let config = leasehold_sqlite::SqliteConfig::parse(url)?;
     Ok(Box::new(move || {
         let config = config.clone();
-        Box::pin(async move { config.open().await.map(AnyStore::new) })
+        Box::pin(async move { config.connect().await.map(AnyStore::new) })
     }))
 }
 

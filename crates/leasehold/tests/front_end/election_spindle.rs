@@ -107,7 +107,7 @@ async fn spindle_a_paused_old_leader_sees_that_its_token_is_invalid() {
     let new = locks().election("lock").campaign().await.unwrap();
     assert!(!old.is_leader());
     assert!(!old.guard().verify().await.unwrap());
-    assert_eq!(old.guard().check().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(old.guard().ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     assert!(old.token() < new.token(), "and whoever compares tokens turns it away");
 }
 

@@ -20,7 +20,7 @@ async fn nothing_runs_under_a_lease_that_its_group_released() {
     let worked = work.await.unwrap();
     assert_eq!(worked.unwrap_err().kind(), ErrorKind::Closed, "given back, and not lost");
     assert!(store.now() - started < secs(2), "at once");
-    assert!(guard.run(async {}).await.is_err() && guard.check().is_err());
+    assert!(guard.run(async {}).await.is_err() && guard.ensure_held().is_err());
     let asked = store.renews().len();
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(store.renews().len(), asked, "nothing is asked for a lease given back");

@@ -75,7 +75,7 @@ impl Fleet {
         for server in &self.servers {
             config = config.node(server.url(), server.store().await);
         }
-        Locker::builder(config.open().unwrap()).clock(clock).build()
+        Locker::builder(config.build().unwrap()).clock(clock).build()
     }
 
     /// Lets time pass, for the servers and for every `Locker`.

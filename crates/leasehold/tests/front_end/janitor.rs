@@ -313,7 +313,7 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
         live.push(others.lock(format!("live-{number}")).ttl(secs(6)).await.unwrap());
     }
     // Past the `Locker`, which would release what has ended before it leaves it.
-    let store = leasehold_sqlite::SqliteStore::from_url(&url).await.unwrap();
+    let store = leasehold_sqlite::SqliteStore::connect(&url).await.unwrap();
     for number in 0..25 {
         let left = acquire_for(&format!("left-{number}"), "of nobody", Mode::Exclusive, ms(20));
         granted(store.acquire(&left).await);

@@ -167,7 +167,7 @@ fn a_forked_process_acquires_no_lock_that_nobody_would_renew() {
     nix::unistd::alarm::set(60);
     let after = Builder::new_current_thread().enable_time().build().unwrap();
     println!("{:?}", after.block_on(async { locks.lock("k").await.map(drop) }));
-    let kind = guard.check().err().map(|error| error.kind());
+    let kind = guard.ensure_held().err().map(|error| error.kind());
     println!("the parent's guard is held here: {}, {kind:?}", guard.is_held());
     std::process::exit(0);
 }
@@ -233,6 +233,6 @@ async fn work_does_not_continue_after_the_machine_slept_past_the_term() {
         }
     };
     let ended: leasehold::Result<()> = guard.run(work).await;
-    assert_eq!(ended.unwrap_err().lost(), Some(&LostReason::Expired));
+    assert_eq!(ended.unwrap_err().lost_reason(), Some(&LostReason::Expired));
     assert_eq!(steps, 3);
 }

@@ -56,7 +56,7 @@ async fn a_late_grant_is_released_for_as_long_as_it_may_live() {
 async fn an_unanswered_request_is_released_for_as_long_as_it_may_live() {
     let store = Flaky::new();
     let clock = Arc::new(TokioClock::new());
-    let locks = Locker::builder(store.clone()).clock(clock).limit(secs(60)).build();
+    let locks = Locker::builder(store.clone()).clock(clock).timeout(secs(60)).build();
     // Granted after 58 s, until 88 s; after 61 s its answer is no longer awaited.
     store.on_acquire([Fault::Unheard(secs(58))]);
     store.on_release([Fault::Refused]);
@@ -135,7 +135,7 @@ async fn a_grant_that_came_too_late_keeps_no_key_for_its_lock_delay() {
     store.on_acquire([Fault::SlowReply(secs(2))]);
     let lock = store.locks().lock("k").ttl(secs(1)).lock_delay(LONG);
     let error = lock.wait(Wait::No).await.unwrap_err();
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::GrantedTooLate), "{error}");
+    assert!(matches!(error.wait_report().unwrap().cause, WaitCause::GrantedTooLate), "{error}");
     let id = store.acquires().remove(0);
     until_released(&store, &id, "k").await;
 }

@@ -37,7 +37,7 @@ async fn a_resumed_lease_is_part_of_the_wait() {
     let renewed = store.renews().len();
     store.on_renew([Fault::Refused; 5]);
     let error = locks.acquire_or_renew(lease.clone()).wait(Wait::Attempts(3)).await.unwrap_err();
-    assert_eq!(error.wait().unwrap().tries, 3);
+    assert_eq!(error.wait_report().unwrap().tries, 3);
     assert_eq!(store.renews().len() - renewed, 3);
     let guard = locks.acquire_or_renew(lease).wait(secs(60)).await.unwrap();
     assert!(!guard.is_fresh());
@@ -158,7 +158,7 @@ async fn a_report_has_the_holder_and_an_error_its_effect() {
     let other = store.others().lock("k").comment("nightly").await.unwrap();
     let twice = |retry: u32| (retry < 2).then_some(ms(5));
     let error = store.locks().lock("k").wait(Wait::Forever).backoff(twice).await.unwrap_err();
-    let report = error.wait().unwrap();
+    let report = error.wait_report().unwrap();
     assert!(matches!(report.cause, WaitCause::Exhausted));
     assert_eq!(report.holder.as_ref().unwrap().id.as_ref(), Some(&other.lease().id));
     let store = Flaky::new();

@@ -24,7 +24,7 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
         assert_eq!(store.now() - granted, secs(30) - drift(secs(30)), "{fault:?}");
         assert!(!guard.is_held());
         assert_eq!(guard.remaining(), Remaining::For(secs(0)));
-        let error = guard.check().unwrap_err();
+        let error = guard.ensure_held().unwrap_err();
         assert!(error.to_string().contains(cause), "{error}");
         assert!(std::error::Error::source(&error).is_some(), "{error}");
         store.up();
@@ -210,7 +210,7 @@ async fn run_drops_the_work_on_loss_and_returns_its_output_otherwise() {
         std::future::pending::<()>().await;
     };
     let error = guard.run(work).await.unwrap_err();
-    assert_eq!(error.lost(), Some(&LostReason::StoreUnreachable));
+    assert_eq!(error.lost_reason(), Some(&LostReason::StoreUnreachable));
     assert!(flag.load(std::sync::atomic::Ordering::SeqCst));
     assert!(guard.run(async {}).await.is_err(), "a lost guard runs nothing");
 }
@@ -259,7 +259,7 @@ async fn a_pause_longer_than_the_term_is_noticed_as_a_loss_first() {
     // None of our code runs while time passes, as when the process or the machine stops.
     tokio::time::advance(secs(3)).await;
     assert!(!guard.is_held());
-    assert_eq!(guard.renew().await.unwrap_err().lost(), Some(&LostReason::Expired));
+    assert_eq!(guard.renew().await.unwrap_err().lost_reason(), Some(&LostReason::Expired));
     let other = store.others().lock("k").await.unwrap();
     assert!(other.token() > guard.token());
     assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::Expired));

@@ -30,7 +30,7 @@ async fn run_fails_if_the_lease_ended_while_its_work_completed() {
     let clock = ManualClock::new();
     let guard = locks(&clock).lock("k").ttl(30 * SECOND).await.unwrap();
     let error = guard.run(async { clock.advance(30 * SECOND) }).await.unwrap_err();
-    assert_eq!(error.lost(), Some(&LostReason::Expired));
+    assert_eq!(error.lost_reason(), Some(&LostReason::Expired));
 }
 
 #[tokio::test]
@@ -61,5 +61,5 @@ async fn a_wait_times_out_when_the_clock_says_so() {
     });
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert_eq!(error.wait().unwrap().waited, 5 * SECOND);
+    assert_eq!(error.wait_report().unwrap().waited, 5 * SECOND);
 }

@@ -20,7 +20,7 @@ async fn warned_at_once(locks: &Locker, key: &'static str, log: impl Fn() -> Vec
     let warned = warnings();
     let error = waits.await.unwrap_err();
     assert!(error.to_string().contains("its holder, of this very process, is lease"), "{error}");
-    assert!(error.wait().unwrap().holder_is_here);
+    assert!(error.wait_report().unwrap().holder_is_here);
     assert_eq!(warnings(), warned, "once");
     warned
 }
@@ -68,7 +68,7 @@ async fn callers_who_wait_for_each_other_are_not_warned() {
     locks.lock("other-detached").ttl(secs(600)).await.unwrap().detach();
     let error = locks.lock("other-detached").wait(ms(10)).await.unwrap_err();
     assert!(error.to_string().contains("its holder is lease"), "{error}");
-    assert!(!error.wait().unwrap().holder_is_here);
+    assert!(!error.wait_report().unwrap().holder_is_here);
     // One try waits for nothing.
     let _guard = locks.lock("other-try").await.unwrap();
     assert!(locks.try_lock("other-try").await.unwrap().is_none());

@@ -12,7 +12,7 @@ use crate::{mixed, stalls};
 
 async fn setup() -> (Server, Locker) {
     let server = Server::start(&[]).await.unwrap();
-    let locks = Locker::open(&server.url()).await.unwrap();
+    let locks = Locker::connect_unchecked(&server.url()).await.unwrap();
     locks.prepare().await.unwrap();
     (server, locks)
 }
@@ -22,10 +22,10 @@ async fn a_database_that_is_not_prepared_is_refused_with_the_way_to_prepare_it()
     let server = Server::start(&[]).await.unwrap();
     let error = Locker::connect(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible);
-    assert!(error.to_string().contains("`Locker::open` and `prepare`"), "{error}");
-    let locks = Locker::open(&server.url()).await.unwrap();
+    assert!(error.to_string().contains("`Locker::connect_unchecked` and `prepare`"), "{error}");
+    let locks = Locker::connect_unchecked(&server.url()).await.unwrap();
     let error = locks.try_lock("k").await.unwrap_err();
-    assert!(error.to_string().contains("`Locker::open` and `prepare`"), "{error}");
+    assert!(error.to_string().contains("`Locker::connect_unchecked` and `prepare`"), "{error}");
     locks.prepare().await.unwrap();
     Locker::connect(&server.url()).await.unwrap().lock("k").await.unwrap().release().await.unwrap();
 }

@@ -79,7 +79,7 @@ async fn a_hold_ends_with_its_file_and_not_with_its_term() {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
     let error = guard.renew().await.unwrap_err();
-    assert_eq!(error.lost(), Some(&LostReason::StoreReplaced), "{error}");
+    assert_eq!(error.lost_reason(), Some(&LostReason::StoreReplaced), "{error}");
     assert!(!guard.is_held());
 }
 

@@ -24,7 +24,7 @@ impl Three {
         for (at, node) in self.nodes.iter().enumerate() {
             config = config.node(format!("n{at}"), node.clone());
         }
-        change(config).open().unwrap()
+        change(config).build().unwrap()
     }
 
     fn locks(&self) -> Locker {
@@ -57,7 +57,11 @@ async fn a_guard_and_its_release_report_each_node() {
     assert_eq!((guard.nodes().len(), guard.nodes().iter().filter(granted).count() >= 2), (3, true));
     let report = guard.release().await.unwrap();
     assert!(matches!(report.outcome, ReleaseOutcome::Released));
-    assert!(report.has_majority() == Some(true) && report.released() >= 2 && report.total() == 3);
+    assert!(
+        report.has_majority() == Some(true)
+            && report.nodes_released() >= 2
+            && report.nodes_total() == 3
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,7 +148,7 @@ async fn a_grant_whose_deadline_has_passed_is_released_everywhere() {
     }
     let locks = three.locks_of(three.store(|config| config.node_timeout(ms(95))));
     let error = locks.lock("k").ttl(ms(90)).wait(Wait::Attempts(1)).await.unwrap_err();
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::GrantedTooLate), "{error}");
+    assert!(matches!(error.wait_report().unwrap().cause, WaitCause::GrantedTooLate), "{error}");
     locks.close(secs(5)).await.unwrap();
     assert_eq!(three.copies("k").await, 0);
 }
@@ -247,7 +251,7 @@ async fn turns_of_sixty(down: usize, notifications: bool) -> Turns {
             for (at, node) in nodes.iter().enumerate() {
                 config = config.node(format!("n{at}"), node.clone());
             }
-            Locker::builder(config.open().unwrap()).clock(Arc::clone(&clock) as _).build()
+            Locker::builder(config.build().unwrap()).clock(Arc::clone(&clock) as _).build()
         };
         let first = locks();
         let held = first.lock("k").await.unwrap();

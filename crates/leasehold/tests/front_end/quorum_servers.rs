@@ -54,7 +54,7 @@ async fn short_leases_outlive_dead_connections_to_a_minority() {
 #[tokio::test]
 async fn a_node_that_switches_over_costs_nobody_a_lease_and_takes_part_again() {
     let old = postgres::Server::start(&[]).await.unwrap();
-    Locker::open(&old.url()).await.unwrap().prepare().await.unwrap();
+    Locker::connect_unchecked(&old.url()).await.unwrap().prepare().await.unwrap();
     let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
     let redis = Server::start(DURABLE).await.unwrap();
     let third = Server::start(DURABLE).await.unwrap();
@@ -69,7 +69,8 @@ async fn a_node_that_switches_over_costs_nobody_a_lease_and_takes_part_again() {
     old.demote().await;
     new.promote().await;
     address.lead_to(([127, 0, 0, 1], new.port()).into());
-    let takes_part = async || Locker::open(&new.url()).await.unwrap().is_held("k").await.unwrap();
+    let takes_part =
+        async || Locker::connect_unchecked(&new.url()).await.unwrap().is_held("k").await.unwrap();
     let free = async |locks: &Locker| locks.try_lock("free").await.is_ok_and(|it| it.is_some());
     until(async || guard.renew().await.is_ok() && takes_part().await).await;
     // The majority needs the new primary from now on, within 5 s of its accepting writes.

@@ -235,7 +235,7 @@ async fn a_lock_that_requires_a_level_is_granted_once_the_server_reaches_it() {
     let clock = ServerClock::new(directory.path().join("time")).unwrap();
     let server = Server::start_on(Some(clock.clone()), DURABLE).await.unwrap();
     // Nobody has stated what an earlier process did.
-    let store = RedisStore::from_url(&server.url()).await.unwrap();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
     let locks = Locker::builder(store).clock(Arc::new(clock.manual())).build();
     let lock = |ttl| locks.lock("k").ttl(ttl).wait(Wait::No).require(Level::Fenced);
     let error = lock(SECOND).await.unwrap_err();
@@ -294,7 +294,7 @@ async fn a_waiter_subscribes_once_and_then_tries_once() {
         let _guard = holder.unwrap().lock("k").ttl(LONG).await.unwrap();
         let error = waiter.unwrap().lock("k").wait(SECOND).await.unwrap_err();
         // At once, when it has subscribed, and at the end of its wait.
-        assert_eq!(error.wait().unwrap().tries, 3, "{error}");
+        assert_eq!(error.wait_report().unwrap().tries, 3, "{error}");
         let mut subscribed = 0;
         for node in nodes {
             subscribed += node.calls("ssubscribe").await;
@@ -319,7 +319,7 @@ async fn one_key_of_a_cluster_needs_one_master() {
     }
     // Only the owner is asked for the slots. Of several, a busy machine may ask the next too.
     let url = format!("redis+cluster://127.0.0.1:{}", cluster.nodes[owner].port());
-    let locks = Locker::open(&url).await.unwrap();
+    let locks = Locker::connect_unchecked(&url).await.unwrap();
     locks.lock("k").await.unwrap().release().await.unwrap();
     for (at, node) in cluster.nodes.iter().enumerate() {
         // One of them is the question itself.
@@ -351,7 +351,7 @@ async fn while_a_slot_moves_its_keys_are_waited_for() {
             if moved == 1 {
                 // Half is here, half there.
                 let error = all().wait(Duration::from_millis(300)).await.unwrap_err();
-                let wait = error.wait().unwrap();
+                let wait = error.wait_report().unwrap();
                 assert!(matches!(wait.cause, WaitCause::Store(_)), "{error}");
                 tried.set(wait.tries);
             }

@@ -133,7 +133,7 @@ async fn redlock_lock_try_extend_fails_when_lock_not_exists() {
     let fleet = Fleet::one().await;
     let locks = fleet.locks().await;
     let error = locks.adopt(lease("k", "any", secs(30))).await.unwrap_err();
-    assert_eq!((error.kind(), error.lost()), (ErrorKind::Lost, Some(&LostReason::Gone)));
+    assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(&LostReason::Gone)));
     let guard = locks.lock("k").await.unwrap();
     fleet.servers[0].ask(&["DEL", "k"]).await.unwrap();
     assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -148,7 +148,7 @@ async fn redlock_lock_try_extend_fails_with_wrong_fencing() {
     let locks = fleet.locks().await;
     let guard = locks.lock("k").await.unwrap();
     let error = locks.adopt(lease("k", "wrong", secs(120))).await.unwrap_err();
-    assert_eq!((error.kind(), error.lost()), (ErrorKind::Lost, Some(&LostReason::Gone)));
+    assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(&LostReason::Gone)));
     assert_eq!(fleet.copies("k", &guard).await, 1);
     assert!(fleet.rests("k").await[0] <= 30_000 && guard.verify().await.unwrap());
 }
@@ -336,5 +336,5 @@ async fn held_by_another() -> (Fleet, Locker) {
 fn timed_out<T: std::fmt::Debug>(outcome: Result<T, Error>) -> WaitReport {
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    error.wait().unwrap().clone()
+    error.wait_report().unwrap().clone()
 }

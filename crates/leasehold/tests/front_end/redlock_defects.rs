@@ -59,7 +59,7 @@ async fn redlock_03_extending_a_lost_lock_is_answered_by_one_exchange() {
     guard.renew().await.unwrap();
     server.ask(&["DEL", "k"]).await.unwrap();
     let before = proxy.exchanges();
-    assert_eq!(guard.renew().await.unwrap_err().lost(), Some(&LostReason::Gone));
+    assert_eq!(guard.renew().await.unwrap_err().lost_reason(), Some(&LostReason::Gone));
     assert_eq!(proxy.exchanges() - before, 1);
     assert_eq!(in_time(guard.lost()).await, LostReason::Gone);
 
@@ -69,7 +69,7 @@ async fn redlock_03_extending_a_lost_lock_is_answered_by_one_exchange() {
     for server in &fleet.servers {
         server.ask(&["DEL", "k"]).await.unwrap();
     }
-    assert_eq!(in_time(guard.renew()).await.unwrap_err().lost(), Some(&LostReason::Gone));
+    assert_eq!(in_time(guard.renew()).await.unwrap_err().lost_reason(), Some(&LostReason::Gone));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn redlock_06_servers_that_are_down_are_not_reported_as_held_on_redis() {
         }
         // A waiter is told too, in the end.
         let error = locks.lock("k").wait(Wait::Attempts(3)).await.unwrap_err();
-        let report = error.wait().unwrap();
+        let report = error.wait_report().unwrap();
         assert!(matches!(report.cause, WaitCause::Store(_)) && report.tries == 3, "{report}");
     }
 }
@@ -232,7 +232,7 @@ async fn redlock_12_a_holder_hears_of_each_failure_and_of_the_end() {
     let mut events = guard.events();
     fleet.servers[0].kill();
     let work = guard.run(std::future::pending::<()>());
-    assert_eq!(in_time(work).await.unwrap_err().lost(), Some(&LostReason::StoreUnreachable));
+    assert_eq!(in_time(work).await.unwrap_err().lost_reason(), Some(&LostReason::StoreUnreachable));
     let mut told = Vec::new();
     while let Some(event) = in_time(events.next()).await {
         told.push(event);
@@ -285,7 +285,7 @@ async fn redlock_14_a_suspended_holder_no_longer_holds_when_it_wakes() {
     let locks = Locker::builder(fleet.servers[0].store().await).clock(clock.clone()).build();
     let guard = locks.lock("k").ttl(secs(60)).await.unwrap();
     clock.advance(secs(61));
-    assert!(!guard.is_held() && guard.check().is_err());
+    assert!(!guard.is_held() && guard.ensure_held().is_err());
     let worked = guard.run(async { panic!("work of a holder that is none") }).await;
     assert_eq!(worked.unwrap_err().kind(), ErrorKind::Lost);
 }
@@ -322,10 +322,10 @@ async fn redlock_16_a_release_says_whether_the_lock_was_still_held_on_redis() {
         let report = guard.release().await.unwrap();
         let was_held = matches!(report.outcome, ReleaseOutcome::Released);
         assert_eq!(
-            (was_held, report.has_majority(), report.total()),
+            (was_held, report.has_majority(), report.nodes_total()),
             (released, Some(released), 3)
         );
-        assert!(report.released() <= 3 - emptied, "{report:?}");
+        assert!(report.nodes_released() <= 3 - emptied, "{report:?}");
         fleet.until_nowhere("k").await;
     }
     // A lease that overran does not free its successor's key.

@@ -31,7 +31,7 @@ async fn redlock_distributed_lock_acquire_success_quorum_achieved_release_succes
     assert!(
         matches!(report.outcome, ReleaseOutcome::Released) && report.has_majority() == Some(true)
     );
-    assert_eq!(report.total(), 3);
+    assert_eq!(report.nodes_total(), 3);
     fleet.until_nowhere("k").await;
 }
 
@@ -73,7 +73,7 @@ async fn redlock_distributed_lock_try_extend_fails_when_not_held() {
     let fleet = Fleet::nodes(3).await;
     let locks = fleet.locks().await;
     let error = locks.adopt(lease("k", "any", secs(30))).await.unwrap_err();
-    assert_eq!((error.kind(), error.lost()), (ErrorKind::Lost, Some(&LostReason::Gone)));
+    assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(&LostReason::Gone)));
     // Nor is it put back, now or later.
     locks.close(secs(60)).await.unwrap();
     assert_eq!(fleet.values("k").await, [None, None, None]);
@@ -89,7 +89,7 @@ async fn redlock_distributed_lock_try_extend_fails_with_wrong_fencing() {
     fleet.until_everywhere("k", &guard).await;
     for _ in 0..2 {
         let error = locks.adopt(lease("k", "wrong", secs(60))).await.unwrap_err();
-        assert_eq!((error.kind(), error.lost()), (ErrorKind::Lost, Some(&LostReason::Gone)));
+        assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(&LostReason::Gone)));
     }
     assert_eq!(fleet.copies("k", &guard).await, 3);
     assert!(fleet.rests("k").await.iter().all(|rest| *rest <= 30_000));
@@ -162,7 +162,7 @@ async fn redlock_distributed_lock_release_success() {
     let guard = fleet.locks().await.lock("k").ttl(LONGER).await.unwrap();
     fleet.until_everywhere("k", &guard).await;
     let report = guard.release().await.unwrap();
-    let counts = (report.total(), report.released() >= 2, report.has_majority());
+    let counts = (report.nodes_total(), report.nodes_released() >= 2, report.has_majority());
     assert_eq!(counts, (3, true, Some(true)), "{report:?}");
     fleet.until_nowhere("k").await;
 }
@@ -179,7 +179,7 @@ async fn redlock_distributed_lock_release_wrong_fencing_does_not_release() {
     }
     let report = guard.release().await.unwrap();
     assert!(matches!(report.outcome, ReleaseOutcome::NotHeld), "{report:?}");
-    assert!(report.has_majority() == Some(false) && report.released() == 0);
+    assert!(report.has_majority() == Some(false) && report.nodes_released() == 0);
     assert_eq!(fleet.values("k").await, [(); 3].map(|()| Some("theirs".to_owned())));
     let right = locks.adopt(lease("k", "theirs", secs(60))).await.unwrap();
     assert_eq!(right.release().await.unwrap().has_majority(), Some(true));
@@ -214,7 +214,7 @@ async fn redlock_with_release_timeout() {
     assert_eq!(guard.release().await.unwrap().has_majority(), Some(true));
     fleet.until_nowhere("k").await;
 
-    let brief = Locker::builder(store).limit(secs(1)).build();
+    let brief = Locker::builder(store).timeout(secs(1)).build();
     let guard = brief.lock("k").ttl(LONGER).await.unwrap();
     fleet.until_everywhere("k", &guard).await;
     fleet.servers[..2].iter().for_each(Server::pause);
@@ -314,11 +314,11 @@ async fn store(
     for server in &fleet.servers {
         config = config.node(server.url(), server.store().await);
     }
-    change(config).open().unwrap()
+    change(config).build().unwrap()
 }
 
 fn timed_out<T: std::fmt::Debug>(outcome: Result<T, Error>) -> WaitReport {
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    error.wait().unwrap().clone()
+    error.wait_report().unwrap().clone()
 }

@@ -13,7 +13,7 @@ async fn release_returns_the_stores_answer() {
     let guard = locks.lock("k").await.unwrap();
     let released = guard.release().await.unwrap();
     assert!(matches!(released.outcome, ReleaseOutcome::Released));
-    assert_eq!((released.total(), released.has_majority()), (0, None), "no quorum");
+    assert_eq!((released.nodes_total(), released.has_majority()), (0, None), "no quorum");
     let guard = locks.lock("k").await.unwrap();
     store.evict("k", "x").await;
     assert!(matches!(guard.release().await.unwrap().outcome, ReleaseOutcome::NotHeld));

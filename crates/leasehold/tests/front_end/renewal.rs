@@ -97,7 +97,7 @@ async fn short_leases_that_come_and_go_do_not_cost_a_long_one_its_renewals() {
     });
     let churn: Vec<_> = churn.collect();
     tokio::time::sleep(secs(90)).await;
-    assert!(long.is_held(), "{:?}", long.check());
+    assert!(long.is_held(), "{:?}", long.ensure_held());
     churn.iter().for_each(tokio::task::JoinHandle::abort);
 }
 

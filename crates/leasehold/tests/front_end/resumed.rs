@@ -30,7 +30,7 @@ async fn an_adoption_answered_after_its_deadline_is_a_loss_and_is_released() {
     let since = store.now();
     store.on_renew([Fault::SlowReply(secs(6))]);
     let error = locks.adopt(lease.clone()).await.unwrap_err();
-    assert_eq!(error.lost(), Some(&LostReason::Expired));
+    assert_eq!(error.lost_reason(), Some(&LostReason::Expired));
     until_released(&store, &lease).await;
     assert!(store.is_free("k").await && store.now() - since < secs(7));
 }
@@ -104,5 +104,5 @@ async fn a_failed_adoption_says_why() {
     store.evict("k", "deploying").await;
     let error = locks.adopt(lease).await.unwrap_err();
     let why = LostReason::Evicted(Some(Reason::new("deploying").unwrap()));
-    assert_eq!(error.lost(), Some(&why));
+    assert_eq!(error.lost_reason(), Some(&why));
 }

@@ -48,7 +48,7 @@ async fn spawned_work_ends_with_the_lease_and_says_why() {
     store.down(Fault::Hang);
     assert_eq!(guard.lost().await, LostReason::StoreUnreachable);
     let error = ended(task).await.unwrap_err();
-    assert_eq!(error.lost(), Some(&LostReason::StoreUnreachable), "{error}");
+    assert_eq!(error.lost_reason(), Some(&LostReason::StoreUnreachable), "{error}");
     let made = steps.load(Ordering::Relaxed);
     assert!((9..=15).contains(&made), "it worked until the loss: {made}");
     assert_eq!(later_steps(&steps).await, 0);

@@ -39,7 +39,7 @@ pub(crate) struct Clients {
 impl Clients {
     /// By this URL, while the old primary lives.
     pub(crate) async fn start(url: &str, old: &str) -> Self {
-        let others = Locker::open(old).await.unwrap();
+        let others = Locker::connect_unchecked(old).await.unwrap();
         let mut guards = Vec::new();
         for name in ["waited for", "job", "watched"] {
             guards.push(others.lock(name).ttl(HOUR).group("of a candidate").await.unwrap());
@@ -94,7 +94,7 @@ impl Clients {
 /// A primary and its standby.
 async fn pair() -> (Server, Server) {
     let old = Server::start(&[]).await.unwrap();
-    Locker::open(&old.url()).await.unwrap().prepare().await.unwrap();
+    Locker::connect_unchecked(&old.url()).await.unwrap().prepare().await.unwrap();
     let new = old.standby().await.unwrap();
     (old, new)
 }
@@ -146,7 +146,7 @@ async fn all_leave_an_old_primary_that_hangs() {
 #[tokio::test]
 async fn all_follow_an_address_that_leads_to_the_new_primary_of_mariadb() {
     let old = mysql::Server::primary().await.unwrap();
-    Locker::open(&old.url()).await.unwrap().prepare().await.unwrap();
+    Locker::connect_unchecked(&old.url()).await.unwrap().prepare().await.unwrap();
     let new = old.replica().await.unwrap();
     let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
     let url = mysql::url(address.address().port());

@@ -80,7 +80,7 @@ async fn the_last_try_takes_at_most_a_quarter_of_a_second_and_at_most_the_wait_a
         let long = store.locks().lock("k").wait(wait).backoff(Fixed::new(secs(100)));
         let (took, error) = waited(&store, long).await;
         assert_eq!(took, wait + last, "{error}");
-        let report = error.wait().unwrap();
+        let report = error.wait_report().unwrap();
         assert!(matches!(&report.cause, WaitCause::Store(_)) && report.tries == 2, "{error}");
         assert!(report.holder.is_some(), "known from the first try: {error}");
     }
@@ -107,7 +107,7 @@ async fn a_wait_of_zero_is_one_try_with_the_limit_of_an_operation() {
     let guard = store.locks().lock("k").wait(Duration::ZERO).await.unwrap();
     let (took, error) = waited(&store, store.locks().lock("k").wait(Duration::ZERO)).await;
     assert_eq!((took, error.kind()), (Duration::ZERO, ErrorKind::TimedOut));
-    assert_eq!(error.wait().unwrap().tries, 1);
+    assert_eq!(error.wait_report().unwrap().tries, 1);
     drop(guard);
 }
 

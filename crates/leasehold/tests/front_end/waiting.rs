@@ -19,7 +19,7 @@ async fn no_wait_is_one_try_and_says_who_holds() {
     let other = store.others().lock("k").comment("nightly").await.unwrap();
     let error = store.locks().lock("k").wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Held);
-    let report = error.wait().unwrap();
+    let report = error.wait_report().unwrap();
     assert_eq!((report.tries, report.key.as_str()), (1, "k"));
     assert_eq!(report.holder.as_ref().unwrap().id.as_ref(), Some(&other.lease().id));
     assert!(error.to_string().contains("(nightly)"), "{error}");
@@ -73,7 +73,7 @@ async fn attempts_are_exact_and_at_least_one_without_subscribing() {
         let error =
             store.locks().lock("k").wait(Wait::Attempts(asked)).backoff(backoff).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert_eq!(error.wait().unwrap().tries, made);
+        assert_eq!(error.wait_report().unwrap().tries, made);
         assert_eq!(store.acquires().len(), made as usize);
         assert!(!store.log().contains(&Sent::Subscribe));
         let retries: Vec<u32> = (0..made - 1).collect();
@@ -99,7 +99,7 @@ async fn lost_wake_ups_are_backed_by_a_poll_of_ten_seconds() {
     let error = store.locks().lock("k").wait(Wait::UpTo(secs(100))).await.unwrap_err();
     let waited = store.now() - before;
     assert!(waited >= secs(100) && waited < secs(101), "{waited:?}");
-    let tries = error.wait().unwrap().tries;
+    let tries = error.wait_report().unwrap().tries;
     assert!((11..=14).contains(&tries), "two at once, one every 9 to 11 s, a last one: {tries}");
 }
 
@@ -108,7 +108,7 @@ async fn without_notifications_it_polls_with_full_jitter_up_to_a_second() {
     let store = Flaky::with_push(false);
     let _other = taken(&store, "k", secs(3_600)).await;
     let error = store.locks().lock("k").wait(Wait::UpTo(secs(100))).await.unwrap_err();
-    let tries = error.wait().unwrap().tries;
+    let tries = error.wait_report().unwrap().tries;
     assert!((120..=320).contains(&tries), "about every half second: {tries}");
 }
 
@@ -135,7 +135,7 @@ async fn a_time_out_in_flight_returns_at_once_and_leaves_nothing() {
     let error = store.locks().lock("k").wait(secs(2)).await.unwrap_err();
     assert_eq!(store.now() - before, secs(2));
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    let cause = &error.wait().unwrap().cause;
+    let cause = &error.wait_report().unwrap().cause;
     assert!(matches!(cause, WaitCause::Store(e) if e.effect() == leasehold::Effect::Unknown));
     assert!(!store.is_free("k").await, "it was granted");
     store.until_free("k").await;
@@ -148,7 +148,7 @@ async fn the_report_says_key_time_tries_and_cause() {
     let store = Flaky::new();
     let _other = taken(&store, "b", secs(60)).await;
     let error = store.locks().lock_all(["a", "b"]).wait(secs(3)).await.unwrap_err();
-    let report = error.wait().unwrap();
+    let report = error.wait_report().unwrap();
     assert_eq!(report.key.as_str(), "b", "the key that refused");
     assert_eq!(report.waited, secs(3));
     assert_eq!(report.tries, 3, "at once, after subscribing, at the end");
@@ -163,7 +163,7 @@ async fn a_back_off_that_stops_ends_the_wait() {
     let _other = taken(&store, "k", secs(60)).await;
     let twice = |retry: u32| (retry < 2).then_some(ms(5));
     let error = store.locks().lock("k").wait(Wait::Forever).backoff(twice).await.unwrap_err();
-    let report = error.wait().unwrap();
+    let report = error.wait_report().unwrap();
     assert_eq!(report.tries, 3);
     assert!(matches!(report.cause, WaitCause::Exhausted));
 }
@@ -222,7 +222,7 @@ async fn a_wait_survives_a_passing_store_failure_and_ends_at_a_lasting_one() {
     store.down(Fault::Refused);
     let error = store.locks().lock("k").wait(secs(5)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "never reported as held");
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::Store(_)));
+    assert!(matches!(error.wait_report().unwrap().cause, WaitCause::Store(_)));
     let error = store.locks().lock("k").wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let error = store.locks().try_lock("k").await.unwrap_err();
@@ -304,7 +304,7 @@ async fn a_queued_caller_whose_time_is_over_makes_one_last_try() {
     let first = crate::support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
     store.until(|log| log.contains(&Sent::Subscribe)).await;
     let error = locks.lock("k").wait(secs(3)).await.unwrap_err();
-    let report = error.wait().unwrap();
+    let report = error.wait_report().unwrap();
     assert_eq!((report.tries, report.waited), (1, secs(3)));
     first.abort();
 }
@@ -322,7 +322,7 @@ async fn a_grant_that_came_too_late_is_released_and_requested_again() {
 
     store.on_acquire([Fault::SlowReply(secs(2))]);
     let error = store.locks().lock("j").ttl(secs(1)).wait(Wait::No).await.unwrap_err();
-    assert!(matches!(error.wait().unwrap().cause, WaitCause::GrantedTooLate));
+    assert!(matches!(error.wait_report().unwrap().cause, WaitCause::GrantedTooLate));
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ pub async fn redis_grants_a_lock() {
         cert.display(),
         key.display()
     );
-    grants_a_lock(RedisStore::from_url(&url).await.unwrap()).await;
+    grants_a_lock(RedisStore::connect(&url).await.unwrap()).await;
 }
 
 pub async fn postgres_grants_a_lock() {
@@ -32,7 +32,7 @@ pub async fn postgres_grants_a_lock() {
         server.port(),
         ours.file("ca.pem").display()
     );
-    grants_a_lock(PostgresStore::from_url(&url).await.unwrap()).await;
+    grants_a_lock(PostgresStore::connect(&url).await.unwrap()).await;
 }
 
 async fn grants_a_lock(store: impl Store) {
