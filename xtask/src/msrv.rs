@@ -49,6 +49,7 @@ const NEWER: &[&str] = &[
 /// Every feature that needs none of them.
 const FEATURES: &[&str] = &[
     "leasehold/local",
+    "leasehold/nene",
     "leasehold/quorum",
     "leasehold/serde",
     "leasehold/sqlite",

@@ -1,6 +1,5 @@
 //! Converts failures of the driver and of the server.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error};
@@ -41,20 +40,6 @@ pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
         ),
     };
     mapped.with_source(error)
-}
-
-/// The same error, except that nothing of ours makes the database of the PHP library.
-pub(crate) fn of_nene(database: &str, error: Error) -> Error {
-    let told = error.source().and_then(|source| source.downcast_ref::<Failure>());
-    match told {
-        Some(Failure::Server(ServerError { code: 1049, message, .. })) => {
-            Error::incompatible(format!(
-                "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it \
-                 by CREATE DATABASE; the server said: {message} (error 1049)"
-            ))
-        }
-        _ => error,
-    }
 }
 
 /// The server did not answer within `limit`.

@@ -29,6 +29,7 @@ mod connection;
 mod dialect;
 mod error;
 mod health;
+#[cfg(feature = "nene")]
 mod nene;
 mod pool;
 mod rows;
@@ -43,9 +44,11 @@ mod tls;
 
 pub use config::MysqlConfig;
 pub use dialect::{Mysql, MysqlStore};
+#[cfg(feature = "nene")]
 pub use leasehold_driver::nene::NeneConfig;
 /// The driver, version 0.37, with its pool, for [`MysqlConfig::pool`].
 pub use mysql_async;
+#[cfg(feature = "nene")]
 pub use nene::{MysqlNeneConfig, MysqlNeneStore, NeneDatabase};
 
 /// Guarantees, schema, privileges, limits and hazards of the store for MySQL and MariaDB.

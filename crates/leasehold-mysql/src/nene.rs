@@ -1,5 +1,6 @@
 //! The table of the PHP library in a database of an application.
 
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use leasehold_driver::Deadline;
 use leasehold_driver::nene::{
     NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
 };
-use mysql_async::{Row, Value};
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, Error as Failure, Params, Row, ServerError, Value};
 
 use crate::call::Call;
 use crate::config::{MysqlConfig, NAME};
@@ -122,7 +124,13 @@ impl NeneDatabase {
         text: &str,
         values: impl Into<Vec<Value>>,
     ) -> Result<bool> {
-        match self.pool.change(until, text, values.into()).await {
+        let connection = self.pool.get(until).await?;
+        let values = Params::Positional(values.into());
+        let exchange = async |conn: &mut Conn| {
+            conn.exec_drop(text, values).await?;
+            Ok(conn.affected_rows())
+        };
+        match self.pool.within(connection, until, exchange).await.1 {
             Ok(changed) => Ok(changed > 0),
             Err(Unanswered::Conflict(code)) if code != error::LOCK_WAIT => Ok(false),
             Err(failure) => Err(failure.into_error(&self.pool.server)),
@@ -297,7 +305,7 @@ impl NeneRows for NeneDatabase {
         let collation = self.collation(until).await?;
         let create = statements(&self.nene, &self.sql, collation).create;
         let created = self.pool.run(until, &create).await;
-        created.map_err(|e| error::of_nene(self.sql.database.as_str(), e))
+        created.map_err(|e| no_database(self.sql.database.as_str(), e))
     }
 
     async fn close(&self) {
@@ -335,6 +343,19 @@ impl NeneDatabase {
             self.sql.now(),
             self.statements.guards
         )
+    }
+}
+
+/// The same error, except that nothing of ours creates the database of the PHP library.
+fn no_database(database: &str, error: Error) -> Error {
+    match error.source().and_then(|source| source.downcast_ref::<Failure>()) {
+        Some(Failure::Server(ServerError { code: 1049, message, .. })) => {
+            Error::incompatible(format!(
+                "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it \
+                 by CREATE DATABASE; the server said: {message} (error 1049)"
+            ))
+        }
+        _ => error,
     }
 }
 

@@ -9,7 +9,7 @@ use leasehold_core::{Effect, Error, Result};
 use leasehold_driver::Deadline;
 use leasehold_sql::{Doubt, locked};
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, Value};
+use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
 
 use crate::call::Call;
 use crate::connection::{Connection, Kept, Source, Use, Uses, is_outside, now, part};
@@ -122,7 +122,10 @@ fn patience(timeout: Duration) -> Duration {
 #[derive(Debug)]
 pub(crate) enum Unanswered {
     /// It was rolled back because of another transaction; the server's code.
-    Conflict(u16),
+    Conflict(
+        #[cfg_attr(not(feature = "nene"), expect(dead_code, reason = "the PHP table reads it"))]
+        u16,
+    ),
     Failed(Error),
 }
 
@@ -395,23 +398,8 @@ impl Pool {
         self.within(connection, deadline, exchange).await
     }
 
-    /// How many rows a statement has changed.
-    pub(crate) async fn change(
-        &self,
-        deadline: Deadline,
-        text: &str,
-        values: Vec<Value>,
-    ) -> Result<u64, Unanswered> {
-        let connection = self.get(deadline).await.map_err(Unanswered::Failed)?;
-        let exchange = async |conn: &mut Conn| {
-            conn.exec_drop(text, Params::Positional(values)).await?;
-            Ok(conn.affected_rows())
-        };
-        self.within(connection, deadline, exchange).await.1
-    }
-
     /// What an exchange returns until `deadline`, and the connection if it can be used again.
-    async fn within<T>(
+    pub(crate) async fn within<T>(
         &self,
         mut connection: Connection,
         deadline: Deadline,

@@ -105,6 +105,7 @@ impl Sql {
     }
 
     /// How the clock is read.
+    #[cfg(feature = "nene")]
     pub(crate) fn now(&self) -> String {
         self.database.inserted("{now}", self.clock)
     }

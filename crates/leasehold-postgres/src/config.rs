@@ -307,6 +307,7 @@ impl PostgresConfig {
     }
 
     /// Whether nothing was said about wake-ups.
+    #[cfg(feature = "nene")]
     pub(crate) fn says_nothing_of_wakeups(&self) -> bool {
         matches!(self.wakeups, Wakers::Same)
     }

@@ -108,6 +108,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// What a statement reads to learn them.
+    #[cfg(feature = "nene")]
     pub(crate) const COLUMNS: &str = "pg_catalog.current_setting('server_version_num')::integer AS o_server,
         ARRAY[
             pg_catalog.current_setting('fsync'),

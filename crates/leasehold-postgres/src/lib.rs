@@ -34,6 +34,7 @@ mod error;
 mod health;
 mod kept;
 mod listener;
+#[cfg(feature = "nene")]
 mod nene;
 mod pool;
 mod row_waits;
@@ -51,7 +52,9 @@ pub use config::PostgresConfig;
 /// The pool, version 0.14, for [`PostgresConfig::pool`].
 pub use deadpool_postgres;
 pub use dialect::{Postgres, PostgresStore};
+#[cfg(feature = "nene")]
 pub use leasehold_driver::nene::NeneConfig;
+#[cfg(feature = "nene")]
 pub use nene::{NeneDatabase, PostgresNeneConfig, PostgresNeneStore};
 /// The driver, version 0.7.
 pub use tokio_postgres;

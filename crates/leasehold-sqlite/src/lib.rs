@@ -47,6 +47,7 @@ mod group;
 mod health;
 mod inner;
 mod limit;
+#[cfg(feature = "nene")]
 mod nene;
 mod ops;
 mod rows;
@@ -59,7 +60,9 @@ mod watch;
 mod worker;
 
 pub use config::SqliteConfig;
+#[cfg(feature = "nene")]
 pub use leasehold_driver::nene::NeneConfig;
+#[cfg(feature = "nene")]
 pub use nene::{NeneFile, SqliteNeneConfig, SqliteNeneStore};
 pub use store::SqliteStore;
 

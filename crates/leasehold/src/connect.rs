@@ -22,7 +22,7 @@ impl Locker {
     /// [`prepare`](Locker::prepare). Until then this fails as `Incompatible`.
     ///
     /// With the option `format=nene`, `sqlite:`, `mysql:` and `postgres:` are the table of the PHP library Nene
-    /// DistributedLock in that database.
+    /// DistributedLock in that database; it needs the feature `nene`.
     ///
     /// # Errors
     /// `InvalidInput` for an unknown scheme or option; else the error of opening or of [`check`](Locker::check).
@@ -113,6 +113,14 @@ type Open = Box<dyn Fn() -> BoxFuture<'static, Result<AnyStore>> + Send + Sync>;
 fn read(url: &str, quarantine: Option<Duration>) -> Result<Open> {
     let parsed = StoreUrl::parse(url)?;
     match parsed.scheme() {
+        #[cfg(all(
+            not(feature = "nene"),
+            any(feature = "mysql", feature = "postgres", feature = "sqlite")
+        ))]
+        _ if is_nene(url) => Err(Error::invalid_input(
+            "the option format=nene, for the table of the PHP library Nene DistributedLock in SQLite, PostgreSQL, MySQL or \
+             MariaDB, needs the cargo feature nene of leasehold, which this build lacks; enable it, or leave the option out",
+        )),
         #[cfg(feature = "local")]
         "local" => local(parsed),
         #[cfg(feature = "mysql")]
@@ -166,8 +174,10 @@ fn is_nene(url: &str) -> bool {
 
 #[cfg(feature = "mysql")]
 fn mysql(url: &str) -> Result<Open> {
-    use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
+    use leasehold_mysql::MysqlConfig;
+    #[cfg(feature = "nene")]
     if is_nene(url) {
+        use leasehold_mysql::MysqlNeneConfig;
         return Ok(opener(MysqlNeneConfig::parse(url)?, MysqlNeneConfig::connect));
     }
     Ok(opener(MysqlConfig::parse(url)?, MysqlConfig::connect))
@@ -175,8 +185,10 @@ fn mysql(url: &str) -> Result<Open> {
 
 #[cfg(feature = "postgres")]
 fn postgres(url: &str) -> Result<Open> {
-    use leasehold_postgres::{PostgresConfig, PostgresNeneConfig};
+    use leasehold_postgres::PostgresConfig;
+    #[cfg(feature = "nene")]
     if is_nene(url) {
+        use leasehold_postgres::PostgresNeneConfig;
         return Ok(opener(PostgresNeneConfig::parse(url)?, PostgresNeneConfig::connect));
     }
     Ok(opener(PostgresConfig::parse(url)?, PostgresConfig::connect))
@@ -191,8 +203,10 @@ fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
 
 #[cfg(feature = "sqlite")]
 fn sqlite(url: &str) -> Result<Open> {
-    use leasehold_sqlite::{SqliteConfig, SqliteNeneConfig};
+    use leasehold_sqlite::SqliteConfig;
+    #[cfg(feature = "nene")]
     if is_nene(url) {
+        use leasehold_sqlite::SqliteNeneConfig;
         return Ok(opener(SqliteNeneConfig::parse(url)?, SqliteNeneConfig::connect));
     }
     Ok(opener(SqliteConfig::parse(url)?, SqliteConfig::connect))

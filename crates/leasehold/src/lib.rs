@@ -73,21 +73,27 @@ pub use leasehold_core::{
     Record, RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Unreadable, Wait,
     WaitCause, WaitReport, term::Drift,
 };
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+#[cfg(feature = "nene")]
 pub use leasehold_driver::nene::NeneConfig;
 pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
+#[cfg(all(feature = "nene", feature = "mysql"))]
+pub use leasehold_mysql::MysqlNeneConfig;
 #[cfg(feature = "mysql")]
-pub use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlStore};
+pub use leasehold_mysql::{MysqlConfig, MysqlStore};
+#[cfg(all(feature = "nene", feature = "postgres"))]
+pub use leasehold_postgres::PostgresNeneConfig;
 #[cfg(feature = "postgres")]
-pub use leasehold_postgres::{PostgresConfig, PostgresNeneConfig, PostgresStore};
+pub use leasehold_postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "quorum")]
 pub use leasehold_quorum::{QuorumConfig, QuorumStore};
 #[cfg(feature = "redis")]
 pub use leasehold_redis::{RedisConfig, RedisStore};
+#[cfg(all(feature = "nene", feature = "sqlite"))]
+pub use leasehold_sqlite::SqliteNeneConfig;
 #[cfg(feature = "sqlite")]
-pub use leasehold_sqlite::{SqliteConfig, SqliteNeneConfig, SqliteStore};
+pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
 
 /// The guide: how to use the library, topic by topic.
 #[doc = include_str!("../GUIDE.md")]
