@@ -84,7 +84,7 @@
 //! }
 //! ```
 //!
-//! `docs/adding-a-store.md` writes a whole store and runs it. What a store cannot do, its
+//! [Adding a store](https://github.com/leasehold/leasehold/blob/main/docs/adding-a-store.md) writes a whole store and runs it. What a store cannot do, its
 //! [`Capabilities`](leasehold_core::Capabilities) say; what it does not tell, [`Subject::reports`]; and a store
 //! whose clock cannot be moved has [`Time::Real`].
 //!

@@ -92,7 +92,7 @@ fn of_server(server: &str, told: &ServerError) -> Error {
             Error::denied(format!("{server} refused the user or its password; {said}"))
         }
         1044 | 1142 | 1143 | 1227 | 1370 => Error::denied(format!(
-            "the user lacks a privilege; docs/stores/mysql.md lists the least privileges, as GRANTs; {said}"
+            "the user lacks a privilege; https://docs.rs/leasehold-mysql lists the least privileges, as GRANTs; {said}"
         )),
         1049 | 1054 | 1146 | 1305 | 1318 => Error::incompatible(format!(
             "the objects of the store are missing, or of another version; run `leasehold init` with this store, or in a \

@@ -160,7 +160,7 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
             Error::denied(format!("{server} refused the user or its password; {said}"))
         }
         "42501" => Error::denied(format!(
-            "the user lacks a privilege; docs/stores/postgres.md lists the least privileges, as GRANTs; {said}"
+            "the user lacks a privilege; https://docs.rs/leasehold-postgres lists the least privileges, as GRANTs; {said}"
         )),
         "3D000" => Error::incompatible(format!("the database does not exist; {said}")),
         "42883" | "42P01" | "42703" | "3F000" => Error::incompatible(format!(

@@ -230,7 +230,7 @@ impl Found {
         self.settings.admit(server)?;
         if let Some(missing) = &self.missing {
             return Err(Error::denied(format!(
-                "the user lacks {} in the schema {schema:?}; docs/stores/postgres.md lists the GRANTs",
+                "the user lacks {} in the schema {schema:?}; https://docs.rs/leasehold-postgres lists the GRANTs",
                 missing.join(", ")
             )));
         }

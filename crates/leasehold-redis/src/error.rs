@@ -85,8 +85,8 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
              key or a prefix, or remove the value; {said}"
         )),
         "LHCORRUPT" => Error::corrupt(format!(
-            "{} cannot be read because it was changed; restore it by docs/stores/redis.md, or remove that metadata \
-             key and with it the token counter",
+            "{} cannot be read because it was changed; restore it as https://docs.rs/leasehold-redis describes, or \
+             remove that metadata key and with it the token counter",
             // The server adds the position in the script.
             detail.split_once(" script: ").map_or(detail, |(what, _)| what)
         )),
@@ -94,7 +94,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             Error::denied(format!("{server} refused the user or its password; {said}"))
         }
         "NOPERM" => Error::denied(format!(
-            "the user lacks a privilege; docs/stores/redis.md lists the least privileges; {said}"
+            "the user lacks a privilege; https://docs.rs/leasehold-redis lists the least privileges; {said}"
         )),
         "READONLY" => not_now("this server is a replica, which cannot lock; connect to its master"),
         "OOM" => not_now("the server is out of memory (maxmemory), so nothing was changed"),
@@ -123,8 +123,8 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
                 || detail.contains("ACL failure in script") =>
         {
             Error::denied(format!(
-                "the user lacks a privilege for a part of this; docs/stores/redis.md lists the least privileges; \
-                 {said}"
+                "the user lacks a privilege for a part of this; https://docs.rs/leasehold-redis lists the least \
+                 privileges; {said}"
             ))
             .with_effect(Effect::Unknown)
         }
@@ -136,12 +136,13 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         }
         // The script may have run other commands before this one.
         "ERR" if detail.contains("command called from script") => Error::incompatible(format!(
-            "{server} has renamed or removed a command that our scripts use; docs/stores/redis.md lists them; {said}"
+            "{server} has renamed or removed a command that our scripts use; https://docs.rs/leasehold-redis lists \
+             them; {said}"
         ))
         .with_effect(Effect::Unknown),
         "ERR" if detail.starts_with("unknown command") => Error::incompatible(format!(
             "{server} has renamed or removed a command that this store uses, or is older than Redis 7.0; \
-             docs/stores/redis.md lists the commands; {said}"
+             https://docs.rs/leasehold-redis lists the commands; {said}"
         )),
         _ => Error::unexpected(said).with_effect(Effect::Unknown),
     }

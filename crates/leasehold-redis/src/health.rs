@@ -77,7 +77,7 @@ fn judge_commands(server: &Connections, said: Option<Value>, health: &mut Health
     if !lacking.is_empty() {
         return Err(Error::incompatible(format!(
             "{name} has renamed or removed {}, without which operations fail; restore what \
-             docs/stores/redis.md lists",
+             https://docs.rs/leasehold-redis lists",
             lacking.join(", ")
         )));
     }
@@ -87,8 +87,8 @@ fn judge_commands(server: &Connections, said: Option<Value>, health: &mut Health
     }
     if !denied.is_empty() {
         health.hazards.push(format!(
-            "the user may not run {} on {name}, and what needs that fails; docs/stores/redis.md lists the least \
-             privileges",
+            "the user may not run {} on {name}, and what needs that fails; https://docs.rs/leasehold-redis lists \
+             the least privileges",
             denied.join(", ")
         ));
     }

@@ -230,9 +230,9 @@ impl Server {
         Ok((store, health))
     }
 
-    /// Creates the user of docs/stores/redis.md, and adds `more` to its rights.
+    /// Creates the user that the manual of the store lists, and adds `more` to its rights.
     pub async fn add_locker(&self, more: &str) {
-        let page = include_str!("../../../docs/stores/redis.md");
+        let page = include_str!("../../leasehold-redis/MANUAL.md");
         let rule = page.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
         let words: Vec<_> = rule.split(' ').chain(more.split_whitespace()).collect();
         self.ask(&words).await.unwrap();

@@ -1,4 +1,4 @@
--- Everything that Leasehold keeps in MySQL and MariaDB: schema version 1. docs/stores/mysql.md explains every column.
+-- Everything that Leasehold keeps in MySQL and MariaDB: schema version 1. https://docs.rs/leasehold-mysql explains every column.
 -- {schema} stands for the database of the URL, "leasehold" by default. Each statement can be run again.
 
 -- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key

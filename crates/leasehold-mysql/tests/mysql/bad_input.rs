@@ -54,7 +54,7 @@ async fn older_and_newer_schemas_are_named() {
     }
 }
 
-/// The statements of docs/stores/mysql.md that give a user its least privileges.
+/// The statements of the store's manual that give a user its least privileges.
 fn grants() -> Vec<String> {
     let page = include_str!("../../MANUAL.md");
     let all = privileges_of(page).into_iter();

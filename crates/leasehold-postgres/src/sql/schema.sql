@@ -1,4 +1,4 @@
--- Everything that Leasehold keeps in PostgreSQL: schema version 1. docs/stores/postgres.md explains every column.
+-- Everything that Leasehold keeps in PostgreSQL: schema version 1. https://docs.rs/leasehold-postgres explains every column.
 -- {schema} stands for the option schema, "leasehold" by default, which exists by now.
 
 -- The version of all objects of this schema, and of its functions: one row. Functions of a later version serve clients

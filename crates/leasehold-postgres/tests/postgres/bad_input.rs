@@ -78,7 +78,7 @@ async fn a_schema_that_exists_is_used_and_case_counts() {
     }
 }
 
-/// The statements of docs/stores/postgres.md that give a user its least privileges.
+/// The statements of the store's manual that give a user its least privileges.
 fn grants() -> String {
     let page = include_str!("../../MANUAL.md");
     let lines = page.lines().filter(|line| line.starts_with("GRANT "));

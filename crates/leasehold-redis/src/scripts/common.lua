@@ -1,4 +1,4 @@
--- What every script begins with. The format that this reads and writes: docs/stores/redis.md.
+-- What every script begins with. The format that this reads and writes: https://docs.rs/leasehold-redis.
 -- Times are microseconds since 1970 by the server's clock, "ends" are milliseconds, 0 is never.
 
 local clock = redis.call('TIME')

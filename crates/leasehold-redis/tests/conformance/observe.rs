@@ -49,7 +49,7 @@ pub(crate) async fn observe(url: &str, prefix: &str) -> Result<Observation> {
     Ok(Observation::new(rows, counters))
 }
 
-/// A holder's record; see docs/stores/redis.md.
+/// A holder's record; see the store's manual.
 fn row(
     key: &Key,
     id: &[u8],

@@ -72,7 +72,7 @@ async fn a_changed_or_deleted_metadata_key() {
             Effect::NotApplied,
             metadata,
         );
-        assert!(error.to_string().contains("docs/stores/redis.md"), "{error}");
+        assert!(error.to_string().contains("https://docs.rs/leasehold-redis"), "{error}");
         let ttl = Ttl::new(LONG).unwrap();
         let renewed = store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await.unwrap();
         let renewed = only(renewed.leases);
@@ -152,7 +152,7 @@ async fn a_server_that_cannot_be_reached_or_refuses_the_login() {
         .await
         .unwrap();
     let checked = connect(&server.url().replace("//", "//poor:p@")).await;
-    failed(checked, ErrorKind::Denied, Effect::NotApplied, "docs/stores/redis.md");
+    failed(checked, ErrorKind::Denied, Effect::NotApplied, "https://docs.rs/leasehold-redis");
 }
 
 #[tokio::test]

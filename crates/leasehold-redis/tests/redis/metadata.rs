@@ -1,4 +1,4 @@
-//! The data in the server: docs/stores/redis.md, byte by byte.
+//! The data in the server: the store's manual, byte by byte.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
