@@ -7,6 +7,9 @@ use std::path::Path;
 
 use crate::shell::{Outcome, capture, command, root};
 
+/// Where the files of this repository are on the web. Pages that are shown elsewhere too link to them there.
+const OURS: &str = "https://github.com/leasehold/leasehold/blob/main/";
+
 /// Folders whose content exists on one machine only.
 const OF_ONE_MACHINE: [&str; 5] = ["/home/", "/root/", "/tmp/", "/work/", "/Users/"];
 
@@ -52,10 +55,13 @@ fn functions(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of a document's inline links, outside its code.
+/// The targets of a document's links, inline and by reference, outside its code.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    let prose = text.split("```").step_by(2).flat_map(|block| block.split('`').step_by(2));
-    prose.flat_map(|prose| prose.split("](").skip(1)).filter_map(|rest| rest.split(')').next())
+    let prose = || text.split("```").step_by(2).flat_map(|block| block.split('`').step_by(2));
+    let inline = prose().flat_map(|prose| prose.split("](").skip(1));
+    let inline = inline.filter_map(|rest| rest.split(')').next());
+    let definitions = prose().flat_map(str::lines).filter(|line| line.starts_with('['));
+    inline.chain(definitions.filter_map(|line| Some(line.split_once("]: ")?.1)))
 }
 
 /// Code in a document that can only be the name of a test: a sentence joined by underscores, and not a metric.
@@ -82,6 +88,9 @@ fn copies<'a>(
 /// Whether a link leads to another site, a heading, or a file that exists.
 fn leads_somewhere(document: &Path, link: &str) -> bool {
     let file = link.split('#').next().unwrap_or_default();
+    if let Some(ours) = file.strip_prefix(OURS) {
+        return root().join(ours).exists();
+    }
     let folder = document.parent().unwrap_or(Path::new(""));
     file.is_empty() || link.contains("://") || folder.join(file).exists()
 }
@@ -101,9 +110,9 @@ mod tests {
 
     #[test]
     fn links_are_found_outside_code() {
-        let text = "See [a](docs/a.md), `[no](code)` and [b](b.md#part).\n                    ```rust\nlet x = f[0](y);\n```\n[c]( x ) [d](https://example.org/)";
+        let text = "See [a](docs/a.md), `[no](code)` and [b](b.md#part).\n                    ```rust\nlet x = f[0](y);\n```\n[c]( x ) [d](https://example.org/)\n[e]: e.md#part\n";
         let found: Vec<_> = links(text).collect();
-        assert_eq!(found, ["docs/a.md", "b.md#part", " x ", "https://example.org/"]);
+        assert_eq!(found, ["docs/a.md", "b.md#part", " x ", "https://example.org/", "e.md#part"]);
     }
 
     #[test]
@@ -129,7 +138,9 @@ mod tests {
         for good in ["README.md", "./README.md#use", "#use", "https://example.org/x"] {
             assert!(leads_somewhere(&document, good), "{good}");
         }
-        for bad in ["readme.txt", "docs/README.md#use"] {
+        let ours = |file| format!("{OURS}{file}");
+        assert!(leads_somewhere(&document, &ours("docs/cli.md#what-escapes")));
+        for bad in ["readme.txt", "docs/README.md#use", &ours("docs/none.md")] {
             assert!(!leads_somewhere(&document, bad), "{bad}");
         }
     }

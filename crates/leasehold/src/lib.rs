@@ -104,8 +104,6 @@ pub mod guide {}
 mod documents {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
-    #[doc = include_str!("../README.md")]
-    struct CrateReadme;
     #[doc = include_str!("../../../docs/first-contact.md")]
     struct FirstContact;
     #[doc = include_str!("../../../docs/migrating/nene.md")]
