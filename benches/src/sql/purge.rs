@@ -38,7 +38,7 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     loop {
         let reply = store.evict(&EvictRequest::expired(Filter::default())).await?;
         removed += reply.removed.len();
-        forgotten += reply.forgotten;
+        forgotten += reply.counters_forgotten;
         if !reply.more {
             break;
         }

@@ -210,7 +210,7 @@ impl Need {
                     fixture.pass_for(Duration::from_secs(1_000 * 24 * 60 * 60)).await;
                 }
                 let purged = client.evict(EvictRequest::expired(Filter::default())).await?;
-                ensure_eq!(purged.forgotten, 0, "counters that are never forgotten");
+                ensure_eq!(purged.counters_forgotten, 0, "counters that are never forgotten");
                 ensure_eq!(fixture.observe().await?.counters, counters, "the counters after years");
                 "end of counters"
             }

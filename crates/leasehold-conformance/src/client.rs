@@ -322,7 +322,9 @@ impl<S: Store> Client<S> {
         let (at, store) = (Location::caller(), Arc::clone(&self.store));
         async move {
             match store.evict(&request).await {
-                Ok(evicted) if evicted.removed.len() + evicted.forgotten <= request.limit() => {
+                Ok(evicted)
+                    if evicted.removed.len() + evicted.counters_forgotten <= request.limit() =>
+                {
                     Ok(evicted)
                 }
                 other => not(at, "answered within its limit", &request, other),

@@ -54,8 +54,12 @@ mod ttl;
 mod wait;
 mod wakeups;
 
+// Only for the other crates of the workspace, whose pauses need jitter too.
+#[doc(hidden)]
+pub use backoff::Random;
+
 pub use any_store::AnyStore;
-pub use backoff::{Backoff, Exponential, Fixed, Jitter, Random, Uniform};
+pub use backoff::{Backoff, Exponential, Fixed, Jitter, Uniform};
 pub use capabilities::{Capabilities, Feature};
 pub use claim::{Claim, Claims};
 pub use clock::{BoxFuture, Clock, Now};

@@ -166,7 +166,7 @@ pub struct EvictReply {
     /// The removed records.
     pub removed: Vec<EvictTarget>,
     /// How many counters were forgotten.
-    pub forgotten: usize,
+    pub counters_forgotten: usize,
     /// What a purge left because it could not read it.
     pub unreadable: Vec<Unreadable>,
     /// True if the limit was reached and more may be left.
@@ -177,9 +177,9 @@ pub struct EvictReply {
 
 impl EvictReply {
     /// What was removed.
-    pub fn new(removed: Vec<EvictTarget>, forgotten: usize, more: bool) -> Self {
+    pub fn new(removed: Vec<EvictTarget>, counters_forgotten: usize, more: bool) -> Self {
         let (unreadable, nodes) = (Vec::new(), NodeReports::default());
-        Self { removed, forgotten, unreadable, more, nodes }
+        Self { removed, counters_forgotten, unreadable, more, nodes }
     }
 }
 

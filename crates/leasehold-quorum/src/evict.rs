@@ -23,7 +23,8 @@ impl Inner {
                         one.node = Some(node.name.as_str().into());
                         one
                     }));
-                    evicted.forgotten = evicted.forgotten.max(one.forgotten);
+                    evicted.counters_forgotten =
+                        evicted.counters_forgotten.max(one.counters_forgotten);
                     evicted.more |= one.more;
                 }
                 evicted.nodes = reports(&round);

@@ -44,8 +44,12 @@ mod url;
 mod wakeups;
 
 pub use config::QuorumConfig;
-pub use late::OpenNode;
 pub use store::QuorumStore;
+
+// Only for `Locker::connect`, which knows the stores that a URL of a quorum names.
+#[doc(hidden)]
+pub use late::OpenNode;
+#[doc(hidden)]
 pub use url::QuorumUrl;
 
 /// Guarantees, options, hazards and operation of a quorum.

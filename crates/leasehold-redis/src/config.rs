@@ -244,13 +244,6 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the quarantine unless it was set before, also to zero.
-    #[must_use]
-    pub fn or_quarantine(mut self, quarantine: Duration) -> Self {
-        self.quarantine.get_or_insert(quarantine);
-        self
-    }
-
     /// Sets how many replicas must have a grant or a renewal before it counts; none by default. Replicas make a
     /// loss in a fail-over less likely, but do not prevent it: the level stays L0. Each such request waits for the
     /// replicas (`WAIT`), and so do the requests of all other callers behind it on the connection. If too few
@@ -390,8 +383,7 @@ mod tests {
         .unwrap();
         assert_eq!(config.timeout, Duration::from_millis(250));
         assert_eq!((config.prefix.as_str(), config.allow_eviction), ("a:", true));
-        let quarantined = config.clone().or_quarantine(Duration::ZERO);
-        assert_eq!(quarantined.quarantine, Some(Duration::from_secs(60)));
+        assert_eq!(config.quarantine, Some(Duration::from_secs(60)));
         assert_eq!(config.deployment.to_string(), "h:7000");
         let settings = login(&config);
         assert_eq!((settings.db(), settings.password()), (3, Some("hunter2")));

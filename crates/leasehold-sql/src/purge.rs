@@ -37,13 +37,13 @@ pub(crate) async fn purge<D: Dialect>(
     let until = Deadline::after(dialect.timeout());
     let mut look_at = LOOK_AT.0;
     while !until.left().is_zero() {
-        let acted = !reply.removed.is_empty() || reply.forgotten > 0;
+        let acted = !reply.removed.is_empty() || reply.counters_forgotten > 0;
         let scanned = until.bound(dialect.scan(keys.as_deref(), &at, look_at)).await;
         let scanned =
             scanned.unwrap_or_else(|| Err(unanswered(dialect.server(), until, Effect::NotApplied)));
         let (page, next) =
             scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
-        let room = most - reply.removed.len() - reply.forgotten;
+        let room = most - reply.removed.len() - reply.counters_forgotten;
         let (mut candidates, full_at) =
             Candidates::of(page, at.clone(), (&wanted, filter), room.min(STEP));
         // A row may be read twice.
@@ -67,7 +67,7 @@ pub(crate) async fn purge<D: Dialect>(
             // From the beginning, as far as it has started.
             None => (at, wrapped) = (Position::default(), true),
         }
-        if reply.removed.len() + reply.forgotten >= most {
+        if reply.removed.len() + reply.counters_forgotten >= most {
             break;
         }
     }
@@ -90,7 +90,7 @@ async fn remove<D: Dialect>(
         purged.unwrap_or_else(|| Err(unanswered(dialect.server(), until, Effect::Unknown)))?;
     for nth in purged {
         if nth < 0 {
-            reply.forgotten += 1;
+            reply.counters_forgotten += 1;
         } else {
             let target = usize::try_from(nth - 1).ok().and_then(|nth| targets.get(nth));
             reply.removed.extend(target.cloned().flatten());

@@ -73,7 +73,7 @@ impl SqliteConfig {
     /// The longest prefix, in bytes.
     const MAX_PREFIX: usize = 63;
 
-    /// A database in a file, which [`open`](SqliteConfig::connect) creates if it does not exist.
+    /// A database in a file, which [`connect`](SqliteConfig::connect) creates if it does not exist.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::new(Location::File(path.into()))
     }

@@ -54,5 +54,5 @@ mod janitor;
 mod locker;
 
 pub use self::guard::{Events, Guard};
-pub use self::janitor::Janitor;
+pub use self::janitor::{Janitor, JanitorBuilder};
 pub use self::locker::{Group, Locker};

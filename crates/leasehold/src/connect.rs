@@ -197,7 +197,11 @@ fn postgres(url: &str) -> Result<Open> {
 #[cfg(feature = "redis")]
 fn redis(url: &str, quarantine: Option<Duration>) -> Result<Open> {
     use leasehold_redis::RedisConfig;
-    let config = RedisConfig::parse(url)?.or_quarantine(quarantine.unwrap_or_default());
+    let mut config = RedisConfig::parse(url)?;
+    let is_set = StoreUrl::parse(url)?.take("quarantine").is_some();
+    if let Some(quarantine) = quarantine.filter(|_| !is_set) {
+        config = config.quarantine(quarantine);
+    }
     Ok(opener(config, RedisConfig::connect))
 }
 

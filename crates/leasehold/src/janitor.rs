@@ -17,11 +17,11 @@ use crate::telemetry;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// # let locks = leasehold::Locker::new(leasehold::LocalStore::new());
-/// use leasehold::Janitor;
+/// use std::time::Duration;
 ///
-/// let janitor = locks.janitor(Janitor::EVERY, Janitor::BATCH)?;
+/// let janitor = locks.janitor().every(Duration::from_secs(60)).spawn()?;
 /// // … the work of the program …
-/// println!("{} records were purged", janitor.stop().await.purged.removed);
+/// println!("{} records were removed", janitor.stop().await.purged.records_removed);
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
@@ -31,16 +31,74 @@ pub struct Janitor {
     task: JoinHandle<()>,
 }
 
+/// Sets the options of a [`Janitor`].
+#[derive(Debug)]
+#[must_use = "the janitor begins when it is spawned"]
+pub struct JanitorBuilder {
+    locks: Locker,
+    every: Duration,
+    batch: usize,
+}
+
+impl JanitorBuilder {
+    /// Sets the interval between two rounds, at least 1 s; by default [`Janitor::EVERY`].
+    pub fn every(mut self, every: Duration) -> Self {
+        self.every = every;
+        self
+    }
+
+    /// Sets how many records and counters one request removes at most, 1 to 1,000; by default [`Janitor::BATCH`].
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// Starts the janitor, on the caller's tokio runtime.
+    ///
+    /// The first round begins at a random time within [`every`](Self::every). Each further one begins `every`, less up to
+    /// a tenth, after the end of the last, so that processes that start together do not purge together. A round that fails
+    /// is reported, and the next one comes in its time.
+    ///
+    /// # Errors
+    /// `InvalidInput` if an option is out of range; `Unexpected` outside a tokio runtime with timers.
+    pub fn spawn(self) -> Result<Janitor> {
+        let Self { locks, every, batch } = self;
+        if every < Janitor::LEAST {
+            return Err(Error::invalid_input(format!(
+                "the janitor's interval is {every:?}; it must be at least {:?}",
+                Janitor::LEAST
+            )));
+        }
+        let request = EvictRequest::expired(Filter::default()).with_limit(batch);
+        let keeper = &locks.0.keeper;
+        keeper.can.admit(&request)?;
+        let runtime = Handle::try_current().map_err(|e| {
+            Error::unexpected("a janitor needs a tokio runtime; call this inside one")
+                .with_source(e)
+        })?;
+        keeper.check_timers()?;
+        let (said, reports) = watch::channel(JanitorReport::default());
+        let task = runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = locks.0.closed() => {}
+                () = locks.sweep(every, &request, &said) => {}
+            }
+        });
+        Ok(Janitor { reports, task })
+    }
+}
+
 /// What a [`Janitor`] has done so far.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct JanitorReport {
-    /// Rounds that have ended, including failed ones.
+    /// How many rounds have ended, including failed ones.
     pub rounds: u64,
     /// The total of all rounds.
     pub purged: Purged,
-    /// Rounds that failed.
-    pub failures: u64,
+    /// How many rounds failed.
+    pub failed_rounds: u64,
     /// The error of the last round; `None` if it succeeded.
     pub error: Option<Error>,
 }
@@ -49,11 +107,11 @@ pub struct JanitorReport {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Purged {
-    /// Expired records.
-    pub removed: usize,
-    /// Counters that were forgotten (C7).
-    pub forgotten: usize,
-    /// Requests that it took.
+    /// How many expired records were removed.
+    pub records_removed: usize,
+    /// How many counters were forgotten (C7).
+    pub counters_forgotten: usize,
+    /// How many requests it took.
     pub batches: usize,
     /// What it left because it could not read it, each once; of several rounds, as the last one found it.
     pub unreadable: Vec<Unreadable>,
@@ -62,8 +120,8 @@ pub struct Purged {
 impl Purged {
     /// Adds a round.
     fn add(&mut self, round: Self) {
-        self.removed += round.removed;
-        self.forgotten += round.forgotten;
+        self.records_removed += round.records_removed;
+        self.counters_forgotten += round.counters_forgotten;
         self.batches += round.batches;
         self.unreadable = round.unreadable;
     }
@@ -138,41 +196,9 @@ impl Locker {
         Ok(purged)
     }
 
-    /// Starts to [purge](Locker::purge) at an interval, on the caller's tokio runtime. The defaults are
-    /// [`Janitor::EVERY`] and [`Janitor::BATCH`].
-    ///
-    /// The first round begins at a random time within `every`. Each further one begins `every`, less up to a
-    /// tenth, after the end of the last, so that processes that start together do not purge together. A round that
-    /// fails is reported, and the next one comes in its time.
-    ///
-    /// # Errors
-    /// `InvalidInput` if `every` is below 1 s or `batch` not 1 to 1,000; `Unexpected` outside a tokio runtime with
-    /// timers.
-    pub fn janitor(&self, every: Duration, batch: usize) -> Result<Janitor> {
-        if every < Janitor::LEAST {
-            return Err(Error::invalid_input(format!(
-                "the janitor's interval is {every:?}; it must be at least {:?}",
-                Janitor::LEAST
-            )));
-        }
-        let request = EvictRequest::expired(Filter::default()).with_limit(batch);
-        let keeper = &self.0.keeper;
-        keeper.can.admit(&request)?;
-        let runtime = Handle::try_current().map_err(|e| {
-            Error::unexpected("a janitor needs a tokio runtime; call this inside one")
-                .with_source(e)
-        })?;
-        keeper.check_timers()?;
-        let (said, reports) = watch::channel(JanitorReport::default());
-        let locks = self.clone();
-        let task = runtime.spawn(async move {
-            tokio::select! {
-                biased;
-                () = locks.0.closed() => {}
-                () = locks.sweep(every, &request, &said) => {}
-            }
-        });
-        Ok(Janitor { reports, task })
+    /// A [`Janitor`] for this store: set its options, then [`spawn`](JanitorBuilder::spawn) it.
+    pub fn janitor(&self) -> JanitorBuilder {
+        JanitorBuilder { locks: self.clone(), every: Janitor::EVERY, batch: Janitor::BATCH }
     }
 
     /// Purges until it is cancelled.
@@ -194,7 +220,7 @@ impl Locker {
             said.send_modify(|report| {
                 report.rounds += 1;
                 report.purged.add(purged);
-                report.failures += u64::from(round.is_err());
+                report.failed_rounds += u64::from(round.is_err());
                 report.error = round.err();
             });
         }
@@ -206,9 +232,9 @@ impl Locker {
         loop {
             let sent = keeper.clock.now();
             let evicted = self.evict(request).await?;
-            let (removed, forgotten) = (evicted.removed.len(), evicted.forgotten);
-            purged.removed += removed;
-            purged.forgotten += forgotten;
+            let (removed, forgotten) = (evicted.removed.len(), evicted.counters_forgotten);
+            purged.records_removed += removed;
+            purged.counters_forgotten += forgotten;
             purged.batches += 1;
             // Each batch finds it again.
             let unreadable = evicted.unreadable.into_iter();

@@ -59,7 +59,7 @@ pub use election::{
 };
 pub use group::Group;
 pub use guard::Guard;
-pub use janitor::{Janitor, JanitorReport, Purged};
+pub use janitor::{Janitor, JanitorBuilder, JanitorReport, Purged};
 pub use lease::events::{Event, Events};
 pub use lease::release_report::ReleaseReport;
 pub use locker::{Locker, LockerBuilder};

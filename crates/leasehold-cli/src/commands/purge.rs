@@ -28,8 +28,9 @@ pub(crate) async fn purge(
 ) -> Result<Exit, Failure> {
     let filter = args.keys.filter()?;
     let purge = async |locks: &Locker| Ok(locks.purge(filter, args.batch).await?);
-    let leasehold::Purged { removed, forgotten, batches, unreadable, .. } =
-        on(store.open_existing(), purge).await?;
+    let purged = on(store.open_existing(), purge).await?;
+    let (removed, forgotten) = (purged.records_removed, purged.counters_forgotten);
+    let leasehold::Purged { batches, unreadable, .. } = purged;
     if json {
         output::json(&Purged { removed, forgotten, batches, unreadable: unreadable.len() })?;
     } else {

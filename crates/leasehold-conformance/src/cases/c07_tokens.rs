@@ -303,13 +303,13 @@ async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<
     fixture.pass_for(FORGET_AFTER / 2).await;
     let purge = || EvictRequest::expired(Filter::default().with_keys(lease.keys()));
     let evicted = fixture.client.evict(purge()).await?;
-    ensure_eq!(evicted.forgotten, 0, "counters forgotten too early");
+    ensure_eq!(evicted.counters_forgotten, 0, "counters forgotten too early");
     let counter = fixture.observe().await?.counter(&key("job"));
     ensure_eq!(Some(counter), token.map(FencingToken::get), "the counter kept so far");
     fixture.pass_for(FORGET_AFTER).await;
     let evicted = fixture.client.evict(purge()).await?;
     ensure_eq!(
-        evicted.forgotten == 1,
+        evicted.counters_forgotten == 1,
         fixture.reports.forgotten,
         "whether a forgotten counter is told"
     );
@@ -325,7 +325,7 @@ async fn c07_counters_of_live_leases_are_not_forgotten<B: Backing>(
     let token = above(fixture, &long, None).await?;
     fixture.pass_for(FORGET_AFTER * 2).await;
     let evicted = fixture.client.evict(EvictRequest::expired(Filter::default())).await?;
-    ensure_eq!(evicted.forgotten, 0, "counters of live leases that were forgotten");
+    ensure_eq!(evicted.counters_forgotten, 0, "counters of live leases that were forgotten");
     ensure_eq!(fixture.client.confirm(&long).await?.token, token, "the token of the live lease");
     PASSED
 }
@@ -341,7 +341,7 @@ async fn c07_counters_ahead_of_the_clock_are_not_forgotten<B: Backing>(
     }
     fixture.pass_for(FORGET_AFTER * 2).await;
     let evicted = fixture.client.evict(EvictRequest::expired(Filter::default())).await?;
-    ensure_eq!(evicted.forgotten, 0, "counters ahead of the clock that were forgotten");
+    ensure_eq!(evicted.counters_forgotten, 0, "counters ahead of the clock that were forgotten");
     above(fixture, &fixture.exclusive("job"), token).await?;
     PASSED
 }

@@ -198,7 +198,11 @@ async fn evict_exactly_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) ->
     ensure_eq!(evicted.removed.len(), 1, "what was removed");
     ensure_eq!(evicted.removed[0].key, key("a"), "which key");
     ensure_eq!(evicted.removed[0].id, Some(held.id.clone()), "which lease");
-    ensure_eq!((evicted.forgotten, evicted.more), (0, false), "counters, and whether more");
+    ensure_eq!(
+        (evicted.counters_forgotten, evicted.more),
+        (0, false),
+        "counters, and whether more"
+    );
     PASSED
 }
 

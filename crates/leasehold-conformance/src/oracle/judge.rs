@@ -279,7 +279,7 @@ impl Judge<'_> {
         }
         self.told.0.push(if expected.removed.is_empty() { "evicted nothing" } else { "evicted" });
         same("more", found.more, expected.more)?;
-        same("counters forgotten", found.forgotten, 0)?;
+        same("counters forgotten", found.counters_forgotten, 0)?;
         self.targets(&found.removed, &expected.removed)
     }
 
@@ -294,11 +294,11 @@ impl Judge<'_> {
         if !expected.removed.is_empty() {
             self.told.0.push("purged");
         }
-        if expected.forgotten > 0 {
+        if expected.counters_forgotten > 0 {
             self.told.0.push("forgot a counter");
         }
         if self.can.tokens {
-            same("counters forgotten", *forgotten, expected.forgotten)?;
+            same("counters forgotten", *forgotten, expected.counters_forgotten)?;
         }
         self.targets(removed, &expected.removed)
     }

@@ -230,12 +230,12 @@ impl<B: Backing> World<B> {
         let reply = loop {
             match self.store.evict(&request).await {
                 Ok(some) => {
-                    let count = some.removed.len() + some.forgotten;
+                    let count = some.removed.len() + some.counters_forgotten;
                     if count > limit || (some.more && count < limit) {
                         return Err(Failure::new(format!("a limit of {limit}: {some:?}")));
                     }
                     removed.extend(some.removed);
-                    forgotten += some.forgotten;
+                    forgotten += some.counters_forgotten;
                     if !some.more {
                         break Ok((removed, forgotten));
                     }

@@ -62,6 +62,6 @@ async fn nothing_is_left_of_keys_that_are_forgotten() {
     let purged = store.evict(&purge).await.unwrap();
     // Some leases were over before the next one of their key came, which removed them.
     assert!(purged.removed.len() <= 300, "{purged:?}");
-    assert_eq!((purged.forgotten, purged.more), (300, false));
+    assert_eq!((purged.counters_forgotten, purged.more), (300, false));
     assert!(server.rows("SELECT 1 FROM leasehold.leasehold_leases").await.is_empty());
 }

@@ -94,7 +94,7 @@ async fn nothing_is_left_of_keys_that_are_forgotten() {
         store.evict(&EvictRequest::expired(Filter::default()).with_limit(1_000)).await.unwrap();
     // Some leases were over before the next one of their key came, which removed them.
     assert!(purged.removed.len() <= 300, "{purged:?}");
-    assert_eq!((purged.forgotten, purged.more), (300, false));
+    assert_eq!((purged.counters_forgotten, purged.more), (300, false));
     let left: i64 = server.rows("SELECT count(*) FROM leasehold.leases").await[0].get(0);
     assert_eq!(left, 0);
 }

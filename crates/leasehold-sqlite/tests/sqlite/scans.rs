@@ -104,7 +104,7 @@ async fn expired_records_are_removed_in_steps_and_live_ones_stay() {
     place.clock.advance(SECOND);
     for (limit, removed, more) in [(7, 7, true), (1_000, 1_000, true), (1_000, 193, false)] {
         let evicted = evict(&store, Filter::default(), limit).await;
-        let counts = (evicted.removed.len(), evicted.forgotten, evicted.more);
+        let counts = (evicted.removed.len(), evicted.counters_forgotten, evicted.more);
         assert_eq!(counts, (removed, 0, more));
     }
     let raw = place.raw();
@@ -160,11 +160,11 @@ async fn old_counters_of_free_keys_are_forgotten() {
     assert_eq!(count(&place.raw(), "leasehold_keys"), 602, "not before 30 days");
     place.clock.advance(Duration::from_micros(1));
     let some = evict(&store, Filter::default(), 100).await;
-    assert_eq!((some.removed.len(), some.forgotten, some.more), (0, 100, true));
+    assert_eq!((some.removed.len(), some.counters_forgotten, some.more), (0, 100, true));
     let group = Filter::default().with_group(GroupName::new("o").unwrap());
-    assert_eq!(evict(&store, group, 1_000).await.forgotten, 0, "not only keys are named");
+    assert_eq!(evict(&store, group, 1_000).await.counters_forgotten, 0, "not only keys are named");
     let rest = evict(&store, Filter::default(), 1_000).await;
-    assert_eq!((rest.forgotten, rest.more), (500, false));
+    assert_eq!((rest.counters_forgotten, rest.more), (500, false));
     assert_eq!(count(&place.raw(), "leasehold_keys"), 2, "the held and the young");
 }
 
@@ -175,9 +175,9 @@ async fn counters_are_kept_for_ever_if_so_configured() {
     grant(&store, "a", "k").await;
     place.clock.advance(3_650 * DAY);
     let evicted = evict(&store, Filter::default(), 10).await;
-    assert_eq!((evicted.removed.len(), evicted.forgotten, evicted.more), (1, 0, false));
+    assert_eq!((evicted.removed.len(), evicted.counters_forgotten, evicted.more), (1, 0, false));
     let named = evict(&store, Filter::default().with_key(key("k")), 10).await;
-    assert_eq!((named.forgotten, count(&place.raw(), "leasehold_keys")), (0, 1));
+    assert_eq!((named.counters_forgotten, count(&place.raw(), "leasehold_keys")), (0, 1));
 }
 
 #[tokio::test]

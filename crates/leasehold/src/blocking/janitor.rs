@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use leasehold_core::Result;
 
-use crate::janitor::{JanitorReport, next_round};
+use crate::janitor::{self, JanitorReport, next_round};
 use crate::locker::Locker;
 
 /// Purges expired records at an interval, on the `Locker`'s thread; see [`crate::Janitor`].
@@ -11,11 +13,43 @@ pub struct Janitor {
     locks: Locker,
 }
 
-impl Janitor {
-    pub(super) fn new(janitor: crate::Janitor, locks: Locker) -> Self {
-        Self { janitor, locks }
+/// Sets the options of a [`Janitor`]; see [`crate::JanitorBuilder`].
+#[derive(Debug)]
+#[must_use = "the janitor begins when it is spawned"]
+pub struct JanitorBuilder {
+    builder: janitor::JanitorBuilder,
+    locks: Locker,
+}
+
+impl JanitorBuilder {
+    pub(super) fn new(locks: &Locker) -> Self {
+        Self { builder: locks.janitor(), locks: locks.clone() }
     }
 
+    /// Sets the interval between two rounds, as [`crate::JanitorBuilder::every`].
+    pub fn every(mut self, every: Duration) -> Self {
+        self.builder = self.builder.every(every);
+        self
+    }
+
+    /// Sets how many records and counters one request removes at most, as [`crate::JanitorBuilder::batch`].
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.builder = self.builder.batch(batch);
+        self
+    }
+
+    /// Starts the janitor, on the `Locker`'s thread.
+    ///
+    /// # Errors
+    /// As [`crate::JanitorBuilder::spawn`].
+    pub fn spawn(self) -> Result<Janitor> {
+        let Self { builder, locks } = self;
+        let janitor = locks.0.thread()?.run(async move { builder.spawn() })?;
+        Ok(Janitor { janitor, locks })
+    }
+}
+
+impl Janitor {
     /// What it has done so far.
     pub fn report(&self) -> JanitorReport {
         self.janitor.report()

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use super::guard::Guard;
-use super::janitor::Janitor;
+use super::janitor::JanitorBuilder;
 use crate::acquire::request::LockRequest;
 use crate::janitor::Purged;
 use crate::lease::release_report::ReleaseReport;
@@ -195,13 +195,9 @@ impl Locker {
         self.call(|locks| async move { locks.purge(filter, batch).await })
     }
 
-    /// Starts to purge at an interval, as [`crate::Locker::janitor`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn janitor(&self, every: Duration, batch: usize) -> Result<Janitor> {
-        let janitor = self.call(|locks| async move { locks.janitor(every, batch) })?;
-        Ok(Janitor::new(janitor, self.0.clone()))
+    /// A [`Janitor`](super::Janitor) for this store: set its options, then [`spawn`](JanitorBuilder::spawn) it.
+    pub fn janitor(&self) -> JanitorBuilder {
+        JanitorBuilder::new(&self.0)
     }
 
     /// Acts on the leases in `group` that this `Locker` acquired or adopted (F9).

@@ -115,6 +115,7 @@ impl Candidate {
     ///
     /// # Cancel safety
     /// May be dropped at any time.
+    #[doc(hidden)] // only for programs that move from spindle, whose callback it replaces
     pub fn for_each_round<F: FnMut(bool)>(&self, mut each: F) -> impl Future<Output = ()> + use<F> {
         let mut rounds = self.0.rounds();
         async move {

@@ -10,8 +10,8 @@ use crate::support::blocking::{LONG, in_time, store};
 use crate::support::{Fault, Flaky, ms, secs};
 use leasehold::blocking::{Guard, Locker};
 use leasehold::{
-    Claim, Claims, Error, ErrorKind, Event, EvictRequest, EvictTarget, Filter, Janitor, Keepalive,
-    Key, Level, ListRequest, LocalStore, LostReason, ManualClock, Mode, Record, ReleaseOutcome,
+    Claim, Claims, Error, ErrorKind, Event, EvictRequest, EvictTarget, Filter, Keepalive, Key,
+    Level, ListRequest, LocalStore, LostReason, ManualClock, Mode, Record, ReleaseOutcome,
     Remaining, Wait,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -82,8 +82,8 @@ fn everything(locks: &Locker) {
 
     let (value, released) = locks.with_lock("k", |guard| guard.token()).unwrap();
     assert!(value.is_some() && matches!(released.outcome, ReleaseOutcome::Released));
-    assert_eq!(locks.purge(Filter::default(), 10).unwrap().removed, 0);
-    drop(locks.janitor(Janitor::EVERY, Janitor::BATCH).unwrap());
+    assert_eq!(locks.purge(Filter::default(), 10).unwrap().records_removed, 0);
+    drop(locks.janitor().spawn().unwrap());
     locks.close(LONG).unwrap();
     assert_eq!(locks.lock("k").take().unwrap_err().kind(), ErrorKind::Closed);
 }

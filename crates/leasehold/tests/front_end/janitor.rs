@@ -23,7 +23,7 @@ async fn records(locks: &Locker) -> usize {
 
 /// Removed, forgotten, batches.
 fn counts(purged: Purged) -> (usize, usize, usize) {
-    (purged.removed, purged.forgotten, purged.batches)
+    (purged.records_removed, purged.counters_forgotten, purged.batches)
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,7 +36,7 @@ async fn a_purge_removes_expired_records_in_batches_until_nothing_is_left() {
     tokio::time::sleep(secs(10)).await;
     let before = store.evictions().len();
     let some = Filter::default().with_prefix("left-2");
-    assert_eq!(locks.purge(some, 10).await.unwrap().removed, 6, "2 and 20 to 24");
+    assert_eq!(locks.purge(some, 10).await.unwrap().records_removed, 6, "2 and 20 to 24");
     let purged = locks.purge(Filter::default(), 10).await.unwrap();
     assert_eq!(counts(purged), (19, 0, 2));
     assert_eq!(store.evictions()[before..], [10, 10, 10]);
@@ -114,7 +114,7 @@ async fn a_lease_renewed_during_the_purge_stays() {
     };
     store.until(|log| log.contains(&Sent::Evict(10))).await;
     renewed.renew().await.unwrap();
-    assert_eq!(purging.await.unwrap().unwrap().removed, 1);
+    assert_eq!(purging.await.unwrap().unwrap().records_removed, 1);
     assert!(renewed.verify().await.unwrap());
 }
 
@@ -123,23 +123,23 @@ async fn the_janitor_purges_round_by_round_and_reports() {
     let store = Flaky::new();
     let locks = store.locks();
     let live = locks.lock("live").ttl(secs(10)).await.unwrap();
-    let mut janitor = locks.janitor(Janitor::EVERY, Janitor::BATCH).unwrap();
+    let mut janitor = locks.janitor().spawn().unwrap();
     assert_eq!(janitor.report().rounds, 0);
     let mut removed = 0;
     for round in 1..=5 {
         leave(&locks, 30).await;
         tokio::time::sleep(secs(10)).await;
         let report = janitor.next_round().await.unwrap();
-        assert_eq!((report.rounds, report.failures), (round, 0));
+        assert_eq!((report.rounds, report.failed_rounds), (round, 0));
         assert!(report.error.is_none());
-        removed = report.purged.removed;
+        removed = report.purged.records_removed;
     }
     // New records appear before the last ones are purged if the round came while they were fresh.
     assert!(removed >= 120, "{removed}");
     assert!(store.evictions().iter().all(|limit| *limit == Janitor::BATCH));
     assert!(live.verify().await.unwrap());
     let report = janitor.stop().await;
-    assert_eq!((report.rounds, report.purged.removed), (5, removed));
+    assert_eq!((report.rounds, report.purged.records_removed), (5, removed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,14 +148,14 @@ async fn the_janitor_forgets_counters() {
     let store = Flaky::new();
     let locks = store.locks();
     leave(&locks, 3).await;
-    let mut janitor = locks.janitor(DAY, 2).unwrap();
+    let mut janitor = locks.janitor().every(DAY).batch(2).spawn().unwrap();
     let purged = loop {
         let purged = janitor.next_round().await.unwrap().purged;
-        if purged.forgotten > 0 {
+        if purged.counters_forgotten > 0 {
             break purged;
         }
     };
-    assert_eq!((purged.removed, purged.forgotten), (3, 3));
+    assert_eq!((purged.records_removed, purged.counters_forgotten), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,11 +164,11 @@ async fn a_round_that_fails_is_reported_and_the_next_comes_in_its_time() {
     let locks = store.locks();
     leave(&locks, 25).await;
     tokio::time::sleep(secs(10)).await;
-    let mut janitor = locks.janitor(secs(60), 10).unwrap();
+    let mut janitor = locks.janitor().every(secs(60)).batch(10).spawn().unwrap();
     store.on_look([Fault::Fine, Fault::LostRequest, Fault::Panic, Fault::Hang]);
     let first = janitor.next_round().await.unwrap();
     assert_eq!(first.error.unwrap().kind(), ErrorKind::Unavailable);
-    assert_eq!((first.rounds, first.failures, first.purged.removed), (1, 1, 10));
+    assert_eq!((first.rounds, first.failed_rounds, first.purged.records_removed), (1, 1, 10));
     let failed = store.now();
     let second = janitor.next_round().await.unwrap();
     assert_eq!(second.error.unwrap().kind(), ErrorKind::Unexpected, "the store panicked");
@@ -177,16 +177,16 @@ async fn a_round_that_fails_is_reported_and_the_next_comes_in_its_time() {
     assert_eq!(third.error.unwrap().kind(), ErrorKind::Unavailable, "it hung");
     let fourth = janitor.next_round().await.unwrap();
     assert!(fourth.error.is_none());
-    assert_eq!((fourth.rounds, fourth.failures, fourth.purged.removed), (4, 3, 25));
+    assert_eq!((fourth.rounds, fourth.failed_rounds, fourth.purged.records_removed), (4, 3, 25));
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_ends_when_it_is_stopped_or_dropped_or_its_locker_is_closed() {
     let store = Flaky::new();
     let locks = store.locks();
-    let mut stopped = locks.janitor(secs(10), 1).unwrap();
-    let mut dropped = locks.janitor(secs(10), 2).unwrap();
-    let mut closed = locks.janitor(secs(10), 3).unwrap();
+    let mut stopped = locks.janitor().every(secs(10)).batch(1).spawn().unwrap();
+    let mut dropped = locks.janitor().every(secs(10)).batch(2).spawn().unwrap();
+    let mut closed = locks.janitor().every(secs(10)).batch(3).spawn().unwrap();
     for janitor in [&mut stopped, &mut dropped, &mut closed] {
         janitor.next_round().await.unwrap();
     }
@@ -213,7 +213,7 @@ async fn it_stops_within_a_round() {
     let store = Flaky::new();
     let locks = store.locks();
     store.on_look([Fault::SlowRequest(secs(5))]);
-    let janitor = locks.janitor(secs(10), 1).unwrap();
+    let janitor = locks.janitor().every(secs(10)).batch(1).spawn().unwrap();
     store.until(|log| log.contains(&Sent::Evict(1))).await;
     let before = store.now();
     let stopped = tokio::time::timeout(secs(3_600), janitor.stop()).await.expect("it ends");
@@ -228,7 +228,7 @@ async fn janitors_that_start_together_do_not_purge_together() {
     let locks = store.locks();
     let begun = store.now();
     let mut rounds = Vec::new();
-    for janitor in (0..20).map(|_| locks.janitor(EVERY, 1).unwrap()) {
+    for janitor in (0..20).map(|_| locks.janitor().every(EVERY).batch(1).spawn().unwrap()) {
         let store = store.clone();
         rounds.push(spawn(async move {
             let mut janitor = janitor;
@@ -260,7 +260,7 @@ async fn on_a_manual_clock_it_needs_no_waiting() {
     let store = LocalStore::with_clock(Arc::new(clock.clone()));
     let locks = Locker::builder(store).clock(Arc::new(clock.clone())).build();
     leave(&locks, 250).await;
-    let mut janitor = locks.janitor(secs(60), 100).unwrap();
+    let mut janitor = locks.janitor().every(secs(60)).batch(100).spawn().unwrap();
     for round in 1..=2 {
         while clock.next_wake().is_none() {
             tokio::task::yield_now().await;
@@ -277,7 +277,7 @@ async fn its_arguments_are_checked_first() {
     let store = Flaky::new();
     let locks = store.locks();
     let refused = |every, batch, said: &str| {
-        let error = locks.janitor(every, batch).unwrap_err();
+        let error = locks.janitor().every(every).batch(batch).spawn().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(said), "{error}");
     };
@@ -286,13 +286,13 @@ async fn its_arguments_are_checked_first() {
     refused(secs(1), 1_001, "1 to 1000");
     let error = locks.purge(Filter::default(), 0).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    drop(locks.janitor(Duration::MAX, 1_000).unwrap());
+    drop(locks.janitor().every(Duration::MAX).batch(1_000).spawn().unwrap());
 }
 
 #[test]
 fn outside_a_runtime_the_error_says_what_it_needs() {
     let locks = Locker::new(LocalStore::new());
-    let error = locks.janitor(Janitor::EVERY, Janitor::BATCH).unwrap_err();
+    let error = locks.janitor().spawn().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected);
     assert!(error.to_string().contains("tokio runtime"), "{error}");
 }
@@ -318,19 +318,19 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
         let left = acquire_for(&format!("left-{number}"), "of nobody", Mode::Exclusive, ms(20));
         granted(store.acquire(&left).await);
     }
-    let mut janitor = locks.janitor(Janitor::LEAST, 10).unwrap();
+    let mut janitor = locks.janitor().every(Janitor::LEAST).batch(10).spawn().unwrap();
     let mut renewed = live[0].events();
     // On a slow machine the records expire over several rounds; each report is the total so far.
     let mut purged = janitor.next_round().await.unwrap().purged;
-    while purged.removed < 25 {
+    while purged.records_removed < 25 {
         purged = janitor.next_round().await.unwrap().purged;
     }
-    assert!(purged.removed == 25 && purged.batches >= 3, "{purged:?}");
+    assert!(purged.records_removed == 25 && purged.batches >= 3, "{purged:?}");
     assert!(renewed.next().await.is_some());
     for guard in live {
         assert!(guard.verify().await.unwrap());
     }
-    assert_eq!(janitor.stop().await.failures, 0);
+    assert_eq!(janitor.stop().await.failed_rounds, 0);
     let left = locks.list(Filter::default().with_prefix("left-").with_expired(Expired::In)).await;
     assert_eq!(left.unwrap().records, []);
 }
@@ -351,7 +351,7 @@ fn purges_and_rounds_are_counted() {
             let locks = store.locks();
             leave(&locks, 7).await;
             tokio::time::sleep(secs(10)).await;
-            let mut janitor = locks.janitor(secs(1), 2).unwrap();
+            let mut janitor = locks.janitor().every(secs(1)).batch(2).spawn().unwrap();
             store.on_look([Fault::Refused]);
             janitor.next_round().await.unwrap();
             janitor.next_round().await.unwrap();
