@@ -1,3 +1,5 @@
+mod mint;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;

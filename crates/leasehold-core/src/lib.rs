@@ -26,14 +26,12 @@ mod error;
 mod filter;
 mod group_name;
 mod health;
-mod holders;
 mod invalid_value;
 mod key;
 mod lease;
 mod lease_id;
 mod lost_reason;
 mod manual_clock;
-mod mint;
 mod mode;
 mod note;
 mod reason;
@@ -79,8 +77,8 @@ pub use reason::Reason;
 pub use record::{Record, RecordTerm};
 pub use remaining::Remaining;
 pub use reply::{
-    AcquireReply, EvictReply, Granted, ListReply, RefusalReason, Refused, ReleaseOutcome,
-    ReleaseReply, RenewOutcome, RenewReply, Unreadable,
+    AcquireReply, EvictReply, Granted, ListReply, Page, RefusalReason, Refused, ReleaseOutcome,
+    ReleaseReply, RenewOutcome, RenewReply, Unreadable, each_or_worst, worst,
 };
 pub use report::{NodeOutcome, NodeReport, NodeReports, WaitCause, WaitReport};
 pub use request::{

@@ -1,11 +1,18 @@
 //! The replies of a store.
 
+mod holders;
+mod outcomes;
+mod page;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
     Cursor, Error, EvictTarget, FencingToken, Key, LostReason, NodeReports, Record, Remaining,
 };
+
+pub use outcomes::{each_or_worst, worst};
+pub use page::Page;
 
 /// The reply to an [`AcquireRequest`](crate::AcquireRequest).
 #[derive(Debug, Clone)]

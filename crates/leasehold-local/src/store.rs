@@ -6,7 +6,7 @@ use futures_util::stream;
 use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock, EvictReply, EvictRequest, EvictScope,
     Health, Key, Level, ListReply, ListRequest, Now, ReleaseOutcome, ReleaseReply, ReleaseRequest,
-    RenewOutcome, RenewReply, RenewRequest, Result, Store, Table, Wakeups, table,
+    RenewOutcome, RenewReply, RenewRequest, Request, Result, Store, Table, Wakeups, table,
 };
 use leasehold_driver::SystemClock;
 use tokio::sync::broadcast::{self, error::RecvError};
@@ -60,8 +60,19 @@ impl LocalStore {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Now {
-        Now::read(&*self.0.clock)
+    /// Lets the table decide about a request that is admitted.
+    async fn carry_out<T>(
+        &self,
+        operation: &'static str,
+        request: &impl Request,
+        decide: impl FnOnce(&mut Table, Now) -> Result<T>,
+    ) -> Result<T> {
+        let decided = async {
+            let mut table = self.table();
+            let now = Now::read(&*self.0.clock);
+            decide(&mut table, now)
+        };
+        self.capabilities().carry_out(operation, request, decided).await
     }
 
     fn wake(&self, keys: impl IntoIterator<Item = Key>) {
@@ -106,19 +117,12 @@ impl Store for LocalStore {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().admit(request)?;
-        let mut table = self.table();
-        let now = self.now();
-        table.acquire(request, now).map_err(|e| e.with_context(NAME, "acquire"))
+        self.carry_out("acquire", request, |table, now| table.acquire(request, now)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().admit(request)?;
-        let renewed = {
-            let mut table = self.table();
-            let now = self.now();
-            table.renew(request, now)
-        };
+        let renewed =
+            self.carry_out("renew", request, |table, now| Ok(table.renew(request, now))).await?;
         for (lease, outcome) in request.leases().iter().zip(&renewed.leases) {
             if matches!(outcome, RenewOutcome::Lost(_)) {
                 self.wake(lease.claims().keys().cloned());
@@ -128,12 +132,9 @@ impl Store for LocalStore {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().admit(request)?;
-        let released = {
-            let mut table = self.table();
-            let now = self.now();
-            table.release(request, now)
-        };
+        let released = self
+            .carry_out("release", request, |table, now| Ok(table.release(request, now)))
+            .await?;
         for (lease, outcome) in request.leases().iter().zip(&released.leases) {
             if lease.wakes() && !matches!(outcome, ReleaseOutcome::Kept(_)) {
                 self.wake(lease.keys().iter().cloned());
@@ -143,19 +144,12 @@ impl Store for LocalStore {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().admit(request)?;
-        let table = self.table();
-        let now = self.now();
-        table.list(request, now).map_err(|e| e.with_context(NAME, "list"))
+        self.carry_out("list", request, |table, now| table.list(request, now)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().admit(request)?;
-        let evicted = {
-            let mut table = self.table();
-            let now = self.now();
-            table.evict(request, now)
-        };
+        let evicted =
+            self.carry_out("evict", request, |table, now| Ok(table.evict(request, now))).await?;
         if matches!(request.what(), EvictScope::Exactly { .. }) {
             self.wake(evicted.removed.iter().map(|target| target.key.clone()));
         }

@@ -10,7 +10,7 @@ use leasehold_core::{
     Store,
 };
 
-use crate::inner::{Inner, NAME};
+use crate::inner::Inner;
 use crate::queues::Place;
 use crate::renew::outcome as renewed;
 use crate::round::Round;
@@ -176,8 +176,7 @@ impl Attempt {
         self.roll_back(granted, self.request.is_again().is_some());
         let message = "a majority granted, but no majority accepted the grant's token, so the grant was rolled back";
         Err(Error::unavailable(Effect::NotApplied, message)
-            .with_nodes(round.reports(|leases| leases.iter().map(renewed).collect()))
-            .with_context(NAME, "acquire"))
+            .with_nodes(round.reports(|leases| leases.iter().map(renewed).collect())))
     }
 
     /// Rolls back, in the background, what was or may have been granted: also on nodes that did not answer.

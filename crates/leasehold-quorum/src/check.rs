@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::tally::{self, majority};
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Store};
 
-use crate::inner::{Inner, NAME};
+use crate::inner::Inner;
 use crate::node::Node;
 
 impl Inner {
@@ -13,11 +13,8 @@ impl Inner {
     pub(crate) async fn check(self: &Arc<Self>) -> Result<Health> {
         let round = self.ask_all("check", |node| async move { node.store.check().await }).await;
         let reports = round.reports(|_| Vec::new());
-        let refuse = |message: String| {
-            Err(Error::incompatible(message)
-                .with_nodes(reports.clone())
-                .with_context(NAME, "check"))
-        };
+        let refuse =
+            |message: String| Err(Error::incompatible(message).with_nodes(reports.clone()));
         let (mut found, mut hazards) = (Vec::new(), self.shape());
         for (node, answer) in self.nodes.iter().zip(round.answers.iter().flatten()) {
             match answer {

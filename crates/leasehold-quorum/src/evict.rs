@@ -6,7 +6,7 @@ use leasehold_core::{
     Store,
 };
 
-use crate::inner::{Inner, NAME};
+use crate::inner::Inner;
 use crate::round::Round;
 
 impl Inner {
@@ -66,9 +66,7 @@ impl Inner {
                     "renewals of the holder put the lease back for {:?}; try again",
                     self.limits.release
                 );
-                return Err(Error::unavailable(Effect::Unknown, message)
-                    .with_nodes(evicted.nodes)
-                    .with_context(NAME, "evict"));
+                return Err(Error::unavailable(Effect::Unknown, message).with_nodes(evicted.nodes));
             }
         }
     }

@@ -5,7 +5,7 @@ use leasehold_core::{
     Cursor, Effect, Error, ErrorKind, ListReply, ListRequest, NodeReport, Result, Store,
 };
 
-use crate::inner::{Inner, NAME};
+use crate::inner::Inner;
 use crate::round::{Round, failure};
 
 /// The position of a listing: the node, how those before it failed, and the position on that node.
@@ -70,7 +70,7 @@ impl Inner {
     /// Lists the records of one node after the other. A filter that names keys asks all remaining nodes at once.
     pub(crate) async fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
         let position = request.cursor().map(|cursor| Position::of(cursor, self.nodes.len()));
-        let position = position.transpose().map_err(|e| e.with_context(NAME, "list"))?;
+        let position = position.transpose()?;
         let Position { node: first, mut failed, inner } = position.unwrap_or(Position::START);
         let start = usize::from(first);
         let end = if request.filter().keys().is_some() { self.nodes.len() } else { start + 1 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::term::micros_up;
-use leasehold_core::{Effect, Error, ErrorKind, Key, Result};
+use leasehold_core::{Error, Key, Result, each_or_worst};
 use redis::Value;
 
 use crate::argument::Argument;
@@ -117,25 +117,11 @@ impl Inner {
             }
         }
         all.sort_by_key(|(at, _)| *at);
-        let (mut done, mut failures) = (Vec::new(), Vec::new());
-        for (_, outcome) in all {
-            done.push(outcome.unwrap_or_else(|error| {
-                failures.push(error.clone());
-                failed(error)
-            }));
-        }
-        if failures.len() < done.len() { Ok(done) } else { worst(failures).map_or(Ok(done), Err) }
+        each_or_worst(all.into_iter().map(|(_, outcome)| outcome), failed)
     }
 }
 
 /// Rounded up.
 fn milliseconds(duration: Duration) -> String {
     micros_up(duration).div_ceil(1_000).to_string()
-}
-
-/// The failure that represents many: one that may have acted before one that did not.
-pub(crate) fn worst(failures: Vec<Error>) -> Option<Error> {
-    failures.into_iter().max_by_key(|failure| {
-        (failure.effect() == Effect::Unknown, failure.kind() == ErrorKind::Unavailable)
-    })
 }

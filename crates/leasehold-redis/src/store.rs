@@ -7,10 +7,10 @@ use leasehold_core::{
     ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
 };
 
+use crate::RedisConfig;
 use crate::inner::{Inner, NAME};
 use crate::names::Names;
 use crate::servers::Servers;
-use crate::{RedisConfig, wakeups};
 
 /// Leases in a Redis server, or in the nodes of a Redis Cluster. Cheap to clone; clones share the connections.
 ///
@@ -62,45 +62,36 @@ impl Store for RedisStore {
     }
 
     async fn check(&self) -> Result<Health> {
-        let checked = self.0.servers.check().await;
-        checked.map_err(|e| e.with_context(NAME, "check"))
+        self.capabilities().carry_out("check", &(), self.0.servers.check()).await
     }
 
     /// Only connects; there is nothing to create.
     async fn prepare(&self) -> Result<()> {
-        self.0.servers.connect().await.map_err(|e| e.with_context(NAME, "prepare"))
+        self.capabilities().carry_out("prepare", &(), self.0.servers.connect()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().admit(request)?;
-        self.0.acquire(request).await.map_err(|e| e.with_context(NAME, "acquire"))
+        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().admit(request)?;
-        self.0.renew(request).await.map_err(|e| e.with_context(NAME, "renew"))
+        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().admit(request)?;
-        self.0.release(request).await.map_err(|e| e.with_context(NAME, "release"))
+        self.capabilities().carry_out("release", request, self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().admit(request)?;
-        self.0.list(request).await.map_err(|e| e.with_context(NAME, "list"))
+        self.capabilities().carry_out("list", request, self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().admit(request)?;
-        self.0.evict(request).await.map_err(|e| e.with_context(NAME, "evict"))
+        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        let channels = keys.iter().map(|key| Ok((key.clone(), self.0.names.of(key)?.channel())));
-        let channels: Vec<_> = channels.collect::<Result<_>>()?;
-        let subscribed = wakeups::subscribe(&self.0.servers, channels).await;
-        subscribed.map_err(|e| e.with_context(NAME, "subscribe"))
+        self.capabilities().carry_out("subscribe", &(), self.0.subscribe(keys)).await
     }
 
     /// The protocol needs no farewell.

@@ -1,6 +1,6 @@
 //! Pages of a list.
 
-use leasehold_core::{ListReply, ListRequest, Result, Unreadable};
+use leasehold_core::{ListReply, ListRequest, Page, Result, Unreadable};
 
 use crate::dialect::Dialect;
 use crate::position::Position;
@@ -11,67 +11,48 @@ use crate::stored::Stored;
 const LOOK_AT: usize = 2_000;
 
 pub(crate) async fn list(dialect: &impl Dialect, request: &ListRequest) -> Result<ListReply> {
-    let filter = request.filter();
+    let (filter, after) = (request.filter(), request.cursor().map(Position::parse).transpose()?);
     match filter.keys() {
         Some(keys) => {
             let keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
             let found = dialect.look_up(&keys).await?;
-            let after = request.cursor().map(Position::parse).transpose()?;
-            Ok(page(request, found, after.as_ref(), false))
+            Ok(page(Page::new(request, after), found, "", false))
         }
         None => {
-            let start = Position::before(filter.key_prefix());
-            let start = match request.cursor() {
-                Some(cursor) => Position::parse(cursor)?.max(start),
-                None => start,
-            };
+            let prefix = filter.key_prefix();
+            let start = Position::before(prefix);
+            let start = after.map_or(start.clone(), |after| after.max(start));
             let most = LOOK_AT.max(request.limit() + 1);
             let (found, is_full) = dialect.page(&start, most).await?;
-            Ok(page(request, found, None, is_full))
+            Ok(page(Page::new(request, None), found, prefix, is_full))
         }
     }
 }
 
-/// The matching records of these rows, in their order. `is_full` says that more rows may follow.
+/// The page of these rows, in their order, up to the first key without the prefix: in key order, all with it are adjacent.
+/// `is_full` says that more rows may follow.
 fn page(
-    request: &ListRequest,
+    mut page: Page<'_, Position>,
     found: Vec<(i64, Stored)>,
-    after: Option<&Position>,
+    prefix: &str,
     is_full: bool,
 ) -> ListReply {
-    let filter = request.filter();
-    let mut page = ListReply::new(Vec::new(), None);
-    let mut last = None;
     for (now, stored) in found {
         let position = Position::of(&stored);
-        // In key order, all keys with the prefix are adjacent.
-        if !stored.key.is_empty() && !stored.key.starts_with(filter.key_prefix()) {
-            return page;
-        }
-        if after.is_some_and(|after| position <= *after) {
-            continue;
+        // The name of a damaged row may be unknown.
+        if !stored.key.is_empty() && !stored.key.starts_with(prefix) {
+            return page.last();
         }
         match stored.record(now) {
-            Ok(Some(record)) if filter.matches(&record) => {
-                if page.records.len() == request.limit() {
-                    page.next = last.as_ref().map(Position::cursor);
-                    return page;
+            Ok(record) => {
+                if page.add(position, record).is_break() {
+                    return page.followed(|position| position.cursor());
                 }
-                page.records.push(record);
             }
-            Ok(_) => {}
-            // One damaged row hides no other.
             Err(error) => {
-                if filter.matches_name(&stored.key) {
-                    page.unreadable.push(Unreadable::new(stored.key, error));
-                }
+                page.add_unreadable(Some(position), Unreadable::new(stored.key, error));
             }
         }
-        // The row of a damaged one may be unknown.
-        last = last.max(Some(position));
     }
-    if is_full {
-        page.next = last.as_ref().map(Position::cursor);
-    }
-    page
+    if is_full { page.followed(|position| position.cursor()) } else { page.last() }
 }

@@ -10,6 +10,7 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Effect, Error, EvictReply, EvictRequest,
     EvictScope, Health, Key, ListReply, ListRequest, RefusalReason, Refused, ReleaseOutcome,
     ReleaseReply, ReleaseRequest, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
+    each_or_worst,
 };
 use leasehold_driver::{Deadline, outliving};
 
@@ -61,16 +62,6 @@ impl<D: Dialect> SqlStore<D> {
         let batches = Batches::new(Arc::clone(&dialect), MOST);
         Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() }))
     }
-
-    async fn run<T>(
-        &self,
-        operation: &'static str,
-        admitted: Result<()>,
-        work: impl Future<Output = Result<T>>,
-    ) -> Result<T> {
-        admitted?;
-        work.await.map_err(|e| e.with_context(D::NAME, operation))
-    }
 }
 
 impl<D: Dialect> Store for SqlStore<D> {
@@ -82,36 +73,36 @@ impl<D: Dialect> Store for SqlStore<D> {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.run("check", Ok(()), self.0.dialect.check()).await
+        self.capabilities().carry_out("check", &(), self.0.dialect.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.run("prepare", Ok(()), self.0.dialect.prepare()).await
+        self.capabilities().carry_out("prepare", &(), self.0.dialect.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.run("acquire", self.capabilities().admit(request), self.0.acquire(request)).await
+        self.capabilities().carry_out("acquire", request, self.0.acquire(request)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.run("renew", self.capabilities().admit(request), self.0.renew(request)).await
+        self.capabilities().carry_out("renew", request, self.0.renew(request)).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.run("release", self.capabilities().admit(request), self.0.release(request)).await
+        self.capabilities().carry_out("release", request, self.0.release(request)).await
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let listed = list::list(&*self.0.dialect, request);
-        self.run("list", self.capabilities().admit(request), listed).await
+        self.capabilities().carry_out("list", request, listed).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.run("evict", self.capabilities().admit(request), self.0.evict(request)).await
+        self.capabilities().carry_out("evict", request, self.0.evict(request)).await
     }
 
     async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.run("subscribe", Ok(()), self.0.dialect.subscribe(keys)).await
+        self.capabilities().carry_out("subscribe", &(), self.0.dialect.subscribe(keys)).await
     }
 
     /// Ends the connections that are the store's own, with a farewell; those of a caller's pool stay there.
@@ -257,13 +248,7 @@ impl<D: Dialect> Inner<D> {
         let outcomes = outcomes
             .into_iter()
             .map(|outcome| outcome?.ok_or_else(|| locked(self.dialect.server())));
-        let outcomes: Vec<Result<T>> = outcomes.collect();
-        if outcomes.iter().all(Result::is_err) {
-            let failures = outcomes.into_iter().filter_map(Result::err);
-            let worst = failures.max_by_key(|failure| failure.effect() == Effect::Unknown);
-            return worst.map_or(Ok(Vec::new()), Err);
-        }
-        Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(&failed)).collect())
+        each_or_worst(outcomes, failed)
     }
 }
 

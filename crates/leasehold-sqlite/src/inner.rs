@@ -34,30 +34,27 @@ impl Inner {
 
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        operation: &'static str,
         job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.run_within(self.limit(), operation, job).await
+        self.run_within(self.limit(), job).await
     }
 
     /// Runs a job that writes inside a transaction, which it may share with others; if that is rolled back, it runs
     /// again.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
-        operation: &'static str,
         job: impl FnMut(&Rows<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.worker.write(self.limit(), job).await.map_err(|e| e.with_context(NAME, operation))
+        self.worker.write(self.limit(), job).await
     }
 
     pub(crate) async fn run_within<T: Send + 'static>(
         &self,
         limit: Limit,
-        operation: &'static str,
         job: impl FnOnce(&mut Database, Limit) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let job = move |database: &mut Database| job(database, limit);
-        self.worker.run(limit, job).await.map_err(|e| e.with_context(NAME, operation))
+        self.worker.run(limit, job).await
     }
 
     pub(crate) fn limit(&self) -> Limit {
@@ -67,7 +64,7 @@ impl Inner {
     /// Waits until everything sent is done, and closes the file until it is used again. A database in memory would be lost.
     pub(crate) async fn disconnect(&self) {
         match self.location {
-            Location::Memory => drop(self.run("close", |_, _| Ok(())).await),
+            Location::Memory => drop(self.run(|_, _| Ok(())).await),
             Location::File(_) => {
                 self.watch.closed().await;
                 self.worker.disconnect(self.limit()).await;

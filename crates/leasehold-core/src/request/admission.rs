@@ -11,6 +11,7 @@ mod sealed {
     pub trait Sealed {}
     impl Sealed for crate::Claims {}
     impl Sealed for crate::Ttl {}
+    impl Sealed for () {}
 }
 pub(super) use sealed::Sealed;
 
@@ -21,6 +22,21 @@ impl Capabilities {
     /// `Unsupported` or `InvalidInput`, effect `NotApplied`.
     pub fn admit(&self, request: &impl Request) -> Result<()> {
         request.check(self)
+    }
+
+    /// Carries out a request that is [admitted](Self::admit). An error of `work` names the store and the operation. For
+    /// stores; `&()` where an operation has no request.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit), and those of `work`.
+    pub async fn carry_out<T>(
+        &self,
+        operation: &'static str,
+        request: &impl Request,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.admit(request)?;
+        work.await.map_err(|error| error.with_context(self.name, operation))
     }
 
     pub(super) fn check_id(&self, id: &LeaseId) -> Result<()> {
@@ -52,6 +68,12 @@ pub(super) fn check_limit(limit: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid_input(format!("the limit is {limit}; it must be 1 to {MAX_ENTRIES}")))
+}
+
+impl Request for () {
+    fn check(&self, _: &Capabilities) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Request for Claims {

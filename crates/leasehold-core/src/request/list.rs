@@ -24,10 +24,14 @@ impl Cursor {
 
     /// The position after `record`, for stores that list in the order of key and lease id.
     pub fn after(record: &Record) -> Self {
-        let mut bytes = record.key.as_str().as_bytes().to_vec();
+        Self::after_lease(&record.key, record.id.as_ref())
+    }
+
+    /// As [`Cursor::after`], for the record of a lease on a key.
+    pub fn after_lease(key: &Key, id: Option<&LeaseId>) -> Self {
+        let mut bytes = key.as_str().as_bytes().to_vec();
         bytes.push(0);
-        bytes
-            .extend_from_slice(record.id.as_ref().map(LeaseId::to_bytes).as_deref().unwrap_or(&[]));
+        bytes.extend_from_slice(id.map(LeaseId::to_bytes).as_deref().unwrap_or(&[]));
         Self(bytes)
     }
 

@@ -2,12 +2,12 @@ use std::sync::{MutexGuard, PoisonError};
 
 use leasehold_core::{
     EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, FencingToken, Filter, Record,
-    Result,
+    Result, worst,
 };
 
 use crate::argument::Argument;
 use crate::exchange::Request;
-use crate::inner::{Inner, worst};
+use crate::inner::Inner;
 use crate::page::Position;
 use crate::scan::{Found, STEPS};
 use crate::{scripts, text};

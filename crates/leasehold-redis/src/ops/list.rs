@@ -1,4 +1,6 @@
-use leasehold_core::{Cursor, Key, ListReply, ListRequest, Result};
+use std::convert::identity;
+
+use leasehold_core::{Cursor, Key, ListReply, ListRequest, Page, Result};
 
 use crate::inner::Inner;
 use crate::page::Position;
@@ -13,53 +15,53 @@ impl Inner {
     }
 
     async fn list_named(&self, keys: &[Key], request: &ListRequest) -> Result<ListReply> {
-        let after = request.cursor().map(Cursor::as_bytes);
         let found = self.look_up(keys).await?;
-        let mut left = found.records.into_iter().filter(|record| {
-            request.filter().matches(record)
-                && after.is_none_or(|after| Cursor::after(record).as_bytes() > after)
-        });
-        let records: Vec<_> = left.by_ref().take(request.limit()).collect();
-        let next = left.next().and(records.last()).map(Cursor::after);
-        let mut page = ListReply::new(records, next);
-        if after.is_none() {
-            page.unreadable = found.unreadable;
+        let mut page = Page::new(request, request.cursor().cloned());
+        // Before all records, so on the first page.
+        for unreadable in found.unreadable {
+            page.add_unreadable(Some(Cursor::new(Vec::new())), unreadable);
         }
-        Ok(page)
+        for record in found.records {
+            if page.add(Cursor::after(&record), Some(record)).is_break() {
+                return Ok(page.followed(identity));
+            }
+        }
+        Ok(page.last())
     }
 
     async fn list_scanned(&self, request: &ListRequest) -> Result<ListReply> {
-        let mut at = request.cursor().map(Position::of).transpose()?.unwrap_or_default();
-        let mut page = ListReply::new(Vec::new(), None);
-        for _ in 0..STEPS {
-            let (here, next, found) = self.scan(at, request.filter()).await?;
+        let filter = request.filter();
+        let start = request.cursor().map(Position::of).transpose()?.unwrap_or_default();
+        let (mut at, mut next, mut found) = self.scan(start, filter).await?;
+        // The positions of entries: a step, and in it what `Cursor::after` makes of a record.
+        let mut step = 0;
+        let mut page = Page::new(request, at.shown.take().map(|shown| (step, shown)));
+        loop {
             // Once, on the page on which the step begins.
-            if here.shown.is_none() {
-                page.unreadable.extend(found.unreadable);
+            for unreadable in found.unreadable {
+                page.add_unreadable(Some((step, Vec::new())), unreadable);
             }
-            at = here;
             for record in found.records {
-                let here = Cursor::after(&record).as_bytes().to_vec();
-                if !request.filter().matches(&record)
-                    || at.shown.as_ref().is_some_and(|shown| here <= *shown)
-                {
-                    continue;
-                }
-                if page.records.len() == request.limit() {
+                let position = (step, Cursor::after(&record).as_bytes().to_vec());
+                if page.add(position, Some(record)).is_break() {
                     // The next page begins within this step.
-                    at.shown.get_or_insert_default();
-                    page.next = Some(at.cursor());
+                    return Ok(page.followed(|(of, shown)| {
+                        at.shown = Some(if of == step { shown } else { Vec::new() });
+                        at.cursor()
+                    }));
+                }
+            }
+            step += 1;
+            match next {
+                Some(after) if step < STEPS => {
+                    (at, next, found) = self.scan(after, filter).await?;
+                }
+                next => {
+                    let mut page = page.last();
+                    page.next = next.map(|after| after.cursor());
                     return Ok(page);
                 }
-                at.shown = Some(here);
-                page.records.push(record);
-            }
-            match next {
-                Some(next) => at = next,
-                None => return Ok(page),
             }
         }
-        page.next = Some(at.cursor());
-        Ok(page)
     }
 }

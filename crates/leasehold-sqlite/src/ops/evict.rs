@@ -17,7 +17,7 @@ impl Inner {
     /// Evicts exact records, or expired ones of named keys.
     async fn evict_named(&self, request: &EvictRequest) -> Result<EvictReply> {
         let request = request.clone();
-        self.write("evict", move |rows| {
+        self.write(move |rows| {
             let keys: Vec<&Key> = match request.what() {
                 EvictScope::Exactly { targets, .. } => {
                     targets.iter().map(|target| &target.key).collect()
@@ -39,7 +39,7 @@ impl Inner {
                 break;
             }
             sweep = self
-                .run_within(limit, "evict", |database, limit| sweep.step(database, limit))
+                .run_within(limit, |database, limit| sweep.step(database, limit))
                 .await
                 .map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
         }

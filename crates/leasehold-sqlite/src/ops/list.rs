@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
+use std::convert::identity;
 
 use leasehold_core::{
-    Cursor, ErrorKind, Filter, Key, LeaseId, ListReply, ListRequest, Mode, Record, RecordTerm,
-    Result, Table, Unreadable,
+    Cursor, ErrorKind, Filter, Key, ListReply, ListRequest, Page, Result, Table, Unreadable,
 };
 use rusqlite::params;
 
@@ -16,7 +16,7 @@ const LOOK_AT: usize = 10_000;
 impl Inner {
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let request = request.clone();
-        self.run("list", move |database, limit| {
+        self.run(move |database, limit| {
             database.read(limit, |rows| match request.filter().keys() {
                 Some(keys) => named(rows, keys, &request),
                 None => page(rows, &request),
@@ -49,15 +49,13 @@ fn named(rows: &Rows<'_>, keys: &[Key], request: &ListRequest) -> Result<ListRep
 fn page(rows: &Rows<'_>, request: &ListRequest) -> Result<ListReply> {
     let filter = request.filter();
     let (key, id) = start(filter, request.cursor())?;
-    let mut page = ListReply::new(Vec::new(), None);
-    let (mut looked_at, mut last) = (0, None);
-    // How much of what is unreadable stands before the last record of the page.
-    let mut before = 0;
+    let mut page = Page::new(request, None);
+    let (mut looked_at, mut is_last) = (0, true);
     rows.each_record(&rows.sql.page, params![key, id], |stored| {
         let stored = match stored {
             Ok(stored) => stored,
             Err(damaged) => {
-                page.unreadable.extend(Some(damaged).filter(|one| filter.matches_name(&one.name)));
+                page.add_unreadable(None, damaged);
                 return Ok(Next::More);
             }
         };
@@ -65,32 +63,16 @@ fn page(rows: &Rows<'_>, request: &ListRequest) -> Result<ListReply> {
         if !stored.key.as_str().starts_with(filter.key_prefix()) {
             return Ok(Next::Enough);
         }
-        if looked_at == LOOK_AT {
-            page.next = last.take();
-            page.unreadable.truncate(before);
+        let position = Cursor::after_lease(&stored.key, Some(&stored.id));
+        let record = stored.holder.record(&stored.key, rows.now);
+        if looked_at == LOOK_AT || page.add(position, record).is_break() {
+            is_last = false;
             return Ok(Next::Enough);
         }
         looked_at += 1;
-        let record = stored.holder.record(&stored.key, rows.now);
-        match record.filter(|record| filter.matches(record)) {
-            Some(_) if page.records.len() == request.limit() => {
-                page.next = page.records.last().map(Cursor::after);
-                page.unreadable.truncate(before);
-                return Ok(Next::Enough);
-            }
-            Some(record) => {
-                page.records.push(record);
-                before = page.unreadable.len();
-            }
-            None => {}
-        }
-        if looked_at == LOOK_AT {
-            last = Some(after(stored.key, stored.id));
-            before = page.unreadable.len();
-        }
         Ok(Next::More)
     })?;
-    Ok(page)
+    Ok(if is_last { page.last() } else { page.followed(identity) })
 }
 
 /// The key and id after which a page begins.
@@ -100,11 +82,4 @@ fn start(filter: &Filter, cursor: Option<&Cursor>) -> Result<(String, Vec<u8>)> 
     let after = cursor.map(Cursor::position).transpose()?;
     let after = after.map(|(key, id)| (key.as_str().to_owned(), id));
     Ok(after.map_or(first.clone(), |after| after.max(first)))
-}
-
-/// The cursor that continues after a record, returned or not.
-fn after(key: Key, id: LeaseId) -> Cursor {
-    let mut record = Record::new(key, Mode::Exclusive, RecordTerm::Expired(None));
-    record.id = Some(id);
-    Cursor::after(&record)
 }

@@ -6,7 +6,7 @@ use crate::inner::Inner;
 impl Inner {
     pub(crate) async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
         let (leases, request) = (request.leases().len(), request.clone());
-        let renewed = self.write("renew", move |rows| {
+        let renewed = self.write(move |rows| {
             let keys = request.leases().iter().flat_map(|lease| lease.claims().keys());
             decide(rows, keys, |table, now| Ok(table.renew(&request, now)))
         });
