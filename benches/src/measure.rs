@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use leasehold::{Clock, SystemClock};
+use leasehold::store::{Clock, SystemClock};
 
 /// Nanoseconds since a fixed point.
 pub(crate) fn now() -> Duration {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use leasehold::{Error, Event, Events, Guard, Locker, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Error, Event, Events, Guard, Locker, Result};
 use leasehold_conformance::Proxy;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -15,7 +15,8 @@ mod sqlite;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Error, Result, SqliteStore, Store};
+use leasehold::store::Store;
+use leasehold::{Error, Result, SqliteStore};
 use leasehold_testkit::{mysql as mariadb, postgres as postgresql};
 
 use crate::measure;

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, Store, Ttl};
+use leasehold::store::Store;
+use leasehold::{Claims, Error, Key, LeaseId, LocalStore, Locker, Mode, Result, Ttl};
 use leasehold_core::{AcquireRequest, ReleaseEntry, ReleaseRequest};
 use leasehold_sqlite::SqliteStore;
 use rusqlite::{Connection, TransactionBehavior, params};

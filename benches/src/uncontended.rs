@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use leasehold::{Key, Locker, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Key, Locker, Result};
 use tokio::task::JoinSet;
 
 use crate::measure::{micros, now, percentile};

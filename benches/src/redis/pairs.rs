@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Key, Locker, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Key, Locker, Result};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
 

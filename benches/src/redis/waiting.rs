@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Clock as _, Error, Locker, Result, SystemClock, Wait};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Error, Locker, Result, Wait};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
 use rslock::LockManager;

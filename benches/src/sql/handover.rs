@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Key, LeaseId, Locker, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Key, LeaseId, Locker, Result};
 
 use super::Server;
 use crate::handover;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use leasehold::{Key, Locker, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Key, Locker, Result};
 
 use super::{POOL, Plain};
 use crate::sides::{Amount, Side, head, rows};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::{Filter, Result, Store};
+use leasehold::Result;
+use leasehold::inspect::Filter;
+use leasehold::store::Store;
 use leasehold_core::EvictRequest;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -1,6 +1,7 @@
 //! Renewal of many leases by one process.
 
-use leasehold::{Key, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Key, Result};
 
 use super::Server;
 use crate::measure::now;

@@ -1,6 +1,7 @@
 //! How large the tables grow.
 
-use leasehold::{Key, Result, Store};
+use leasehold::store::Store;
+use leasehold::{Key, Result};
 
 use super::Server;
 use crate::subjects::through_store;

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use leasehold::{Key, LeaseId, Reason};
+use leasehold::inspect::Reason;
+use leasehold::{Key, LeaseId};
 
 pub(crate) use elect::ElectArgs;
 pub(crate) use filter::{FilterArgs, KeyArgs};

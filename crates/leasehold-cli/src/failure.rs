@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 
-use leasehold::{Error, ErrorKind, NodeReport};
+use leasehold::inspect::NodeReport;
+use leasehold::{Error, ErrorKind};
 use nix::errno::Errno;
 
 use crate::exit::Exit;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold::{NodeOutcome, NodeReport};
+use leasehold::inspect::{NodeOutcome, NodeReport};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use crate::failure::describe;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
-use leasehold::{FencingToken, Record, RecordTerm, Remaining};
+use leasehold::inspect::{Record, RecordTerm};
+use leasehold::{FencingToken, Remaining};
 use serde::Serialize;
 
 /// One record as JSON; `docs/cli.md` explains its fields. Durations are in microseconds.
@@ -127,7 +128,8 @@ fn or_dash(value: Option<impl ToString>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold::{Key, LeaseId, Mode, Note};
+    use leasehold::inspect::Note;
+    use leasehold::{Key, LeaseId, Mode};
 
     fn record() -> Record {
         let term = RecordTerm::Live(Remaining::For(Duration::from_millis(12_345)));

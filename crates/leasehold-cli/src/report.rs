@@ -7,9 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{
-    Error, FencingToken, Key, LeaseId, LostReason, NodeReport, Record, Remaining, Unreadable,
-};
+use leasehold::inspect::{NodeReport, Record, Unreadable};
+use leasehold::{Error, FencingToken, Key, LeaseId, LostReason, Remaining};
 use nix::sys::signal::Signal;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 

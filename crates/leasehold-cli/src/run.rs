@@ -18,10 +18,9 @@ mod wait;
 use std::pin::pin;
 use std::time::Duration;
 
-use leasehold::{
-    Backoff as _, Clock as _, ErrorKind, Exponential, Locker, SystemClock, Wait, WaitCause,
-    WaitReport,
-};
+use leasehold::backoff::{Backoff as _, Exponential};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{ErrorKind, Locker, Wait, WaitCause, WaitReport};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 

@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_conformance::{
-    Backing, Forgets, Observation, Reports, Restarted, Result as Tried, Row, Subject, Time,
-};
-use leasehold_core::term::micros_up;
-use leasehold_core::{
+use leasehold::store::term::micros_up;
+use leasehold::store::{
     AcquireReply, AcquireRequest, Capabilities, Clock, Cursor, EvictReply, EvictRequest,
     EvictScope, EvictTarget, Expired, FencingToken, Filter, Granted, GroupName, Health, Key,
     LeaseId, Level, ListReply, ListRequest, LostReason, ManualClock, Mode, Note, Now, Record,
     RecordTerm, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest,
     Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result, Store, Wakeups,
+};
+use leasehold_conformance::{
+    Backing, Forgets, Observation, Reports, Restarted, Result as Tried, Row, Subject, Time,
 };
 
 /// One row for each key that was ever granted.

@@ -43,7 +43,7 @@
 //! [`close`](Locker::close) from another thread.
 //!
 //! A call fails as `Unexpected` instead of hanging
-//! - on the `Locker`'s own thread, which runs the [`Backoff`](crate::Backoff), the clock and the store that you
+//! - on the `Locker`'s own thread, which runs the [`Backoff`](crate::backoff::Backoff), the clock and the store that you
 //!   supply: they must not block;
 //! - in a process that was forked (a daemon) after the first call, because a fork does not copy threads: create
 //!   the `Locker` after the fork;

@@ -22,6 +22,7 @@
 //!   lease is lost.
 //! - [`blocking`] is the same API for callers without async.
 //! - [`Election`] is a candidate for a name: of many candidates, one leads.
+//! - [`backoff`], [`inspect`] and [`store`] hold what few programs need.
 //!
 //! A lock on a lease can be lost at any time: the process may pause, or the store may become unreachable.
 //! The [`guide`] says what that means for your program, and how a [`FencingToken`] helps. The manual of each store's
@@ -66,34 +67,55 @@ pub use locker::{Locker, LockerBuilder};
 
 pub use leasehold_core::contract;
 pub use leasehold_core::{
-    AnyStore, Backoff, Capabilities, Claim, Claims, Clock, Cursor, Effect, Error, ErrorKind,
-    EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Exponential, Feature, FencingToken,
-    Filter, Fixed, GroupName, Health, InvalidValue, Jitter, Key, Lease, LeaseId, Level, ListReply,
-    ListRequest, LostReason, ManualClock, Mode, NodeOutcome, NodeReport, NodeReports, Note, Reason,
-    Record, RecordTerm, ReleaseOutcome, Remaining, Result, Store, Ttl, Uniform, Unreadable, Wait,
-    WaitCause, WaitReport, term::Drift,
+    Claim, Claims, Effect, Error, ErrorKind, FencingToken, GroupName, InvalidValue, Key, Lease,
+    LeaseId, Level, LostReason, ManualClock, Mode, ReleaseOutcome, Remaining, Result, Ttl, Wait,
+    WaitCause, WaitReport,
 };
-#[cfg(feature = "nene")]
-pub use leasehold_driver::nene::NeneConfig;
-pub use leasehold_driver::{SystemClock, TokioClock};
 #[cfg(feature = "local")]
 pub use leasehold_local::LocalStore;
-#[cfg(all(feature = "nene", feature = "mysql"))]
-pub use leasehold_mysql::MysqlNeneConfig;
 #[cfg(feature = "mysql")]
 pub use leasehold_mysql::{MysqlConfig, MysqlStore};
-#[cfg(all(feature = "nene", feature = "postgres"))]
-pub use leasehold_postgres::PostgresNeneConfig;
 #[cfg(feature = "postgres")]
 pub use leasehold_postgres::{PostgresConfig, PostgresStore};
 #[cfg(feature = "quorum")]
 pub use leasehold_quorum::{QuorumConfig, QuorumStore};
 #[cfg(feature = "redis")]
 pub use leasehold_redis::{RedisConfig, RedisStore};
-#[cfg(all(feature = "nene", feature = "sqlite"))]
-pub use leasehold_sqlite::SqliteNeneConfig;
 #[cfg(feature = "sqlite")]
 pub use leasehold_sqlite::{SqliteConfig, SqliteStore};
+
+/// How long a waiter pauses between two tries, for [`LockRequest::backoff`] and [`Election::backoff`].
+pub mod backoff {
+    pub use leasehold_core::{Backoff, Exponential, Fixed, Jitter, Uniform};
+}
+
+/// What a store reports of its leases and of itself, for [`Locker::list`], [`Locker::evict`] and [`Locker::check`].
+pub mod inspect {
+    pub use leasehold_core::{
+        Capabilities, Cursor, EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Feature,
+        Filter, Health, ListReply, ListRequest, NodeOutcome, NodeReport, NodeReports, Note, Reason,
+        Record, RecordTerm, Unreadable,
+    };
+}
+
+/// Everything that a store of your own needs, and the clocks of a [`LockerBuilder`]: the whole of `leasehold_core`.
+pub mod store {
+    pub use leasehold_core::term::Drift;
+    pub use leasehold_core::*;
+    pub use leasehold_driver::{SystemClock, TokioClock};
+}
+
+/// The table of the PHP library Nene DistributedLock as a store.
+#[cfg(feature = "nene")]
+pub mod nene {
+    pub use leasehold_driver::nene::NeneConfig;
+    #[cfg(feature = "mysql")]
+    pub use leasehold_mysql::MysqlNeneConfig;
+    #[cfg(feature = "postgres")]
+    pub use leasehold_postgres::PostgresNeneConfig;
+    #[cfg(feature = "sqlite")]
+    pub use leasehold_sqlite::SqliteNeneConfig;
+}
 
 /// The guide: how to use the library, topic by topic.
 #[doc = include_str!("../GUIDE.md")]

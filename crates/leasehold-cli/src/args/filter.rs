@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leasehold::{Expired, Filter, GroupName, Key, LeaseId, Mode, Remaining};
+use leasehold::inspect::{Expired, Filter};
+use leasehold::{GroupName, Key, LeaseId, Mode, Remaining};
 
 use super::values;
 use crate::failure::Failure;

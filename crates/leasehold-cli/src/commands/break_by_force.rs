@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use leasehold::{EvictRequest, EvictTarget, Filter, ListReply, Locker, Record};
+use leasehold::Locker;
+use leasehold::inspect::{EvictRequest, EvictTarget, Filter, ListReply, Record};
 use serde::Serialize;
 
 use super::session::on;
@@ -91,7 +92,8 @@ fn leases(records: Vec<Record>) -> Vec<Record> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{FencingToken, Key, LeaseId, Mode, RecordTerm};
+    use leasehold::inspect::RecordTerm;
+    use leasehold::{FencingToken, Key, LeaseId, Mode};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! `leasehold leader`.
 
-use leasehold::{LeadershipEvent, Locker, Record};
+use leasehold::inspect::Record;
+use leasehold::{LeadershipEvent, Locker};
 use serde::Serialize;
 
 use super::session::on;

@@ -1,6 +1,6 @@
 //! `leasehold list`.
 
-use leasehold::ListReply;
+use leasehold::inspect::ListReply;
 
 use super::session::on;
 use crate::args::ListArgs;

@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Guard, NodeReports, ReleaseOutcome, SystemClock};
+use leasehold::inspect::NodeReports;
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Guard, ReleaseOutcome};
 use nix::errno::Errno;
 
 use super::command::{LeaseFile, Program, show};

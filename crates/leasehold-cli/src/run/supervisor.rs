@@ -6,7 +6,8 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Event as LeaseEvent, Guard, LostReason, SystemClock};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Event as LeaseEvent, Guard, LostReason};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 

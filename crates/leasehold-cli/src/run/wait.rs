@@ -3,7 +3,8 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use leasehold::{Clock as _, Key, SystemClock, WaitCause, WaitReport};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Key, WaitCause, WaitReport};
 
 use crate::failure::Failure;
 use crate::report::{Event, Reporter};

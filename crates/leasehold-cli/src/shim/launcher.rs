@@ -17,7 +17,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
-use leasehold::{Clock as _, SystemClock};
+use leasehold::store::{Clock as _, SystemClock};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::prctl;

@@ -4,7 +4,7 @@ use std::io;
 use std::process::Child;
 use std::time::Duration;
 
-use leasehold::{Clock as _, SystemClock};
+use leasehold::store::{Clock as _, SystemClock};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{getpgid, getppid};
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::support::blocking::{LONG, in_time, store};
 use crate::support::{Fault, Flaky, ms, secs};
 use leasehold::blocking::{Guard, Locker};
+use leasehold::inspect::{EvictRequest, EvictTarget, Filter, ListRequest, Record};
 use leasehold::{
-    Claim, Claims, Error, ErrorKind, Event, EvictRequest, EvictTarget, Filter, Keepalive, Key,
-    Level, ListRequest, LocalStore, LostReason, ManualClock, Mode, Record, ReleaseOutcome,
-    Remaining, Wait,
+    Claim, Claims, Error, ErrorKind, Event, Keepalive, Key, Level, LocalStore, LostReason,
+    ManualClock, Mode, ReleaseOutcome, Remaining, Wait,
 };
 use tokio::runtime::{Builder, Runtime};
 

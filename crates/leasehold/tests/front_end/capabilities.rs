@@ -5,7 +5,7 @@ use leasehold::{ErrorKind, Level, LockRequest, Ttl};
 
 /// The lock is `Unsupported` on a store without the feature that `lack` removes, and works on one that has it.
 async fn needs(
-    lack: impl FnOnce(&mut leasehold::Capabilities),
+    lack: impl FnOnce(&mut leasehold::inspect::Capabilities),
     said: &str,
     lock: impl Fn(&leasehold::Locker) -> LockRequest,
 ) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
+use leasehold::store::Clock;
 use leasehold::{
-    Clock, Effect, ErrorKind, GroupName, LocalStore, Locker, LostReason, ManualClock,
-    ReleaseOutcome, Ttl, Wait,
+    Effect, ErrorKind, GroupName, LocalStore, Locker, LostReason, ManualClock, ReleaseOutcome, Ttl,
+    Wait,
 };
 use tokio::time::timeout;
 

@@ -17,7 +17,8 @@ mod supervisor;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold::{AnyStore, LocalStore};
+use leasehold::LocalStore;
+use leasehold::store::AnyStore;
 
 use self::supervisor::{Home, chaos};
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, drift, ms, secs, spawn, taken};
 use futures_util::FutureExt;
+use leasehold::backoff::Fixed;
 use leasehold::{
-    Candidate, Election, ErrorKind, Fixed, GroupName, LeadershipEvent, LeadershipEvents,
-    LocalStore, Locker, LostReason, ManualClock, Remaining,
+    Candidate, Election, ErrorKind, GroupName, LeadershipEvent, LeadershipEvents, LocalStore,
+    Locker, LostReason, ManualClock, Remaining,
 };
 
 fn forever(election: &Election) -> Candidate {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::support::{Fault, Flaky, drift, ms, secs, spawn, taken};
 use futures_util::future::join_all;
+use leasehold::inspect::{Expired, Filter};
 use leasehold::{
-    ErrorKind, Expired, Filter, GroupName, LeadershipEvent, LocalStore, Locker, LostReason,
-    ManualClock, Wait,
+    ErrorKind, GroupName, LeadershipEvent, LocalStore, Locker, LostReason, ManualClock, Wait,
 };
 use tokio::sync::oneshot;
 use tokio::time::timeout;

@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{
-    Backoff, Claims, Guard, Key, Lease, LeaseId, Locker, ManualClock, Mode, QuorumConfig, Ttl,
-};
+use leasehold::backoff::Backoff;
+use leasehold::{Claims, Guard, Key, Lease, LeaseId, Locker, ManualClock, Mode, QuorumConfig, Ttl};
 use leasehold_conformance::{Proxy, ServerClock};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::{LONG, until};

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, spawn};
 use futures_util::FutureExt;
-use leasehold::{
-    ErrorKind, Expired, Filter, Janitor, Keepalive, LocalStore, Locker, ManualClock, Purged,
-};
+use leasehold::inspect::{Expired, Filter};
+use leasehold::{ErrorKind, Janitor, Keepalive, LocalStore, Locker, ManualClock, Purged};
 
 /// Leaves `count` records with a term of 10 s that nobody renews.
 async fn leave(locks: &Locker, count: usize) {
@@ -300,7 +299,8 @@ fn outside_a_runtime_the_error_says_what_it_needs() {
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn on_sqlite_only_expired_records_go_while_others_renew() {
-    use leasehold::{Mode, Store as _};
+    use leasehold::Mode;
+    use leasehold::store::Store as _;
     use leasehold_testkit::requests::{acquire_for, granted};
 
     let folder = leasehold_testkit::new_directory().unwrap();

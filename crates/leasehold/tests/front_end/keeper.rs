@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs};
-use leasehold::{
-    Clock, Effect, ErrorKind, LocalStore, Locker, LostReason, SystemClock, TokioClock, Ttl,
-};
+use leasehold::store::{Clock, SystemClock, TokioClock};
+use leasehold::{Effect, ErrorKind, LocalStore, Locker, LostReason, Ttl};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::cancel::poll_then_drop;
 use crate::support::{Fault, Flaky, Sent, secs};
-use leasehold::{Clock, ErrorKind, LeaseId, Locker, TokioClock, Ttl, Wait, WaitCause};
+use leasehold::store::{Clock, TokioClock};
+use leasehold::{ErrorKind, LeaseId, Locker, Ttl, Wait, WaitCause};
 
 /// Such a long term that no test sees its end: a free key was released.
 const LONG: Duration = Duration::from_secs(24 * 3_600);

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs};
 use futures_util::FutureExt;
-use leasehold::{Clock, Guard, Keepalive, LeaseId, Locker, ManualClock, TokioClock};
+use leasehold::store::{Clock, TokioClock};
+use leasehold::{Guard, Keepalive, LeaseId, Locker, ManualClock};
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) struct Scene {

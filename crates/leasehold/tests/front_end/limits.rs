@@ -5,9 +5,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{
-    Claims, Effect, Error, ErrorKind, Fixed, Keepalive, Key, Mode, Ttl, Wait, WaitCause,
-};
+use leasehold::backoff::Fixed;
+use leasehold::{Claims, Effect, Error, ErrorKind, Keepalive, Key, Mode, Ttl, Wait, WaitCause};
 
 #[tokio::test(start_paused = true)]
 async fn the_first_check_is_part_of_the_wait() {
@@ -266,8 +265,9 @@ async fn a_queued_waiter_is_woken_directly_by_its_own_locker() {
     // An eviction through it.
     let (tries, waiter, before) = (store.acquires().len(), wait(), store.now());
     store.until_acquires(tries + 1).await;
-    let targets = locks.status("k").await.unwrap().iter().map(leasehold::EvictTarget::of).collect();
-    locks.evict(&leasehold::EvictRequest::exactly(targets, None)).await.unwrap();
+    let targets =
+        locks.status("k").await.unwrap().iter().map(leasehold::inspect::EvictTarget::of).collect();
+    locks.evict(&leasehold::inspect::EvictRequest::exactly(targets, None)).await.unwrap();
     drop(waiter.await.unwrap().unwrap());
     assert!(store.now() - before < secs(1));
     drop(holder);
@@ -303,7 +303,8 @@ async fn different_modes_have_queues_of_their_own_and_own_ids_none() {
 async fn every_operation_has_a_limit() {
     let store = Flaky::new();
     let locks = store.locks();
-    let expired = || leasehold::EvictRequest::expired(leasehold::Filter::default());
+    let expired =
+        || leasehold::inspect::EvictRequest::expired(leasehold::inspect::Filter::default());
     for operation in ["list", "evict", "check"] {
         store.on_look([Fault::Hang]);
         store.on_check([Fault::Hang]);

@@ -2,9 +2,10 @@
 
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs};
 use futures_util::FutureExt;
+use leasehold::inspect::Reason;
 use leasehold::{
-    Effect, ErrorKind, Event, Keepalive, LostReason, ManualClock, Reason, ReleaseOutcome,
-    Remaining, Ttl, Wait,
+    Effect, ErrorKind, Event, Keepalive, LostReason, ManualClock, ReleaseOutcome, Remaining, Ttl,
+    Wait,
 };
 
 #[tokio::test(start_paused = true)]

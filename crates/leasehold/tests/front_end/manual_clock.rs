@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Clock, ErrorKind, Keepalive, LocalStore, Locker, LostReason, ManualClock, Wait};
+use leasehold::store::Clock;
+use leasehold::{ErrorKind, Keepalive, LocalStore, Locker, LostReason, ManualClock, Wait};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use leasehold::{Event, Filter, Locker, LostReason, Wait};
+use leasehold::inspect::Filter;
+use leasehold::{Event, Locker, LostReason, Wait};
 
 /// Set for the processes that do the work; names their common folder.
 const FOLDER: &str = "LEASEHOLD_TEST_FOLDER";

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, spawn};
+use leasehold::inspect::NodeOutcome;
+use leasehold::store::TokioClock;
 use leasehold::{
-    Effect, ErrorKind, Locker, LostReason, NodeOutcome, QuorumConfig, QuorumStore, ReleaseOutcome,
-    TokioClock, Ttl, Wait, WaitCause,
+    Effect, ErrorKind, Locker, LostReason, QuorumConfig, QuorumStore, ReleaseOutcome, Ttl, Wait,
+    WaitCause,
 };
 
 struct Three {
@@ -36,7 +38,7 @@ impl Three {
     }
 
     fn now(&self) -> Duration {
-        leasehold::Clock::now(&*self.clock)
+        leasehold::store::Clock::now(&*self.clock)
     }
 
     async fn copies(&self, key: &str) -> usize {
@@ -53,7 +55,8 @@ async fn a_guard_and_its_release_report_each_node() {
     let three = Three::new();
     let guard = three.locks().lock("k").await.unwrap();
     assert_eq!(guard.token(), None);
-    let granted = |node: &&leasehold::NodeReport| matches!(node.leases[..], [NodeOutcome::Granted]);
+    let granted =
+        |node: &&leasehold::inspect::NodeReport| matches!(node.leases[..], [NodeOutcome::Granted]);
     assert_eq!((guard.nodes().len(), guard.nodes().iter().filter(granted).count() >= 2), (3, true));
     let report = guard.release().await.unwrap();
     assert!(matches!(report.outcome, ReleaseOutcome::Released));
@@ -125,7 +128,8 @@ async fn close_waits_for_late_nodes_and_not_for_hung_ones() {
     three.nodes[2].on_release([Fault::SlowRequest(ms(200))]);
     let error = locks.lock("k").wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Held);
-    let refused = |node: &&leasehold::NodeReport| matches!(node.leases[..], [NodeOutcome::Refused]);
+    let refused =
+        |node: &&leasehold::inspect::NodeReport| matches!(node.leases[..], [NodeOutcome::Refused]);
     assert_eq!(error.nodes().iter().filter(refused).count(), 2, "{:?}", error.nodes());
     assert!(!three.nodes[2].is_free("k").await, "it is taken back in the background");
     locks.close(secs(10)).await.unwrap();
@@ -265,13 +269,13 @@ async fn turns_of_sixty(down: usize, notifications: bool) -> Turns {
         });
         tokio::time::sleep(secs(5)).await;
         let tries = || up.iter().map(|node| node.acquires().len()).sum::<usize>();
-        let (tries_before, since) = (tries(), leasehold::Clock::now(&*clock));
+        let (tries_before, since) = (tries(), leasehold::store::Clock::now(&*clock));
         held.release().await.unwrap();
         for waiter in waiters {
             waiter.await.unwrap();
         }
         turns.tries += (tries() - tries_before) / (up.len() * WAITERS * TIMES);
-        turns.time += leasehold::Clock::now(&*clock) - since;
+        turns.time += leasehold::store::Clock::now(&*clock) - since;
     }
     turns
 }

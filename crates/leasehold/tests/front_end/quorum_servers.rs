@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{Clock as _, Event, Guard, Locker, SystemClock};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Event, Guard, Locker};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::postgres;
 use leasehold_testkit::redis::{DURABLE, Server};

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use leasehold::{
-    Clock as _, ErrorKind, Guard, Level, Locker, LostReason, Result, SystemClock, Wait, WaitCause,
-};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{ErrorKind, Guard, Level, Locker, LostReason, Result, Wait, WaitCause};
 use leasehold_conformance::{Fault, Proxy, ServerClock};
 use leasehold_redis::{RedisStore, redis};
 use leasehold_testkit::redis::cluster::{Cluster, ClusterOptions};

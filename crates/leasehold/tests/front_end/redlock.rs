@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::fleet::{Fleet, behind_a_proxy, foreign, lease, ms, recorded, secs};
 use futures_util::future::join_all;
+use leasehold::backoff::{Backoff, Exponential, Jitter, Uniform};
 use leasehold::{
-    Backoff, Error, ErrorKind, Exponential, Jitter, Locker, LostReason, ReleaseOutcome, Ttl,
-    Uniform, Wait, WaitCause, WaitReport,
+    Error, ErrorKind, Locker, LostReason, ReleaseOutcome, Ttl, Wait, WaitCause, WaitReport,
 };
 
 /// `TestLock_Acquire/Success`.

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use crate::fleet::{Fleet, behind_a_proxy, foreign, ms, quorum_url, secs};
 use futures_util::future::join_all;
+use leasehold::backoff::{Backoff as _, Exponential, Jitter};
 use leasehold::{
-    Backoff as _, Effect, Error, ErrorKind, Event, Exponential, Jitter, Keepalive, Locker,
-    LostReason, ManualClock, ReleaseOutcome, Ttl, Wait, WaitCause,
+    Effect, Error, ErrorKind, Event, Keepalive, Locker, LostReason, ManualClock, ReleaseOutcome,
+    Ttl, Wait, WaitCause,
 };
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::redis::Server;

@@ -8,9 +8,12 @@ use crate::fleet::{Fleet, foreign, lease, ms, recorded, secs};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use leasehold::backoff::Uniform;
+use leasehold::inspect::NodeOutcome;
+use leasehold::store::Drift;
 use leasehold::{
-    Drift, Effect, Error, ErrorKind, Locker, LostReason, NodeOutcome, QuorumConfig, ReleaseOutcome,
-    Remaining, Ttl, Uniform, Wait, WaitCause, WaitReport,
+    Effect, Error, ErrorKind, Locker, LostReason, QuorumConfig, ReleaseOutcome, Remaining, Ttl,
+    Wait, WaitCause, WaitReport,
 };
 use leasehold_testkit::redis::Server;
 use leasehold_testkit::{in_time, until};
@@ -24,7 +27,8 @@ async fn redlock_distributed_lock_acquire_success_quorum_achieved_release_succes
     let fleet = Fleet::nodes(3).await;
     let guard = fleet.locks().await.lock("k").ttl(LONGER).await.unwrap();
     assert!(guard.is_held());
-    let granted = |node: &&leasehold::NodeReport| matches!(node.leases[..], [NodeOutcome::Granted]);
+    let granted =
+        |node: &&leasehold::inspect::NodeReport| matches!(node.leases[..], [NodeOutcome::Granted]);
     assert!(guard.nodes().iter().filter(granted).count() >= 2, "{:?}", guard.nodes());
     assert!(fleet.copies("k", &guard).await >= 2);
     let report = guard.release().await.unwrap();
@@ -278,7 +282,7 @@ async fn redlock_distributed_lock_concurrent_acquire() {
             let (retries, mut pause) = (Arc::clone(retries), Uniform::new(ms(10), ms(100)));
             let counting = move |retry| {
                 retries.fetch_add(1, Ordering::SeqCst);
-                leasehold::Backoff::next(&mut pause, retry)
+                leasehold::backoff::Backoff::next(&mut pause, retry)
             };
             (at, locks.lock("k").wait(Wait::Forever).backoff(counting).await.unwrap())
         })

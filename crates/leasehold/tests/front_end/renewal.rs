@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::support::{Fault, Flaky, drift, ms, secs};
+use leasehold::store::{Drift, TokioClock};
 use leasehold::{
-    Drift, ErrorKind, Event, Keepalive, LocalStore, Locker, LostReason, ReleaseOutcome, Remaining,
-    TokioClock, Ttl, Wait,
+    ErrorKind, Event, Keepalive, LocalStore, Locker, LostReason, ReleaseOutcome, Remaining, Ttl,
+    Wait,
 };
 
 #[tokio::test(start_paused = true)]

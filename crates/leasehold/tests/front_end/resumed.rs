@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{Drift, Lease, Locker, LostReason, Reason, Remaining, TokioClock, Wait};
+use leasehold::inspect::Reason;
+use leasehold::store::{Drift, TokioClock};
+use leasehold::{Lease, Locker, LostReason, Remaining, Wait};
 
 /// A `Locker` that trusts half of each term, so that the store counts a lease for longer than its holder.
 fn careful(store: &Flaky) -> Locker {

@@ -24,19 +24,19 @@ facts! {
     blocking::Guard,
     blocking::Janitor,
     blocking::Locker,
-    leasehold::AnyStore,
+    leasehold::store::AnyStore,
     leasehold::Candidate,
     leasehold::Claims,
     leasehold::Election,
     leasehold::Error,
     leasehold::Event,
     leasehold::Events,
-    leasehold::EvictRequest,
-    leasehold::EvictReply,
-    leasehold::Filter,
+    leasehold::inspect::EvictRequest,
+    leasehold::inspect::EvictReply,
+    leasehold::inspect::Filter,
     leasehold::Group,
     leasehold::Guard,
-    leasehold::Health,
+    leasehold::inspect::Health,
     leasehold::Janitor,
     leasehold::JanitorReport,
     leasehold::Key,
@@ -47,9 +47,9 @@ facts! {
     leasehold::Locker,
     leasehold::LockerBuilder,
     leasehold::ManualClock,
-    leasehold::ListReply,
+    leasehold::inspect::ListReply,
     leasehold::Purged,
-    leasehold::Record,
+    leasehold::inspect::Record,
     leasehold::CandidateStatus,
     leasehold::LeadershipEvent,
     leasehold::WaitReport,
@@ -90,6 +90,6 @@ fn futures_of_a_guard(guard: Guard, locks: Locker) {
         guard.renew().await?;
         guard.run(async {}).await?;
         guard.release().await?;
-        locks.purge(leasehold::Filter::default(), 1).await
+        locks.purge(leasehold::inspect::Filter::default(), 1).await
     });
 }

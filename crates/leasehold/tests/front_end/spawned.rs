@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use crate::support::{Fault, Flaky, ms, secs, spawn};
-use leasehold::{
-    Clock as _, ErrorKind, Guard, LocalStore, Locker, LostReason, ManualClock, Result,
-};
+use leasehold::store::Clock as _;
+use leasehold::{ErrorKind, Guard, LocalStore, Locker, LostReason, ManualClock, Result};
 use tokio::task::JoinHandle;
 
 /// Work without an end that counts its seconds.

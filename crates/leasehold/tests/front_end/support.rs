@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{
-    Capabilities, Clock, Effect, Error, EvictReply, EvictRequest, EvictTarget, Filter, Guard,
-    Health, Key, LeaseId, ListReply, ListRequest, LocalStore, Locker, ManualClock, Record, Result,
-    Store, SystemClock, TokioClock,
+use leasehold::inspect::{
+    Capabilities, EvictReply, EvictRequest, EvictTarget, Filter, Health, ListReply, ListRequest,
+    Record,
 };
+use leasehold::store::{Clock, Store, SystemClock, TokioClock};
+use leasehold::{Effect, Error, Guard, Key, LeaseId, LocalStore, Locker, ManualClock, Result};
 use leasehold_core::{
     AcquireReply, AcquireRequest, Random, RefusalReason, Refused, ReleaseEntry, ReleaseReply,
     ReleaseRequest, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Wakeups,

@@ -5,10 +5,8 @@ use std::future::{IntoFuture as _, pending};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold::{
-    Candidate, EvictRequest, EvictTarget, Guard, LeadershipEvent, LeadershipEvents, Locker, Result,
-    Wait,
-};
+use leasehold::inspect::{EvictRequest, EvictTarget};
+use leasehold::{Candidate, Guard, LeadershipEvent, LeadershipEvents, Locker, Result, Wait};
 use leasehold_conformance::Proxy;
 use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::{mysql, until};

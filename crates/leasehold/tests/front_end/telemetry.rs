@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::support::log::logged;
 use crate::support::{Fault, Flaky, secs};
-use leasehold::{Clock, Keepalive, LocalStore, Locker, LostReason, SystemClock, TokioClock, Wait};
+use leasehold::store::{Clock, SystemClock, TokioClock};
+use leasehold::{Keepalive, LocalStore, Locker, LostReason, Wait};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::Instrument as _;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, ms, secs, spawn, taken};
-use leasehold::{Effect, Error, ErrorKind, Fixed, LockRequest, Locker, Ttl, Wait, WaitCause};
+use leasehold::backoff::Fixed;
+use leasehold::{Effect, Error, ErrorKind, LockRequest, Locker, Ttl, Wait, WaitCause};
 
 /// Waits in vain and says for how long.
 async fn waited(store: &Flaky, lock: LockRequest) -> (Duration, Error) {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
-use leasehold::{Error, ErrorKind, Fixed, LostReason, Wait, WaitCause, WaitReport};
+use leasehold::backoff::Fixed;
+use leasehold::{Error, ErrorKind, LostReason, Wait, WaitCause, WaitReport};
 
 #[tokio::test(start_paused = true)]
 async fn a_free_key_is_taken_by_the_first_try_without_subscribing() {

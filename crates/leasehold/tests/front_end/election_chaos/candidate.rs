@@ -3,7 +3,8 @@ use std::io::BufRead as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Candidate, Clock, Election, Leadership, Locker, SystemClock};
+use leasehold::store::{Clock, SystemClock};
+use leasehold::{Candidate, Election, Leadership, Locker};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 

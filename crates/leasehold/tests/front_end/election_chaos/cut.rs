@@ -2,10 +2,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{
-    AnyStore, Capabilities, Clock, Effect, Error, EvictReply, EvictRequest, Health, Key, ListReply,
-    ListRequest, Result, Store, SystemClock,
-};
+use leasehold::inspect::{Capabilities, EvictReply, EvictRequest, Health, ListReply, ListRequest};
+use leasehold::store::{AnyStore, Clock, Store, SystemClock};
+use leasehold::{Effect, Error, Key, Result};
 use leasehold_core::{
     AcquireReply, AcquireRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Wakeups,
 };

@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use leasehold::{Clock, FencingToken, LeaseId, Store, SystemClock};
+use leasehold::store::{Clock, Store, SystemClock};
+use leasehold::{FencingToken, LeaseId};
 use leasehold_core::Random;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
