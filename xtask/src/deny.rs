@@ -1,16 +1,12 @@
-//! `cargo xtask deny`: runs cargo-deny, and builds it if it is missing.
+//! `cargo xtask deny`: runs cargo-deny.
 
-use std::path::PathBuf;
-
-use crate::shell::{Outcome, capture, cargo, command, on_path, run, section, target};
-
-/// The versions whose rules deny.toml follows.
-const VERSION: &str = "~0.20";
+use crate::shell::{Outcome, capture, cargo, command, run, section};
+use crate::tools;
 
 /// Checks the dependencies against deny.toml.
 pub(crate) fn deny() -> Outcome {
     section("cargo-deny");
-    let cargo_deny = cargo_deny()?;
+    let cargo_deny = tools::DENY.provide()?;
     let deny = |arguments: &[&str]| command(&cargo_deny, arguments);
     // Fetches the packages of every platform, so that the check itself needs no network.
     run(cargo(&["fetch", "--locked"]))?;
@@ -26,26 +22,4 @@ pub(crate) fn deny() -> Outcome {
             Ok(())
         }
     }
-}
-
-/// Finds cargo-deny, else builds it from the registry (about a minute).
-fn cargo_deny() -> Outcome<PathBuf> {
-    let tools = target().join("tools");
-    let built = tools.join("bin/cargo-deny");
-    let is_good = |program: &PathBuf| {
-        let version = capture(command(program, &["--version"])).unwrap_or_default();
-        version.contains(&format!(" {}.", VERSION.trim_start_matches('~')))
-    };
-    if let Some(found) = on_path("cargo-deny").into_iter().chain([built.clone()]).find(is_good) {
-        println!("found: {}", found.display());
-        return Ok(found);
-    }
-    // Unoptimised, which halves the time to build and costs a second to run.
-    let mut install = cargo(&["install", "cargo-deny", "--locked", "--debug"]);
-    install.args(["--version", VERSION, "--root"]).arg(&tools);
-    install.arg("--target-dir").arg(tools.join("build"));
-    run(install).map_err(|error| {
-        format!("licences are not checked: cargo-deny is not available ({error})")
-    })?;
-    Ok(built)
 }

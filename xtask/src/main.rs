@@ -2,6 +2,7 @@
 
 mod circles;
 mod deny;
+mod features;
 mod msrv;
 mod mutants;
 mod programs;
@@ -13,13 +14,14 @@ mod stores;
 mod table;
 mod test;
 mod times;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use shell::{Outcome, cargo, run, section};
+use shell::{Outcome, cargo, command, run, section};
 
 /// The commands of a developer of Leasehold.
 #[derive(Debug, Parser)]
@@ -40,7 +42,8 @@ enum Command {
     Check,
     /// Format the code
     Fmt,
-    /// Check formatting, clippy, circles of imports, and links and test names in the documents; change nothing
+    /// Check formatting, clippy, each feature alone, circles of imports, spelling, and links and test names in the
+    /// documents; change nothing
     Lint,
     /// Build the documentation of every library, warnings denied
     Docs,
@@ -82,7 +85,7 @@ fn main() -> ExitCode {
         Command::Servers => stores::servers(),
         Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Bench { arguments } => bench(&arguments),
-        Command::Ci => run(shell::command(&shell::root().join(".ci/run"), &[])),
+        Command::Ci => run(command(&shell::root().join(".ci/run"), &[])),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -98,10 +101,7 @@ fn check() -> Outcome {
     let mut all = cargo(&["clippy", "--workspace", "--all-targets", "--all-features"]);
     all.args(denied);
     run(all)?;
-    // Every store, and no default feature.
-    let mut least = cargo(&["clippy", "--package", "leasehold", "--no-default-features"]);
-    least.args(["--features", "local,mysql,postgres,quorum,redis,sqlite"]).args(denied);
-    run(least)?;
+    features::check()?;
     for name in test::APART {
         let mut tests = test::apart(name, "clippy");
         tests.arg("--all-targets").args(denied);
@@ -118,7 +118,13 @@ fn lint() -> Outcome {
     section("imports");
     circles::check()?;
     section("documents");
-    prose::check()
+    prose::check()?;
+    spelling()
+}
+
+fn spelling() -> Outcome {
+    section("spelling");
+    run(command(&tools::prebuilt(&tools::TYPOS)?, &["--force-exclude"]))
 }
 
 fn docs() -> Outcome {

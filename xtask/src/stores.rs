@@ -1,6 +1,8 @@
 //! The stores that have tests, and what those tests need.
 
-use crate::provision::{Machine, Provision, Server, Source, Whereabouts};
+use std::ffi::OsString;
+
+use crate::provision::{Machine, Programs, Provision, Source, Whereabouts};
 use crate::shell::{Outcome, section};
 use crate::table;
 
@@ -19,7 +21,7 @@ pub(crate) enum Needs {
     /// Nothing, and why.
     Nothing(&'static str),
     /// A server, which each test program starts for itself from the binaries.
-    Server(Server),
+    Server(Programs),
 }
 
 /// Every store that has tests. Only these can be required.
@@ -27,7 +29,7 @@ pub(crate) const STORES: &[Store] = &[
     Store { name: "local", needs: Needs::Nothing("it is in the process") },
     Store {
         name: "mariadb",
-        needs: Needs::Server(Server {
+        needs: Needs::Server(Programs {
             // Its package brings mariadb-install-db too, which ends with 1 however it is asked.
             binaries: &["mariadbd"],
             places: &[Whereabouts::Folder("/usr/sbin")],
@@ -37,7 +39,7 @@ pub(crate) const STORES: &[Store] = &[
     },
     Store {
         name: "mysql",
-        needs: Needs::Server(Server {
+        needs: Needs::Server(Programs {
             // MariaDB brings a program of the first name, too.
             binaries: &["mysqld", "ibd2sdi"],
             places: &[Whereabouts::Folder("/usr/sbin")],
@@ -47,7 +49,7 @@ pub(crate) const STORES: &[Store] = &[
     },
     Store {
         name: "postgres",
-        needs: Needs::Server(Server {
+        needs: Needs::Server(Programs {
             binaries: &["postgres", "initdb", "pg_basebackup", "pgbouncer"],
             places: &[Whereabouts::Folder("/usr/lib/postgresql/*/bin")],
             source: Source::Packages(&["postgresql", "pgbouncer"]),
@@ -57,7 +59,7 @@ pub(crate) const STORES: &[Store] = &[
     Store { name: "quorum", needs: Needs::Nothing("it is made of the other stores") },
     Store {
         name: "redis",
-        needs: Needs::Server(Server {
+        needs: Needs::Server(Programs {
             // The second brings the library that lets a server read a clock of the tests.
             binaries: &["redis-server", "faketime"],
             places: &[],
@@ -67,7 +69,7 @@ pub(crate) const STORES: &[Store] = &[
     },
     Store {
         name: "sqlite",
-        needs: Needs::Server(Server {
+        needs: Needs::Server(Programs {
             // SQLite is built in. A client of the PHP library's table, with its drivers for all databases that may have one.
             binaries: &["php"],
             places: &[],
@@ -77,7 +79,7 @@ pub(crate) const STORES: &[Store] = &[
     },
     Store {
         name: "valkey",
-        needs: Needs::Server(Server {
+        needs: Needs::Server(Programs {
             binaries: &["valkey-server"],
             places: &[],
             source: Source::Backports(&["valkey-server"]),
@@ -91,7 +93,7 @@ pub(crate) fn servers() -> Outcome {
     let can_install = |name: &&str| {
         let store = STORES.iter().find(|store| store.name == *name);
         !store.is_some_and(|store| {
-            matches!(&store.needs, Needs::Server(Server { source: Source::Elsewhere(_), .. }))
+            matches!(&store.needs, Needs::Server(Programs { source: Source::Elsewhere(_), .. }))
         })
     };
     let missing: Vec<_> =
@@ -111,7 +113,11 @@ pub(crate) fn provide() -> Vec<(&'static str, Provision)> {
         .iter()
         .map(|store| match &store.needs {
             Needs::Nothing(why) => (store.name, Provision::NotNeeded(why)),
-            Needs::Server(server) => (store.name, server.provide(store.name, &mut machine)),
+            Needs::Server(programs) => {
+                let named = named(store.name, |variable| std::env::var_os(variable));
+                let named = named.map(Provision::Named);
+                (store.name, named.unwrap_or_else(|| programs.provide(&mut machine)))
+            }
         })
         .collect();
     let rows: Vec<_> =
@@ -120,6 +126,31 @@ pub(crate) fn provide() -> Vec<(&'static str, Provision)> {
     provided
 }
 
+/// The environment variable that gives the URL of a running server, if it is set.
+fn named(store: &str, value: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let variable = format!("LEASEHOLD_TEST_{}_URL", store.to_uppercase());
+    value(&variable).is_some_and(|url| !url.is_empty()).then_some(variable)
+}
+
 fn missing_name((store, got): (&'static str, Provision)) -> Option<&'static str> {
     matches!(got, Provision::Missing { .. }).then_some(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_running_server_is_named_by_its_variable() {
+        let set = |variable: &str| {
+            let url = match variable {
+                "LEASEHOLD_TEST_REDIS_URL" => "redis://host",
+                "LEASEHOLD_TEST_VALKEY_URL" => "",
+                _ => return None,
+            };
+            Some(url.into())
+        };
+        assert_eq!(named("redis", set).as_deref(), Some("LEASEHOLD_TEST_REDIS_URL"));
+        assert_eq!((named("valkey", set), named("mysql", set)), (None, None));
+    }
 }
