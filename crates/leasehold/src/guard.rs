@@ -187,11 +187,7 @@ impl Guard {
         let records = self.keeper.holders(filter).await?;
         let whole = claims.keys().all(|key| records.iter().any(|r| r.key == *key && !r.kept));
         if !whole {
-            self.keeper().apply_renewal(
-                &self.held,
-                sent,
-                (RenewOutcome::Lost(None), NodeReports::default()),
-            );
+            self.keeper().apply_absence(&self.held, sent);
         }
         Ok(whole && self.is_held())
     }

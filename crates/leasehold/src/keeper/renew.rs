@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::{
-    BoxFuture, MAX_ENTRIES, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result,
-    Store,
+    BoxFuture, MAX_ENTRIES, NodeReports, Remaining, RenewEntry, RenewOutcome, RenewReply,
+    RenewRequest, Result, Store,
 };
 
 use super::task::Task;
@@ -69,6 +69,21 @@ impl Keeper {
         answer: Answer,
     ) -> HoldStatus {
         self.tell(held, &answer.0);
+        self.apply(held, sent, answer)
+    }
+
+    /// Applies what a list that was sent at `sent` shows: the store no longer has the lease. No renewal was sent, and none
+    /// is counted.
+    pub(crate) fn apply_absence(self: &Arc<Self>, held: &Arc<LeaseState>, sent: Duration) {
+        self.apply(held, sent, (RenewOutcome::Lost(None), NodeReports::default()));
+    }
+
+    fn apply(
+        self: &Arc<Self>,
+        held: &Arc<LeaseState>,
+        sent: Duration,
+        answer: Answer,
+    ) -> HoldStatus {
         let status = held.apply(sent, answer, self.clock.now());
         self.settle(held, &status);
         self.reschedule(held);

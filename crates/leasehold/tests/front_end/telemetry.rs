@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::support::log::logged;
 use crate::support::{Fault, Flaky, secs};
+use leasehold::inspect::{EvictRequest, EvictTarget};
 use leasehold::store::{Clock, SystemClock, TokioClock};
 use leasehold::{Keepalive, LocalStore, Locker, LostReason, Wait};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -67,6 +68,27 @@ fn attempts_waits_holds_renewals_and_losses_are_counted_by_store_and_label() {
     assert_eq!(count("leasehold_renewals_total store=local,label=reports,outcome=renewed"), 1);
     assert_eq!(count("leasehold_losses_total store=local,label=,reason=expired"), 1);
     assert!(!format!("{lines:?}").contains("secret-key"), "a key is never a label");
+}
+
+#[test]
+fn a_verification_that_finds_no_lease_counts_as_a_loss_and_as_no_renewal() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        paused().block_on(async {
+            let store = Flaky::new();
+            let guard = store.locks().lock("k").keepalive(Keepalive::Off).await.unwrap();
+            assert!(guard.verify().await.unwrap());
+            let targets = store.others().status("k").await.unwrap();
+            let targets = targets.iter().map(EvictTarget::of).collect();
+            store.others().evict(&EvictRequest::exactly(targets, None)).await.unwrap();
+            assert!(!guard.verify().await.unwrap());
+        });
+    });
+    let lines = counted(&snapshotter);
+    assert_eq!(value(&lines, "leasehold_losses_total store=local,label=,reason=gone"), 1);
+    let renewals = lines.iter().find(|(name, _)| name.starts_with("leasehold_renewals_total"));
+    assert_eq!(renewals, None, "none was sent");
 }
 
 /// Both clocks, and what is said about each.
