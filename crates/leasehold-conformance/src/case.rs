@@ -10,21 +10,7 @@ use leasehold_core::{
 use crate::attempt::{all_of, at_most, key};
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
-use crate::{Backing, Failure, Reports, Result};
-
-/// How a case ended that found no fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "the outcomes of the test programme")]
-pub enum Ended {
-    /// It ran, and the store behaved correctly.
-    Passed,
-    /// The store says that it cannot do this, and refused it in the test; or it does not report this.
-    NotApplicable(String),
-    /// It cannot run on this subject by its nature; the text says why.
-    CannotHere(String),
-    /// It did not run although it should have: something is missing.
-    Ignored(String),
-}
+use crate::{Backing, Ended, Failure, Reports, Result};
 
 /// How a case ended.
 pub(crate) type CaseResult = Result<Ended>;

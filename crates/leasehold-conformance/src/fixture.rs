@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_core::{Capabilities, Claims, Clock, Mode, Remaining, Store, Ttl};
 
 use crate::attempt::{Attempt, all_of, key, ttl};
-use crate::case::Ended;
 use crate::client::Client;
+use crate::ended::Ended;
 use crate::failure::{ensure, ensure_eq};
 use crate::real_time::RealTime;
 use crate::{

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::case::{CaseResult, Ended};
+use crate::case::CaseResult;
+use crate::ended::Ended;
 use crate::suite::lock;
 use crate::{Subject, Suite};
 

@@ -119,6 +119,7 @@ mod client;
 mod contend;
 mod counter;
 mod dropped;
+mod ended;
 mod erased;
 mod failure;
 mod fixture;
@@ -136,7 +137,7 @@ mod server_clock;
 mod subject;
 mod suite;
 
-pub use case::Ended;
+pub use ended::Ended;
 pub use failure::{Failure, Result};
 pub use free_port::free_port;
 pub use harness::main;

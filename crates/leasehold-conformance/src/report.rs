@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::case::{CaseResult, Ended};
+use crate::case::CaseResult;
+use crate::ended::Ended;
 use crate::{Failure, history, oracle};
 
 /// The results of everything that was run on one store.

@@ -3,7 +3,8 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::case::{Case, CaseResult, Ended, Need};
+use crate::case::{Case, CaseResult, Need};
+use crate::ended::Ended;
 use crate::erased::Erased;
 use crate::fixture::Fixture;
 use crate::report::Report;

@@ -1,10 +1,14 @@
+mod report;
+
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{InvalidValue, LostReason, NodeReports, WaitCause, WaitReport};
+use crate::{InvalidValue, LostReason};
+
+pub use report::{NodeOutcome, NodeReport, NodeReports, WaitCause, WaitReport};
 
 /// `Result` with Leasehold's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -38,7 +38,6 @@ mod reason;
 mod record;
 mod remaining;
 mod reply;
-mod report;
 mod request;
 #[cfg(feature = "serde")]
 mod serialized;
@@ -61,7 +60,9 @@ pub use backoff::{Backoff, Exponential, Fixed, Jitter, Uniform};
 pub use capabilities::{Capabilities, Feature};
 pub use claim::{Claim, Claims};
 pub use clock::{BoxFuture, Clock, Now};
-pub use error::{Effect, Error, ErrorKind, Result};
+pub use error::{
+    Effect, Error, ErrorKind, NodeOutcome, NodeReport, NodeReports, Result, WaitCause, WaitReport,
+};
 pub use filter::{Expired, Filter};
 pub use group_name::GroupName;
 pub use health::{Health, Level};
@@ -80,7 +81,6 @@ pub use reply::{
     AcquireReply, EvictReply, Granted, ListReply, Page, RefusalReason, Refused, ReleaseOutcome,
     ReleaseReply, RenewOutcome, RenewReply, Unreadable, each_or_worst, worst,
 };
-pub use report::{NodeOutcome, NodeReport, NodeReports, WaitCause, WaitReport};
 pub use request::{
     AcquireRequest, Cursor, EvictRequest, EvictScope, EvictTarget, ListRequest, MAX_ENTRIES,
     ReleaseEntry, ReleaseRequest, RenewEntry, RenewRequest, Request,

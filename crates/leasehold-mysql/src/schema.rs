@@ -1,10 +1,9 @@
 //! Creates the store's objects.
 
-use leasehold_core::{ErrorKind, Result};
+use leasehold_core::{Error, ErrorKind, Result};
 
 use crate::dialect::Mysql;
 use crate::error;
-use crate::health::admit_version;
 
 /// The version of all objects.
 pub(crate) const VERSION: i64 = 1;
@@ -44,5 +43,46 @@ impl Mysql {
             self.pool.run(deadline, &[create]).await?;
         }
         self.pool.run(deadline, &self.sql.create()).await
+    }
+}
+
+/// Refuses a server that is too old. What MariaDB says of its version counts only if it cannot do what 10.6 can.
+pub(crate) fn admit_version(server: &str, version: &str, is_mariadb: bool) -> Result<()> {
+    let says_mariadb = version.to_ascii_lowercase().contains("mariadb");
+    let is_old = says_mariadb || numbers(version).is_some_and(|found| found < (8, 0, 29));
+    if is_mariadb || !is_old {
+        return Ok(());
+    }
+    Err(Error::incompatible(format!(
+        "{server} is {version}; the store needs MySQL 8.0.29 or MariaDB 10.6, or newer"
+    )))
+}
+
+/// The numbers at the beginning of a version.
+fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = version.split(['.', '-']).map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_lack_something_are_refused() {
+        for (version, is_mariadb, is_good) in [
+            ("10.5.28-MariaDB-log", false, false),
+            ("10.6.0-MariaDB", true, true),
+            ("11.4.2-MariaDB", true, true),
+            // What a proxy says in its place.
+            ("5.7.44-log", true, true),
+            ("8.0.28", false, false),
+            ("8.0.29-0ubuntu0", false, true),
+            ("8.4.0", false, true),
+            ("5.7.44-log", false, false),
+        ] {
+            let admitted = admit_version("h:1", version, is_mariadb);
+            assert_eq!(admitted.is_ok(), is_good, "{version}: {admitted:?}");
+        }
     }
 }

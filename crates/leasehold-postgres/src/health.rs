@@ -6,8 +6,7 @@ use tokio_postgres::Row;
 use crate::call::{Call, Statement, column};
 use crate::dialect::Postgres;
 use crate::error;
-use crate::schema::VERSION;
-use crate::sql::{FUNCTIONS, Sql};
+use crate::sql::{FUNCTIONS, Sql, VERSION};
 
 /// The oldest server that has all that is used.
 const OLDEST: i32 = 130_000;

@@ -14,9 +14,6 @@ use crate::health::{HealthQuery, admit_version, are_old};
 use crate::pool::Pool;
 use crate::sql::{SAFELY, Sql};
 
-/// The version of the schema that this crate uses.
-pub(crate) const VERSION: i32 = 1;
-
 /// Serialises those who prepare the same database.
 pub(crate) const LOCK: i64 = 0x4c73_6864;
 

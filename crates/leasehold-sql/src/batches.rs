@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use self::queue::{Queue, now};
 use self::sender::{MANY, Sender};
-use crate::dialect::{Outcome, Server};
+use crate::dialect::Server;
+use crate::outcome::Outcome;
 use crate::request::{Errand, Request};
 
 /// Sends requests in batches: those that arrive while as many batches as there may be are under way go in the next.

@@ -10,21 +10,10 @@ use leasehold_core::{
 use leasehold_driver::Deadline;
 
 use crate::expired::{ExpiredRow, Purge};
+use crate::outcome::Outcome;
 use crate::position::Position;
 use crate::request::Request;
 use crate::stored::Stored;
-
-/// How a request ended.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Outcome<T> {
-    /// The server has replied, or failed.
-    Done(Result<T>),
-    /// It did not act, and must be sent alone.
-    SendAlone,
-    /// Another transaction holds a row of its keys.
-    RowLocked,
-}
 
 /// How requests of one kind are sent to a server.
 pub trait Exchange<R: Request>: Send + Sync + 'static {

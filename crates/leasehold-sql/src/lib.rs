@@ -8,15 +8,17 @@ mod dialect;
 mod doubt;
 mod expired;
 mod list;
+mod outcome;
 mod position;
 mod purge;
 mod request;
 mod store;
 mod stored;
 
-pub use dialect::{Dialect, Exchange, Outcome, Server, locked};
+pub use dialect::{Dialect, Exchange, Server, locked};
 pub use doubt::Doubt;
 pub use expired::{ExpiredRow, Purge};
+pub use outcome::Outcome;
 pub use position::Position;
 #[doc(hidden)]
 pub use request::{Errand, Ticket};

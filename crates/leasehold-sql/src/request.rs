@@ -10,7 +10,7 @@ use leasehold_core::{
 use leasehold_driver::{Deadline, patience};
 use tokio::sync::oneshot;
 
-use crate::dialect::Outcome;
+use crate::outcome::Outcome;
 
 /// A request about one lease, and the type of its reply.
 pub trait Request: Sized + Send + Sync + 'static {

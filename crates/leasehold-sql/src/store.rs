@@ -15,8 +15,9 @@ use leasehold_core::{
 use leasehold_driver::{Deadline, outliving};
 
 use crate::batches::{Batches, Turn};
-use crate::dialect::{Dialect, Exchange, Outcome, locked, unanswered};
+use crate::dialect::{Dialect, Exchange, locked, unanswered};
 use crate::list;
+use crate::outcome::Outcome;
 use crate::position::Position;
 use crate::purge;
 use crate::request::Request;

@@ -7,6 +7,8 @@ use leasehold_core::{Effect, Error, LostReason};
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
+use crate::sql::VERSION;
+
 /// Converts a failure inside a transaction, which is then rolled back: its effect is `NotApplied` (C10).
 pub(crate) fn sqlite(name: &str, error: rusqlite::Error) -> Error {
     let Some(failure) = error.sqlite_error().copied() else {
@@ -150,9 +152,8 @@ pub(crate) fn value(name: &str, column: &str, of: impl Display, why: impl Displa
 /// Tables that the schema version promises were dropped or changed.
 pub(crate) fn tables(name: &str, what: impl Display) -> Error {
     Error::corrupt(format!(
-        "the tables in {name} are not those of schema version {} ({what}): they were dropped or changed; stop every \
-         program that uses it, then restore it, or remove it with its -wal and -shm, which loses all leases",
-        crate::schema::VERSION
+        "the tables in {name} are not those of schema version {VERSION} ({what}): they were dropped or changed; stop every \
+         program that uses it, then restore it, or remove it with its -wal and -shm, which loses all leases"
     ))
 }
 

@@ -4,13 +4,10 @@ use leasehold_core::{Error, Result};
 use rusqlite::Connection;
 
 use crate::error;
-use crate::sql::Sql;
+use crate::sql::{Sql, VERSION};
 
 /// `PRAGMA application_id`: "Lshd".
 pub(crate) const APPLICATION_ID: i32 = 0x4c73_6864;
-
-/// `PRAGMA user_version`.
-pub(crate) const VERSION: i32 = 1;
 
 /// How many tables and indexes `schema.sql` creates.
 const OBJECTS: i64 = 5;

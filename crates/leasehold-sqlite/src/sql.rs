@@ -4,6 +4,9 @@
 /// everything else is bound).
 const PLACEHOLDER: &str = "{prefix}";
 
+/// `PRAGMA user_version` of a file with the tables of these statements.
+pub(crate) const VERSION: i32 = 1;
+
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
         /// Every statement of the store, by the name of its file.

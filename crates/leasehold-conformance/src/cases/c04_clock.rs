@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{Expired, RecordTerm, Remaining};
 
-use crate::case::{CaseResult, Ended, PASSED, cases, no_wall_step};
+use crate::case::{CaseResult, PASSED, cases, no_wall_step};
+use crate::ended::Ended;
 use crate::failure::{ensure_eq, take};
 use crate::fixture::Fixture;
 use crate::{Backing, WallStep};

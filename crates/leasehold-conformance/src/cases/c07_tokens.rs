@@ -3,8 +3,9 @@
 use leasehold_core::{EvictRequest, FencingToken, Filter, Mode, RenewOutcome, RenewRequest};
 
 use crate::attempt::{Attempt, all_of, key};
-use crate::case::{CaseResult, Ended, PASSED, cases, no_wall_step};
+use crate::case::{CaseResult, PASSED, cases, no_wall_step};
 use crate::cases::FORGET_AFTER;
+use crate::ended::Ended;
 use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
 use crate::{Backing, Restarted, Result, WallStep};

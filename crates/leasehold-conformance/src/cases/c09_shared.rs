@@ -5,8 +5,9 @@ use std::num::NonZeroU32;
 use leasehold_core::{AcquireReply, Mode};
 
 use crate::attempt::{Attempt, all_of, at_most, key};
-use crate::case::{CaseResult, Ended, PASSED, cases};
+use crate::case::{CaseResult, PASSED, cases};
 use crate::contend::contend;
+use crate::ended::Ended;
 use crate::failure::{ensure, ensure_eq, take};
 use crate::fixture::Fixture;
 use crate::{Backing, Result};

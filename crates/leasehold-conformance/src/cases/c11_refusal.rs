@@ -9,7 +9,8 @@ use leasehold_core::{
 };
 
 use crate::attempt::{Attempt, all_of, at_most, key};
-use crate::case::{CaseResult, Ended, PASSED, cases, invalid_input, rejected, unsupported};
+use crate::case::{CaseResult, PASSED, cases, invalid_input, rejected, unsupported};
+use crate::ended::Ended;
 use crate::failure::{ensure, ensure_eq};
 use crate::fixture::Fixture;
 use crate::{Backing, Failure};
