@@ -16,8 +16,11 @@ mod leader;
 const NAME: &str =
     "election_example::when_the_leader_is_killed_the_other_takes_over_and_resigns_at_ctrl_c";
 
-/// Set for the processes that run the example: its arguments, one per line.
+/// Set for the processes that run the example: the store and the name of the candidate, one per line.
 const ARGUMENTS: &str = "LEASEHOLD_TEST_ARGUMENTS";
+
+/// Long enough for one to lead until the next has started, on a busy machine too.
+const TTL: Duration = Duration::from_secs(5);
 
 struct Running {
     process: Child,
@@ -27,11 +30,9 @@ struct Running {
 impl Running {
     fn start(id: &str, folder: &Path) -> Self {
         let store = format!("sqlite:{}", folder.join("leader.db").display());
-        // Long enough for one to lead until the next has started, on a busy machine too.
-        let arguments = ["--store", &store, "--name", "n", "--id", id, "--ttl", "5"];
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", NAME, "--nocapture"])
-            .env(ARGUMENTS, arguments.join("\n"))
+            .env(ARGUMENTS, format!("{store}\n{id}"))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -45,11 +46,11 @@ impl Running {
         Self { process, lines }
     }
 
-    /// Waits for a line that ends or begins with this.
-    fn says(&self, what: &str) -> String {
+    /// Waits for a line that contains this, and returns the line from there on.
+    fn prints(&self, what: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
-            let line = line.unwrap_or_else(|_| panic!("never said: {what}"));
+            let line = line.unwrap_or_else(|_| panic!("never printed: {what}"));
             if let Some(at) = line.find(what) {
                 return line[at..].to_owned();
             }
@@ -68,23 +69,23 @@ impl Drop for Running {
 fn when_the_leader_is_killed_the_other_takes_over_and_resigns_at_ctrl_c() {
     if let Ok(arguments) = std::env::var(ARGUMENTS) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let arguments = arguments.lines().map(str::to_owned);
-        return runtime.block_on(leader::stand(arguments)).unwrap();
+        let (store, id) = arguments.split_once('\n').unwrap();
+        return runtime.block_on(leader::stand(store, id, TTL)).unwrap();
     }
     let folder = tempfile::tempdir().unwrap();
     let token = |line: String| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
     let mut first = Running::start("one", folder.path());
-    let before = token(first.says("one leads, with the token "));
+    let before = token(first.prints("one works, with the token "));
     let mut second = Running::start("two", folder.path());
-    second.says("two follows one");
+    second.prints("two follows one");
     first.process.kill().unwrap();
-    let after = token(second.says("two leads, with the token "));
+    let after = token(second.prints("two works, with the token "));
     assert!(after > before);
 
     let third = Running::start("three", folder.path());
-    third.says("three follows two");
+    third.prints("three follows two");
     kill(Pid::from_raw(second.process.id().try_into().unwrap()), Signal::SIGINT).unwrap();
-    second.says("two has resigned");
+    second.prints("two has resigned");
     assert!(second.process.wait().unwrap().success());
-    assert!(token(third.says("three leads, with the token ")) > after);
+    assert!(token(third.prints("three works, with the token ")) > after);
 }

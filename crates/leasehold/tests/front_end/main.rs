@@ -14,6 +14,8 @@ mod election_example;
 mod election_observe;
 mod election_spindle;
 mod endings;
+#[cfg(all(feature = "local", feature = "quorum", feature = "sqlite"))]
+mod examples;
 #[cfg(all(feature = "quorum", feature = "redis"))]
 mod fleet;
 mod janitor;
