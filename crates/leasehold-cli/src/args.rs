@@ -21,7 +21,7 @@ pub(crate) use hold::OnLost;
 pub(crate) use plan::Plan;
 pub(crate) use run::RunArgs;
 
-use self::help::{STORES, long_help};
+use self::help::{long_help, stores};
 use crate::exit::Exit;
 
 /// Hold a distributed lock while a command runs; show and break locks.
@@ -29,7 +29,7 @@ use crate::exit::Exit;
 /// The lock is held on a lease that is renewed while the command lives. If the lease is lost, the command is ended
 /// before another process can get the lock.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, after_help = STORES, after_long_help = long_help(""))]
+#[command(name = "leasehold", version, max_term_width = 100, after_help = stores(), after_long_help = long_help(""))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,

@@ -152,7 +152,7 @@ impl QuorumUrl {
                     NodeReport::failed(name, Error::unavailable(Effect::NotApplied, message))
                 }
             });
-            return Err(failure("open", kind, Effect::NotApplied, reports.collect()));
+            return Err(failure("connect", kind, Effect::NotApplied, reports.collect()));
         };
         let servers = Arc::<Servers>::default();
         for ((name, open), opened) in names.into_iter().zip(opens).zip(opened) {

@@ -98,8 +98,10 @@ pub mod inspect {
     };
 }
 
-/// Everything that a store of your own needs, and the clocks of a [`LockerBuilder`]: the whole of `leasehold_core`.
+/// Everything that a store of your own needs, which is all of `leasehold_core`; the clocks of a [`LockerBuilder`]; and the
+/// stores that [`Locker::connect`] knows.
 pub mod store {
+    pub use crate::connect::{STORES, StoreKind};
     pub use leasehold_core::term::Drift;
     pub use leasehold_core::*;
     pub use leasehold_driver::{SystemClock, TokioClock};

@@ -2,16 +2,17 @@
 
 use crate::exit::Exit;
 
-pub(super) const STORES: &str = "\
-Stores:
-  sqlite:PATH          a SQLite file, for the processes of one host
-  redis://HOST         a Redis server; also redis+sentinel:, redis+cluster:, rediss… with TLS, and redis+unix:///PATH
-  postgres://USER@HOST/DATABASE
-                       a PostgreSQL database; run `leasehold init` once
-  mysql://USER@HOST/DATABASE
-                       a MySQL or MariaDB database, also mariadb:; run `leasehold init` once
-  quorum:?node=URL&…   several of them, of which a majority decides
+/// The stores of this build, and how one is named.
+pub(super) fn stores() -> String {
+    let mut help = "Stores:\n".to_owned();
+    for kind in leasehold::store::STORES {
+        let init = if kind.needs_prepare() { "; run `leasehold init` once" } else { "" };
+        help += &format!("  {kind}\n        {}{init}\n", kind.about());
+    }
+    help + NAMING
+}
 
+const NAMING: &str = "
   With the option format=nene a SQLite, PostgreSQL or MySQL store is the table of the PHP library
   Nene DistributedLock.
 
@@ -22,5 +23,5 @@ Stores:
 /// What `--help` adds to `-h`.
 pub(super) fn long_help(examples: &str) -> String {
     let gap = if examples.is_empty() { "" } else { "\n\n" };
-    format!("{examples}{gap}{STORES}\n\n{}", Exit::help())
+    format!("{examples}{gap}{}\n\n{}", stores(), Exit::help())
 }

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use leasehold::store::{STORES, StoreKind};
+
 use crate::support::{Running, Store, code, group, runs, text};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -248,8 +250,15 @@ fn after_a_forced_end_processes_that_left_the_group_end_before_the_release() {
 
 #[test]
 fn the_help_names_every_store() {
+    let page = include_str!("../../../../docs/cli.md");
     let help = text(&crate::support::leasehold("--help").output().unwrap().stdout);
-    for named in ["sqlite:", "redis://", "postgres://", "mysql://", "quorum:", "format=nene"] {
-        assert!(help.contains(named), "{named}: {help}");
+    let features: Vec<_> = STORES.iter().map(StoreKind::feature).collect();
+    for store in ["mysql", "postgres", "quorum", "redis", "sqlite"] {
+        assert!(features.contains(&store), "{store}: {features:?}");
     }
+    for kind in STORES {
+        assert!(help.contains(&format!("  {kind}\n        {}", kind.about())), "{kind}: {help}");
+        assert!(page.contains(&format!("`{}`", kind.url())), "{kind}");
+    }
+    assert!(help.contains("format=nene"), "{help}");
 }

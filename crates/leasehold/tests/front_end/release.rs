@@ -1,6 +1,7 @@
 //! F7 to F10: release, hand over, drop; many keys; groups; errors; closing.
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
+use leasehold::store::STORES;
 use leasehold::{
     Claim, Claims, Effect, ErrorKind, Key, LeaseId, Locker, Mode, ReleaseOutcome, Remaining, Ttl,
     Wait,
@@ -197,6 +198,22 @@ async fn the_store_is_checked_once_at_first_use() {
     }
     assert_eq!(locks.level(), leasehold::Level::Fenced);
     assert_eq!(store.log().iter().filter(|sent| **sent == Sent::Check).count(), 1);
+}
+
+#[tokio::test]
+async fn documents_and_the_error_for_an_unknown_scheme_name_every_store() {
+    let error = Locker::connect("nope://x").await.unwrap_err().to_string();
+    let rustdoc = include_str!("../../src/connect.rs");
+    for kind in STORES {
+        assert!(error.contains(&kind.to_string()), "{kind}: {error}");
+        let (url, about, feature) = (kind.url(), kind.about(), kind.feature());
+        assert!(rustdoc.contains(&format!("| `{url}` | {about} | `{feature}` |")), "{kind}");
+        for page in
+            [include_str!("../../../../README.md"), include_str!("../../../../docs/STORES.md")]
+        {
+            assert!(page.contains(&format!("`{url}`")), "{kind}");
+        }
+    }
 }
 
 #[tokio::test]
