@@ -26,6 +26,16 @@ mod limits;
 mod loss;
 mod manual_clock;
 #[cfg(all(
+    feature = "local",
+    feature = "mysql",
+    feature = "nene",
+    feature = "postgres",
+    feature = "quorum",
+    feature = "redis",
+    feature = "sqlite"
+))]
+mod matrix;
+#[cfg(all(
     any(feature = "mysql", feature = "postgres"),
     feature = "quorum",
     feature = "redis",
