@@ -38,7 +38,7 @@ impl Hinter {
         (Self(sender), Wakeups::new(hints))
     }
 
-    /// Hints that `key` may be free, at a random moment within this time: of many who heard it one can have it, so they try
+    /// Hints that `key` may be free, at a random moment within this time: of many waiters that receive it one can have it, so they try
     /// one after the other.
     pub fn hint(&self, key: &Key, within: Duration) {
         // It has unread hints, or is about to leave.
@@ -49,7 +49,7 @@ impl Hinter {
 /// The hints of one subscription.
 struct Hints {
     hints: mpsc::Receiver<Hint>,
-    /// A hint that was put off so that not all who heard it try at once.
+    /// A hint that was put off so that not all waiters that received it try at once.
     later: Option<Later>,
     random: Random,
     leave: Option<Box<dyn FnOnce() + Send>>,
@@ -68,8 +68,8 @@ impl Stream for Hints {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Key>> {
         let here = Handle::try_current().ok().map(|runtime| runtime.id());
-        while let Poll::Ready(heard) = self.hints.poll_recv(context) {
-            let Some(Hint { key, within }) = heard else { return Poll::Ready(None) };
+        while let Poll::Ready(received) = self.hints.poll_recv(context) {
+            let Some(Hint { key, within }) = received else { return Poll::Ready(None) };
             match (put_off(&mut self.random, within), here) {
                 // A waiter that is already waiting does not wait longer for another hint.
                 (Some(pause), Some(runtime)) => {

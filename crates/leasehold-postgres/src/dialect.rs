@@ -238,7 +238,7 @@ impl Dialect for Postgres {
     }
 
     fn is_awaited(&self, request: &AcquireRequest) -> bool {
-        self.listener.as_ref().is_some_and(|all| all.hears(request.claims().keys()))
+        self.listener.as_ref().is_some_and(|all| all.is_subscribed(request.claims().keys()))
     }
 
     fn poll_within(&self) -> Option<Duration> {

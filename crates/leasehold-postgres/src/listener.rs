@@ -47,9 +47,9 @@ struct Inner {
     sql: Arc<Sql>,
     /// The name under which the server knows who listens.
     name: String,
-    heard: Mutex<HashMap<String, Vec<Hearer>>>,
+    subscribed: Mutex<HashMap<String, Vec<Subscriber>>>,
     /// The keys for which the last one has left, and the server may not know it yet.
-    unheard: Mutex<Vec<String>>,
+    unsubscribed: Mutex<Vec<String>>,
     client: AsyncMutex<Option<Client>>,
     /// The server is told of one change at a time.
     telling: AsyncMutex<()>,
@@ -61,7 +61,7 @@ struct Inner {
     last: AtomicU64,
 }
 
-struct Hearer {
+struct Subscriber {
     number: u64,
     key: Key,
     hinter: Hinter,
@@ -75,8 +75,8 @@ impl Listener {
             pool,
             sql,
             name: format!("leasehold_{}", id.replace('-', "")),
-            heard: Mutex::default(),
-            unheard: Mutex::default(),
+            subscribed: Mutex::default(),
+            unsubscribed: Mutex::default(),
             client: AsyncMutex::default(),
             telling: AsyncMutex::default(),
             deaf: AtomicBool::new(false),
@@ -87,9 +87,9 @@ impl Listener {
     }
 
     /// Whether anyone here listens for one of these keys.
-    pub(crate) fn hears<'a>(&self, mut keys: impl Iterator<Item = &'a Key>) -> bool {
-        let heard = self.0.heard();
-        !heard.is_empty() && keys.any(|key| heard.contains_key(key.as_str()))
+    pub(crate) fn is_subscribed<'a>(&self, mut keys: impl Iterator<Item = &'a Key>) -> bool {
+        let subscribed = self.0.subscribed();
+        !subscribed.is_empty() && keys.any(|key| subscribed.contains_key(key.as_str()))
     }
 
     /// Tells the server of those who have left, and ends the connection, with a farewell.
@@ -100,7 +100,7 @@ impl Listener {
         *self.0.client.lock().await = None;
     }
 
-    /// Whether nothing can be heard at the moment.
+    /// Whether no notification can arrive at the moment.
     pub(crate) fn is_deaf(&self) -> bool {
         self.0.deaf.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl Listener {
         let number = self.0.last.fetch_add(1, Ordering::Relaxed);
         let (left, left_keys) = (self.clone(), keys.to_vec());
         let (hinter, wakeups) = Hinter::new(move || left.leave(number, &left_keys));
-        self.0.add(keys, |key| Hearer { number, key: key.clone(), hinter: hinter.clone() });
+        self.0.add(keys, |key| Subscriber { number, key: key.clone(), hinter: hinter.clone() });
         // The tries that follow lock the row: they see every release that does not see this.
         self.0.tell(names(keys)).await?;
         self.0.watch();
@@ -127,20 +127,20 @@ impl Listener {
 
     /// Ends the hints of this number.
     fn leave(&self, number: u64, keys: &[Key]) {
-        let (mut unheard, mut heard) = (Vec::new(), self.0.heard());
+        let (mut unsubscribed, mut subscribed) = (Vec::new(), self.0.subscribed());
         for key in keys {
-            if let Some(hearers) = heard.get_mut(key.as_str()) {
-                hearers.retain(|hearer| hearer.number != number);
-                if hearers.is_empty() {
-                    heard.remove(key.as_str());
-                    unheard.push(key.as_str().to_owned());
+            if let Some(subscribers) = subscribed.get_mut(key.as_str()) {
+                subscribers.retain(|subscriber| subscriber.number != number);
+                if subscribers.is_empty() {
+                    subscribed.remove(key.as_str());
+                    unsubscribed.push(key.as_str().to_owned());
                 }
             }
         }
-        drop(heard);
+        drop(subscribed);
         // Without a runtime, the server forgets it after a while.
-        if let (false, Ok(runtime)) = (unheard.is_empty(), Handle::try_current()) {
-            self.0.unheard().extend(unheard);
+        if let (false, Ok(runtime)) = (unsubscribed.is_empty(), Handle::try_current()) {
+            self.0.unsubscribed().extend(unsubscribed);
             let inner = Arc::clone(&self.0);
             runtime.spawn(async move {
                 let _turn = inner.telling.lock().await;
@@ -155,12 +155,12 @@ impl Inner {
         self.closed.load(Ordering::SeqCst)
     }
 
-    fn unheard(&self) -> MutexGuard<'_, Vec<String>> {
-        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unsubscribed(&self) -> MutexGuard<'_, Vec<String>> {
+        self.unsubscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self) -> MutexGuard<'_, HashMap<String, Vec<Hearer>>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscribed(&self) -> MutexGuard<'_, HashMap<String, Vec<Subscriber>>> {
+        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The channel of this process and of others whose names begin alike: there are 16, so that the server sees as many texts.
@@ -168,10 +168,10 @@ impl Inner {
         self.name.get(..CHANNEL).unwrap_or(&self.name)
     }
 
-    fn add(&self, keys: &[Key], hearer: impl Fn(&Key) -> Hearer) {
-        let mut heard = self.heard();
+    fn add(&self, keys: &[Key], subscriber: impl Fn(&Key) -> Subscriber) {
+        let mut subscribed = self.subscribed();
         for key in keys {
-            heard.entry(key.as_str().to_owned()).or_default().push(hearer(key));
+            subscribed.entry(key.as_str().to_owned()).or_default().push(subscriber(key));
         }
     }
 
@@ -252,10 +252,10 @@ impl Inner {
 
     /// Tells the server for which keys nobody listens any more.
     async fn forget(&self) {
-        let mut keys = std::mem::take(&mut *self.unheard());
+        let mut keys = std::mem::take(&mut *self.unsubscribed());
         {
-            let heard = self.heard();
-            keys.retain(|key| !heard.contains_key(key));
+            let subscribed = self.subscribed();
+            keys.retain(|key| !subscribed.contains_key(key));
         }
         // Nobody connects for this: the server forgets it after a while.
         if keys.is_empty() || self.is_closed() {
@@ -279,16 +279,16 @@ impl Inner {
         let Some((told, key)) = payload.split_once(' ') else { return };
         let told: u32 = told.parse().unwrap_or(1);
         let within = EACH.saturating_mul(told.saturating_sub(1));
-        for hearer in self.heard().get(key).into_iter().flatten() {
-            hearer.hinter.hint(&hearer.key, within);
+        for subscriber in self.subscribed().get(key).into_iter().flatten() {
+            subscriber.hinter.hint(&subscriber.key, within);
         }
     }
 
-    /// The connection has ended: anything may happen unheard until there is another.
+    /// The connection has ended: notifications are lost until there is another.
     fn lost(&self) {
         self.deaf.store(true, Ordering::Relaxed);
-        for hearer in self.heard().values().flatten() {
-            hearer.hinter.hint(&hearer.key, Duration::ZERO);
+        for subscriber in self.subscribed().values().flatten() {
+            subscriber.hinter.hint(&subscriber.key, Duration::ZERO);
         }
     }
 
@@ -301,7 +301,7 @@ impl Inner {
         }
     }
 
-    /// Whether all is well. The server is told again who listens if `tells`, and after nothing could be heard.
+    /// Whether all is well. The server is told again who listens if `tells`, and after notifications may have been lost.
     async fn look(self: &Arc<Self>, tells: bool) -> Result<()> {
         let was_deaf = self.deaf.load(Ordering::Relaxed);
         let mut client = self.client.lock().await;
@@ -320,7 +320,7 @@ impl Inner {
         drop(client);
         self.connected().await?;
         if tells || was_deaf {
-            let keys: Vec<_> = self.heard().keys().cloned().collect();
+            let keys: Vec<_> = self.subscribed().keys().cloned().collect();
             self.tell(keys).await?;
         }
         if was_deaf {
@@ -363,7 +363,7 @@ async fn watch(watch: Watch) {
             Ok(()) = retirements.changed(), if pause == LOOK_EVERY => {}
         }
         let Some(inner) = watch.0.upgrade() else { return };
-        if inner.heard().is_empty() || inner.is_closed() {
+        if inner.subscribed().is_empty() || inner.is_closed() {
             return;
         }
         pause = LOOK_EVERY;

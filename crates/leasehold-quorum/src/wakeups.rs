@@ -29,7 +29,7 @@ impl Inner {
         if round.answered() == 0 {
             return Err(round.failure(Effect::NotApplied, round.reports(|_| Vec::new())));
         }
-        // A node that cannot be heard counts as free.
+        // A node that sends no wake-ups counts as free.
         let needed = majority(self.nodes.len()).saturating_sub(self.nodes.len() - round.answered());
         let open = round.answers.into_iter().enumerate().filter_map(|(node, answer)| {
             let wakeups = answer?.ok()?;
@@ -38,15 +38,15 @@ impl Inner {
             })) as Hints)
         });
         let hints: SelectAll<Hints> = open.collect();
-        let heard: HashMap<Key, HashSet<usize>> = HashMap::new();
-        Ok(Wakeups::new(stream::unfold((hints, heard), move |(mut hints, mut heard)| async move {
+        let woken: HashMap<Key, HashSet<usize>> = HashMap::new();
+        Ok(Wakeups::new(stream::unfold((hints, woken), move |(mut hints, mut woken)| async move {
             loop {
                 let (node, key) = hints.next().await?;
-                let nodes = heard.entry(key.clone()).or_default();
+                let nodes = woken.entry(key.clone()).or_default();
                 nodes.insert(node);
                 if nodes.len() >= needed {
                     nodes.clear();
-                    return Some((key, (hints, heard)));
+                    return Some((key, (hints, woken)));
                 }
             }
         })))

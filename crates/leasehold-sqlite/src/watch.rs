@@ -18,11 +18,11 @@ const LOOKS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Who waits for keys of a file. Clones are one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Watch(Arc<Mutex<Heard>>);
+pub(crate) struct Watch(Arc<Mutex<Watched>>);
 
 #[derive(Debug, Default)]
-struct Heard {
-    keys: HashMap<Key, Vec<Hearer>>,
+struct Watched {
+    keys: HashMap<Key, Vec<Waiter>>,
     last: u64,
     /// That of the thread, while one runs.
     waker: Option<Waker>,
@@ -31,7 +31,7 @@ struct Heard {
 }
 
 #[derive(Debug)]
-struct Hearer {
+struct Waiter {
     number: u64,
     hinter: Hinter,
 }
@@ -39,8 +39,8 @@ struct Hearer {
 impl Watch {
     /// Hints for these keys from now on. `None` unless a thread looks, or can be started with this view.
     pub(crate) fn listen(&self, keys: &[Key], view: Option<View>) -> Option<Wakeups> {
-        let mut heard = self.heard();
-        if heard.waker.is_none() {
+        let mut watched = self.watched();
+        if watched.waker.is_none() {
             let view = view?;
             let changes = Changes::of(view.log())?;
             let (watch, waker) = (self.clone(), changes.waker());
@@ -51,14 +51,14 @@ impl Watch {
                 drop(closing);
             };
             thread::Builder::new().name("leasehold-watch".to_owned()).spawn(run).ok()?;
-            (heard.waker, heard.closed) = (Some(waker), Some(closed));
+            (watched.waker, watched.closed) = (Some(waker), Some(closed));
         }
-        heard.last += 1;
-        let (number, left, left_keys) = (heard.last, self.clone(), keys.to_vec());
+        watched.last += 1;
+        let (number, left, left_keys) = (watched.last, self.clone(), keys.to_vec());
         let (hinter, wakeups) = Hinter::new(move || left.leave(number, &left_keys));
         for key in keys {
-            let hearer = Hearer { number, hinter: hinter.clone() };
-            heard.keys.entry(key.clone()).or_default().push(hearer);
+            let waiter = Waiter { number, hinter: hinter.clone() };
+            watched.keys.entry(key.clone()).or_default().push(waiter);
         }
         Some(wakeups)
     }
@@ -66,8 +66,8 @@ impl Watch {
     /// Waits until the thread has closed its view of the file, unless somebody still waits for a key.
     pub(crate) async fn closed(&self) {
         let closed = {
-            let mut heard = self.heard();
-            if heard.keys.is_empty() { heard.closed.take() } else { None }
+            let mut watched = self.watched();
+            if watched.keys.is_empty() { watched.closed.take() } else { None }
         };
         if let Some(closed) = closed {
             // It never sends: it drops its end.
@@ -76,16 +76,16 @@ impl Watch {
     }
 
     fn leave(&self, number: u64, keys: &[Key]) {
-        let mut heard = self.heard();
+        let mut watched = self.watched();
         for key in keys {
-            if let Some(hearers) = heard.keys.get_mut(key) {
-                hearers.retain(|hearer| hearer.number != number);
-                if hearers.is_empty() {
-                    heard.keys.remove(key);
+            if let Some(waiters) = watched.keys.get_mut(key) {
+                waiters.retain(|waiter| waiter.number != number);
+                if waiters.is_empty() {
+                    watched.keys.remove(key);
                 }
             }
         }
-        if let (true, Some(waker)) = (heard.keys.is_empty(), &heard.waker) {
+        if let (true, Some(waker)) = (watched.keys.is_empty(), &watched.waker) {
             waker.wake();
         }
     }
@@ -97,13 +97,13 @@ impl Watch {
         loop {
             // Before the look: what is written from now on ends the wait.
             changes.watch();
-            let mut heard = self.heard();
-            if heard.keys.is_empty() {
-                heard.waker = None;
+            let mut watched = self.watched();
+            if watched.keys.is_empty() {
+                watched.waker = None;
                 return;
             }
-            let keys: Vec<Key> = heard.keys.keys().cloned().collect();
-            drop(heard);
+            let keys: Vec<Key> = watched.keys.keys().cloned().collect();
+            drop(watched);
             for key in known.look(view, &keys) {
                 self.hint(&key);
             }
@@ -116,12 +116,12 @@ impl Watch {
     }
 
     fn hint(&self, key: &Key) {
-        for hearer in self.heard().keys.get(key).into_iter().flatten() {
-            hearer.hinter.hint(key, Duration::ZERO);
+        for waiter in self.watched().keys.get(key).into_iter().flatten() {
+            waiter.hinter.hint(key, Duration::ZERO);
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,7 +135,7 @@ struct Known {
 
 impl Known {
     /// The keys that may have become free since the last look that included them. What cannot be read now is looked at
-    /// again: whoever tries is told why.
+    /// again: the next try reports why.
     fn look(&mut self, view: &View, keys: &[Key]) -> Vec<Key> {
         let Ok(version) = view.version() else { return Vec::new() };
         if self.version == Some(version) && keys.iter().all(|key| self.holders.contains_key(key)) {

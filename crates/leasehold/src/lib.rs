@@ -35,7 +35,7 @@
 //   `acquire/run` waits in `queue` and makes each try through `acquire/attempt` and `keeper/in_flight`, under an id of
 //   `lease/ids`. What is granted is a `lease/state`, which `guard` gives to the `keeper` (`keeper/schedule`).
 // - A renewal: `keeper/task` wakes when `keeper/schedule` says so; `keeper/renew` sends, and applies to `lease/state`.
-// - A loss: `lease/state` compares its deadline with the clock whenever `guard`, `keeper/task` or an answer asks; whoever
+// - A loss: `lease/state` compares its deadline with the clock whenever `guard`, `keeper/task` or an answer asks. The one that
 //   finds it tells `lease/events`, and hands a `lease/cleanup` to `keeper/mailbox`, which `keeper/release` sends.
 // - `connect`, `group`, `janitor`, `election` and `blocking` stand on top; `telemetry`, `registry` and `thread` below.
 mod acquire;

@@ -18,7 +18,7 @@ pub(crate) struct Queues {
 
 struct Queue {
     claims: Claims,
-    /// For one caller only, who waits in its own way and yet hears what this `Locker` frees.
+    /// For one caller only, which waits in its own way and is still woken by what this `Locker` frees.
     alone: bool,
     /// Fair: in the order of arrival.
     turn: Arc<tokio::sync::Mutex<QueueState>>,

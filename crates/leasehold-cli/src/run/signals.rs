@@ -89,8 +89,8 @@ impl Signals {
     fn add(&mut self, wanted: &[Signal]) -> io::Result<()> {
         for &wanted in wanted {
             let needed = NEEDED.contains(&wanted);
-            let heard = self.streams.iter().any(|(signal, _)| *signal == wanted);
-            if !heard && (needed || self.ignored & bit(wanted) == 0) {
+            let is_received = self.streams.iter().any(|(signal, _)| *signal == wanted);
+            if !is_received && (needed || self.ignored & bit(wanted) == 0) {
                 let stream = signal(SignalKind::from_raw(wanted as i32))?;
                 self.streams.push((wanted, stream));
             }

@@ -162,7 +162,7 @@ impl<'a> Supervisor<'a> {
         } else if self.job.plan.hold.max_hold.is_some() {
             LostReason::MaxHold
         } else {
-            // This process was stopped, so that the shim did not hear of renewals.
+            // This process was stopped, so that no renewal reached the shim.
             LostReason::Expired
         });
     }

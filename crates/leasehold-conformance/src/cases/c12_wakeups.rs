@@ -149,7 +149,7 @@ async fn c12_a_dropped_subscription_disturbs_nobody<B: Backing>(
     PASSED
 }
 
-/// A waiter that subscribes too late, and tries after the subscription, is served, and hears of the next release.
+/// A waiter that subscribes too late, and tries after the subscription, is served, and is woken by the next release.
 async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
     fixture: &Fixture<B>,
 ) -> CaseResult {
@@ -166,7 +166,7 @@ async fn c12_a_hint_missed_before_the_subscription_does_no_harm<B: Backing>(
 }
 
 /// A release during an interruption may have freed the key: waiters are woken when the connection is back, and
-/// hear of later releases again.
+/// are woken by later releases again.
 async fn c12_a_cut_connection_wakes_waiters<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let behind = behind_proxies!(fixture);
     let lease = fixture.exclusive("job");

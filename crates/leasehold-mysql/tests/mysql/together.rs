@@ -400,7 +400,7 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
     assert_eq!(batch("release_batch", "'[[\"6b\",\"61\",null]]'").await, 1);
 }
 
-/// Another client's transaction uses a key for the first time: whoever wants it waits in the client, not on a connection.
+/// Another client's transaction uses a key for the first time: others that want it wait in the client, not on a connection.
 #[tokio::test]
 async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     let server = Server::start(&[]).await.unwrap();

@@ -72,7 +72,7 @@ async fn waiters_of_killed_processes_are_forgotten_and_no_purge_reads_the_others
     let read: i64 = control.query(text, &[]).await.unwrap()[0].get(0);
     assert!(read < 1_000, "{read} rows");
     control.batch_execute("ROLLBACK").await.unwrap();
-    // Whoever waits for any key forgets them.
+    // The next waiter, for any key, removes them.
     let _wakeups = store.subscribe(&[key("k")]).await.unwrap();
     assert_eq!(listeners(&server).await, 20_001);
 }

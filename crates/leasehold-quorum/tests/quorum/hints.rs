@@ -11,7 +11,7 @@ use leasehold_sqlite::SqliteStore;
 
 /// Hints to the listeners at the node that `key` may be free there.
 async fn tell(node: &Node, key: &Key) {
-    let ending = ReleaseEntry::new(id("whoever it was"), [key.clone()]);
+    let ending = ReleaseEntry::new(id("another client"), [key.clone()]);
     node.store().release(&ReleaseRequest::new(vec![ending])).await.unwrap();
 }
 
@@ -63,7 +63,7 @@ async fn hints_of_different_keys_make_no_majority() {
     assert_eq!(heard(&mut wakeups), Some(keys[0].clone()), "n0 has told of it before");
 }
 
-/// Otherwise waiters would hear nothing of a key that is free on a majority.
+/// Otherwise nothing would wake the waiters of a key that is free on a majority.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_be_heard_counts_as_free() {
     for (count, silent, needed) in [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1)] {

@@ -222,7 +222,7 @@ pub async fn an_expired_resource_is_not_held<D: Database>() {
     assert!(!is_held(&store, "r").await);
 }
 
-/// A row is reported until its `expires_at`, whoever wrote it and however short its TTL; a holder of ours stops earlier, and
+/// A row is reported until its `expires_at`, of either side and however short its TTL; a holder of ours stops earlier, and
 /// others begin later.
 pub async fn a_resource_is_held_as_long_as_for_php<D: Database>() {
     let (database, store) = table::<D>().await;

@@ -125,7 +125,7 @@ impl Php {
         self.ask(&["stop", &seconds.to_string()]).unwrap();
     }
 
-    /// From now on triggers keep every write to the table, whoever makes it.
+    /// From now on triggers keep every write to the table, of any client.
     pub fn watches(&mut self) {
         assert_eq!(self.ask(&["watch"]), Ok("done".to_owned()));
     }

@@ -117,7 +117,7 @@ pub async fn contend<D: Database>(guard: bool, duration: Duration) -> Contest {
 struct Theirs {
     owner: String,
     acquired: Acquired,
-    /// What it believed, unless it heard of the grant after its end.
+    /// What it believed, unless it learned of the grant after its end.
     belief: Option<Belief>,
 }
 

@@ -178,7 +178,7 @@ impl Locker {
         self.call(|locks| async move { locks.list_page(&request).await })
     }
 
-    /// Removes expired records, or ends exactly the named leases, whoever holds them.
+    /// Removes expired records, or ends exactly the named leases, of any holder.
     ///
     /// # Errors
     /// As any operation; asking again is safe.

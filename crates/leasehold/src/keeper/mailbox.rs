@@ -117,7 +117,7 @@ impl Mailbox {
     /// Ends when no work is left, neither queued nor in progress.
     pub(super) async fn drained(&self) {
         loop {
-            // From here on it hears of every end.
+            // From here on every end is reported to it.
             let none = self.unfinished.none.notified();
             if *self.unfinished.count() == 0 {
                 return;

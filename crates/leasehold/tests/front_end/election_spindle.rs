@@ -108,7 +108,7 @@ async fn spindle_a_paused_old_leader_sees_that_its_token_is_invalid() {
     assert!(!old.is_leader());
     assert!(!old.guard().verify().await.unwrap());
     assert_eq!(old.guard().ensure_held().unwrap_err().kind(), ErrorKind::Lost);
-    assert!(old.token() < new.token(), "and whoever compares tokens turns it away");
+    assert!(old.token() < new.token(), "and a resource that compares tokens refuses it");
 }
 
 /// Documented: when the leader stops, a successor leads within the duration and a second; here at once if it
@@ -416,5 +416,5 @@ async fn spindle_16_a_renewal_names_one_lease_and_removes_nothing() {
     let own = vec![leadership.guard().lease().id.clone()];
     assert!(store.renews().len() > 100 && store.renews().iter().all(|renewed| *renewed == own));
     let old = locks.list(Filter::default().with_prefix("job_").with_expired(Expired::Only)).await;
-    assert_eq!(old.unwrap().records.len(), 1, "what expired is removed by whoever purges");
+    assert_eq!(old.unwrap().records.len(), 1, "any client may purge what expired");
 }

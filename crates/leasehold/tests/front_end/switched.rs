@@ -60,7 +60,7 @@ impl Clients {
     /// All of them work within this time, now that the server of this URL is the primary.
     pub(crate) async fn work_within(mut self, limit: Duration, new: &str) {
         let work = async {
-            // The nodes of a cluster hear of it one after the other.
+            // The nodes of a cluster learn of it one after the other.
             let mut others = None;
             until(async || {
                 others = Locker::connect(new).await.ok();

@@ -230,7 +230,7 @@ async fn a_wait_survives_a_passing_store_failure_and_ends_at_a_lasting_one() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "a failure is no `None`");
 }
 
-/// A release wakes it, and it would hear of no other.
+/// A release wakes it, and no other release would.
 #[tokio::test(start_paused = true)]
 async fn after_a_store_failure_the_pause_is_shorter_than_the_slow_poll() {
     let store = Flaky::new();
