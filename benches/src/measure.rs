@@ -46,7 +46,7 @@ pub(crate) fn version(package: &str) -> &'static str {
     version.map_or("unknown", |(version, _)| version)
 }
 
-/// Prints processor, cores, kernel and compiler, as far as the system says, and the peers' versions.
+/// Prints processor, cores, kernel and compiler, as far as the system shows them, and the peers' versions.
 pub(crate) fn print_machine(peers: &[(&str, &str)]) {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");

@@ -24,7 +24,7 @@ pub(crate) const ROUNDS: usize = 3;
 pub(crate) const COLUMNS: &str =
     "exchanges | from the first to the last lease, ms | others p50, µs | others worst, µs |";
 
-/// Where another client says when each of its operations began and how long it took.
+/// Where another client states when each of its operations began and how long it took.
 pub(crate) type Said = mpsc::UnboundedSender<(Duration, Duration)>;
 
 /// Leases that a `Locker` renews through a proxy.

@@ -58,7 +58,7 @@ enum Command {
     Msrv,
     /// Package every published crate, and build each from its package alone
     Package,
-    /// Find or install the servers that the tests need, or say why not
+    /// Find or install the servers that the tests need, or state why not
     Servers,
     /// Plant the faults of xtask/mutants.toml in a copy and check that tests catch them
     Mutants(mutants::Arguments),

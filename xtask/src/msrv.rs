@@ -11,7 +11,7 @@ use crate::provision;
 use crate::shell::{Outcome, capture, command, root, run, section, target};
 use crate::tools;
 
-/// Checks every target, or says why that could not be checked.
+/// Checks every target, or states why that could not be checked.
 pub(crate) fn msrv() -> Outcome {
     let version = stated(&fs::read_to_string(root().join("Cargo.toml"))?)?;
     section(&format!("Rust {version}"));

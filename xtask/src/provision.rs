@@ -54,7 +54,7 @@ pub(crate) enum Source {
         /// The folder in it that has the programs.
         folder: &'static str,
     },
-    /// Somewhere else; the text says where.
+    /// Somewhere else; the text states where.
     Elsewhere(&'static str),
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Source {
 pub(crate) enum Provision {
     /// Nothing is needed, and why.
     NotNeeded(&'static str),
-    /// Someone runs one, and this variable says where.
+    /// Someone runs one, and this variable states where.
     Named(String),
     /// It was there, in these folders.
     Found(Vec<PathBuf>),

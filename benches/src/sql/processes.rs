@@ -68,7 +68,7 @@ impl Held {
     }
 }
 
-/// What a process of this benchmark does: `wait` takes and releases the lock once for each line that it reads, and says
+/// What a process of this benchmark does: `wait` takes and releases the lock once for each line that it reads, and states
 /// when it had it; `jobs` takes and releases it again and again.
 pub(crate) async fn child(way: &str, path: &str, role: &str) -> Result<()> {
     let lock = Lock::open(way, Path::new(path)).await?;

@@ -29,7 +29,7 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     held.check()
 }
 
-/// Acquires and releases a key, and says when each pair began and how long it took.
+/// Acquires and releases a key, and states when each pair began and how long it took.
 pub(crate) async fn pair_after_pair(store: impl Store, said: Said) -> Result<()> {
     let key = Key::new("another")?;
     loop {

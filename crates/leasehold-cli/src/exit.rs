@@ -124,7 +124,7 @@ impl Exit {
     }
 }
 
-/// Ends this process by `signal`. Returns if the signal cannot end it; the exit code must say it then.
+/// Ends this process by `signal`. Returns if the signal cannot end it; the exit code must report it then.
 pub(crate) fn die_of(signal: Signal) {
     // The kernel spares the first process of a container, and what sends the signal would abort, which crashes there.
     if Pid::this().as_raw() != 1 {

@@ -35,7 +35,7 @@ impl Failure {
         Self::new(Exit::UNEXPECTED, "unexpected", message.into())
     }
 
-    /// The operating system failed to do something; `said` says what.
+    /// The operating system failed to do something; `said` states what.
     pub(crate) fn of_system(said: &str, error: &io::Error) -> Self {
         // Also for memory, where it is for a thread.
         let limits = match error.raw_os_error().map(Errno::from_raw) {

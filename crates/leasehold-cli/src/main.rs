@@ -75,7 +75,7 @@ fn exit_of_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Ends this process as the keyboard would have, so that a script that runs it ends too. If a step fails, the exit
-/// code still says so.
+/// code still reports it.
 fn die_of(death: Death) {
     if death.of_the_group {
         // This process has a handler and is spared.

@@ -20,7 +20,7 @@ use crate::record::{RecordJson, micros};
 /// How much to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// Nothing: the exit code says it.
+    /// Nothing: the exit code states it.
     Silent,
     /// Problems.
     Problems,

@@ -1,6 +1,6 @@
 //! `leasehold run` and `leasehold elect`: hold a lock, or lead, while a command lives.
 //!
-//! - [`Plan`] says what to acquire, [`Program`] finds the command, [`Signals`] are those that this process
+//! - [`Plan`] states what to acquire, [`Program`] finds the command, [`Signals`] are those that this process
 //!   receives.
 //! - A [`Job`] is the program run under what is [`Held`]. Its [`shim`](crate::shim) is the parent of the command
 //!   and ends it. A [`Supervisor`](supervisor::Supervisor) tells the shim until when the command may run, as the

@@ -213,7 +213,7 @@ fn url_in(file: &Path) -> Result<String, Failure> {
 fn default_path() -> Result<PathBuf, Failure> {
     use etcetera::BaseStrategy as _;
 
-    // Without a home there is no default path, which the end of this function says.
+    // Without a home there is no default path, which the end of this function states.
     let base = etcetera::choose_base_strategy().ok();
     let state = base.and_then(|base| {
         let (home, state) = (base.home_dir().to_owned(), base.state_dir()?);

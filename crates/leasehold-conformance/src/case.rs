@@ -231,13 +231,13 @@ pub(crate) fn rejected<T: std::fmt::Debug>(answer: leasehold_core::Result<T>) ->
     }
 }
 
-/// Checks that the store says it cannot do this, and did nothing.
+/// Checks that the store reports that it cannot do this, and did nothing.
 #[track_caller]
 pub(crate) fn unsupported(error: &Error) -> Result {
     said(error, ErrorKind::Unsupported)
 }
 
-/// Checks that the store says that no store could do this, and did nothing.
+/// Checks that the store reports that no store could do this, and did nothing.
 #[track_caller]
 pub(crate) fn invalid_input(error: &Error) -> Result {
     said(error, ErrorKind::InvalidInput)

@@ -26,7 +26,7 @@ impl<S> Clone for Client<S> {
     }
 }
 
-/// Each record once, if it was listed `copies` times and they say the same.
+/// Each record once, if it was listed `copies` times and they report the same.
 fn once_of(records: &[Record], copies: usize) -> Result<Vec<Record>, Vec<Record>> {
     if copies == 1 {
         return Ok(records.to_vec());

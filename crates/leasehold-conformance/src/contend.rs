@@ -31,7 +31,7 @@ pub(crate) async fn together<T: Send + 'static>(
     Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
-/// Lets all acquire at the same time. If the store says that a key is busy, the same request is sent again.
+/// Lets all acquire at the same time. If the store reports that a key is busy, the same request is sent again.
 pub(crate) async fn contend<S: Store>(
     contenders: Vec<(Client<S>, Attempt)>,
 ) -> Result<Vec<AcquireReply>> {

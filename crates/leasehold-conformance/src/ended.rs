@@ -4,9 +4,9 @@
 pub enum Ended {
     /// It ran, and the store behaved correctly.
     Passed,
-    /// The store says that it cannot do this, and refused it in the test; or it does not report this.
+    /// The store reports that it cannot do this, and refused it in the test; or it does not report this.
     NotApplicable(String),
-    /// It cannot run on this subject by its nature; the text says why.
+    /// It cannot run on this subject by its nature; the text states why.
     CannotHere(String),
     /// It did not run although it should have: something is missing.
     Ignored(String),

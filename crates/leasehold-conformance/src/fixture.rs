@@ -54,7 +54,7 @@ impl<S> BehindProxies<S> {
 }
 
 impl<B: Backing> Fixture<B> {
-    /// Prepares the state and opens a first client. A tick of real time is `longer` times as long as the state says.
+    /// Prepares the state and opens a first client. A tick of real time is `longer` times as long as the state demands.
     pub(crate) async fn new(backing: B, reports: Reports, longer: u32) -> Result<Self> {
         let client = Client::new(backing.client().await?, &reports);
         client.store().prepare().await?;
@@ -148,7 +148,7 @@ impl<B: Backing> Fixture<B> {
         self.backing.restart().await
     }
 
-    /// Opens a client whose connections the case may disturb, or says how the case ends.
+    /// Opens a client whose connections the case may disturb, or states how the case ends.
     pub(crate) async fn behind_proxies(&self) -> Result<Result<BehindProxies<B::Store>, Ended>> {
         Ok(match self.backing.network().await? {
             Network::Proxied(store, proxies) => {

@@ -15,7 +15,7 @@
 //! harness = false
 //! ```
 //!
-//! The test, `tests/conformance.rs`, says how to open the store and how to look past it, and leaves the rest
+//! The test, `tests/conformance.rs`, states how to open the store and how to look past it, and leaves the rest
 //! to [`main`]:
 //!
 //! ```no_run
@@ -95,7 +95,7 @@
 //! counts exchanges (C1).
 //!
 //! # How a case ends
-//! Passed; failed; *not applicable*, when the store says that it cannot do this and was seen to refuse it; *cannot
+//! Passed; failed; *not applicable*, when the store reports that it cannot do this and was seen to refuse it; *cannot
 //! here*, when the subject cannot be put to it by its nature; or *ignored*, when something that it needs is missing.
 //! At the end the counts are printed, and each name that did not pass with its reason.
 //!
@@ -103,7 +103,7 @@
 //! - `LEASEHOLD_REQUIRE`: names of stores, separated by commas; for them *ignored* is a failure.
 //! - `LEASEHOLD_REPORT`: a directory; a run of everything leaves a file `<store>.json` there.
 //! - `LEASEHOLD_SEED`: the seed of the oracle and the history, a number or `random`; 1 if it is not set.
-//! - `LEASEHOLD_ORACLE_OPERATIONS`: how many operations the oracle compares, instead of what the subject says.
+//! - `LEASEHOLD_ORACLE_OPERATIONS`: how many operations the oracle compares, instead of what the subject states.
 //!
 //! # What it finds
 //! The tests of this crate plant one bug at a time into a store that has none, about sixty in all, and name

@@ -53,7 +53,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Compares as many operations as the subject says, or `LEASEHOLD_ORACLE_OPERATIONS`.
+/// Compares as many operations as the subject states, or `LEASEHOLD_ORACLE_OPERATIONS`.
 pub(crate) async fn run<S: Subject>(subject: &S) -> Result<Figures> {
     let seed = seed()?;
     let mut figures = Figures { seed, ..Figures::default() };

@@ -10,8 +10,8 @@ use crate::{Proxy, Result};
 
 /// The store under test: it opens fresh, empty backing states.
 ///
-/// [`Backing`] says what a state must offer. Only [`name`](Subject::name) and [`open`](Subject::open) are
-/// required; the rest says what this store lacks, or what more can be tried on it.
+/// [`Backing`] states what a state must offer. Only [`name`](Subject::name) and [`open`](Subject::open) are
+/// required; the rest states what this store lacks, or what more can be tried on it.
 pub trait Subject: Send + Sync + 'static {
     /// One state of the store: its own file, database or server.
     type Backing: Backing;
@@ -136,7 +136,7 @@ pub enum Forgets<B> {
     After(B),
     /// The store never forgets a counter.
     Never,
-    /// It cannot be set on this subject, by its nature; the text says why.
+    /// It cannot be set on this subject, by its nature; the text states why.
     CannotHere(String),
     /// Nothing was done to set it.
     Unknown,
@@ -170,7 +170,7 @@ pub enum Restarted {
     Persisted,
     /// Everything was closed and opened again; the store keeps nothing beyond that, and must be empty.
     Forgot,
-    /// This subject cannot be restarted, by its nature; the text says why.
+    /// This subject cannot be restarted, by its nature; the text states why.
     CannotHere(String),
     /// Nothing was done to restart it.
     NotTried,
@@ -186,7 +186,7 @@ pub enum Network<S> {
     Proxied(S, Vec<Proxy>),
     /// None: the state is in the process, or in a file.
     None,
-    /// It cannot be disturbed on this subject, by its nature; the text says why.
+    /// It cannot be disturbed on this subject, by its nature; the text states why.
     CannotHere(String),
 }
 
@@ -213,7 +213,7 @@ pub struct Reports {
     pub age: bool,
     /// Refusals name the holder.
     pub holder: bool,
-    /// The renewal of an evicted lease says that it was evicted, and why.
+    /// The renewal of an evicted lease reports that it was evicted, and why.
     pub evicted: bool,
     /// A release without wake-up wakes nobody. A store whose waiters watch the data cannot tell it from others.
     pub quiet: bool,

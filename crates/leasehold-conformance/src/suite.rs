@@ -145,7 +145,7 @@ impl Job {
     }
 }
 
-/// How many times as long a tick of real time is, try by try. A case that fails on a machine too busy to keep it says
+/// How many times as long a tick of real time is, try by try. A case that fails on a machine too busy to keep it states
 /// nothing about the store, and is tried again with more time.
 const TICKS: [u32; 3] = [1, 2, 8];
 

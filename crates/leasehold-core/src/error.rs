@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong, as one opaque type.
 ///
-/// [`kind`](Error::kind) says what to do about it and [`effect`](Error::effect) whether the request may have
+/// [`kind`](Error::kind) states what to do about it and [`effect`](Error::effect) whether the request may have
 /// acted. A [`Store`](crate::Store) reports contention as a value; the front end turns it into `Held` or
 /// `TimedOut`. A store failure is never reported as held, free or gone. No message contains a password.
 #[derive(Clone)]
@@ -41,9 +41,9 @@ struct Inner {
 pub enum ErrorKind {
     /// Another lease holds a key, and the caller did not want to wait.
     Held,
-    /// The wait ended before the lock was free; [`Error::wait_report`] says more.
+    /// The wait ended before the lock was free; [`Error::wait_report`] shows more.
     TimedOut,
-    /// The lease was held and is lost; [`Error::lost_reason`] says why.
+    /// The lease was held and is lost; [`Error::lost_reason`] states why.
     Lost,
     /// The request can never succeed as it is.
     InvalidInput,
@@ -89,12 +89,12 @@ impl Error {
         }))
     }
 
-    /// The request can never succeed as it is; `message` says what was given and what is allowed.
+    /// The request can never succeed as it is; `message` states what was given and what is allowed.
     pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::InvalidInput, Effect::NotApplied, message.into())
     }
 
-    /// The object has ended for good; `message` says what to create instead.
+    /// The object has ended for good; `message` states what to create instead.
     pub fn closed(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Closed, Effect::NotApplied, message.into())
     }
@@ -124,7 +124,7 @@ impl Error {
         Self::new(ErrorKind::Corrupt, Effect::NotApplied, message.into())
     }
 
-    /// Anything else; effect `NotApplied` unless [`with_effect`](Error::with_effect) says otherwise.
+    /// Anything else; effect `NotApplied` unless [`with_effect`](Error::with_effect) states otherwise.
     pub fn unexpected(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Unexpected, Effect::NotApplied, message.into())
     }

@@ -57,7 +57,7 @@ impl Health {
 pub enum Level {
     /// L0: usually one holder.
     BestEffort,
-    /// L1: at most one exclusive guard whose own clock says valid, given bounded clock rates, no forward
+    /// L1: at most one exclusive guard that is valid by its own clock, given bounded clock rates, no forward
     /// step of the store's clock, and a durable, linearizable store.
     Lease,
     /// L2: L1, and tokens that strictly grow per key.

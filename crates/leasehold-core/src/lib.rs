@@ -8,7 +8,7 @@
 //! - The seam: [`Store`], its requests ([`AcquireRequest`], [`RenewRequest`], [`ReleaseRequest`], [`ListRequest`],
 //!   [`EvictRequest`]) and their replies; [`AnyStore`]; [`Capabilities`], [`Health`], [`Wakeups`]; [`Error`] with its
 //!   [`Effect`].
-//! - The pure core: [`table`] decides every request, [`tally`] what a quorum of stores says, [`term`] how long
+//! - The pure core: [`table`] decides every request, [`tally`] what a quorum of stores answers, [`term`] how long
 //!   a holder may believe in its lease, [`Wait`] and [`Backoff`] when to try again.
 //! - [`Clock`], with [`ManualClock`] for tests.
 

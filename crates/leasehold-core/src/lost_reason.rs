@@ -8,7 +8,7 @@ use crate::Reason;
 pub enum LostReason {
     /// Its term ended without a renewal.
     Expired,
-    /// The store no longer has it and does not say why.
+    /// The store no longer has it and does not state why.
     Gone,
     /// It was ended by force; only some stores record that.
     Evicted(Option<Reason>),

@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 /// Too short to wait for: timers count milliseconds.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// No hint is put off for longer, whatever the message says.
+/// No hint is put off for longer, whatever the message states.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// More hints than these become one: a waiter tries for all its keys.

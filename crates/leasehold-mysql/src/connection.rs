@@ -152,7 +152,7 @@ impl Connection {
     }
 }
 
-/// Whether the session is outside a transaction, as its last reply said; `None` after an error, which does not say it.
+/// Whether the session is outside a transaction, as its last reply said; `None` after an error, which does not report it.
 pub(crate) fn is_outside(conn: &Conn) -> Option<bool> {
     let told = conn.last_ok_packet()?;
     Some(!told.status_flags().contains(StatusFlags::SERVER_STATUS_IN_TRANS))

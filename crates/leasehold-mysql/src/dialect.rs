@@ -44,7 +44,7 @@ pub struct Mysql {
 pub type MysqlStore = SqlStore<Mysql>;
 
 impl MysqlConfig {
-    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
+    /// Connects. [`check`](leasehold_core::Store::check) states whether the server is fit, and
     /// [`prepare`](leasehold_core::Store::prepare) creates the store's objects.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Mysql {
         rows.map_err(|failure| failure.into_error(&self.pool.server))
     }
 
-    /// What the rows of a call say that finds nothing of it done while somebody else has locked one of its rows: tried on
+    /// What the rows of a call report that finds nothing of it done while somebody else has locked one of its rows: tried on
     /// a connection of its own until that has ended. `None` if it did not end within the time limit. One that may be sent
     /// twice is sent again, on a new connection, after `first`.
     async fn patiently<T>(

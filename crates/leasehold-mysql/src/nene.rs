@@ -314,7 +314,7 @@ impl NeneRows for NeneDatabase {
 }
 
 impl NeneDatabase {
-    /// The collation of a new table: the one that the server has, whatever version it says.
+    /// The collation of a new table: the one that the server has, whatever version it reports.
     async fn collation(&self, until: Deadline) -> Result<&'static str> {
         let ask = format!(
             "SELECT COUNT(*) AS o_found FROM information_schema.COLLATIONS WHERE COLLATION_NAME = '{COLLATION_OF_MARIADB}'"

@@ -50,7 +50,7 @@ pub(crate) struct Pool {
     pub(crate) timeout: Duration,
     /// How many of them are reserved for batches, so that at least one is not.
     pub(crate) lanes: usize,
-    /// The server is MariaDB, whatever version it says.
+    /// The server is MariaDB, whatever version it reports.
     pub(crate) is_mariadb: bool,
     /// Its clock can be read during a statement.
     has_live_clock: bool,
@@ -465,7 +465,7 @@ async fn callers(pool: &mysql_async::Pool, kept: &Kept) -> mysql_async::Result<C
             conn = pool.get_conn() => {
                 let mut conn = conn?;
                 if is_outside(&conn).is_none() {
-                    // After an error only another reply says whether its transaction is over.
+                    // After an error only another reply states whether its transaction is over.
                     conn.ping().await?;
                 }
                 return Ok(conn);

@@ -29,7 +29,7 @@ pub(crate) fn text(server: &str, row: &Row, name: &str) -> Result<Option<String>
     })
 }
 
-/// What a row of the table says.
+/// What a row of the table states.
 pub(crate) fn stored(server: &str, row: &Row) -> Stored {
     read(server, row).unwrap_or_else(|error| {
         let key = match row.get::<Value, _>("key") {

@@ -10,7 +10,7 @@ pub(crate) const VERSION: i64 = 1;
 
 impl Mysql {
     /// Creates the objects unless they are there. Each statement can be run again, by several clients at once; the last
-    /// one says that all are there.
+    /// one reports that all are there.
     pub(crate) async fn create_objects(&self) -> Result<()> {
         let deadline = self.pool.deadline();
         let checked = self.health(deadline).await;
@@ -46,7 +46,7 @@ impl Mysql {
     }
 }
 
-/// Refuses a server that is too old. What MariaDB says of its version counts only if it cannot do what 10.6 can.
+/// Refuses a server that is too old. What MariaDB reports of its version counts only if it cannot do what 10.6 can.
 pub(crate) fn admit_version(server: &str, version: &str, is_mariadb: bool) -> Result<()> {
     let says_mariadb = version.to_ascii_lowercase().contains("mariadb");
     let is_old = says_mariadb || numbers(version).is_some_and(|found| found < (8, 0, 29));
@@ -74,7 +74,7 @@ mod tests {
             ("10.5.28-MariaDB-log", false, false),
             ("10.6.0-MariaDB", true, true),
             ("11.4.2-MariaDB", true, true),
-            // What a proxy says in its place.
+            // What a proxy states in its place.
             ("5.7.44-log", true, true),
             ("8.0.28", false, false),
             ("8.0.29-0ubuntu0", false, true),

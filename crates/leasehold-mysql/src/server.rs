@@ -19,7 +19,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server of a URL. Takes the options that say how to connect.
+    /// The server of a URL. Takes the options that state how to connect.
     pub(crate) fn parse(url: &mut StoreUrl, default: &str) -> Result<Self> {
         let place = match url.places()? {
             [] => None,

@@ -57,7 +57,7 @@ pub(crate) const SEES_REPLICAS: &str = "(SELECT COUNT(*) FROM information_schema
      WHERE PRIVILEGE_TYPE = 'PROCESS' AND GRANTEE = CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', \
      QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))))";
 
-/// Whether the server is MariaDB, whatever version it says, and whether its clock can be read during a statement. Only
+/// Whether the server is MariaDB, whatever version it reports, and whether its clock can be read during a statement. Only
 /// MariaDB reads such a comment.
 pub(crate) const ABILITIES: &str =
     "SELECT 0 /*M!100600 + 1 */, NOW(6) < SYSDATE(6) FROM (SELECT SLEEP(0.001)) AS pause";
@@ -78,7 +78,7 @@ const SCHEMA: &[&str] = &[
     include_str!("sql/evict.sql"),
     include_str!("sql/purge.sql"),
     include_str!("sql/look.sql"),
-    // The last: it says that everything is there.
+    // The last: it reports that everything is there.
     include_str!("sql/ready.sql"),
 ];
 

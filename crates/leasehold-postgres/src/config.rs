@@ -185,7 +185,7 @@ impl PostgresConfig {
 
     /// The connections of your own pool, which must have at least three: [`connect`](Self::connect) takes two of them, which the
     /// store keeps, so that you may lock while your own transactions have all the others. They may be a pooler's, with
-    /// transaction pooling. There are no wake-ups unless [`wakeups_at`](Self::wakeups_at) says where from.
+    /// transaction pooling. There are no wake-ups unless [`wakeups_at`](Self::wakeups_at) states where from.
     ///
     /// A connection that the pool hands out inside a transaction, which somebody left open, is closed, and the operation
     /// fails as `Unavailable` without effect.

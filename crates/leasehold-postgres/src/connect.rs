@@ -46,7 +46,7 @@ pub(crate) async fn connect(config: &Config, tls: &Tls, limit: Duration) -> Resu
     }
     match failed {
         Some(error) => Err(error),
-        // It has no host, and the driver says so.
+        // It has no host, and the driver reports it.
         None => config.connect(tls.clone()).await,
     }
 }
@@ -58,7 +58,7 @@ fn each_host(config: &Config) -> Vec<Config> {
     let count = names.len().max(addresses.len());
     let is_whole = |given: usize| given <= 1 || given == count;
     if count <= 1 || ![names.len(), addresses.len(), ports.len()].into_iter().all(is_whole) {
-        // The driver says what is wrong, if anything is.
+        // The driver states what is wrong, if anything is.
         return vec![config.clone()];
     }
     let mut hosts: Vec<_> = (0..count)

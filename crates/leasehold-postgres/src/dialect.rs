@@ -45,7 +45,7 @@ pub struct Postgres {
 pub type PostgresStore = SqlStore<Postgres>;
 
 impl PostgresConfig {
-    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit, and
+    /// Connects. [`check`](leasehold_core::Store::check) states whether the server is fit, and
     /// [`prepare`](leasehold_core::Store::prepare) creates the schema.
     ///
     /// # Errors

@@ -59,9 +59,9 @@ pub(crate) fn of_connecting(server: &str, error: tokio_postgres::Error) -> Error
     mapped.with_source(error)
 }
 
-/// What the driver says, which gives these no code, if the server asks for a password and has none.
+/// What the driver states, which gives these no code, if the server asks for a password and has none.
 const NO_PASSWORD: &str = "password missing";
-/// What the driver says of a server that refuses TLS.
+/// What the driver reports of a server that refuses TLS.
 const NO_TLS: &str = "server does not support TLS";
 
 /// Whether the answer was none of PostgreSQL's protocol.
@@ -116,7 +116,7 @@ pub(crate) fn is_isolation(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Whether the session that gave this answer may be used again. Class 25 comes from one that is in a transaction or can
-/// only read; after 08 and 57P it ends. One that prepared what was replaced since would say so for ever.
+/// only read; after 08 and 57P it ends. One that prepared what was replaced since would report it for ever.
 pub(crate) fn leaves_the_session(error: &tokio_postgres::Error) -> bool {
     let ends =
         |code: &SqlState| ["25", "08", "57P"].iter().any(|class| code.code().starts_with(class));
@@ -211,7 +211,7 @@ fn is_of_tls(error: &tokio_postgres::Error) -> bool {
         }
         source = cause.source();
     }
-    // The driver says this of a server that refuses TLS.
+    // The driver states this of a server that refuses TLS.
     error.to_string().starts_with("error performing TLS handshake")
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn admit_version(server: &str, schema: &str, row: &Row) -> Result<u32
     }
 }
 
-/// Whether the functions are of an earlier version than this crate's. The first ones did not say.
+/// Whether the functions are of an earlier version than this crate's. The first ones did not report.
 pub(crate) fn are_old(row: &Row) -> bool {
     !row.try_get("o_functions").is_ok_and(|version: Option<i32>| version >= Some(FUNCTIONS))
 }
@@ -83,7 +83,7 @@ impl Statement for HealthQuery {
     }
 }
 
-/// What the function `health` says of the server.
+/// What the function `health` reports of the server.
 #[derive(Debug, Clone)]
 struct Found {
     now: i64,

@@ -342,7 +342,7 @@ impl Drop for Watch {
     }
 }
 
-/// Whether the server says that it is so.
+/// Whether the server reports that it is so.
 fn is_on(answer: &[SimpleQueryMessage]) -> bool {
     let is_on = |message: &SimpleQueryMessage| match message {
         SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),

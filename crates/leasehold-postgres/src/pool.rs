@@ -60,7 +60,7 @@ pub(crate) const FEWEST: usize = 2;
 /// How many connections of a caller's pool are kept for what goes in no batch.
 const KEPT: usize = 1;
 
-/// How often to close what has come back meanwhile: no event says that a connection is idle.
+/// How often to close what has come back meanwhile: no event reports that a connection is idle.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The most connections that are reserved, of our own.

@@ -1,4 +1,4 @@
-//! Creates the schema, and says whether it is there.
+//! Creates the schema, and states whether it is there.
 
 use std::sync::Arc;
 

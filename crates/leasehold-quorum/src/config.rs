@@ -43,7 +43,7 @@ impl Limits {
     }
 
     /// The limit of a node for a renewal whose shortest term this is. At most a quarter of it, whatever the option
-    /// says: a lease that needs the last node's answer must not cost the others of the batch theirs.
+    /// states: a lease that needs the last node's answer must not cost the others of the batch theirs.
     pub(crate) fn of_renewal(&self, shortest: Option<Duration>) -> Duration {
         let quarter = shortest.map_or(Duration::MAX, |term| (term / 4).max(Self::MIN_NODE));
         self.of_term(shortest).min(quarter)

@@ -102,7 +102,7 @@ impl Late {
         state.store.get().ok_or_else(not_open)
     }
 
-    /// As [`fit`](Self::fit), for requests that may make it fit or say why it is not.
+    /// As [`fit`](Self::fit), for requests that may make it fit or state why it is not.
     async fn open(&self) -> Result<&AnyStore> {
         let state = &self.0.state;
         let failed = match state.store.get() {

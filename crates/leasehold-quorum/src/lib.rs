@@ -1,7 +1,7 @@
 //! Leasehold's store made of several independent stores: a majority of them decides (Redlock, over any store).
 //!
 //! A quorum of N nodes works while a majority of them works, and no single node can let in a second holder. The
-//! [`manual`] says what it guarantees and what it requires of its nodes.
+//! [`manual`] states what it guarantees and what it requires of its nodes.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {

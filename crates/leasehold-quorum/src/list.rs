@@ -124,7 +124,7 @@ impl Inner {
             node += 1;
         }
         page.nodes = reports.into_iter().collect();
-        // Less than a majority cannot say that nobody holds a key (C10).
+        // Less than a majority cannot report that nobody holds a key (C10).
         let count = self.nodes.len();
         if failed.len() > count - majority(count) {
             let kind = lasting_kind(count, &failed);

@@ -58,7 +58,7 @@ impl Queues {
     }
 
     /// Queues a request about these leases, and these keys of them, behind all earlier ones; returns its places on
-    /// each node. `adds` says that it may put a lease where it is not.
+    /// each node. `adds`: it may put a lease where it is not.
     pub(crate) fn join<'a, K>(
         self: &Arc<Self>,
         adds: bool,

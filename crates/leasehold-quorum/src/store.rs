@@ -12,7 +12,7 @@ use leasehold_core::{
 use crate::config::QuorumConfig;
 use crate::inner::{Inner, NAME};
 
-/// Why a quorum lacks a feature, as the refusal says it.
+/// Why a quorum lacks a feature, as the refusal states it.
 const REASONS: &[(Feature, &str)] = &[
     (
         Feature::SharedLimit,

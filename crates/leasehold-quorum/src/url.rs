@@ -107,7 +107,7 @@ impl QuorumUrl {
         self.config.limits.max_ttl
     }
 
-    /// What the holder must subtract from its terms, if the URL says so.
+    /// What the holder must subtract from its terms, if the URL sets it.
     pub fn drift(&self) -> Option<Drift> {
         self.drift
     }

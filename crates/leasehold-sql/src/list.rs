@@ -30,7 +30,7 @@ pub(crate) async fn list(dialect: &impl Dialect, request: &ListRequest) -> Resul
 }
 
 /// The page of these rows, in their order, up to the first key without the prefix: in key order, all with it are adjacent.
-/// `is_full` says that more rows may follow.
+/// `is_full` reports that more rows may follow.
 fn page(
     mut page: Page<'_, Position>,
     found: Vec<(i64, Stored)>,

@@ -93,7 +93,7 @@ impl Stored {
         self.expires.is_some_and(|expires| expires <= now)
     }
 
-    /// What it says of its lease at `now`, by the store's clock in microseconds; `None` without a lease, and for the
+    /// What it reports of its lease at `now`, by the store's clock in microseconds; `None` without a lease, and for the
     /// mark of an evicted one.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ impl Boot {
     /// The present boot.
     ///
     /// # Errors
-    /// `Incompatible` if /proc does not say, `Unavailable` if it cannot be read for want of resources.
+    /// `Incompatible` if /proc does not report, `Unavailable` if it cannot be read for want of resources.
     #[cfg(target_os = "linux")]
     pub(crate) fn current() -> Result<Self> {
         Self::read(Path::new("/proc")).map_err(|e| match e.raw_os_error().map(Errno::from_raw) {

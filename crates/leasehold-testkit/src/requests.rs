@@ -122,7 +122,7 @@ pub async fn until_refused(store: &impl Store, name: &str) {
                 Ok(acquired) => return refused(Ok(acquired)),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
-            // No event says that a fail-over has ended.
+            // No event reports that a fail-over has ended.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

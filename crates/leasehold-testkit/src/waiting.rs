@@ -41,7 +41,7 @@ pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     in_time(holds).await;
 }
 
-/// Whether a server that was started answers in a time in which any server does; no event says so.
+/// Whether a server that was started answers in a time in which any server does; no event shows it.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub(crate) async fn starts<F: Future<Output = bool>>(mut answers: impl FnMut() -> F) -> bool {
     let answers = async {

@@ -155,7 +155,7 @@ impl Election {
         self.with(LockRequest::fenced)
     }
 
-    /// Waits until this candidate is elected, once. It queues in its [`Locker`], and tries when the store says that the
+    /// Waits until this candidate is elected, once. It queues in its [`Locker`], and tries when the store reports that the
     /// name may be free, when the leader's term is over, or after the usual pauses (F1). The future does not borrow the
     /// election.
     ///
@@ -211,7 +211,7 @@ impl Election {
 
     /// Watches the leader without being a candidate: first the present one, then each change.
     ///
-    /// Where the store can push, it is asked when it says that the name may be free and when the leader's
+    /// Where the store can push, it is asked when it reports that the name may be free and when the leader's
     /// term is over, else every 10 s; where it cannot, after the same pauses as those of a candidate, at most
     /// 1 s apart. Leaders that come and go between two looks are not seen. While
     /// the store does not answer, the leader is [`Unknown`](LeadershipEvent::Unknown).

@@ -18,7 +18,7 @@ use crate::lease::events::Events;
 use crate::lease::release_report::ReleaseReport;
 use crate::lease::state::{HoldStatus, LeaseState, left};
 
-/// The right to be inside the critical section, until its own clock says that the lease is over.
+/// The right to be inside the critical section, until its own clock shows that the lease is over.
 ///
 /// The lease renews itself in the background. It can still be lost at any time: the process may pause past the
 /// term, the store may be unreachable for as long, or an operator may end the lease. Watch [`lost`](Guard::lost),
@@ -192,7 +192,7 @@ impl Guard {
         Ok(whole && self.is_held())
     }
 
-    /// Renews now, independently of the renewals in the background, and says what remains.
+    /// Renews now, independently of the renewals in the background, and states what remains.
     ///
     /// # Errors
     /// `Lost` if the lease is lost; else as any operation, and the lease is held until its local deadline.
@@ -218,7 +218,7 @@ impl Guard {
 
     /// Ends the lease and returns the store's answer (C13).
     ///
-    /// `Ok` does not say that the work was protected to its end; the [`outcome`](ReleaseReport::outcome) does:
+    /// `Ok` does not report that the work was protected to its end; the [`outcome`](ReleaseReport::outcome) does:
     /// `Released` if it was held until now; `Kept` if its keys stay taken for the rest of `min_hold`; `Expired` if
     /// its term had passed, by our clock or the store's, so that the critical section overran; `NotHeld` if the
     /// store did not have it. If the lease was already lost, the answer comes at once, without a request.

@@ -148,7 +148,7 @@ impl Keeper {
         self.schedule.all()
     }
 
-    /// Whether the clock says that the lease is still held. The first caller to find it lost releases it in the
+    /// Whether the clock shows that the lease is still held. The first caller to find it lost releases it in the
     /// background.
     pub(crate) fn status(self: &Arc<Self>, held: &Arc<LeaseState>) -> HoldStatus {
         let status = held.status(self.clock.now());

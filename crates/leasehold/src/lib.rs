@@ -25,8 +25,8 @@
 //! - [`backoff`], [`inspect`] and [`store`] hold what few programs need.
 //!
 //! A lock on a lease can be lost at any time: the process may pause, or the store may become unreachable.
-//! The [`guide`] says what that means for your program, and how a [`FencingToken`] helps. The manual of each store's
-//! crate says what that store guarantees; [`contract`] gives every clause (C1, F4) that this documentation cites.
+//! The [`guide`] states what that means for your program, and how a [`FencingToken`] helps. The manual of each store's
+//! crate states what that store guarantees; [`contract`] gives every clause (C1, F4) that this documentation cites.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -34,7 +34,7 @@
 // - An acquire: `locker` and `acquire/request` (the builder, `acquire/options`), checked into `acquire/spec`; then
 //   `acquire/run` waits in `queue` and makes each try through `acquire/attempt` and `keeper/in_flight`, under an id of
 //   `lease/ids`. What is granted is a `lease/state`, which `guard` gives to the `keeper` (`keeper/schedule`).
-// - A renewal: `keeper/task` wakes when `keeper/schedule` says so; `keeper/renew` sends, and applies to `lease/state`.
+// - A renewal: `keeper/task` wakes at the time of `keeper/schedule`; `keeper/renew` sends, and applies to `lease/state`.
 // - A loss: `lease/state` compares its deadline with the clock whenever `guard`, `keeper/task` or an answer asks. The one that
 //   finds it tells `lease/events`, and hands a `lease/cleanup` to `keeper/mailbox`, which `keeper/release` sends.
 // - `connect`, `group`, `janitor`, `election` and `blocking` stand on top; `telemetry`, `registry` and `thread` below.

@@ -76,7 +76,7 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets the note that says who holds a lease, for people; by default host, process id and program.
+    /// Sets the note that names who holds a lease, for people; by default host, process id and program.
     #[must_use]
     pub fn note(mut self, note: Note) -> Self {
         self.note = Some(note);
@@ -275,7 +275,7 @@ impl Inner {
     }
 
     /// Ensures, before an acquire, that the Keeper runs and that the store reaches `level` for this term. Unless the
-    /// last check says so, the store is checked again, by `limit`.
+    /// last check reports it, the store is checked again, by `limit`.
     pub(crate) async fn ready(&self, level: Level, term: Ttl, limit: Duration) -> Result<()> {
         if self.closed.initialized() {
             return Err(Self::closed_error());

@@ -14,7 +14,7 @@ pub(crate) trait Host {
     fn on_path(&self, program: &str) -> Option<PathBuf>;
     /// Sees whether a program starts.
     fn probe(&self, program: &Path, argument: &str) -> Result<(), String>;
-    /// Installs the source of the programs; the error says why that failed.
+    /// Installs the source of the programs; the error states why that failed.
     fn install(&mut self, source: Source) -> Result<(), String>;
     /// The folder for everything built.
     fn target(&self) -> PathBuf;

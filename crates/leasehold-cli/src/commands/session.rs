@@ -13,7 +13,7 @@ use crate::run::Signals;
 /// How long the connections have for their farewell.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What `job` says of the store that is opened for it, whose connections say farewell then: also if the job fails, or a
+/// What `job` reports of the store that is opened for it, whose sessions are ended properly then: also if the job fails, or a
 /// signal ends this process.
 pub(super) async fn on<T>(
     opening: impl Future<Output = Result<Locker, Failure>>,

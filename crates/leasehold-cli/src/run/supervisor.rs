@@ -19,7 +19,7 @@ use crate::exit::{Death, Exit};
 use crate::report::Event;
 use crate::shim::{self, Group, Notice, Order, is_of_a_key};
 
-/// How often to look at processes that must end: no event says that all are gone.
+/// How often to look at processes that must end: no event reports that all are gone.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The longest pause. Timers stop while the machine sleeps, but the term continues: after this long awake the

@@ -34,7 +34,7 @@ use crate::args::OnLost;
 /// The name, as `argv[0]`, under which the shim starts this binary.
 const NAME: &str = "lh-exec";
 
-/// The byte by which the launcher says that it has opened the pipe, so that the shim can close its own end.
+/// The byte by which the launcher reports that it has opened the pipe, so that the shim can close its own end.
 const READY: u8 = 1;
 
 /// True if this process was started as a launcher.
@@ -114,7 +114,7 @@ pub(super) enum Launched {
 }
 
 /// Starts the command under `mask`, in its own process group, by the instant `latest` of boot time. When that has come,
-/// `renewed` says a later one; `None` if there is no `leasehold` any more.
+/// `renewed` sets a later one; `None` if there is no `leasehold` any more.
 ///
 /// # Errors
 /// Fails if the launcher does; then nothing of it is left.

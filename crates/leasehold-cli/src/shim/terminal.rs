@@ -84,7 +84,7 @@ fn foreground() -> Option<Pid> {
     tcgetpgrp(io::stdin()).ok().filter(|group| group.as_raw() > 0)
 }
 
-/// Linux sometimes says that the group is in another session while a member of it is being reaped, which happens
+/// Linux sometimes reports that the group is in another session while a member of it is being reaped, which happens
 /// exactly when `leasehold` has died: so it is tried again.
 fn give_to(group: Pid) -> bool {
     (0..3).any(|_| tcsetpgrp(io::stdin(), group).is_ok())

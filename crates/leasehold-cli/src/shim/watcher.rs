@@ -17,7 +17,7 @@ use super::terminal::Terminal;
 use super::wakeups::Wakeups;
 use crate::args::OnLost;
 
-/// How often to look at processes that must end: no event says that a group is empty.
+/// How often to look at processes that must end: no event reports that a group is empty.
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a process that a command has left, such as a daemon that it has just started, has to leave the group.

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use crate::support::{Store, code, leasehold, text};
 
-/// Checks that `output` is a refusal that says `said`, and that the store holds nothing.
+/// Checks that `output` is a refusal that contains `said`, and that the store holds nothing.
 fn refused(store: &Store, output: &Output, expected: i32, said: &str) {
     let stderr = text(&output.stderr);
     assert_eq!(code(output), expected, "{said}: {stderr}");

@@ -16,7 +16,7 @@ struct Trial {
     /// Processes are counted by user, so that trial needs one that runs nothing else. Only root can become it.
     user: Option<u32>,
     option: &'static str,
-    /// What the line says of it.
+    /// What the line reports of it.
     cause: &'static str,
 }
 

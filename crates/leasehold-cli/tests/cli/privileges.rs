@@ -1,4 +1,4 @@
-//! What the pages say that a user needs: each statement is run from the page, and suffices.
+//! What the pages report that a user needs: each statement is run from the page, and suffices.
 
 use std::fmt::Debug;
 use std::path::Path;

@@ -93,7 +93,7 @@ async fn c04_a_record_says_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B
         record.term,
         "the term of a lease that ended three ticks ago"
     );
-    // A store that does not know says nothing.
+    // A store that does not know reports nothing.
     if let Some(ago) = ago {
         fixture.about(ago, fixture.ticks(3), "how long ago it ended")?;
     }

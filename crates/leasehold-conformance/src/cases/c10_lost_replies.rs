@@ -1,4 +1,4 @@
-//! C10 where the network fails: a request without an answer is an error that says whether it may have acted.
+//! C10 where the network fails: a request without an answer is an error that states whether it may have acted.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn unavailable(error: &Error) -> Result {
     Ok(())
 }
 
-/// Sends an acquire into the fault. Its error says whether the same request may be sent again, which then shows
+/// Sends an acquire into the fault. Its error states whether the same request may be sent again, which then shows
 /// the result of the first; or it did not act, or was rolled back.
 async fn acquire_meets<B: Backing>(
     fixture: &Fixture<B>,

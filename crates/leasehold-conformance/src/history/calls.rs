@@ -63,7 +63,7 @@ pub enum Answer {
     },
     /// An acquire was refused because of a holder.
     Refused,
-    /// An acquire was refused because the key was busy, which says nothing about holders.
+    /// An acquire was refused because the key was busy, which shows nothing about holders.
     Busy,
     /// A renewal found the lease held.
     Held,

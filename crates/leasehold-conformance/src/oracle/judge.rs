@@ -42,7 +42,7 @@ fn same<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Comparison {
     Err(format!("{what}: expected {expected:?}, found {found:?}"))
 }
 
-/// Differs; says how.
+/// Differs; states how.
 fn differs<T>(found: &impl Debug, expected: &impl Debug) -> Result<T, String> {
     Err(format!("expected {expected:?}, found {found:?}"))
 }
@@ -431,7 +431,7 @@ impl Judge<'_> {
     }
 }
 
-/// Both say the same, and that nothing was done.
+/// Both report the same, and that nothing was done.
 fn error(found: &Error, expected: &Error) -> Comparison {
     same("the kind of error", found.kind(), expected.kind())?;
     same("the effect of the error", found.effect(), Effect::NotApplied)

@@ -30,7 +30,7 @@ pub(super) enum Op {
     Observe,
 }
 
-/// A store and the table that says what it must answer.
+/// A store and the table that states what it must answer.
 pub(super) struct World<B: Backing> {
     backing: B,
     store: B::Store,

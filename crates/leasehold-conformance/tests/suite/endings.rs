@@ -161,7 +161,7 @@ impl Backing for LateState {
     }
 }
 
-/// A term that ended while the machine was late says nothing about the store.
+/// A term that ended while the machine was late shows nothing about the store.
 #[test]
 fn in_real_time_a_case_that_failed_late_is_tried_again() {
     for (states, passes, tried) in [(0, true, 1), (2, true, 3), (3, false, 3)] {

@@ -1,4 +1,4 @@
-//! What an error says besides its kind.
+//! What an error states besides its kind.
 
 use std::fmt;
 use std::ops::Deref;

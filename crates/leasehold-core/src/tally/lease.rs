@@ -91,7 +91,7 @@ fn kept<'a>(nodes: usize, said: impl Iterator<Item = &'a ReleaseOutcome>) -> Dur
     held_by_majority(nodes, kept).unwrap_or_default()
 }
 
-/// How much a reason says to the holder.
+/// How much a reason tells the holder.
 fn telling(reason: Option<&LostReason>) -> u8 {
     match reason {
         None => 0,

@@ -35,7 +35,7 @@ pub struct Seen {
     pub row: Option<NeneRow>,
 }
 
-/// The guarded statements, each a transaction of its own, which ends by the deadline of its operation. The outcome says
+/// The guarded statements, each a transaction of its own, which ends by the deadline of its operation. The outcome states
 /// whether a row was changed.
 pub trait NeneRows: Send + Sync + 'static {
     /// The store, for messages.

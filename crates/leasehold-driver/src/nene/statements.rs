@@ -25,7 +25,7 @@ pub struct Statements {
     pub guards: String,
 }
 
-/// What the trigger says to a client that would take a row over which has not ended.
+/// The error of the trigger for a client that would take a row over which has not ended.
 const HELD: &str = "the lock is held";
 
 impl Statements {
@@ -82,7 +82,7 @@ impl Statements {
 
     /// For MySQL and MariaDB: the table of this database, a quoted name, with this collation if it is created; `now` reads
     /// the clock in microseconds when a statement begins. A look and a page return it as `o_now`, whether the session
-    /// commits each statement as `o_commits`, whether its texts are in UTF-8 as `o_utf8`, and `read_only`, which says
+    /// commits each statement as `o_commits`, whether its texts are in UTF-8 as `o_utf8`, and `read_only`, which shows
     /// whether the server is, as `o_read_only`: they have a row in any case. A write changes nothing on such a server, which
     /// would let an administrator write.
     pub fn mysql(

@@ -2,7 +2,7 @@
 //!
 //! The nodes are the code's own `Table`, and the code's own `tally` makes the quorum's decisions; only the
 //! network, time and the bookkeeping of clients belong to the model. Each rule that the design needs has a
-//! negative twin: the same model without that rule, in which a promise must be broken. docs/models.md says what is
+//! negative twin: the same model without that rule, in which a promise must be broken. docs/models.md states what is
 //! modelled, and how far.
 //!
 //! ```sh

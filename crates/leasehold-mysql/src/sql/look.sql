@@ -84,7 +84,7 @@ BEGIN
     COMMIT;
 END
 -- next
--- The server's clock, the version of the objects, what tells this store from others, and what the server says about
+-- The server's clock, the version of the objects, what tells this store from others, and what the server reports about
 -- itself. A variable that it does not have is missing. Replicas: MariaDB counts them for everybody, MySQL lists them for
 -- those with the privilege PROCESS: whether this user has it is said too.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_health()

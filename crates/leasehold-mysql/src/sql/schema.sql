@@ -2,7 +2,7 @@
 -- {schema} stands for the database of the URL, "leasehold" by default. Each statement can be run again.
 
 -- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key
--- locks it first. A slot with the state f is free, and what it says of a lease means nothing: it stays, so that the next
+-- locks it first. A slot with the state f is free, and what it reports of a lease means nothing: it stays, so that the next
 -- lease changes the row where it is. An exclusive lease is in slot 0. More than one shared lease, and the marks of
 -- evicted leases, take further slots, which are used again. All text is UTF-8 in binary columns, which no character set
 -- or collation of a session changes.

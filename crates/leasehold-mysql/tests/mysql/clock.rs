@@ -63,7 +63,7 @@ async fn a_lease_that_ended_while_its_renewal_waited_is_over() {
     }
 }
 
-/// Its lease ends meanwhile, and a list says so. Nobody can judge in a commit.
+/// Its lease ends meanwhile, and a list reports it. Nobody can judge in a commit.
 #[tokio::test]
 async fn a_renewal_that_waits_in_its_commit_lets_nobody_in() {
     let server = Server::start(&[]).await.unwrap();
@@ -113,7 +113,7 @@ async fn renew_all(stores: &[Formed]) -> Vec<(&str, RenewOutcome)> {
     join_all(renewals).await.into_iter().flatten().collect()
 }
 
-/// What a list says of all leases.
+/// What a list reports of all leases.
 async fn terms(observer: &MysqlStore) -> Vec<RecordTerm> {
     let listed = observer.list(&ListRequest::new(Filter::default())).await.unwrap();
     listed.records.into_iter().map(|record| record.term).collect()

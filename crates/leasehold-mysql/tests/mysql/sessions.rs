@@ -172,7 +172,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
     for (n, left) in [
         "BEGIN",
         "SET autocommit = 0; INSERT INTO leasehold.mine VALUES (1)",
-        // After an error the session itself does not say it.
+        // After an error the session itself does not report it.
         "BEGIN; SELECT nothing",
     ]
     .into_iter()
@@ -218,7 +218,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
     assert!(server.rows("SELECT * FROM leasehold.mine").await.is_empty());
 }
 
-/// As behind a proxy that says the version it was told to.
+/// As behind a proxy that reports the version it was told to.
 #[tokio::test]
 async fn mariadb_that_calls_itself_mysql_works() {
     for version in ["8.0.35", "5.7.44"] {

@@ -41,7 +41,7 @@ impl Statement for Page<'_> {
     }
 }
 
-/// What a row says, with the clock of its reading.
+/// What a row states, with the clock of its reading.
 pub(crate) fn stored(row: &Row) -> Option<(i64, Stored)> {
     Some((row.try_get(0).ok()?, Stored::parse(row.try_get(1).ok()?)))
 }

@@ -171,7 +171,7 @@ async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
         let several = ["a", "b", "c", "d", "e", "f"]
             .map(|lease| acquire("s", &format!("{lease}{round}"), Mode::SHARED));
         let asked = join_all(several.iter().map(|request| store.acquire(request)));
-        // No event says that a connection is being made.
+        // No event reports that a connection is being made.
         let soon = tokio::time::sleep(Duration::from_micros(500 * round));
         tokio::select! {
             _ = asked => {}

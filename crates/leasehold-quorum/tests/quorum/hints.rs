@@ -118,7 +118,7 @@ async fn an_acquire_that_a_majority_may_have_granted_wakes_when_it_is_taken_back
     assert_eq!(heard(&mut wakeups), Some(key()));
 }
 
-/// Its capabilities say that it never notifies.
+/// Its capabilities report that it never notifies.
 #[tokio::test]
 async fn if_one_node_cannot_notify_no_node_is_subscribed_to() {
     let nodes = [(); 2].map(|()| Node::new(TokioClock::new(), 0));

@@ -309,7 +309,7 @@ async fn a_lease_released_meanwhile_is_not_put_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     cluster.nodes.iter().for_each(Node::forget_asked);
-    // n2 says late that it does not have the lease.
+    // n2 answers late that it does not have the lease.
     cluster.nodes[2].next(&[Fault::SlowReply(ms(100))]);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     released(&cluster.store, &own).await;

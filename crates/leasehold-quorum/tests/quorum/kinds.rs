@@ -127,7 +127,7 @@ async fn a_quorum_has_the_largest_margin_of_its_nodes() {
     released(&quorum, &next).await;
 }
 
-/// The quorum has said how long a key stays taken, and says the same for ever.
+/// The quorum has reported how long a key stays taken, and reports the same for ever.
 #[tokio::test]
 async fn a_late_node_with_a_longer_margin_takes_no_part() {
     let down = Arc::new(AtomicBool::new(true));

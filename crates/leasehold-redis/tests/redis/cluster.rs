@@ -113,7 +113,7 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
     cluster
         .move_slot(slot, from, to, &["job", "lh:lock:{job}:job"], async |moved| {
             let acquired = store.acquire(&acquire("job", "b", Mode::Exclusive)).await;
-            // A listing has the lease, or says that it cannot know.
+            // A listing has the lease, or reports that it cannot know.
             match store.list(&ListRequest::new(Filter::default())).await {
                 Ok(page) => assert_eq!(page.records.len(), 1, "{moved} keys are there"),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
@@ -240,7 +240,7 @@ async fn after_a_fail_over_the_new_master_is_found_and_wakes() {
     master.kill();
 
     until_refused(&store, name).await;
-    // A hint says that everything may have changed; then they are notified again.
+    // A hint reports that everything may have changed; then they are notified again.
     in_time(wakeups.next()).await;
     let woken = async || replica.number(&["SPUBLISH", "lh:wake:{job}:job", ""]).await == 1;
     until(woken).await;

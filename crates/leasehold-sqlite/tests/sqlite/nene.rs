@@ -54,7 +54,7 @@ impl Database for Place {
         let mut waiting = JoinSet::new();
         waiting.spawn(operation);
         self.looked.recv().unwrap();
-        // It has looked at its clock; then it reads the row and waits for the file. No event says so.
+        // It has looked at its clock; then it reads the row and waits for the file. No event shows it.
         tokio::time::sleep(SECOND / 10).await;
         waiting
     }

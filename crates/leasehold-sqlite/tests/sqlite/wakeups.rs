@@ -103,7 +103,7 @@ async fn when_nobody_waits_any_more_nothing_stays_open() {
     ];
     let becomes = async |count| {
         while connections() != count {
-            // No event says that a file was opened or closed.
+            // No event reports that a file was opened or closed.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

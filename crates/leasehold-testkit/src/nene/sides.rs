@@ -33,7 +33,7 @@ pub fn duration() -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// What both sides believed, and what the page of the format says that nobody can exclude.
+/// What both sides believed, and what nobody can exclude, as the page of the format shows.
 #[derive(Debug, Default)]
 pub struct Contest {
     ours: Tally,
@@ -248,7 +248,7 @@ impl Contender {
         self.acquired
     }
 
-    /// Holds the lock as long as its own clock says, if it gets it.
+    /// Holds the lock as long as its own clock shows, if it gets it.
     fn attempt(&mut self, owner: &str) {
         let resource = self.resource.clone();
         let ttl = self.random.u64(1..=2);

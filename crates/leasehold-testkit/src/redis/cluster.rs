@@ -80,7 +80,7 @@ impl Cluster {
         Ok(this)
     }
 
-    /// Waits until all nodes say that the cluster serves all slots.
+    /// Waits until all nodes report that the cluster serves all slots.
     pub async fn until_well(nodes: &[&Server], has_clock: bool) -> Result {
         let well = ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"];
         until(nodes, has_clock, &["CLUSTER", "INFO"], |told| {

@@ -28,7 +28,7 @@ use crate::telemetry;
 /// - `Held` if a key is held and the wait is [`Wait::No`]; `TimedOut`, with a [`WaitReport`](crate::WaitReport),
 ///   if the wait ended first.
 /// - `InvalidInput` and `Unsupported` before anything is sent.
-/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers. Tokio only says by a panic that
+/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers. Tokio reports only by a panic that
 ///   a runtime has none; it is caught, and the program's panic hook sees it.
 /// - Otherwise the store's error.
 ///
@@ -99,9 +99,9 @@ impl Locker {
     }
 
     /// Continues `lease` if the store still has it, otherwise locks its keys again with the options of the
-    /// builder; [`Guard::is_fresh`] says which. Keys, TTL and group are the lease's.
+    /// builder; [`Guard::is_fresh`] states which. Keys, TTL and group are the lease's.
     ///
-    /// It first renews the lease. Only if the store says that the lease has ended does it ask for a new one, under
+    /// It first renews the lease. Only if the store reports that the lease has ended does it ask for a new one, under
     /// a new id unless [`lease_id`](LockRequest::lease_id) sets one.
     pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
         self.acquiring(Ok::<_, Error>(LockTarget::Resume(Box::new(lease))))
@@ -174,7 +174,7 @@ impl<T> LockRequest<T> {
     }
 
     /// Calls `call` after each try that is not granted, if the wait goes on: with what the last try met, the last known
-    /// holder, and the number of tries. So a program can say why it waits: the key is held, or the store fails.
+    /// holder, and the number of tries. So a program can state why it waits: the key is held, or the store fails.
     ///
     /// It is called inside the wait and must not block. A request that is behind another of the same [`Locker`] in the
     /// queue makes no try until its turn (F1), and so no call. No call follows the end of the wait, nor the drop of its
@@ -268,7 +268,7 @@ impl<T> LockRequest<T> {
     }
 
     /// Requires that the store reaches `level` for this lock's term: fails as `Unsupported` if it does not. Unless its
-    /// last check says so, the store is checked again.
+    /// last check reports it, the store is checked again.
     pub fn require(self, level: Level) -> Self {
         self.set(Ok::<_, Error>(level), |options, level| options.level = level)
     }

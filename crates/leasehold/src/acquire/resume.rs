@@ -27,7 +27,7 @@ pub(super) async fn adopt(inner: &Inner, lease: Lease) -> Result<Guard> {
         .map_err(|reason| Error::lease_lost(reason, None))
 }
 
-/// Renews once, by `limit`, a lease that this `Locker` does not hold, and counts its term from that; says why if
+/// Renews once, by `limit`, a lease that this `Locker` does not hold, and counts its term from that; states why if
 /// it has ended.
 pub(super) async fn resume(
     inner: &Inner,

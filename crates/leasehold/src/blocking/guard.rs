@@ -8,14 +8,14 @@ use crate::lease::events::Event;
 use crate::lease::release_report::ReleaseReport;
 use crate::locker::Locker;
 
-/// The right to be inside the critical section, until its own clock says that the lease is over; see
+/// The right to be inside the critical section, until its own clock shows that the lease is over; see
 /// [`crate::Guard`].
 ///
 /// The lease renews itself on the `Locker`'s thread while the caller's thread works. You may send a guard to other
 /// threads, share it, and drop it on any of them. Dropping it releases the lease in the background, best effort:
 /// it never blocks, and it is **not immediate**.
 ///
-/// Methods that ask the store fail as any operation, and as [the module](crate::blocking) says.
+/// Methods that ask the store fail as any operation, and as [the module](crate::blocking) states.
 #[derive(Debug)]
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
@@ -72,11 +72,11 @@ impl Guard {
         self.guard.remaining()
     }
 
-    /// Waits until the lease is lost, at the local deadline at the latest, and says why (F5). Returns `None` if
+    /// Waits until the lease is lost, at the local deadline at the latest, and states why (F5). Returns `None` if
     /// `timeout` passes first (`None` waits without one), or if its [`Group`](super::Group) releases the lease.
     ///
     /// # Errors
-    /// As [the module](crate::blocking) says.
+    /// As [the module](crate::blocking) states.
     pub fn lost(&self, timeout: impl Into<Option<Duration>>) -> Result<Option<LostReason>> {
         let timeout = timeout.into();
         self.call(move |guard| async move {
@@ -109,7 +109,7 @@ impl Guard {
         self.call(|guard| async move { guard.verify().await })
     }
 
-    /// Renews now, independently of the renewals in the background, and says what remains.
+    /// Renews now, independently of the renewals in the background, and states what remains.
     ///
     /// # Errors
     /// As [`crate::Guard::renew`].

@@ -58,7 +58,7 @@ impl Janitor {
     /// Waits for the end of a round that it has not reported yet; `None` once the janitor has ended.
     ///
     /// # Errors
-    /// As [the module](crate::blocking) says.
+    /// As [the module](crate::blocking) states.
     pub fn next_round(&mut self) -> Result<Option<JanitorReport>> {
         let mut reports = self.janitor.reports.clone();
         let next = async move {
@@ -73,7 +73,7 @@ impl Janitor {
     /// Stops it, also within a round, and reports the rounds that ended.
     ///
     /// # Errors
-    /// As [the module](crate::blocking) says; it stops all the same.
+    /// As [the module](crate::blocking) states; it stops all the same.
     pub fn stop(self) -> Result<JanitorReport> {
         let Self { janitor, locks } = self;
         locks.0.thread()?.run(async move { Ok(janitor.stop().await) })

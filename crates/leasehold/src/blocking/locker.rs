@@ -17,7 +17,7 @@ use crate::thread::Thread;
 /// Handle for locking on one store without async; its methods are those of [`crate::Locker`].
 ///
 /// Cheap to clone; clones share everything, including the thread that serves them. Methods that ask the store fail
-/// as any operation, and as [the module](crate::blocking) says.
+/// as any operation, and as [the module](crate::blocking) states.
 ///
 /// To set the clock, limits or note, convert a [`crate::Locker`] that has them:
 ///
@@ -263,7 +263,7 @@ impl LockRequest<Guard> {
     /// Waits for the lock, blocking this thread.
     ///
     /// # Errors
-    /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
+    /// As the builder states; `Unexpected` as [the module](crate::blocking) states.
     pub fn take(self) -> Result<Guard> {
         let locks = self.locks.clone();
         let guard =
@@ -276,7 +276,7 @@ impl LockRequest<Option<Guard>> {
     /// Tries to lock, blocking this thread until the store has answered; `None` if the key is held.
     ///
     /// # Errors
-    /// As the builder says; `Unexpected` as [the module](crate::blocking) says.
+    /// As the builder states; `Unexpected` as [the module](crate::blocking) states.
     pub fn take(self) -> Result<Option<Guard>> {
         let locks = self.locks.clone();
         let guard = locks
@@ -329,7 +329,7 @@ impl Group {
     /// Renews every lease held here, oldest first; each has its own outcome.
     ///
     /// # Errors
-    /// As [the module](crate::blocking) says.
+    /// As [the module](crate::blocking) states.
     pub fn renew(&self) -> Result<Vec<(LeaseId, Result<Remaining>)>> {
         self.call(|group| async move { Ok(group.renew().await) })
     }
@@ -337,7 +337,7 @@ impl Group {
     /// Releases every lease held here, newest first, as [`crate::Group::release`].
     ///
     /// # Errors
-    /// As [the module](crate::blocking) says.
+    /// As [the module](crate::blocking) states.
     pub fn release(&self) -> Result<Vec<(LeaseId, ReleaseReport)>> {
         self.call(|group| async move { Ok(group.release().await) })
     }

@@ -7,7 +7,7 @@ use crate::guard::Guard;
 use crate::lease::release_report::ReleaseReport;
 use crate::registry::Registration;
 
-/// The right to lead, until its own clock says that the lease is over.
+/// The right to lead, until its own clock shows that the lease is over.
 ///
 /// It is the [`Guard`] of the election's name, and can be lost at any time like any lease: work inside
 /// [`run`](Leadership::run) or [`spawn`](Leadership::spawn), or watch [`lost`](Leadership::lost), and pass the [`token`](Leadership::token) to

@@ -71,7 +71,7 @@ impl Observer {
                         return Some(LeadershipEvent::Changed(leader.map(Box::new)));
                     }
                 }
-                // C10: a store that does not answer says nothing about the leader.
+                // C10: a store that does not answer shows nothing about the leader.
                 Err(error) if error.is_retryable() => {
                     self.plan(self.locks.0.keeper.clock.now(), None);
                     self.seen = None;

@@ -237,7 +237,7 @@ impl CandidateState {
             (Some(leadership), _) if leadership.is_leader() => {
                 Some(LeadershipEvent::Gained { token: leadership.token() })
             }
-            // It has ended; the next event says so.
+            // It has ended; the next event reports it.
             (Some(_), _) | (None, None) => None,
             (None, Some(seen)) => seen.aged(self.now()).map(|holder| changed(&holder)),
         };

@@ -126,7 +126,7 @@ impl Ids {
         *holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves the id for these keys, unless a request still names it for one of them. `Err` says when to try again, if
+    /// Reserves the id for these keys, unless a request still names it for one of them. `Err` states when to try again, if
     /// only time is awaited.
     pub(crate) fn try_reserve(
         self: &Arc<Self>,

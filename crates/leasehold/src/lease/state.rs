@@ -330,7 +330,7 @@ impl LeaseState {
         most / 2 + Random::seeded().up_to(most / 2)
     }
 
-    /// True if the clock says that it is held. Does not act on a loss.
+    /// True if the clock shows that it is held. Does not act on a loss.
     pub(crate) fn is_held(&self, now: Duration) -> bool {
         let state = self.state();
         state.end.is_none() && state.deadline.is_none_or(|deadline| now < deadline)

@@ -360,7 +360,7 @@ async fn a_lasting_failure_ends_it_and_is_reported() {
     );
     assert!(transitions.next().await.is_none());
     assert_eq!(candidate.join().await.unwrap_err().kind(), ErrorKind::Incompatible);
-    // The error says why it no longer runs.
+    // The error states why it no longer runs.
     let error = candidate.elected().await.unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("an older version"));
     // The name is free.

@@ -36,7 +36,7 @@ fn changed(transition: LeadershipEvent) -> Option<String> {
     }
 }
 
-/// As the store says.
+/// As the store states.
 async fn renewed_ago(candidate: &Candidate) -> Option<Duration> {
     candidate.leader().await.unwrap().unwrap().renewed.inspect(|ago| assert!(*ago <= secs(3)))
 }

@@ -9,7 +9,7 @@ use leasehold::{ErrorKind, Locker, Wait, blocking};
 /// The warning with which a wait for a lease of the caller's own begins.
 const ITSELF: &str = "a caller waits for a lease of its own";
 
-/// Waits in vain, and says how often it was warned after 10 ms; the error says that the holder is here.
+/// Waits in vain, and states how often it was warned after 10 ms; the error reports that the holder is here.
 async fn warned_at_once(locks: &Locker, key: &'static str, log: impl Fn() -> Vec<String>) -> usize {
     let warnings = || {
         let is_one = |line: &&String| line.contains("WARN") && line.contains(ITSELF);

@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     LostReply,
     /// It does not act, but nobody knows.
     LostRequest,
-    /// It does not act, and says so.
+    /// It does not act, and reports it.
     Refused,
     /// It can never succeed.
     Denied,
@@ -63,7 +63,7 @@ pub(crate) enum Fault {
     EntriesFailed,
     /// Another operation on the key is in progress.
     Busy,
-    /// Another client holds the key, and the store cannot say who.
+    /// Another client holds the key, and the store cannot report who.
     Unnamed,
     /// Another client holds the key, whose releases wake nobody: it is to be polled this often.
     Foreign(Duration),
@@ -300,7 +300,7 @@ impl Flaky {
         let until = self.now() + HOUR;
         while !self.is_free(key).await {
             assert!(self.now() < until, "{key} was never freed");
-            // No event says that a term has ended.
+            // No event reports that a term has ended.
             tokio::select! {
                 _ = freed.next() => {}
                 () = tokio::time::sleep(ms(100)) => {}

@@ -6,7 +6,7 @@ use crate::support::{Fault, Flaky, ms, secs, spawn, taken};
 use leasehold::backoff::Fixed;
 use leasehold::{Effect, Error, ErrorKind, LockRequest, Locker, Ttl, Wait, WaitCause};
 
-/// Waits in vain and says for how long.
+/// Waits in vain and states for how long.
 async fn waited(store: &Flaky, lock: LockRequest) -> (Duration, Error) {
     let before = store.now();
     let error = lock.await.unwrap_err();
