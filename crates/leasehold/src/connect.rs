@@ -67,12 +67,14 @@ impl Locker {
     /// # Errors
     /// `InvalidInput` for an unknown scheme or option; `Unsupported` for a store that is not PostgreSQL, MySQL or MariaDB.
     pub fn schema_sql(url: &str) -> Result<String> {
-        match (StoreKind::of(url)?.schema_sql, is_nene(url)) {
-            (Some(schema_sql), false) => schema_sql(url),
-            _ => Err(Error::unsupported(
-                "the statements of this store cannot be shown; prepare creates what it needs. Give the URL of a store in \
+        let kind = StoreKind::of(url)?;
+        match kind.schema_sql {
+            Some(schema_sql) if !is_nene(url) => schema_sql(url),
+            _ => Err(Error::unsupported(format!(
+                "the statements of a {} store cannot be shown; prepare creates what it needs. Give the URL of a store in \
                  PostgreSQL, MySQL or MariaDB, without format=nene",
-            )),
+                kind.feature()
+            ))),
         }
     }
 }

@@ -7,7 +7,11 @@ pub(super) fn stores() -> String {
     let mut help = "Stores:\n".to_owned();
     for kind in leasehold::store::STORES {
         let init = if kind.needs_prepare() { "; run `leasehold init` once" } else { "" };
-        help += &format!("  {kind}\n        {}{init}\n", kind.about());
+        help += &format!("  {}\n        {}{init}\n", kind.url(), kind.about());
+        if let [_, others @ .., last] = kind.schemes() {
+            let others = others.iter().map(|scheme| format!("{scheme}:, "));
+            help += &format!("        also {}{last}:\n", others.collect::<String>());
+        }
     }
     help + NAMING
 }

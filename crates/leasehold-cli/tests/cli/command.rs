@@ -257,7 +257,10 @@ fn the_help_names_every_store() {
         assert!(features.contains(&store), "{store}: {features:?}");
     }
     for kind in STORES {
-        assert!(help.contains(&format!("  {kind}\n        {}", kind.about())), "{kind}: {help}");
+        assert!(help.contains(&format!("  {}\n        {}", kind.url(), kind.about())), "{help}");
+        for other in &kind.schemes()[1..] {
+            assert!(help.contains(&format!(" {other}:")), "{other}: {help}");
+        }
         assert!(page.contains(&format!("`{}`", kind.url())), "{kind}");
     }
     assert!(help.contains("format=nene"), "{help}");
