@@ -1,5 +1,8 @@
 //! What Leasehold's crates with a runtime share: clocks on tokio's timers, the parser of store URLs, deadlines, requests
 //! that outlive their callers, and hints for waiters.
+//!
+//! Internal: any release may change it, and each crate of Leasehold pins one version (`=`). Programs depend on `leasehold`,
+//! stores on `leasehold-core`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

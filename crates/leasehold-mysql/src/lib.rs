@@ -46,7 +46,8 @@ pub use config::MysqlConfig;
 pub use dialect::{Mysql, MysqlStore};
 #[cfg(feature = "nene")]
 pub use leasehold_driver::nene::NeneConfig;
-/// The driver, version 0.37, with its pool, for [`MysqlConfig::pool`].
+/// The driver, version 0.37, with its pool, for [`MysqlConfig::pool`]. A pool of another version does not compile, so a new
+/// major version of the driver (before its 1.0, 0.38) is a new major version of this crate.
 pub use mysql_async;
 #[cfg(feature = "nene")]
 pub use nene::{MysqlNeneConfig, MysqlNeneStore, NeneDatabase};

@@ -49,14 +49,16 @@ mod tls;
 mod trace;
 
 pub use config::PostgresConfig;
-/// The pool, version 0.14, for [`PostgresConfig::pool`].
+/// The pool, version 0.14, for [`PostgresConfig::pool`]. A pool of another version does not compile, so a new major version
+/// of it (before its 1.0, 0.15) is a new major version of this crate.
 pub use deadpool_postgres;
 pub use dialect::{Postgres, PostgresStore};
 #[cfg(feature = "nene")]
 pub use leasehold_driver::nene::NeneConfig;
 #[cfg(feature = "nene")]
 pub use nene::{NeneDatabase, PostgresNeneConfig, PostgresNeneStore};
-/// The driver, version 0.7.
+/// The driver, version 0.7, which the pool's connections are of. A new major version of it (before its 1.0, 0.8) is a new
+/// major version of this crate.
 pub use tokio_postgres;
 
 /// Guarantees, schema, privileges, limits and hazards of the PostgreSQL store.

@@ -1,5 +1,7 @@
 //! One store for all SQL servers, [`SqlStore`], with a [`Dialect`] for each: its statements, what its rows and errors mean,
-//! and how it wakes waiters. Internal to Leasehold's stores for PostgreSQL and MySQL.
+//! and how it wakes waiters.
+//!
+//! Internal to Leasehold's stores for PostgreSQL and MySQL: any release may change it, and they pin one version (`=`).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
