@@ -1,5 +1,6 @@
 //! The commands of a developer: `cargo xtask help`.
 
+mod api;
 mod circles;
 mod deny;
 mod features;
@@ -45,8 +46,10 @@ enum Command {
     /// Check formatting, clippy, each feature alone, circles of imports, spelling, and links and test names in the
     /// documents; change nothing
     Lint,
-    /// Build the documentation of every library, warnings denied
+    /// Build the documentation of every library, warnings denied, and compare the public API with docs/api
     Docs,
+    /// Write the public API of leasehold and leasehold-core to docs/api
+    Api,
     /// Check the dependencies against deny.toml: licences, bans, sources, advisories
     ///
     /// The advisory database is downloaded; if that fails, advisories are not checked.
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Fmt => run(cargo(&["fmt", "--all"])),
         Command::Lint => lint(),
         Command::Docs => docs(),
+        Command::Api => api::write(),
         Command::Deny => deny::deny(),
         Command::Msrv => msrv::msrv(),
         Command::Package => package(),
@@ -131,7 +135,8 @@ fn docs() -> Outcome {
     // The command `leasehold` would overwrite the pages of the library of that name.
     let mut rustdoc = cargo(&["doc", "--workspace", "--lib", "--no-deps", "--all-features"]);
     rustdoc.env("RUSTDOCFLAGS", "-D warnings");
-    run(rustdoc)
+    run(rustdoc)?;
+    api::check()
 }
 
 fn package() -> Outcome {
