@@ -1,6 +1,7 @@
 //! The only file that reads the machine's clocks.
 #![expect(clippy::disallowed_methods, reason = "this is the clock file")]
 
+use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::{BoxFuture, Clock};
@@ -104,6 +105,26 @@ impl Clock for TokioClock {
             Some(at) => Box::pin(tokio::time::sleep_until(at)),
             None => Box::pin(std::future::pending()),
         }
+    }
+}
+
+/// The moment halfway through an exchange, at which the server is taken to have read its clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Halfway {
+    micros: u64,
+}
+
+impl Halfway {
+    /// Runs an exchange, and returns with its result when it was half over.
+    pub async fn of<T>(exchange: impl Future<Output = T>) -> (T, Self) {
+        let before = wall_micros();
+        let result = exchange.await;
+        (result, Self { micros: before + wall_micros().saturating_sub(before) / 2 })
+    }
+
+    /// By how much a clock was ahead of this machine's that then showed `micros` since 1970-01-01 UTC.
+    pub fn ahead(self, micros: i64) -> i64 {
+        micros - i64::try_from(self.micros).unwrap_or(i64::MAX)
     }
 }
 

@@ -15,9 +15,9 @@ mod outliving;
 mod patience;
 mod url;
 
-pub use clock::{SystemClock, TokioClock, is_beside_paused_time};
+pub use clock::{Halfway, SystemClock, TokioClock, is_beside_paused_time};
 pub use deadline::Deadline;
 pub use hints::Hinter;
 pub use outliving::outliving;
 pub use patience::patience;
-pub use url::{Place, StoreUrl};
+pub use url::{Place, StoreUrl, is_loopback};

@@ -7,7 +7,7 @@ use self::server::{Server, decoded};
 
 mod server;
 
-pub use self::server::Place;
+pub use self::server::{Place, is_loopback};
 
 /// A parsed store URL: `scheme:path?option=value&…`, or `scheme://user:password@host:port/path?option=value&…`.
 ///

@@ -1,18 +1,15 @@
-//! The calls with their values, and how their replies are read.
-
-use std::time::Duration;
+//! The calls with their values.
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Error, EvictTarget, FencingToken, Granted, Key,
-    LostReason, Mode, Reason, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, Remaining,
-    RenewEntry, RenewOutcome, Result,
+    AcquireRequest, Claims, EvictTarget, FencingToken, Key, Mode, Reason, ReleaseEntry, RenewEntry,
+    Result,
 };
-use leasehold_sql::{Position, Purge, Request, mode_conflict};
+use leasehold_sql::{Position, Purge, Request};
 use mysql_async::{Row, Value};
 
 use crate::call::{Call, Element, Json, id, micros};
 use crate::error;
-use crate::rows::{column, required, stored};
+use crate::rows::required;
 use crate::sql::Sql;
 
 /// The keys of claims, and the limits as our procedures take them.
@@ -56,12 +53,8 @@ fn who(request: &AcquireRequest) -> [Value; 5] {
     ]
 }
 
-/// The calls of a request, and how their rows are read.
+/// The calls of a request.
 pub(crate) trait Calls: Request {
-    /// Whether it may be sent again while nobody knows what became of it: late, it revives nothing (C6) and shortens
-    /// nothing.
-    const MAY_BE_REPEATED: bool = false;
-
     /// For an exclusive lease of one key.
     fn one(&self) -> Call<'static>;
 
@@ -79,22 +72,6 @@ pub(crate) trait Calls: Request {
 
     /// The same, by a statement of MariaDB.
     fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a>;
-
-    /// The reply in the row of [`one`](Self::one) or [`any`](Self::any) with this outcome.
-    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<Self::Reply>;
-
-    /// The reply in the row of a member of a batch that was carried out.
-    fn member(server: &str, row: &Row) -> Result<Self::Reply>;
-}
-
-/// The reply in the rows of a call about one request; `None` if somebody else's transaction holds a row of its keys, or if
-/// it is for the general procedure to decide.
-pub(crate) fn read<R: Calls>(server: &str, request: &R, rows: &[Row]) -> Result<Option<R::Reply>> {
-    let Some(row) = rows.first() else { return Ok(None) };
-    match &*required::<String>(server, row, "outcome")? {
-        "locked" | "undecided" => Ok(None),
-        outcome => request.reply(server, row, outcome).map(Some),
-    }
 }
 
 /// What the members of a batch ask for.
@@ -140,14 +117,6 @@ impl Calls for AcquireRequest {
         let [host, pid, program] = joined(requests);
         Call::statement(&sql.acquire_batch, [wanted_acquires(requests), host, pid, program])
     }
-
-    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<AcquireReply> {
-        acquired(server, self, row, outcome)
-    }
-
-    fn member(server: &str, row: &Row) -> Result<AcquireReply> {
-        granted(server, row, true).map(AcquireReply::Granted)
-    }
 }
 
 /// The host, process and program of the members of a batch.
@@ -168,8 +137,6 @@ fn wanted_acquires(requests: &[&AcquireRequest]) -> Value {
 }
 
 impl Calls for RenewEntry {
-    const MAY_BE_REPEATED: bool = true;
-
     fn one(&self) -> Call<'static> {
         let mut values = vec![self.key().as_str().into(), id(self.id())];
         values.extend(terms(self).map(Value::from));
@@ -188,14 +155,6 @@ impl Calls for RenewEntry {
 
     fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
         Call::statement(&sql.renew_batch, [wanted_renewals(requests)])
-    }
-
-    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<RenewOutcome> {
-        renewed(server, self, row, outcome)
-    }
-
-    fn member(server: &str, row: &Row) -> Result<RenewOutcome> {
-        rest(server, row).map(RenewOutcome::Held)
     }
 }
 
@@ -235,15 +194,6 @@ impl Calls for ReleaseEntry {
 
     fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
         Call::statement(&sql.release_batch, [wanted_releases(requests)])
-    }
-
-    fn reply(&self, server: &str, row: &Row, outcome: &str) -> Result<ReleaseOutcome> {
-        released(server, row, outcome)
-    }
-
-    fn member(server: &str, row: &Row) -> Result<ReleaseOutcome> {
-        let is_late: i64 = required(server, row, "o_late")?;
-        Ok(if is_late == 0 { ReleaseOutcome::Released } else { ReleaseOutcome::Expired })
     }
 }
 
@@ -299,68 +249,6 @@ pub(crate) fn scan(
     Call::procedure("scan", values)
 }
 
-fn acquired(
-    server: &str,
-    request: &AcquireRequest,
-    row: &Row,
-    outcome: &str,
-) -> Result<AcquireReply> {
-    match outcome {
-        "granted" => granted(server, row, true).map(AcquireReply::Granted),
-        "confirmed" => granted(server, row, false).map(AcquireReply::Granted),
-        "refused" => {
-            let now: i64 = required(server, row, "o_now")?;
-            let holder = stored(server, row);
-            let key = request.claims().keys().find(|known| known.as_str() == holder.key);
-            let key = key.ok_or_else(|| {
-                error::unexpected(server, format_args!("the key {:?}", holder.key))
-            })?;
-            let why = RefusalReason::Held(holder.record(now)?.map(Box::new));
-            let rest: Option<i64> = column(server, row, "o_rest")?;
-            Ok(AcquireReply::Refused(Refused::new(key.clone(), why, rest.map(duration))))
-        }
-        "mode" => Err(mode_conflict(
-            request.id(),
-            request.claims(),
-            nth_key(server, row, request.claims())?,
-        )),
-        "exhausted" => Err(Error::corrupt(format!(
-            "the token counter of {:?} has reached its maximum",
-            request.claims().first().key
-        ))),
-        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
-    }
-}
-
-fn renewed(server: &str, lease: &RenewEntry, row: &Row, outcome: &str) -> Result<RenewOutcome> {
-    let lost = |reason| Ok(RenewOutcome::Lost(Some(reason)));
-    match outcome {
-        "held" => rest(server, row).map(RenewOutcome::Held),
-        "gone" => lost(LostReason::Gone),
-        "expired" => lost(LostReason::Expired),
-        "evicted" => {
-            let reason: Option<String> = column(server, row, "o_reason")?;
-            // A reason that cannot be read does not change the outcome.
-            lost(LostReason::Evicted(reason.and_then(|reason| Reason::new(&reason).ok())))
-        }
-        "mode" => {
-            let key = nth_key(server, row, lease.claims())?;
-            Ok(RenewOutcome::Failed(mode_conflict(lease.id(), lease.claims(), key)))
-        }
-        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
-    }
-}
-
-fn released(server: &str, row: &Row, outcome: &str) -> Result<ReleaseOutcome> {
-    match outcome {
-        "released" => Ok(ReleaseOutcome::Released),
-        "kept" => Ok(ReleaseOutcome::Kept(duration(required(server, row, "o_rest")?))),
-        "expired" => Ok(ReleaseOutcome::Expired),
-        "not held" => Ok(ReleaseOutcome::NotHeld),
-        other => Err(error::unexpected(server, format_args!("the outcome {other:?}"))),
-    }
-}
-
 /// The positions that a procedure returns.
 pub(crate) fn gone(server: &str, rows: &[Row]) -> Result<Option<Vec<i64>>> {
     let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
@@ -370,29 +258,4 @@ pub(crate) fn gone(server: &str, rows: &[Row]) -> Result<Option<Vec<i64>>> {
     let gone: String = required(server, row, "o_gone")?;
     let parsed: std::result::Result<_, _> = gone.split_whitespace().map(str::parse).collect();
     parsed.map(Some).map_err(|e| error::unexpected(server, e))
-}
-
-/// The key whose place in its claims a row names.
-fn nth_key<'c>(server: &str, row: &Row, claims: &'c Claims) -> Result<&'c Key> {
-    let nth: i64 = required(server, row, "o_nth")?;
-    let found = usize::try_from(nth - 1).ok().and_then(|nth| claims.keys().nth(nth));
-    found.ok_or_else(|| error::unexpected(server, format_args!("the key number {nth}")))
-}
-
-/// A grant; without a rest, for ever.
-fn granted(server: &str, row: &Row, fresh: bool) -> Result<Granted> {
-    let token: i64 = required(server, row, "o_token")?;
-    let token = u64::try_from(token).ok().and_then(|token| FencingToken::new(token).ok());
-    let token = token.ok_or_else(|| error::unexpected(server, "a token"))?;
-    Ok(Granted::new(Some(token), rest(server, row)?, fresh))
-}
-
-/// What remains of a term; without it, the term has no end.
-fn rest(server: &str, row: &Row) -> Result<Remaining> {
-    let rest: Option<i64> = column(server, row, "o_rest")?;
-    Ok(rest.map_or(Remaining::Never, |rest| Remaining::For(duration(rest))))
-}
-
-fn duration(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

@@ -1,8 +1,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::{Error, Result, table};
+use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
+use leasehold_sql::{Settings, UrlRules};
 
 use crate::pool::Pool;
 use crate::server::Server;
@@ -25,24 +26,23 @@ pub(crate) const NAME: &str = "mysql";
 #[derive(Clone)]
 pub struct MysqlConfig {
     source: Source,
-    timeout: Duration,
-    forget_after: Option<Duration>,
+    settings: Settings,
     clock: &'static str,
 }
 
 #[derive(Clone)]
 enum Source {
-    Server { server: Box<Server>, connections: usize },
+    Server(Box<Server>),
     Pool { pool: mysql_async::Pool, database: String },
 }
 
 impl MysqlConfig {
     /// The default time limit of an operation: 5 s.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    pub const DEFAULT_TIMEOUT: Duration = Settings::TIMEOUT;
     /// The default name of the database.
     pub const DEFAULT_DATABASE: &str = "leasehold";
     /// The default of the most connections: 5.
-    pub const DEFAULT_CONNECTIONS: usize = 5;
+    pub const DEFAULT_CONNECTIONS: usize = Settings::CONNECTIONS;
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
@@ -77,36 +77,17 @@ impl MysqlConfig {
 
     /// Parses a URL. Returns the options that are left too.
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
-        let mut options = StoreUrl::parse(url)?;
-        let scheme = options.scheme().to_owned();
-        if !Self::SCHEMES.contains(&scheme.as_str()) {
-            return Err(Error::invalid_input(format!(
-                "the URL of a store for MySQL or MariaDB begins with {}://",
-                Self::SCHEMES.join(":// or ")
-            )));
-        }
-        options.drop_all(Self::DROPPED);
-        options.refuse(
-            Self::REFUSED,
-            "leave it out, or make connections with it yourself and give MysqlConfig::pool their pool",
-        )?;
+        let rules = UrlRules {
+            store: "MySQL or MariaDB",
+            schemes: Self::SCHEMES,
+            dropped: Self::DROPPED,
+            refused: Self::REFUSED,
+            instead: "MysqlConfig::pool",
+        };
+        let mut options = rules.parse(url)?;
         let server = Server::parse(&mut options, Self::DEFAULT_DATABASE)?;
-        let mut config = Self::new(Source::Server {
-            server: Box::new(server),
-            connections: Self::DEFAULT_CONNECTIONS,
-        });
-        if let Some(timeout) = options.take_duration("timeout")? {
-            config.timeout = timeout;
-        }
-        if let Some(connections) = options.take("connections") {
-            let parsed = connections.parse().ok().filter(|connections| *connections >= 2);
-            let parsed = parsed.ok_or_else(|| {
-                Error::invalid_input(format!(
-                    "the option connections of the {scheme} URL is {connections:?}; it must be a number of 2 or more"
-                ))
-            })?;
-            config = config.connections(parsed);
-        }
+        let mut config = Self::new(Source::Server(Box::new(server)));
+        config.settings = Settings::take(&mut options)?;
         config.check()?;
         Ok((config, options))
     }
@@ -123,15 +104,14 @@ impl MysqlConfig {
     }
 
     fn new(source: Source) -> Self {
-        let (timeout, forget_after) = (Self::DEFAULT_TIMEOUT, Some(table::FORGET_AFTER));
-        Self { source, timeout, forget_after, clock: sql::NOW }
+        Self { source, settings: Settings::default(), clock: sql::NOW }
     }
 
     /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
     /// else's transaction holds is within it.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.settings.timeout = timeout;
         self
     }
 
@@ -139,16 +119,14 @@ impl MysqlConfig {
     /// never.
     #[must_use]
     pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.forget_after = forget_after;
+        self.settings.forget_after = forget_after;
         self
     }
 
     /// Sets the most connections, at least 2; no effect on your own pool.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
-        if let Source::Server { connections, .. } = &mut self.source {
-            *connections = most;
-        }
+        self.settings.connections = most;
         self
     }
 
@@ -176,7 +154,7 @@ impl MysqlConfig {
 
     /// The connections, the statements, and when to forget a counter.
     pub(crate) async fn open_parts(self) -> Result<(Pool, Sql, Option<Duration>)> {
-        let forget_after = self.forget_after;
+        let forget_after = self.settings.forget_after;
         let (pool, sql) = self.open_pool(1).await?;
         Ok((pool, sql, forget_after))
     }
@@ -185,25 +163,20 @@ impl MysqlConfig {
     pub(crate) async fn open_pool(self, lanes: usize) -> Result<(Pool, Sql)> {
         let database = self.check()?;
         let pool = match self.source {
-            Source::Server { server, connections } => {
+            Source::Server(server) => {
                 let Server { opts, name, .. } = *server;
-                Pool::open(opts, connections, name, self.timeout).await?
+                Pool::open(opts, self.settings.connections, name, self.settings.timeout).await?
             }
-            Source::Pool { pool, .. } => Pool::of_pool(pool, self.timeout, lanes).await?,
+            Source::Pool { pool, .. } => Pool::of_pool(pool, self.settings.timeout, lanes).await?,
         };
         Ok((pool, Sql::new(database, self.clock)))
     }
 
     /// The name of the database.
     fn check(&self) -> Result<DatabaseName> {
-        if self.timeout < Duration::from_millis(1) {
-            return Err(Error::invalid_input(format!(
-                "the option timeout is {:?}; it must be at least 1ms",
-                self.timeout
-            )));
-        }
+        self.settings.check()?;
         match &self.source {
-            Source::Server { server, .. } => Ok(server.database.clone()),
+            Source::Server(server) => Ok(server.database.clone()),
             Source::Pool { database, .. } => DatabaseName::new(database).ok_or_else(|| {
                 Error::invalid_input(format!(
                     "the database is {database:?}; its name must be 1 to {} letters, digits, _, - and $",
@@ -217,13 +190,13 @@ impl MysqlConfig {
 impl fmt::Debug for MysqlConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (server, database) = match &self.source {
-            Source::Server { server, .. } => (server.name.as_str(), server.database.as_str()),
+            Source::Server(server) => (server.name.as_str(), server.database.as_str()),
             Source::Pool { database, .. } => ("a pool", database.as_str()),
         };
         f.debug_struct("MysqlConfig")
             .field("server", &server)
             .field("database", &database)
-            .field("timeout", &self.timeout)
+            .field("timeout", &self.settings.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -236,7 +209,7 @@ mod tests {
 
     fn server(url: &str) -> Server {
         match MysqlConfig::parse(url).unwrap().source {
-            Source::Server { server, .. } => *server,
+            Source::Server(server) => *server,
             Source::Pool { .. } => unreachable!("a URL names a server"),
         }
     }
@@ -246,9 +219,9 @@ mod tests {
         let url =
             "mysql://app:p%40ss@db-1:3307/locks?timeout=250ms&connections=7&ssl-mode=disabled";
         let config = MysqlConfig::parse(url).unwrap();
-        assert_eq!(config.timeout, Duration::from_millis(250));
-        let Source::Server { server, connections } = &config.source else { unreachable!() };
-        assert_eq!((server.name.as_str(), *connections), ("db-1:3307", 7));
+        assert_eq!(config.settings.timeout, Duration::from_millis(250));
+        let Source::Server(server) = &config.source else { unreachable!() };
+        assert_eq!((server.name.as_str(), config.settings.connections), ("db-1:3307", 7));
         assert_eq!(server.database.as_str(), "locks");
         assert_eq!(server.opts.user(), Some("app"));
         assert_eq!(server.opts.pass(), Some("p@ss"));

@@ -7,17 +7,17 @@ use std::time::Duration;
 use leasehold_core::{Effect, EvictTarget, Health, Reason, Result};
 use leasehold_driver::Deadline;
 use leasehold_sql::{
-    Dialect, Exchange, ExpiredRow, Outcome, Position, Purge, Server, SqlStore, Stored, locked,
+    Connection, Dialect, Exchange, Outcome, Position, Purge, ScannedRow, SqlStore, Stored, locked,
 };
 use mysql_async::Row;
 
 use crate::call::{Call, micros};
 use crate::calls::{self, Calls};
 use crate::config::{MysqlConfig, NAME};
-use crate::connection::Connection;
 use crate::error;
 use crate::pool::{Pool, Unanswered};
-use crate::rows::{column, required, stored};
+use crate::rows::{Reply, column, required, stored};
+use crate::session::Sessions;
 use crate::sql::Sql;
 
 /// The longest pauses, the first and the last, before the next try of a call whose rows somebody else has locked.
@@ -69,7 +69,7 @@ impl Mysql {
     pub(crate) async fn read(&self, deadline: Deadline, call: Call<'_>) -> Result<Vec<Row>> {
         let connection = self.pool.get(deadline).await?;
         let rows = self.pool.query(connection, deadline, &self.sql, call).await.1;
-        rows.map_err(|failure| failure.into_error(&self.pool.server))
+        rows.map_err(|failure| self.pool.error(failure))
     }
 
     /// What the rows of a call report that finds nothing of it done while somebody else has locked one of its rows: tried on
@@ -86,7 +86,7 @@ impl Mysql {
         let mut was_locked = false;
         loop {
             // A try that there is no time for would leave its outcome unknown.
-            if was_locked && deadline.left() < self.pool.timeout / 10 {
+            if was_locked && deadline.left() < self.pool.timeout() / 10 {
                 return Ok(None);
             }
             let connection = match self.pool.get(deadline).await {
@@ -104,12 +104,14 @@ impl Mysql {
                         return Ok(Some(found));
                     }
                 }
-                Err(Unanswered::Conflict(_)) => {}
-                Err(Unanswered::Failed(e)) if !is_last && e.effect() == Effect::Unknown => {
-                    self.pool.retire();
-                    continue;
-                }
-                Err(failure) => return Err(failure.into_error(&self.pool.server)),
+                Err(Unanswered::Server(e)) if error::is_conflict(&e) => {}
+                Err(failure) => match self.pool.error(failure) {
+                    e if !is_last && e.effect() == Effect::Unknown => {
+                        self.pool.retire();
+                        continue;
+                    }
+                    error => return Err(error),
+                },
             }
             was_locked = true;
             tokio::time::sleep(pause.mul_f64(fastrand::f64()).min(deadline.left())).await;
@@ -117,24 +119,16 @@ impl Mysql {
         }
     }
 
-    /// The rows of a call on a reserved connection, or `None` if it was rolled back because of somebody else's
-    /// transaction.
-    async fn briefly(&self, connection: Connection, call: Call<'_>) -> Option<Result<Vec<Row>>> {
-        let deadline = self.pool.deadline();
-        let (connection, rows) = self.pool.query(connection, deadline, &self.sql, call).await;
-        if let Some(connection) = connection {
-            self.pool.reserve(connection);
-        }
-        match rows {
-            Ok(rows) => Some(Ok(rows)),
-            Err(Unanswered::Conflict(_)) => None,
-            Err(Unanswered::Failed(error)) => Some(Err(error)),
-        }
+    /// The reply in the rows of a call about one request; `None` if somebody else's transaction holds a row of its keys, or
+    /// if it is for the general procedure to decide.
+    fn reply<R: Calls>(&self, request: &R, rows: &[Row]) -> Result<Option<R::Reply>> {
+        let Some(row) = rows.first() else { return Ok(None) };
+        request.reply(&Reply(self.pool.server(), row))
     }
 
     /// What rows say, each with the clock of its reading.
     fn stored(&self, rows: &[Row]) -> Result<Vec<(i64, Stored)>> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let mut all = Vec::with_capacity(rows.len());
         for row in rows {
             all.push((required(server, row, "o_now")?, stored(server, row)));
@@ -145,37 +139,29 @@ impl Mysql {
 
 impl<R: Calls> Exchange<R> for Mysql {
     async fn send(&self, request: &R, begin: Deadline) -> Outcome<R::Reply> {
-        let connection = match self.pool.reserved(begin).await {
-            Ok(connection) => connection,
-            Err(_) if begin.left().is_zero() => return Outcome::SendAlone,
-            Err(error) => return Outcome::Done(Err(error)),
+        let exchange = async |connection, until| {
+            self.pool.query(connection, until, &self.sql, request.one()).await
         };
-        match self.briefly(connection, request.one()).await {
-            None => Outcome::RowLocked,
-            Some(Err(error)) => Outcome::Done(Err(error)),
-            Some(Ok(rows)) => match calls::read(&self.pool.server, request, &rows).transpose() {
-                Some(reply) => Outcome::Done(reply),
-                None => Outcome::SendAlone,
-            },
-        }
+        let replied = self.pool.briefly(begin, exchange).await;
+        let reply =
+            replied.and_then(|rows| rows.and_then(|rows| self.reply(request, &rows)).transpose());
+        reply.map_or(Outcome::SendAlone, Outcome::Done)
     }
 
     async fn send_batch(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let mut outcomes: Vec<_> = requests.iter().map(|_| Outcome::SendAlone).collect();
         let joined = requests.iter().enumerate().filter(|(_, one)| requests[0].may_join(one));
         let (places, members): (Vec<usize>, Vec<&R>) = joined.map(|(at, one)| (at, *one)).unzip();
-        let reply = match self.pool.reserved(begin).await {
-            Ok(connection) => {
-                let call = if self.pool.is_direct(&connection) {
-                    R::batch_direct(&self.sql, &members)
-                } else {
-                    R::batch(self.batches.fetch_add(1, Ordering::Relaxed), &members)
-                };
-                self.briefly(connection, call).await
-            }
-            Err(error) => Some(Err(error)),
+        let exchange = async |connection: Connection<Sessions>, until| {
+            let call = if self.pool.is_direct(&connection) {
+                R::batch_direct(&self.sql, &members)
+            } else {
+                R::batch(self.batches.fetch_add(1, Ordering::Relaxed), &members)
+            };
+            self.pool.query(connection, until, &self.sql, call).await
         };
+        let reply = self.pool.briefly(begin, exchange).await;
         match reply {
             Some(Ok(rows)) => {
                 for row in rows {
@@ -183,7 +169,7 @@ impl<R: Calls> Exchange<R> for Mysql {
                     let nth = members
                         .binary_search_by(|member| member.key().as_str().as_bytes().cmp(&key));
                     if let Ok(nth) = nth {
-                        outcomes[places[nth]] = Outcome::Done(R::member(server, &row));
+                        outcomes[places[nth]] = Outcome::Done(R::member(&Reply(server, &row)));
                     }
                 }
             }
@@ -197,39 +183,24 @@ impl<R: Calls> Exchange<R> for Mysql {
     }
 
     async fn send_alone(&self, request: &R, until: Deadline) -> Outcome<R::Reply> {
-        let server = &self.pool.server;
-        let first = R::MAY_BE_REPEATED.then(|| request.patience(self.pool.timeout));
-        let read = |rows: &[Row]| calls::read(server, request, rows);
-        match self.patiently(until, first, || request.any(), read).await.transpose() {
-            Some(reply) => Outcome::Done(reply),
-            None => Outcome::RowLocked,
-        }
-    }
-}
-
-impl Server for Mysql {
-    fn lanes(&self) -> usize {
-        self.pool.lanes
-    }
-
-    fn timeout(&self) -> Duration {
-        self.pool.timeout
-    }
-
-    fn retire(&self) {
-        self.pool.retire();
+        let first = R::MAY_BE_REPEATED.then(|| request.patience(self.pool.timeout()));
+        let read = |rows: &[Row]| self.reply(request, rows);
+        let reply = self.patiently(until, first, || request.any(), read).await;
+        reply.transpose().map_or(Outcome::RowLocked, Outcome::Done)
     }
 }
 
 impl Dialect for Mysql {
     const NAME: &'static str = NAME;
 
+    type Source = Sessions;
+
     async fn connect(url: &str) -> Result<Self> {
         Self::new(MysqlConfig::parse(url)?).await
     }
 
-    fn server(&self) -> &str {
-        &self.pool.server
+    fn pool(&self) -> &leasehold_sql::Pool<Sessions> {
+        &self.pool
     }
 
     async fn check(&self) -> Result<Health> {
@@ -238,10 +209,6 @@ impl Dialect for Mysql {
 
     async fn prepare(&self) -> Result<()> {
         self.create_objects().await
-    }
-
-    async fn close(&self) {
-        self.pool.close().await;
     }
 
     async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
@@ -254,7 +221,7 @@ impl Dialect for Mysql {
     }
 
     async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let until = self.pool.deadline();
         let call = || calls::evict(targets, reason);
         let gone = self.patiently(until, None, call, |rows| calls::gone(server, rows)).await?;
@@ -266,25 +233,24 @@ impl Dialect for Mysql {
         keys: Option<&[String]>,
         after: &Position,
         most: usize,
-    ) -> Result<(Vec<ExpiredRow>, Option<Position>)> {
-        let server = &self.pool.server;
+    ) -> Result<Vec<ScannedRow>> {
+        let server = self.pool.server();
         let call = calls::scan(keys, after, most, self.forget_after);
-        let rows = self.read(self.pool.deadline(), call).await?;
-        let (mut expired, mut next) = (Vec::new(), None);
-        for row in &rows {
-            let stored = stored(server, row);
+        let scanned = |row: &Row| {
             let flag = |name| column::<i64>(server, row, name).map(|flag| flag == Some(1));
-            if flag("o_more")? {
-                next = Some(Position::of(&stored));
-            }
-            let now = required(server, row, "o_now")?;
-            expired.extend(ExpiredRow::of(now, stored, flag("o_over")?, flag("o_old")?));
-        }
-        Ok((expired, next))
+            Ok(ScannedRow {
+                now: required(server, row, "o_now")?,
+                stored: stored(server, row),
+                is_last: flag("o_more")?,
+                is_over: flag("o_over")?,
+                is_forgettable: flag("o_old")?,
+            })
+        };
+        self.read(self.pool.deadline(), call).await?.iter().map(scanned).collect()
     }
 
     async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let rows = self.read(self.pool.deadline(), calls::purge(purge)).await?;
         calls::gone(server, &rows)?.ok_or_else(|| error::unexpected(server, "a purge that waits"))
     }
@@ -292,6 +258,6 @@ impl Dialect for Mysql {
 
 impl fmt::Debug for Mysql {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Mysql({})", self.pool.server)
+        write!(f, "Mysql({})", self.pool.server())
     }
 }

@@ -1,7 +1,5 @@
 //! Converts failures of the driver and of the server.
 
-use std::time::Duration;
-
 use leasehold_core::{Effect, Error};
 use mysql_async::{DriverError, Error as Failure, IoError, ServerError};
 
@@ -42,26 +40,23 @@ pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
     mapped.with_source(error)
 }
 
-/// The server did not answer within `limit`.
-pub(crate) fn unanswered(server: &str, limit: Duration) -> Error {
-    Error::unavailable(Effect::Unknown, format!("{server} did not answer within {limit:?}"))
-}
-
 /// A reply that none of our procedures gives.
 pub(crate) fn unexpected(server: &str, what: impl std::fmt::Display) -> Error {
     Error::unexpected(format!("{server} sent a reply that none of our procedures gives: {what}"))
         .with_effect(Effect::Unknown)
 }
 
-/// The code of a lock that was waited for in vain.
-pub(crate) const LOCK_WAIT: u16 = 1205;
+/// Whether a request was rolled back because of another transaction, and may succeed later.
+pub(crate) fn is_conflict(error: &Failure) -> bool {
+    let Failure::Server(told) = error else { return false };
+    // A deadlock, a row that has changed, a key that another client has just used for the first time, a lock that is not
+    // waited for, a member of Group Replication that has changed the same row.
+    is_lock_wait(error) || [1213, 1020, 3572, 1062, 3101].contains(&told.code)
+}
 
-/// The code of a request that was rolled back because of another transaction, and may succeed later.
-pub(crate) fn conflict(error: &Failure) -> Option<u16> {
-    let Failure::Server(told) = error else { return None };
-    // A lock that is not waited for, a deadlock, a row that has changed, a key that another client has just used for the
-    // first time, a member of Group Replication that has changed the same row.
-    [LOCK_WAIT, 1213, 1020, 3572, 1062, 3101].contains(&told.code).then_some(told.code)
+/// Whether a lock was waited for in vain.
+pub(crate) fn is_lock_wait(error: &Failure) -> bool {
+    matches!(error, Failure::Server(told) if told.code == 1205)
 }
 
 const READ_ONLY: &str =
@@ -187,8 +182,8 @@ mod tests {
     #[test]
     fn conflicts_are_tried_again() {
         for code in [1205, 1213, 1020, 1062, 3572, 3101] {
-            assert_eq!(conflict(&Failure::Server(told(code))), Some(code));
+            assert!(is_conflict(&Failure::Server(told(code))), "{code}");
         }
-        assert_eq!(conflict(&Failure::Server(told(1317))), None);
+        assert!(!is_conflict(&Failure::Server(told(1317))));
     }
 }

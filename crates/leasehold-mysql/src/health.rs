@@ -2,59 +2,47 @@
 
 use std::collections::HashMap;
 
-use leasehold_core::{Error, Health, Level, Result};
-use leasehold_driver::Deadline;
+use leasehold_core::{Health, Level, Result};
+use leasehold_driver::{Deadline, Halfway};
+use leasehold_sql::incomplete;
 use mysql_async::Row;
 
 use crate::call::Call;
 use crate::dialect::Mysql;
 use crate::error;
 use crate::rows::required;
-use crate::schema::{VERSION, admit_version};
+use crate::schema::admit_version;
 
 impl Mysql {
     pub(crate) async fn health(&self, deadline: Deadline) -> Result<Health> {
-        let server = &self.pool.server;
-        let before = wall();
-        let rows = self.read(deadline, Call::procedure("health", [])).await?;
-        let after = wall();
+        let server = self.pool.server();
+        let health = self.read(deadline, Call::procedure("health", []));
+        let (rows, halfway) = Halfway::of(health).await;
         let (about_us, about_it): (Vec<Row>, Vec<Row>) =
-            rows.into_iter().partition(|row| row.len() > 2);
+            rows?.into_iter().partition(|row| row.len() > 2);
         let settings = Settings::of(server, &about_it)?;
         if settings.is_read_only() {
             self.pool.doubt();
         }
         settings.admit(server, self.pool.is_mariadb)?;
         let database = self.sql.database.as_str();
-        let incompatible = |why: String| Err(Error::incompatible(why));
         let Some(row) = about_us.first() else {
-            return incompatible(format!(
-                "the objects of the store in the database {database:?} of {server} are not complete; run `leasehold init`, or \
-                 in a program `Locker::connect_unchecked` and `prepare`"
-            ));
+            return Err(incomplete(server, "database", database));
         };
-        let version: i64 = required(server, row, "o_version")?;
-        if version != VERSION {
-            return incompatible(format!(
-                "the objects of the store in the database {database:?} of {server} have version {version}, but this \
-                 program supports version {VERSION}; {}",
-                if version > VERSION {
-                    "update this program, or give another database"
-                } else {
-                    "run `leasehold init` of this version"
-                }
-            ));
-        }
+        let version = leasehold_sql::admit_version(
+            server,
+            "database",
+            database,
+            required(server, row, "o_version")?,
+        )?;
         let mut replicas = settings.replicas(server, row)?;
         if settings.is_in_a_group() && self.has_members(deadline).await {
             replicas = Replicas::Members;
         }
         let mut health = settings.health(replicas);
-        health.schema = u32::try_from(version).ok();
+        health.schema = Some(version);
         health.identity = Some(format!("mysql:{}", required::<String>(server, row, "o_identity")?));
-        let ours = before + (after - before) / 2;
-        let now: i64 = required(server, row, "o_now")?;
-        health.clock_difference_us = Some(now - i64::try_from(ours).unwrap_or(i64::MAX));
+        health.clock_difference_us = Some(halfway.ahead(required(server, row, "o_now")?));
         Ok(health)
     }
 
@@ -76,10 +64,6 @@ pub(crate) enum Replicas {
     Members,
     /// This user may not see them.
     Unseen,
-}
-
-pub(crate) fn wall() -> u64 {
-    leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
 }
 
 /// The settings of a server.

@@ -25,7 +25,6 @@
 mod call;
 mod calls;
 mod config;
-mod connection;
 mod dialect;
 mod error;
 mod health;
@@ -35,6 +34,7 @@ mod pool;
 mod rows;
 mod schema;
 mod server;
+mod session;
 mod sql;
 #[cfg(feature = "tls")]
 mod tls;

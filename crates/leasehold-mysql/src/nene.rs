@@ -5,17 +5,17 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
-use leasehold_driver::Deadline;
 use leasehold_driver::nene::{
     NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
 };
+use leasehold_driver::{Deadline, Halfway};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Error as Failure, Params, Row, ServerError, Value};
 
 use crate::call::Call;
 use crate::config::{MysqlConfig, NAME};
 use crate::error;
-use crate::health::{Settings, wall};
+use crate::health::Settings;
 use crate::pool::{Pool, Unanswered};
 use crate::rows::{column, required, text};
 use crate::sql::{READ_ONLY, SEES_REPLICAS, Sql};
@@ -103,9 +103,9 @@ impl NeneDatabase {
     ) -> Result<Vec<Row>> {
         let connection = self.pool.get(until).await?;
         let call = Call::statement(text, values);
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let (connection, rows) = self.pool.query(connection, until, &self.sql, call).await;
-        let rows = rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied))?;
+        let rows = rows.map_err(|e| self.pool.error(e).with_effect(Effect::NotApplied))?;
         let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         if required::<i64>(server, first, "o_read_only")? != 0 {
             // Of a connection that is retired it is known.
@@ -132,14 +132,16 @@ impl NeneDatabase {
         };
         match self.pool.within(connection, until, exchange).await.1 {
             Ok(changed) => Ok(changed > 0),
-            Err(Unanswered::Conflict(code)) if code != error::LOCK_WAIT => Ok(false),
-            Err(failure) => Err(failure.into_error(&self.pool.server)),
+            Err(Unanswered::Server(e)) if error::is_conflict(&e) && !error::is_lock_wait(&e) => {
+                Ok(false)
+            }
+            Err(failure) => Err(self.pool.error(failure)),
         }
     }
 
     /// The clock and the row of a reply.
     fn seen(&self, reply: &Row) -> Result<Seen> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         if required::<i64>(server, reply, "o_commits")? == 0 {
             return Err(Error::incompatible(
                 "the sessions of the pool do not commit each statement; set autocommit = 1 in them",
@@ -168,12 +170,12 @@ impl NeneDatabase {
     async fn settings(&self, until: Deadline) -> Result<Settings> {
         let mut rows = self.pool.query_text(until, SETTINGS).await?;
         rows.extend(self.pool.query_text(until, REPLICAS).await?);
-        Settings::of(&self.pool.server, &rows)
+        Settings::of(self.pool.server(), &rows)
     }
 
     /// Whether the columns are as they must be, and how names are compared.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (&self.pool.server, &self.statements.table);
+        let (server, table) = (self.pool.server(), &self.statements.table);
         let Some(types) = text(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
@@ -214,12 +216,12 @@ impl NeneRows for NeneDatabase {
     }
 
     fn timeout(&self) -> Duration {
-        self.pool.timeout
+        self.pool.timeout()
     }
 
     async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
         let rows = self.read(until, &self.statements.look, [resource.into()]).await?;
-        self.seen(rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?)
+        self.seen(rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?)
     }
 
     async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
@@ -259,7 +261,7 @@ impl NeneRows for NeneDatabase {
         most: usize,
     ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
         let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let mut page = (0, Vec::new());
         for reply in &self.read(until, &self.statements.page, values).await? {
             match self.seen(reply) {
@@ -279,21 +281,21 @@ impl NeneRows for NeneDatabase {
     }
 
     async fn check(&self) -> Result<Health> {
-        let (server, until) = (&self.pool.server, self.pool.deadline());
+        let (server, until) = (self.pool.server(), self.pool.deadline());
         let settings = self.settings(until).await?;
         if settings.is_read_only() {
             self.pool.doubt();
         }
         settings.admit(server, self.pool.is_mariadb)?;
-        let (before, rows) = (wall(), self.pool.query_text(until, &self.about()).await?);
-        let ours = before + (wall() - before) / 2;
+        let about = self.about();
+        let (rows, halfway) = Halfway::of(self.pool.query_text(until, &about)).await;
+        let rows = rows?;
         let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let mut health = settings.health(settings.replicas(server, about)?);
         health.level = Level::BestEffort;
         let place: String = required(server, about, "o_place")?;
         health.identity = Some(format!("{NAME}:{place}:{}", self.statements.table));
-        let now: i64 = required(server, about, "o_now")?;
-        health.clock_difference_us = Some(now - i64::try_from(ours).unwrap_or(i64::MAX));
+        health.clock_difference_us = Some(halfway.ahead(required(server, about, "o_now")?));
         self.inspect(about, &mut health)?;
         Ok(health)
     }
@@ -301,7 +303,7 @@ impl NeneRows for NeneDatabase {
     async fn prepare(&self) -> Result<()> {
         let until = self.pool.deadline();
         let settings = self.settings(until).await?;
-        settings.admit(&self.pool.server, self.pool.is_mariadb)?;
+        settings.admit(self.pool.server(), self.pool.is_mariadb)?;
         let collation = self.collation(until).await?;
         let create = statements(&self.nene, &self.sql, collation).create;
         let created = self.pool.run(until, &create).await;
@@ -309,7 +311,7 @@ impl NeneRows for NeneDatabase {
     }
 
     async fn close(&self) {
-        self.pool.close().await;
+        self.pool.close(self.pool.deadline()).await;
     }
 }
 
@@ -319,7 +321,7 @@ impl NeneDatabase {
         let ask = format!(
             "SELECT COUNT(*) AS o_found FROM information_schema.COLLATIONS WHERE COLLATION_NAME = '{COLLATION_OF_MARIADB}'"
         );
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let rows = self.pool.query_text(until, &ask).await?;
         let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let found: i64 = required(server, row, "o_found")?;
@@ -361,6 +363,6 @@ fn no_database(database: &str, error: Error) -> Error {
 
 impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneDatabase({}, {})", self.pool.server, self.statements.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.statements.table)
     }
 }

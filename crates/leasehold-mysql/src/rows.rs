@@ -1,7 +1,9 @@
 //! Reads rows.
 
-use leasehold_core::{Error, Result};
-use leasehold_sql::Stored;
+use std::fmt::Display;
+
+use leasehold_core::{Claims, Error, Key, Result};
+use leasehold_sql::{ReplyRow, Stored};
 use mysql_async::prelude::FromValue;
 use mysql_async::{Row, Value};
 
@@ -19,6 +21,37 @@ pub(crate) fn column<T: FromValue>(server: &str, row: &Row, name: &str) -> Resul
 /// The value of a column that is not null.
 pub(crate) fn required<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<T> {
     column(server, row, name)?.ok_or_else(|| error::unexpected(server, format_args!("no {name}")))
+}
+
+/// A row of a reply of this server.
+pub(crate) struct Reply<'r>(pub(crate) &'r str, pub(crate) &'r Row);
+
+impl ReplyRow for Reply<'_> {
+    fn integer(&self, name: &str) -> Result<Option<i64>> {
+        column(self.0, self.1, name)
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        column(self.0, self.1, name)
+    }
+
+    fn holder(&self) -> Result<Stored> {
+        Ok(stored(self.0, self.1))
+    }
+
+    fn key<'c>(&self, claims: &'c Claims) -> Result<&'c Key> {
+        let nth: i64 = required(self.0, self.1, "o_nth")?;
+        let found = usize::try_from(nth - 1).ok().and_then(|nth| claims.keys().nth(nth));
+        found.ok_or_else(|| self.unexpected(format_args!("the key number {nth}")))
+    }
+
+    fn is_late(&self) -> Result<bool> {
+        required(self.0, self.1, "o_late").map(|is_late: i64| is_late != 0)
+    }
+
+    fn unexpected(&self, what: impl Display) -> Error {
+        error::unexpected(self.0, what)
+    }
 }
 
 /// The text of a column of bytes.

@@ -5,9 +5,6 @@ use leasehold_core::{Error, ErrorKind, Result};
 use crate::dialect::Mysql;
 use crate::error;
 
-/// The version of all objects.
-pub(crate) const VERSION: i64 = 1;
-
 impl Mysql {
     /// Creates the objects unless they are there. Each statement can be run again, by several clients at once; the last
     /// one reports that all are there.
@@ -19,7 +16,7 @@ impl Mysql {
         if error.kind() != ErrorKind::Incompatible {
             return Err(error);
         }
-        let (server, database) = (&self.pool.server, &self.sql.database);
+        let (server, database) = (self.pool.server(), &self.sql.database);
         let look = format!(
             "SELECT VERSION(), (SELECT COUNT(*) FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = '{0}'), \
              (SELECT COUNT(*) FROM information_schema.TABLES \

@@ -1,9 +1,7 @@
 //! Which server a URL names.
 
-use std::net::IpAddr;
-
 use leasehold_core::{Error, Result};
-use leasehold_driver::{Place, StoreUrl};
+use leasehold_driver::{Place, StoreUrl, is_loopback};
 use mysql_async::{Opts, OptsBuilder};
 
 use crate::sql::DatabaseName;
@@ -65,7 +63,7 @@ impl Server {
             Some("disabled") => false,
             Some("required" | "verify_ca" | "verify_identity") => true,
             // Here TLS is never given up because the server has none.
-            None | Some("preferred") => !is_here(&host) || authority.is_some(),
+            None | Some("preferred") => !is_loopback(&host) || authority.is_some(),
             Some(_) => {
                 return Err(Error::invalid_input(format!(
                     "the option ssl-mode is {:?}; it must be verify_identity, required (the same), preferred (the default) or disabled",
@@ -77,9 +75,4 @@ impl Server {
         let name = format!("{host}:{port}");
         Ok(Self { opts: opts.ssl_opts(ssl).into(), database, name })
     }
-}
-
-/// Whether a host is this machine.
-fn is_here(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -1,8 +1,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::{Error, Result, table};
+use leasehold_core::{Error, Result};
 use leasehold_driver::StoreUrl;
+use leasehold_sql::{Settings, UrlRules};
 
 use crate::pool::Pool;
 use crate::server::Server;
@@ -27,14 +28,13 @@ pub struct PostgresConfig {
     source: Source,
     /// Unless it is the default.
     schema: Option<String>,
-    timeout: Duration,
-    forget_after: Option<Duration>,
+    settings: Settings,
     wakeups: Wakers,
 }
 
 #[derive(Clone)]
 enum Source {
-    Server { server: Box<Server>, connections: usize },
+    Server(Box<Server>),
     Pool { pool: deadpool_postgres::Pool, prepares: bool },
 }
 
@@ -49,11 +49,11 @@ enum Wakers {
 
 impl PostgresConfig {
     /// The default time limit of an operation: 5 s.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    pub const DEFAULT_TIMEOUT: Duration = Settings::TIMEOUT;
     /// The default name of the schema.
     pub const DEFAULT_SCHEMA: &str = "leasehold";
     /// The default of the most connections for requests: 5.
-    pub const DEFAULT_CONNECTIONS: usize = 5;
+    pub const DEFAULT_CONNECTIONS: usize = Settings::CONNECTIONS;
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
 
@@ -136,45 +136,26 @@ impl PostgresConfig {
 
     /// Parses a URL. Returns the options that are left too.
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
-        let mut options = StoreUrl::parse(url)?;
-        let scheme = options.scheme().to_owned();
-        if !Self::SCHEMES.contains(&scheme.as_str()) {
-            return Err(Error::invalid_input(format!(
-                "the URL of a PostgreSQL store begins with {}://",
-                Self::SCHEMES.join(":// or ")
-            )));
-        }
-        options.drop_all(Self::DROPPED);
-        options.refuse(
-            Self::REFUSED,
-            "leave it out, or make connections with it yourself and give PostgresConfig::pool their pool",
-        )?;
+        let rules = UrlRules {
+            store: "PostgreSQL",
+            schemes: Self::SCHEMES,
+            dropped: Self::DROPPED,
+            refused: Self::REFUSED,
+            instead: "PostgresConfig::pool",
+        };
+        let mut options = rules.parse(url)?;
         let mut either = |names: &[&str]| names.iter().filter_map(|name| options.take(name)).next();
         let mode = either(&["sslmode", "ssl-mode"]);
         let authority = either(&["sslrootcert", "ssl-root-cert", "ssl-ca"]);
         let drivers = options.take_these(Self::DRIVER);
         let server = Server::parse(&options, &drivers, mode.as_deref(), authority.as_deref())?;
-        let mut config = Self::new(Source::Server {
-            server: Box::new(server),
-            connections: Self::DEFAULT_CONNECTIONS,
-        });
+        let mut config = Self::new(Source::Server(Box::new(server)));
+        config.settings = Settings::take(&mut options)?;
         config.schema = options.take("schema");
-        if let Some(timeout) = options.take_duration("timeout")? {
-            config.timeout = timeout;
-        }
-        if let Some(connections) = options.take("connections") {
-            let parsed = connections.parse().ok().filter(|connections| *connections >= 2);
-            let parsed = parsed.ok_or_else(|| {
-                Error::invalid_input(format!(
-                    "the option connections of the {scheme} URL is {connections:?}; it must be a number of 2 or more"
-                ))
-            })?;
-            config = config.connections(parsed);
-        }
         config.wakeups = match (options.take("wakeups").as_deref(), &config.source) {
             (None, _) => Wakers::Same,
             (Some("0"), _) => Wakers::Never,
-            (Some(address), Source::Server { server, .. }) => {
+            (Some(address), Source::Server(server)) => {
                 Wakers::Server(Box::new(server.at(address)?))
             }
             (Some(_), Source::Pool { .. }) => Wakers::Same,
@@ -196,13 +177,7 @@ impl PostgresConfig {
     }
 
     fn new(source: Source) -> Self {
-        Self {
-            source,
-            schema: None,
-            timeout: Self::DEFAULT_TIMEOUT,
-            forget_after: Some(table::FORGET_AFTER),
-            wakeups: Wakers::Same,
-        }
+        Self { source, schema: None, settings: Settings::default(), wakeups: Wakers::Same }
     }
 
     /// Sets the schema of the store's objects: a letter or `_`, then at most 62 letters, digits and `_`, not beginning
@@ -217,7 +192,7 @@ impl PostgresConfig {
     /// else's transaction holds is within it.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.settings.timeout = timeout;
         self
     }
 
@@ -225,16 +200,14 @@ impl PostgresConfig {
     /// never.
     #[must_use]
     pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.forget_after = forget_after;
+        self.settings.forget_after = forget_after;
         self
     }
 
     /// Sets the most connections for requests, at least 2; no effect on your own pool.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Self {
-        if let Source::Server { connections, .. } = &mut self.source {
-            *connections = most;
-        }
+        self.settings.connections = most;
         self
     }
 
@@ -254,7 +227,7 @@ impl PostgresConfig {
     /// # Errors
     /// As [`parse`](PostgresConfig::parse).
     pub fn wakeups_at(mut self, url: &str) -> Result<Self> {
-        if let Source::Server { server, .. } = Self::parse(url)?.source {
+        if let Source::Server(server) = Self::parse(url)?.source {
             self.wakeups = Wakers::Server(server);
         }
         Ok(self)
@@ -275,7 +248,7 @@ impl PostgresConfig {
     pub(crate) async fn open_parts(
         self,
     ) -> Result<(Pool, SchemaName, Option<Duration>, Option<Box<Server>>)> {
-        let (forget_after, wakeups) = (self.forget_after, self.wakeups.clone());
+        let (forget_after, wakeups) = (self.settings.forget_after, self.wakeups.clone());
         let (pool, schema, own) = self.open_pool(Self::DEFAULT_SCHEMA, 1).await?;
         let waker = match wakeups {
             Wakers::Same => own.filter(|_| pool.direct),
@@ -294,14 +267,14 @@ impl PostgresConfig {
     ) -> Result<(Pool, SchemaName, Option<Box<Server>>)> {
         let schema = self.check(schema)?;
         Ok(match self.source {
-            Source::Server { server, connections } => {
+            Source::Server(server) => {
                 let Server { config, tls, name } = &*server;
-                let pool =
-                    Pool::connect(config, tls, connections, name.clone(), self.timeout).await?;
+                let Settings { timeout, connections, .. } = self.settings;
+                let pool = Pool::connect(config, tls, connections, name.clone(), timeout).await?;
                 (pool, schema, Some(server))
             }
             Source::Pool { pool, prepares } => {
-                (Pool::of_pool(pool, prepares, self.timeout, lanes).await?, schema, None)
+                (Pool::of_pool(pool, prepares, self.settings.timeout, lanes).await?, schema, None)
             }
         })
     }
@@ -314,12 +287,7 @@ impl PostgresConfig {
 
     /// The schema, this one if none was given.
     fn check(&self, schema: &str) -> Result<SchemaName> {
-        if self.timeout < Duration::from_millis(1) {
-            return Err(Error::invalid_input(format!(
-                "the option timeout is {:?}; it must be at least 1ms",
-                self.timeout
-            )));
-        }
+        self.settings.check()?;
         let schema = self.schema.as_deref().unwrap_or(schema);
         SchemaName::new(schema).ok_or_else(|| {
             Error::invalid_input(format!(
@@ -333,13 +301,13 @@ impl PostgresConfig {
 impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let server = match &self.source {
-            Source::Server { server, .. } => server.name.as_str(),
+            Source::Server(server) => server.name.as_str(),
             Source::Pool { .. } => "a pool",
         };
         f.debug_struct("PostgresConfig")
             .field("server", &server)
             .field("schema", &self.schema)
-            .field("timeout", &self.timeout)
+            .field("timeout", &self.settings.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -353,7 +321,7 @@ mod tests {
 
     fn server(url: &str) -> Server {
         match PostgresConfig::parse(url).unwrap().source {
-            Source::Server { server, .. } => *server,
+            Source::Server(server) => *server,
             Source::Pool { .. } => unreachable!("a URL names a server"),
         }
     }
@@ -364,11 +332,14 @@ mod tests {
                    &target_session_attrs=read-write&sslmode=disable&wakeups=db-1:5432";
         let config = PostgresConfig::parse(url).unwrap();
         assert_eq!(
-            (config.schema.as_deref(), config.timeout),
+            (config.schema.as_deref(), config.settings.timeout),
             (Some("s1"), Duration::from_millis(250))
         );
-        let Source::Server { server, connections } = &config.source else { unreachable!() };
-        assert_eq!((server.name.as_str(), *connections), ("db-1:6432, db-2:5432", 7));
+        let Source::Server(server) = &config.source else { unreachable!() };
+        assert_eq!(
+            (server.name.as_str(), config.settings.connections),
+            ("db-1:6432, db-2:5432", 7)
+        );
         assert_eq!(server.config.get_password(), Some(&b"p@ss"[..]));
         assert!(matches!(&config.wakeups, Wakers::Server(at) if at.name == "db-1:5432"));
         assert!(!format!("{config:?}").contains("p@ss"));

@@ -1,16 +1,10 @@
 //! Which of its hosts a connection is made to.
 
-use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Connect;
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Either, select};
+use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
@@ -100,57 +94,6 @@ fn without_hosts(config: &Config) -> Config {
         .channel_binding(config.get_channel_binding())
         .load_balance_hosts(config.get_load_balance_hosts());
     same
-}
-
-/// Connects for the pool. A connection ends with a farewell, after the replies that are still to come, but no later than
-/// `limit` after its client.
-pub(crate) struct Connector {
-    pub(crate) tls: Tls,
-    pub(crate) limit: Duration,
-    /// Has a receiver for each connection that has not ended.
-    pub(crate) open: Arc<watch::Sender<()>>,
-}
-
-impl Connect for Connector {
-    fn connect(&self, config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
-        let (config, tls, limit) = (config.clone(), self.tls.clone(), self.limit);
-        let is_open = self.open.subscribe();
-        async move {
-            let (told, connected) = oneshot::channel();
-            // Who asks on it learns why it ended. If the one who connects gives up, because another connection is free,
-            // this does not: the server would log a handshake that breaks off.
-            #[expect(clippy::disallowed_methods, reason = "the connection's own task")]
-            drop(tokio::spawn(async move {
-                let connecting = pin!(connect(&config, &tls, limit));
-                let connected = match select(connecting, pin!(tokio::time::sleep(limit))).await {
-                    Either::Left((connected, _)) => connected,
-                    Either::Right(_) => return,
-                };
-                let (client, connection) = match connected {
-                    Ok(session) => session,
-                    Err(error) => return drop(told.send(Err(error))),
-                };
-                let (client_is_gone, gone) = oneshot::channel::<()>();
-                drop(told.send(Ok((client, client_is_gone))));
-                let late = gone.then(|_| tokio::time::sleep(limit));
-                select(connection, pin!(late)).await;
-                drop(is_open);
-            }));
-            let (client, client_is_gone) = match connected.await {
-                Ok(connected) => connected?,
-                // The operation's own limit is over too, or the runtime ends.
-                Err(_) => pending().await,
-            };
-            // The pool aborts this one with the client.
-            #[expect(clippy::disallowed_methods, reason = "ends with the client")]
-            let end = tokio::spawn(async move {
-                let _ends = client_is_gone;
-                pending::<()>().await
-            });
-            Ok((client, end))
-        }
-        .boxed()
-    }
 }
 
 #[cfg(test)]

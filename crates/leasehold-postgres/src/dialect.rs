@@ -7,19 +7,18 @@ use std::time::Duration;
 use leasehold_core::{AcquireRequest, Effect, EvictTarget, Health, Key, Reason, Result, Wakeups};
 use leasehold_driver::Deadline;
 use leasehold_sql::{
-    Dialect, Exchange, ExpiredRow, Outcome, Position, Purge, Server, SqlStore, Stored, locked,
+    Dialect, Exchange, Outcome, Position, Purge, ScannedRow, SqlStore, Stored, locked,
 };
 use tokio_postgres::Row;
 
-use crate::call::{Statement, is_locked, micros};
-use crate::calls::Statements;
-use crate::calls::evict::{Evict, Remove, Scan, positions};
-use crate::calls::list::{LookUp, Page, stored};
+use crate::call::{Call, Reply, micros};
+use crate::calls::{self, Patience, Statements, stored};
 use crate::config::{NAME, PostgresConfig};
 use crate::error;
 use crate::listener::Listener;
 use crate::pool::{Pool, Unanswered};
 use crate::row_waits::{BRIEF, Turns};
+use crate::session::Sessions;
 use crate::sql::Sql;
 
 /// The longest pause of a waiter whom nobody wakes.
@@ -71,23 +70,22 @@ impl Postgres {
     }
 
     /// The rows of a statement that waits for no row, on a connection of its own.
-    pub(crate) async fn read(&self, statement: &impl Statement) -> Result<Vec<Row>> {
+    pub(crate) async fn read(&self, call: &Call<'_>) -> Result<Vec<Row>> {
         let (pool, until) = (&self.pool, self.pool.deadline());
-        let call = statement.call(&self.sql, &None);
         loop {
             let connection = pool.get(until).await?;
-            match pool.query(connection, until, &call).await.1 {
+            match pool.query(connection, until, call).await.1 {
                 Err(Unanswered::Server(e)) if error::is_conflict(&e) => {}
-                rows => return rows.map_err(|failure| failure.into_error(&pool.server)),
+                rows => return rows.map_err(|failure| pool.error(failure)),
             }
         }
     }
 
     /// The rows of a statement on a connection of its own. `None` if somebody else's transaction held a row for the whole
     /// time limit. One that is not answered within `first` is sent again, on another connection.
-    async fn patiently(
+    async fn patiently<'a>(
         &self,
-        statement: &impl Statement,
+        call: impl Fn(Patience) -> Call<'a>,
         turns: &Turns,
         until: Deadline,
         mut first: Option<Duration>,
@@ -106,8 +104,7 @@ impl Postgres {
             // The server gives up first, so that the outcome is known.
             let most = step.earlier().left();
             let patience = if held.0.is_some() { most } else { most.min(BRIEF) };
-            let for_each_lock = Some(patience.as_millis().max(1).to_string());
-            let call = statement.call(&self.sql, &for_each_lock);
+            let call = call(Some(patience.as_millis().max(1).to_string()));
             match pool.query_patiently(connection, step, patience, &call).await {
                 Ok(None) if held.0.is_none() || !is_last => {}
                 Ok(rows) => return Ok(rows),
@@ -115,7 +112,7 @@ impl Postgres {
                 Err(Unanswered::Server(e)) if error::is_conflict(&e) => continue,
                 // The older connections are retired.
                 Err(Unanswered::Late(_)) if !is_last => continue,
-                Err(failure) => return Err(failure.into_error(&pool.server)),
+                Err(failure) => return Err(pool.error(failure)),
             }
             drop((turn, held));
             let next = async {
@@ -133,50 +130,40 @@ impl Postgres {
         Ok(None)
     }
 
-    /// The rows of a statement on a reserved connection, or `None` if it was rolled back because of somebody else's
-    /// transaction, or there was no connection until `begin`.
-    async fn briefly(
-        &self,
-        statement: &impl Statement,
-        begin: Deadline,
-    ) -> Option<Result<Vec<Row>>> {
-        let connection = match self.pool.reserved(begin).await {
-            Ok(connection) => connection,
-            Err(_) if begin.left().is_zero() => return None,
-            Err(error) => return Some(Err(error)),
-        };
-        let (until, patience) = (self.pool.deadline(), self.pool.patience());
-        let call = statement.call(&self.sql, &patience);
-        let (connection, rows) = self.pool.query(connection, until, &call).await;
-        connection.into_iter().for_each(|connection| self.pool.reserve(connection));
-        match rows {
-            Ok(rows) => Some(Ok(rows)),
-            Err(Unanswered::Server(e)) if error::is_conflict(&e) || error::is_locked(&e) => None,
-            Err(failure) => Some(Err(failure.into_error(&self.pool.server))),
-        }
+    /// The rows of a statement on a reserved connection; `None` as [`briefly`](leasehold_sql::Pool::briefly).
+    async fn briefly(&self, call: &Call<'_>, begin: Deadline) -> Option<Result<Vec<Row>>> {
+        let exchange = async |connection, until| self.pool.query(connection, until, call).await;
+        self.pool.briefly(begin, exchange).await
+    }
+
+    /// How a request ended whose statement returned these rows.
+    fn outcome<R: Statements>(&self, request: &R, rows: Result<Vec<Row>>) -> Outcome<R::Reply> {
+        let server = self.pool.server();
+        let reply = rows.and_then(|rows| {
+            let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
+            request.reply(&Reply(server, row))
+        });
+        reply.transpose().map_or(Outcome::RowLocked, Outcome::Done)
     }
 }
 
 impl<R: Statements> Exchange<R> for Postgres {
     async fn send(&self, request: &R, begin: Deadline) -> Outcome<R::Reply> {
-        match self.briefly(&request.one(), begin).await {
+        match self.briefly(&request.one(&self.sql, self.pool.patience()), begin).await {
             None => Outcome::SendAlone,
-            Some(Ok(rows)) if is_locked(&rows) => Outcome::RowLocked,
-            Some(rows) => {
-                Outcome::Done(rows.and_then(|rows| request.reply(&self.pool.server, &rows)))
-            }
+            Some(rows) => self.outcome(request, rows),
         }
     }
 
     async fn send_batch(&self, requests: &[&R], begin: Deadline) -> Vec<Outcome<R::Reply>> {
         let mut outcomes: Vec<_> = requests.iter().map(|_| Outcome::SendAlone).collect();
-        match self.briefly(&R::batch(requests), begin).await {
+        match self.briefly(&R::batch(requests, &self.sql, self.pool.patience()), begin).await {
             Some(Ok(rows)) => {
                 for row in rows {
                     let nth = row.try_get::<_, i64>("o_nth").ok();
                     let nth = nth.and_then(|nth| usize::try_from(nth - 1).ok());
                     if let Some(outcome) = nth.and_then(|nth| outcomes.get_mut(nth)) {
-                        *outcome = Outcome::Done(R::member(&self.pool.server, &row));
+                        *outcome = Outcome::Done(R::member(&Reply(self.pool.server(), &row)));
                     }
                 }
             }
@@ -191,38 +178,26 @@ impl<R: Statements> Exchange<R> for Postgres {
 
     async fn send_alone(&self, request: &R, until: Deadline) -> Outcome<R::Reply> {
         let turns = R::turns(&self.pool.row_waits);
-        let first = R::MAY_BE_REPEATED.then(|| request.patience(self.pool.timeout));
-        match self.patiently(&request.any(), turns, until, first).await {
-            Ok(None) => Outcome::RowLocked,
-            Ok(Some(rows)) => Outcome::Done(request.reply(&self.pool.server, &rows)),
-            Err(error) => Outcome::Done(Err(error)),
+        let first = R::MAY_BE_REPEATED.then(|| request.patience(self.pool.timeout()));
+        let call = |patience| request.any(&self.sql, patience);
+        match self.patiently(call, turns, until, first).await.transpose() {
+            None => Outcome::RowLocked,
+            Some(rows) => self.outcome(request, rows),
         }
-    }
-}
-
-impl Server for Postgres {
-    fn lanes(&self) -> usize {
-        self.pool.lanes
-    }
-
-    fn timeout(&self) -> Duration {
-        self.pool.timeout
-    }
-
-    fn retire(&self) {
-        self.pool.retire();
     }
 }
 
 impl Dialect for Postgres {
     const NAME: &'static str = NAME;
 
+    type Source = Sessions;
+
     async fn connect(url: &str) -> Result<Self> {
         Self::new(PostgresConfig::parse(url)?).await
     }
 
-    fn server(&self) -> &str {
-        &self.pool.server
+    fn pool(&self) -> &leasehold_sql::Pool<Sessions> {
+        &self.pool
     }
 
     async fn check(&self) -> Result<Health> {
@@ -261,19 +236,20 @@ impl Dialect for Postgres {
     }
 
     async fn look_up(&self, keys: &[String]) -> Result<Vec<(i64, Stored)>> {
-        let rows = self.read(&LookUp { keys }).await?;
+        let rows = self.read(&calls::look_up(&self.sql, keys)).await?;
         Ok(rows.iter().filter_map(stored).collect())
     }
 
     async fn page(&self, after: &Position, most: usize) -> Result<(Vec<(i64, Stored)>, bool)> {
-        let rows = self.read(&Page::new(after, most)).await?;
+        let rows = self.read(&calls::page(&self.sql, after, most)).await?;
         Ok((rows.iter().filter_map(stored).collect(), rows.len() == most))
     }
 
     async fn evict(&self, targets: &[EvictTarget], reason: Option<&Reason>) -> Result<Vec<i64>> {
-        let (evict, turns) = (Evict::new(targets, reason), self.pool.row_waits.of_others());
-        let rows = self.patiently(&evict, turns, self.pool.deadline(), None).await?;
-        positions(&self.pool.server, &rows.ok_or_else(|| locked(&self.pool.server))?)
+        let evict = |patience| calls::evict(&self.sql, patience, targets, reason);
+        let (turns, server) = (self.pool.row_waits.of_others(), self.pool.server());
+        let rows = self.patiently(evict, turns, self.pool.deadline(), None).await?;
+        positions(server, &rows.ok_or_else(|| locked(server))?)
     }
 
     async fn scan(
@@ -281,27 +257,29 @@ impl Dialect for Postgres {
         keys: Option<&[String]>,
         after: &Position,
         most: usize,
-    ) -> Result<(Vec<ExpiredRow>, Option<Position>)> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = self.read(&Scan { keys, after, most, forget_after: self.forget_after }).await?;
-        let (mut expired, mut next) = (Vec::new(), None);
-        for row in &rows {
-            let Some((now, stored)) = stored(row) else { continue };
-            if row.get(2) {
-                next = Some(Position::of(&stored));
-            }
-            expired.extend(ExpiredRow::of(now, stored, row.get(3), row.get(4)));
-        }
-        Ok((expired, next))
+    ) -> Result<Vec<ScannedRow>> {
+        let call = calls::scan(&self.sql, keys, after, most, self.forget_after);
+        let scanned = |row: &Row| {
+            let ((now, stored), is) = (stored(row)?, |column: usize| row.get(column));
+            let (is_last, is_over, is_forgettable) = (is(2), is(3), is(4));
+            Some(ScannedRow { now, stored, is_last, is_over, is_forgettable })
+        };
+        Ok(self.read(&call).await?.iter().filter_map(scanned).collect())
     }
 
     async fn purge(&self, purge: &Purge) -> Result<Vec<i64>> {
-        positions(&self.pool.server, &self.read(&Remove(purge)).await?)
+        positions(self.pool.server(), &self.read(&calls::purge(&self.sql, purge)).await?)
     }
+}
+
+/// The positions that a function returns.
+fn positions(server: &str, rows: &[Row]) -> Result<Vec<i64>> {
+    let position = |row: &Row| row.try_get::<_, i32>(0).map(i64::from);
+    rows.iter().map(|row| position(row).map_err(|e| error::unexpected(server, e))).collect()
 }
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Postgres({})", self.pool.server)
+        write!(f, "Postgres({})", self.pool.server())
     }
 }

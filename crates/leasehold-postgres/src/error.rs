@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::time::Duration;
 
 use leasehold_core::{Effect, Error};
 use tokio_postgres::error::{DbError, SqlState};
@@ -73,11 +72,6 @@ fn is_of_another_product(error: &tokio_postgres::Error) -> bool {
         || io.is_some_and(|e| e.kind() == io::ErrorKind::InvalidInput)
         // The connection ended inside what would be a message.
         || io.is_some_and(|e| e.to_string() == "bytes remaining on stream")
-}
-
-/// The server did not answer within `limit`.
-pub(crate) fn unanswered(server: &str, limit: Duration) -> Error {
-    Error::unavailable(Effect::Unknown, format!("{server} did not answer within {limit:?}"))
 }
 
 /// A reply that none of our functions gives.

@@ -1,23 +1,24 @@
 //! The level that the server supports under its present settings.
 
 use leasehold_core::{Error, Health, Level, Result};
+use leasehold_driver::Halfway;
+use leasehold_sql::incomplete;
 use tokio_postgres::Row;
 
-use crate::call::{Call, Statement, column};
+use crate::call::{Call, column};
 use crate::dialect::Postgres;
 use crate::error;
-use crate::sql::{FUNCTIONS, Sql, VERSION};
+use crate::sql::FUNCTIONS;
 
 /// The oldest server that has all that is used.
 const OLDEST: i32 = 130_000;
 
 impl Postgres {
     pub(crate) async fn health(&self) -> Result<Health> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let schema = self.sql.schema.as_str();
-        let before = wall();
-        let row = self.query_health().await?;
-        let after = wall();
+        let (row, halfway) = Halfway::of(self.query_health()).await;
+        let row = row?;
         let version = admit_version(server, schema, &row)?;
         if are_old(&row) {
             return Err(Error::incompatible(format!(
@@ -31,8 +32,7 @@ impl Postgres {
         }
         let mut health = found.health(server, schema)?;
         health.schema = Some(version);
-        let ours = before + (after - before) / 2;
-        health.clock_difference_us = Some(found.now - i64::try_from(ours).unwrap_or(i64::MAX));
+        health.clock_difference_us = Some(halfway.ahead(found.now));
         if self.listener.is_none() {
             health.hazards.push(
                 "waiters are not woken but poll, because the connections are a pooler's or wakeups=0; name the server \
@@ -45,42 +45,22 @@ impl Postgres {
 
     /// What the function `health` returns.
     pub(crate) async fn query_health(&self) -> Result<Row> {
-        let rows = self.read(&HealthQuery).await?;
-        rows.into_iter().next().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))
+        let rows = self.read(&Call::new(&self.sql.health)).await?;
+        rows.into_iter().next().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))
     }
 }
 
 /// Refuses a schema of another version than this crate's.
 pub(crate) fn admit_version(server: &str, schema: &str, row: &Row) -> Result<u32> {
-    let incompatible = |why: String| Err(Error::incompatible(why));
     match column::<Option<i32>>(server, row, "o_version")? {
-        Some(VERSION) => Ok(VERSION.unsigned_abs()),
-        Some(newer) if newer > VERSION => incompatible(format!(
-            "the schema {schema:?} of {server} has version {newer}, but this program supports versions up to {VERSION}; \
-             update this program, or give another schema"
-        )),
-        other => incompatible(format!(
-            "the schema {schema:?} of {server} has version {other:?}; run `leasehold init` of this version, or in a program \
-             `Locker::connect_unchecked` and `prepare`, as its owner"
-        )),
+        Some(version) => leasehold_sql::admit_version(server, "schema", schema, version.into()),
+        None => Err(incomplete(server, "schema", schema)),
     }
 }
 
 /// Whether the functions are of an earlier version than this crate's. The first ones did not report.
 pub(crate) fn are_old(row: &Row) -> bool {
     !row.try_get("o_functions").is_ok_and(|version: Option<i32>| version >= Some(FUNCTIONS))
-}
-
-pub(crate) fn wall() -> u64 {
-    leasehold_core::Clock::wall_micros(&leasehold_driver::SystemClock::new())
-}
-
-pub(crate) struct HealthQuery;
-
-impl Statement for HealthQuery {
-    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        Call::new(&sql.health, [])
-    }
 }
 
 /// What the function `health` reports of the server.

@@ -28,11 +28,9 @@ mod call;
 mod calls;
 mod config;
 mod connect;
-mod connection;
 mod dialect;
 mod error;
 mod health;
-mod kept;
 mod listener;
 #[cfg(feature = "nene")]
 mod nene;
@@ -40,6 +38,7 @@ mod pool;
 mod row_waits;
 mod schema;
 mod server;
+mod session;
 mod sql;
 #[cfg(feature = "tls")]
 mod tls;

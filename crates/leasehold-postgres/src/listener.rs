@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, Key, LeaseId, Result, Wakeups};
 use leasehold_driver::Hinter;
+use leasehold_sql::unanswered;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 
-use crate::call::{Call, Statement, micros, names};
+use crate::call::{Call, micros, names};
 use crate::connect::connect;
 use crate::error;
 use crate::pool::Pool;
@@ -109,7 +110,8 @@ impl Listener {
     pub(crate) async fn listen(&self, keys: &[Key]) -> Result<Wakeups> {
         let until = self.0.pool.deadline();
         let listening = until.bound(self.listen_for(keys)).await;
-        listening.unwrap_or_else(|| Err(error::unanswered(&self.0.server.name, until.limit())))
+        listening
+            .unwrap_or_else(|| Err(unanswered(&self.0.server.name, until.limit(), Effect::Unknown)))
     }
 
     async fn listen_for(&self, keys: &[Key]) -> Result<Wakeups> {
@@ -184,9 +186,10 @@ impl Inner {
         if self.is_closed() {
             return Err(Error::unavailable(Effect::NotApplied, "the store was closed"));
         }
-        let connected = tokio::time::timeout(self.pool.timeout, self.connect()).await;
-        let connected = connected
-            .unwrap_or_else(|_| Err(error::unanswered(&self.server.name, self.pool.timeout)));
+        let connected = tokio::time::timeout(self.pool.timeout(), self.connect()).await;
+        let connected = connected.unwrap_or_else(|_| {
+            Err(unanswered(&self.server.name, self.pool.timeout(), Effect::Unknown))
+        });
         self.deaf.store(connected.is_err(), Ordering::Relaxed);
         if connected.is_err() {
             let inner = Arc::downgrade(self);
@@ -205,7 +208,7 @@ impl Inner {
         drop(self.pool.get(self.pool.deadline()).await?);
         let Server { config, tls, name } = &self.server;
         let failed = |e| error::of_connecting(name, e);
-        let connected = connect(config, tls, self.pool.timeout).await;
+        let connected = connect(config, tls, self.pool.timeout()).await;
         let (client, mut connection) = connected.map_err(failed)?;
         let (told, is_open) = (Arc::downgrade(self), self.pool.open());
         let (ready, is_ready) = oneshot::channel();
@@ -235,8 +238,10 @@ impl Inner {
         }));
         client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(failed)?;
         // From another connection: a pooler passes nothing on to a client that asks nothing.
-        let notify = Notify { channel: self.channel().to_owned() };
-        self.query(&notify).await?;
+        // As in the function `wake`: the commit may have to wait for others that notify.
+        let text =
+            "SELECT pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_notify($1, '')";
+        self.query(&Call::new(text).with(Type::TEXT, self.channel())).await?;
         is_ready.await.map_err(|_| {
             let message = format!("the connection to {name} for wake-ups ended");
             Error::unavailable(Effect::NotApplied, message)
@@ -245,9 +250,13 @@ impl Inner {
     }
 
     /// Registers who listens for these keys at the server.
-    async fn tell(&self, keys: Vec<String>) -> Result<()> {
+    async fn tell(&self, keys: Vec<&str>) -> Result<()> {
         let _turn = self.telling.lock().await;
-        self.query(&Listen { keys, name: self.name.clone(), for_micros: micros(REMEMBERED) }).await
+        let listen = Call::new(&self.sql.listen)
+            .with(Type::TEXT_ARRAY, keys)
+            .with(Type::TEXT, &*self.name)
+            .with(Type::INT8, micros(REMEMBERED));
+        self.query(&listen).await
     }
 
     /// Tells the server for which keys nobody listens any more.
@@ -262,16 +271,15 @@ impl Inner {
             return;
         }
         // If it fails, hints arrive that nobody reads.
-        drop(self.query(&Leave { keys, name: self.name.clone() }).await);
+        let leave = Call::new(&self.sql.leave).with(Type::TEXT_ARRAY, keys);
+        drop(self.query(&leave.with(Type::TEXT, &*self.name)).await);
     }
 
-    async fn query(&self, statement: &impl Statement) -> Result<()> {
+    async fn query(&self, call: &Call<'_>) -> Result<()> {
         let until = self.pool.deadline();
         let connection = self.pool.get(until).await?;
-        let patience = None;
-        let call = statement.call(&self.sql, &patience);
-        let (_, asked) = self.pool.query(connection, until, &call).await;
-        asked.map(drop).map_err(|failure| failure.into_error(&self.pool.server))
+        let (_, asked) = self.pool.query(connection, until, call).await;
+        asked.map(drop).map_err(|failure| self.pool.error(failure))
     }
 
     /// Passes on a notification: how many were told, and the key.
@@ -307,7 +315,7 @@ impl Inner {
         let mut client = self.client.lock().await;
         if let Some(known) = &*client {
             let asked = known.simple_query("SHOW transaction_read_only");
-            let fails = match tokio::time::timeout(self.pool.timeout, asked).await {
+            let fails = match tokio::time::timeout(self.pool.timeout(), asked).await {
                 Ok(Ok(answer)) => is_on(&answer).then_some("has a server that is read-only now"),
                 _ => Some("is dead"),
             };
@@ -321,7 +329,7 @@ impl Inner {
         self.connected().await?;
         if tells || was_deaf {
             let keys: Vec<_> = self.subscribed().keys().cloned().collect();
-            self.tell(keys).await?;
+            self.tell(keys.iter().map(String::as_str).collect()).await?;
         }
         if was_deaf {
             self.lost();
@@ -372,48 +380,5 @@ async fn watch(watch: Watch) {
             trace::no_wakeups(&error);
             pause = PAUSE;
         }
-    }
-}
-
-struct Listen {
-    keys: Vec<String>,
-    name: String,
-    for_micros: i64,
-}
-
-impl Statement for Listen {
-    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        Call::new(
-            &sql.listen,
-            [
-                (&self.keys as _, Type::TEXT_ARRAY),
-                (&self.name as _, Type::TEXT),
-                (&self.for_micros as _, Type::INT8),
-            ],
-        )
-    }
-}
-
-struct Leave {
-    keys: Vec<String>,
-    name: String,
-}
-
-impl Statement for Leave {
-    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        Call::new(&sql.leave, [(&self.keys as _, Type::TEXT_ARRAY), (&self.name as _, Type::TEXT)])
-    }
-}
-
-struct Notify {
-    channel: String,
-}
-
-impl Statement for Notify {
-    fn call<'a>(&'a self, _: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        // As in the function `wake`: the commit may have to wait for others that notify.
-        let text =
-            "SELECT pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_notify($1, '')";
-        Call::new(text, [(&self.channel as _, Type::TEXT)])
     }
 }

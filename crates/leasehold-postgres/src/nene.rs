@@ -7,17 +7,18 @@ use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable
 use leasehold_driver::nene::{
     NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
 };
-use leasehold_driver::{Deadline, outliving};
+use leasehold_driver::{Deadline, Halfway, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::PostgresConfig;
-use crate::call::{Call, Value, column};
+use crate::call::{Call, column};
 use crate::config::NAME;
 use crate::error;
-use crate::health::{Settings, wall};
+use crate::health::Settings;
 use crate::pool::{Pool, Unanswered};
 use crate::schema::LOCK;
+use crate::session::Session;
 use crate::sql::SAFELY;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
@@ -112,21 +113,15 @@ pub struct NeneDatabase {
 
 impl NeneDatabase {
     /// The rows of a statement that only reads, and asks whether its session is read-only.
-    async fn read<'a>(
-        &self,
-        until: Deadline,
-        text: &str,
-        values: impl Into<Vec<Value<'a>>>,
-    ) -> Result<Vec<Row>> {
-        let server = &self.pool.server;
-        let call = Call { text, values: values.into() };
+    async fn read(&self, until: Deadline, call: &Call<'_>) -> Result<Vec<Row>> {
+        let server = self.pool.server();
         loop {
             let connection = self.pool.get(until).await?;
-            let (connection, rows) = match self.pool.query(connection, until, &call).await {
+            let (connection, rows) = match self.pool.query(connection, until, call).await {
                 (_, Err(Unanswered::Server(e))) if is_of_others(&e) => continue,
                 (connection, rows) => (connection, rows),
             };
-            let rows = rows.map_err(|e| e.into_error(server).with_effect(Effect::NotApplied))?;
+            let rows = rows.map_err(|e| self.pool.error(e).with_effect(Effect::NotApplied))?;
             let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
             if !column::<bool>(server, first, "o_read_only")? {
                 return Ok(rows);
@@ -140,24 +135,18 @@ impl NeneDatabase {
     }
 
     /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
-    async fn write<'a>(
-        &self,
-        until: Deadline,
-        text: &str,
-        values: impl Into<Vec<Value<'a>>>,
-    ) -> Result<bool> {
+    async fn write(&self, until: Deadline, call: &Call<'_>) -> Result<bool> {
         let connection = self.pool.get(until).await?;
-        let call = Call { text, values: values.into() };
-        match self.pool.query(connection, until, &call).await.1 {
+        match self.pool.query(connection, until, call).await.1 {
             Ok(rows) => Ok(!rows.is_empty()),
             Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
-            Err(failure) => Err(failure.into_error(&self.pool.server)),
+            Err(failure) => Err(self.pool.error(failure)),
         }
     }
 
     /// The clock and the row of a reply.
     fn seen(&self, reply: &Row) -> Result<Seen> {
-        let server = &self.pool.server;
+        let server = self.pool.server();
         let now = column(server, reply, "o_now")?;
         let Some(resource) = column::<Option<String>>(server, reply, "o_resource")? else {
             return Ok(Seen { now, row: None });
@@ -175,7 +164,7 @@ impl NeneDatabase {
 
     /// Whether the columns are as they must be.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (&self.pool.server, &self.statements.table);
+        let (server, table) = (self.pool.server(), &self.statements.table);
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
@@ -203,22 +192,22 @@ impl NeneRows for NeneDatabase {
     }
 
     fn timeout(&self) -> Duration {
-        self.pool.timeout
+        self.pool.timeout()
     }
 
     async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
-        let rows = self.read(until, &self.statements.look, [(&resource as _, Type::TEXT)]).await?;
-        self.seen(rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?)
+        let look = Call::new(&self.statements.look).with(Type::TEXT, resource);
+        let rows = self.read(until, &look).await?;
+        self.seen(rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?)
     }
 
     async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
-        let values: [Value<'_>; 4] = [
-            (&row.resource, Type::TEXT),
-            (&row.owner, Type::TEXT),
-            (&row.expires_at, Type::INT8),
-            (&row.acquired_at, Type::INT8),
-        ];
-        self.write(until, &self.statements.insert, values).await
+        let call = Call::new(&self.statements.insert)
+            .with(Type::TEXT, &*row.resource)
+            .with(Type::TEXT, &*row.owner)
+            .with(Type::INT8, row.expires_at)
+            .with(Type::INT8, row.acquired_at);
+        self.write(until, &call).await
     }
 
     async fn replace(
@@ -229,25 +218,23 @@ impl NeneRows for NeneDatabase {
         before: Option<i64>,
     ) -> Result<bool> {
         let before = before.unwrap_or(i64::MAX);
-        let values: [Value<'_>; 7] = [
-            (&by.owner, Type::TEXT),
-            (&by.expires_at, Type::INT8),
-            (&by.acquired_at, Type::INT8),
-            (&seen.resource, Type::TEXT),
-            (&seen.owner, Type::TEXT),
-            (&seen.expires_at, Type::INT8),
-            (&before, Type::INT8),
-        ];
-        self.write(until, &self.statements.replace, values).await
+        let call = Call::new(&self.statements.replace)
+            .with(Type::TEXT, &*by.owner)
+            .with(Type::INT8, by.expires_at)
+            .with(Type::INT8, by.acquired_at)
+            .with(Type::TEXT, &*seen.resource)
+            .with(Type::TEXT, &*seen.owner)
+            .with(Type::INT8, seen.expires_at)
+            .with(Type::INT8, before);
+        self.write(until, &call).await
     }
 
     async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
-        let values: [Value<'_>; 3] = [
-            (&seen.resource, Type::TEXT),
-            (&seen.owner, Type::TEXT),
-            (&seen.expires_at, Type::INT8),
-        ];
-        self.write(until, &self.statements.delete, values).await
+        let call = Call::new(&self.statements.delete)
+            .with(Type::TEXT, &*seen.resource)
+            .with(Type::TEXT, &*seen.owner)
+            .with(Type::INT8, seen.expires_at);
+        self.write(until, &call).await
     }
 
     async fn page(
@@ -257,10 +244,11 @@ impl NeneRows for NeneDatabase {
         most: usize,
     ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let values: [Value<'_>; 2] = [(&after, Type::TEXT), (&most, Type::INT8)];
-        let server = &self.pool.server;
+        let page = Call::new(&self.statements.page).with(Type::TEXT, after).with(Type::INT8, most);
+        let rows = self.read(until, &page).await?;
+        let server = self.pool.server();
         let mut page = (0, Vec::new());
-        for reply in &self.read(until, &self.statements.page, values).await? {
+        for reply in &rows {
             match self.seen(reply) {
                 Ok(Seen { now, row }) => {
                     page.0 = now;
@@ -279,9 +267,11 @@ impl NeneRows for NeneDatabase {
     }
 
     async fn check(&self) -> Result<Health> {
-        let server = &self.pool.server;
-        let (before, rows) = (wall(), self.read(self.pool.deadline(), &self.about(), []).await?);
-        let ours = before + (wall() - before) / 2;
+        let server = self.pool.server();
+        let about = self.about();
+        let (rows, halfway) =
+            Halfway::of(self.read(self.pool.deadline(), &Call::new(&about))).await;
+        let rows = rows?;
         let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let settings = Settings::of(server, about)?;
         settings.admit(server)?;
@@ -289,8 +279,7 @@ impl NeneRows for NeneDatabase {
         health.level = Level::BestEffort;
         let place: String = column(server, about, "o_place")?;
         health.identity = Some(format!("{NAME}:{place}/{}", self.statements.table));
-        let now: i64 = column(server, about, "o_now")?;
-        health.clock_difference_us = Some(now - i64::try_from(ours).unwrap_or(i64::MAX));
+        health.clock_difference_us = Some(halfway.ahead(column(server, about, "o_now")?));
         self.inspect(about, &mut health)?;
         Ok(health)
     }
@@ -304,10 +293,8 @@ impl NeneRows for NeneDatabase {
             until.earlier().left().as_millis().max(1)
         );
         outliving(async move {
-            let connection = pool.get(until).await?;
-            let created =
-                connection.transaction(&first, async |connection| connection.run(&create).await);
-            pool.ended(until.bound(created).await, until)
+            pool.transaction(until, &first, async |session: &Session| session.run(&create).await)
+                .await
         })
         .await
     }
@@ -335,6 +322,6 @@ impl NeneDatabase {
 
 impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneDatabase({}, {})", self.pool.server, self.statements.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.statements.table)
     }
 }

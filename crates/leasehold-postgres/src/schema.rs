@@ -7,11 +7,12 @@ use leasehold_driver::{Deadline, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::call::{Call, Statement};
+use crate::call::Call;
 use crate::dialect::Postgres;
 use crate::error;
-use crate::health::{HealthQuery, admit_version, are_old};
+use crate::health::{admit_version, are_old};
 use crate::pool::Pool;
+use crate::session::Session;
 use crate::sql::{SAFELY, Sql};
 
 /// Serialises those who prepare the same database.
@@ -30,8 +31,8 @@ impl Postgres {
 
     async fn is_prepared(&self) -> Result<bool> {
         let schema = self.sql.schema.as_str();
-        let rows = self.read(&Exists { schema: schema.to_owned() }).await?;
-        let row = rows.first().ok_or_else(|| error::unexpected(&self.pool.server, "no row"))?;
+        let rows = self.read(&exists(&self.sql)).await?;
+        let row = rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?;
         if row.get::<_, &str>(3) != "UTF8" {
             return Err(Error::incompatible(format!(
                 "the database has the encoding {}; the store needs one with UTF8",
@@ -42,7 +43,7 @@ impl Postgres {
             Found::Nothing => Ok(false),
             Found::Ours => {
                 let row = self.query_health().await?;
-                admit_version(&self.pool.server, schema, &row)?;
+                admit_version(self.pool.server(), schema, &row)?;
                 if are_old(&row) {
                     return Ok(false);
                 }
@@ -63,16 +64,13 @@ async fn create(pool: &Pool, sql: &Sql, until: Deadline) -> Result<()> {
          pg_catalog.pg_advisory_xact_lock({LOCK})",
         until.earlier().left().as_millis().max(1)
     );
-    let created = pool.get(until).await?.transaction(&first, async |connection| {
+    pool.transaction(until, &first, async |connection: &Session| {
         // Another client may have been first.
-        let (exists, patience) = (Exists { schema: schema.to_owned() }, None);
-        let rows = connection.send(&exists.call(sql, &patience)).await?;
+        let rows = connection.send(&exists(sql)).await?;
         let Some(found) = rows.first() else { return Ok(()) };
         let is_missing = match Found::of(found) {
             Found::Nothing => true,
-            Found::Ours => {
-                connection.send(&HealthQuery.call(sql, &patience)).await?.iter().any(are_old)
-            }
+            Found::Ours => connection.send(&Call::new(&sql.health)).await?.iter().any(are_old),
             Found::Others => false,
         };
         if !found.get::<_, bool>(0) {
@@ -82,8 +80,8 @@ async fn create(pool: &Pool, sql: &Sql, until: Deadline) -> Result<()> {
             connection.run(&sql.create).await?;
         }
         Ok(())
-    });
-    pool.ended(until.bound(created).await, until)
+    })
+    .await
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -103,12 +101,6 @@ impl Found {
     }
 }
 
-struct Exists {
-    schema: String,
-}
-
-impl Statement for Exists {
-    fn call<'a>(&'a self, sql: &'a Sql, _: &'a Option<String>) -> Call<'a> {
-        Call::new(&sql.exists, [(&self.schema as _, Type::TEXT)])
-    }
+fn exists(sql: &Sql) -> Call<'_> {
+    Call::new(&sql.exists).with(Type::TEXT, sql.schema.as_str())
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::str::FromStr as _;
 
 use leasehold_core::{Error, Result};
-use leasehold_driver::{Place, StoreUrl};
+use leasehold_driver::{Place, StoreUrl, is_loopback};
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
@@ -116,15 +116,12 @@ const PORT: u16 = 5432;
 
 /// Whether all its hosts are this machine.
 fn is_here(config: &Config) -> bool {
-    let is_loopback = |host: &Host| match host {
-        Host::Tcp(host) => {
-            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-        }
+    let is_here = |host: &Host| match host {
+        Host::Tcp(host) => is_loopback(host),
         #[cfg(unix)]
         Host::Unix(_) => true,
     };
-    config.get_hosts().iter().all(is_loopback)
-        && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
+    config.get_hosts().iter().all(is_here) && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
 }
 
 /// Its servers as messages show them.

@@ -39,9 +39,6 @@ impl SchemaName {
     }
 }
 
-/// The version of the schema that this crate uses.
-pub(crate) const VERSION: i32 = 1;
-
 /// The version of the functions. A change of functions that were released raises it, and clients of earlier versions can use
 /// them still.
 pub(crate) const FUNCTIONS: i32 = 1;

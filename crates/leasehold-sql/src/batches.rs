@@ -13,11 +13,11 @@ use leasehold_driver::Deadline;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::queue::{Queue, now};
+use self::queue::Queue;
 use self::sender::{MANY, Sender};
 use crate::dialect::Server;
-use crate::outcome::Outcome;
-use crate::request::{Errand, Request};
+use crate::doubt::now;
+use crate::request::{Errand, Outcome, Request};
 
 /// Sends requests in batches: those that arrive while as many batches as there may be are under way go in the next.
 /// Requests for one key are sent in the order in which they arrived, each after the reply to the one before.

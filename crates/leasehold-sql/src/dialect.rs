@@ -4,15 +4,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireRequest, Effect, Error, EvictTarget, Health, Key, Reason, ReleaseEntry, RenewEntry,
-    Result, Wakeups,
+    AcquireRequest, EvictTarget, Health, Key, Reason, ReleaseEntry, RenewEntry, Result, Wakeups,
 };
 use leasehold_driver::Deadline;
 
-use crate::expired::{ExpiredRow, Purge};
-use crate::outcome::Outcome;
+use crate::expired::{Purge, ScannedRow};
+use crate::pool::Pool;
 use crate::position::Position;
-use crate::request::Request;
+use crate::request::{Outcome, Request};
+use crate::session::Source;
 use crate::stored::Stored;
 
 /// How requests of one kind are sent to a server.
@@ -38,7 +38,9 @@ pub trait Exchange<R: Request>: Send + Sync + 'static {
 }
 
 /// A server that carries out requests, one exchange each.
-pub trait Server: Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry> {
+pub(crate) trait Server:
+    Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry>
+{
     /// How many batches may be under way at a time: as many connections are reserved.
     fn lanes(&self) -> usize;
 
@@ -51,15 +53,20 @@ pub trait Server: Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<Rel
 }
 
 /// A SQL server: its statements, what its rows and errors mean, and how it wakes waiters.
-pub trait Dialect: Server + Sized {
+pub trait Dialect:
+    Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry> + Sized
+{
     /// The name of the store, as in its URL.
     const NAME: &'static str;
+
+    /// Where its connections come from.
+    type Source: Source;
 
     /// Connects to the server that a URL names.
     fn connect(url: &str) -> impl Future<Output = Result<Self>> + Send;
 
-    /// The server, for messages.
-    fn server(&self) -> &str;
+    /// Its connections.
+    fn pool(&self) -> &Pool<Self::Source>;
 
     /// What the server guarantees now.
     fn check(&self) -> impl Future<Output = Result<Health>> + Send;
@@ -88,7 +95,9 @@ pub trait Dialect: Server + Sized {
     }
 
     /// As [`Store::close`](leasehold_core::Store::close).
-    fn close(&self) -> impl Future<Output = ()> + Send;
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        self.pool().close(self.pool().deadline())
+    }
 
     /// All rows of these keys with a lease, each with the server's clock.
     fn look_up(&self, keys: &[String]) -> impl Future<Output = Result<Vec<(i64, Stored)>>> + Send;
@@ -108,27 +117,30 @@ pub trait Dialect: Server + Sized {
         reason: Option<&Reason>,
     ) -> impl Future<Output = Result<Vec<i64>>> + Send;
 
-    /// What may be purged among the next `most` rows after a position, or of these keys; and where the next step begins,
-    /// unless these were the last rows.
+    /// What may be purged among the next `most` rows after a position, or of these keys, and the last of these rows in any
+    /// case.
     fn scan(
         &self,
         keys: Option<&[String]>,
         after: &Position,
         most: usize,
-    ) -> impl Future<Output = Result<(Vec<ExpiredRow>, Option<Position>)>> + Send;
+    ) -> impl Future<Output = Result<Vec<ScannedRow>>> + Send;
 
     /// Removes what is over, and returns the positions of what is gone, counted from 1: of records as they are, of
     /// counters below zero.
     fn purge(&self, purge: &Purge) -> impl Future<Output = Result<Vec<i64>>> + Send;
 }
 
-/// The error of a request that waited for a row in vain.
-pub fn locked(server: &str) -> Error {
-    let message = format!("{server}: another transaction holds the row of the key for too long");
-    Error::unavailable(Effect::NotApplied, message)
-}
+impl<D: Dialect> Server for D {
+    fn lanes(&self) -> usize {
+        self.pool().lanes()
+    }
 
-/// The error of an operation that got no answer in time.
-pub(crate) fn unanswered(server: &str, until: Deadline, effect: Effect) -> Error {
-    Error::unavailable(effect, format!("{server} did not answer within {:?}", until.limit()))
+    fn timeout(&self) -> Duration {
+        self.pool().timeout()
+    }
+
+    fn retire(&self) {
+        self.pool().retire();
+    }
 }

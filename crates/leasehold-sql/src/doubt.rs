@@ -12,7 +12,7 @@ const APART: Duration = Duration::from_secs(1);
 /// Whether the server may no longer be the primary. While it may, one fresh connection a second asks, and its answer is for
 /// everybody who waits for one. Clones are one.
 #[derive(Debug, Clone, Default)]
-pub struct Doubt(Arc<Inner>);
+pub(crate) struct Doubt(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -30,7 +30,7 @@ struct Last {
 
 impl Doubt {
     /// A session has answered as one does whose server is read-only, or ends.
-    pub fn raise(&self) {
+    pub(crate) fn raise(&self) {
         self.0.is_raised.send_replace(true);
     }
 
@@ -38,7 +38,7 @@ impl Doubt {
     ///
     /// # Cancel safety
     /// May be dropped.
-    pub async fn raised(&self) {
+    pub(crate) async fn raised(&self) {
         // The sender is ours.
         let raised = self.0.is_raised.subscribe().wait_for(|is_raised| *is_raised).await.is_ok();
         debug_assert!(raised, "the sender lives");
@@ -52,7 +52,7 @@ impl Doubt {
     ///
     /// # Cancel safety
     /// May be dropped; the next one asks.
-    pub async fn settle(&self, ask: impl Future<Output = Result<()>>) -> Result<()> {
+    pub(crate) async fn settle(&self, ask: impl Future<Output = Result<()>>) -> Result<()> {
         if !self.is_raised() {
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Doubt {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the driver's own timers count on this clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -1,21 +1,19 @@
 use crate::stored::Stored;
 
-/// A row with something to purge.
+/// A row that was read for a purge.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct ExpiredRow {
-    pub(crate) now: i64,
-    pub(crate) stored: Stored,
-    pub(crate) over: bool,
-    pub(crate) forgettable: bool,
-}
-
-impl ExpiredRow {
-    /// A row as it was at `now`: its lease is `over`, or its counter may be forgotten once its key has no lease; `None`
-    /// if neither.
-    pub fn of(now: i64, stored: Stored, over: bool, forgettable: bool) -> Option<Self> {
-        (over || forgettable).then_some(Self { now, stored, over, forgettable })
-    }
+#[expect(clippy::exhaustive_structs, reason = "the statements of purges return exactly this")]
+pub struct ScannedRow {
+    /// The server's clock when it was read.
+    pub now: i64,
+    /// The row.
+    pub stored: Stored,
+    /// It is the last of as many as were asked for.
+    pub is_last: bool,
+    /// Its lease is over.
+    pub is_over: bool,
+    /// Its counter may be forgotten once its key has no lease.
+    pub is_forgettable: bool,
 }
 
 /// What one step of a purge is to remove, if it is still as it was.

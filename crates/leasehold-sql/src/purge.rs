@@ -6,8 +6,9 @@ use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, U
 
 use leasehold_driver::{Deadline, outliving};
 
-use crate::dialect::{Dialect, unanswered};
-use crate::expired::{ExpiredRow, Purge};
+use crate::dialect::Dialect;
+use crate::error::unanswered;
+use crate::expired::{Purge, ScannedRow};
 use crate::position::Position;
 
 /// How many rows one step removes, which limits how long it locks them.
@@ -34,15 +35,18 @@ pub(crate) async fn purge<D: Dialect>(
     };
     let mut reply = EvictReply::new(Vec::new(), 0, true);
     let (mut at, mut wrapped) = (start.clone(), start == Position::default());
-    let until = Deadline::after(dialect.timeout());
+    let until = Deadline::after(dialect.pool().timeout());
     let mut look_at = LOOK_AT.0;
     while !until.left().is_zero() {
         let acted = !reply.removed.is_empty() || reply.counters_forgotten > 0;
         let scanned = until.bound(dialect.scan(keys.as_deref(), &at, look_at)).await;
-        let scanned =
-            scanned.unwrap_or_else(|| Err(unanswered(dialect.server(), until, Effect::NotApplied)));
-        let (page, next) =
+        let scanned = scanned.unwrap_or_else(|| {
+            Err(unanswered(dialect.pool().server(), until.limit(), Effect::NotApplied))
+        });
+        let mut page =
             scanned.map_err(|e| if acted { e.with_effect(Effect::Unknown) } else { e })?;
+        let next = page.iter().find(|row| row.is_last).map(|row| Position::of(&row.stored));
+        page.retain(|row| row.is_over || row.is_forgettable);
         let room = most - reply.removed.len() - reply.counters_forgotten;
         let (mut candidates, full_at) =
             Candidates::of(page, at.clone(), (&wanted, filter), room.min(STEP));
@@ -86,8 +90,9 @@ async fn remove<D: Dialect>(
     let Candidates { targets, purge, .. } = candidates;
     let purging = Arc::clone(dialect);
     let purged = until.bound(outliving(async move { purging.purge(&purge).await })).await;
-    let purged =
-        purged.unwrap_or_else(|| Err(unanswered(dialect.server(), until, Effect::Unknown)))?;
+    let purged = purged.unwrap_or_else(|| {
+        Err(unanswered(dialect.pool().server(), until.limit(), Effect::Unknown))
+    })?;
     for nth in purged {
         if nth < 0 {
             reply.counters_forgotten += 1;
@@ -121,7 +126,7 @@ impl Candidates {
     /// At most `most` of these rows, which come after `at`, and the position before the first one that is left. The
     /// counter of a key comes after all its records.
     fn of(
-        page: Vec<ExpiredRow>,
+        page: Vec<ScannedRow>,
         mut at: Position,
         (wanted, filter): (&Filter, &Filter),
         most: usize,
@@ -135,9 +140,9 @@ impl Candidates {
                 all.add(wanted, row);
             }
             let counted = key.iter().find(|row| {
-                row.forgettable && row.stored.key().is_ok_and(|key| filter.matches_counter(&key))
+                row.is_forgettable && row.stored.key().is_ok_and(|key| filter.matches_counter(&key))
             });
-            if let Some(ExpiredRow { stored, .. }) = counted {
+            if let Some(ScannedRow { stored, .. }) = counted {
                 if all.len() == most {
                     return (all, Some(at));
                 }
@@ -149,8 +154,8 @@ impl Candidates {
         (all, None)
     }
 
-    fn add(&mut self, wanted: &Filter, row: &ExpiredRow) {
-        let ExpiredRow { now, stored, over, .. } = row;
+    fn add(&mut self, wanted: &Filter, row: &ScannedRow) {
+        let ScannedRow { now, stored, is_over, .. } = row;
         let target = match stored.record(*now) {
             Ok(Some(record)) if wanted.matches(&record) => Some(EvictTarget::of(&record)),
             Ok(None) => None,
@@ -162,7 +167,7 @@ impl Candidates {
                 return;
             }
         };
-        let (true, Ok(Some(id))) = (over, stored.id()) else { return };
+        let (true, Ok(Some(id))) = (is_over, stored.id()) else { return };
         self.targets.push(target);
         self.purge.keys.push(stored.key.clone());
         self.purge.ids.push(id.to_bytes().into_owned());

@@ -4,18 +4,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Error, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
-    RenewEntry, RenewOutcome,
+    AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
+    RenewEntry, RenewOutcome, Result,
 };
 use leasehold_driver::{Deadline, patience};
 use tokio::sync::oneshot;
 
-use crate::outcome::Outcome;
+use crate::reply::{self, ReplyRow};
+
+/// How a request ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome<T> {
+    /// The server has replied, or failed.
+    Done(Result<T>),
+    /// It did not act, and must be sent alone.
+    SendAlone,
+    /// Another transaction holds a row of its keys.
+    RowLocked,
+}
 
 /// A request about one lease, and the type of its reply.
 pub trait Request: Sized + Send + Sync + 'static {
     /// What the server replies.
     type Reply: Send + 'static;
+
+    /// Whether it may be sent again while nobody knows what became of it: late, it revives nothing (C6) and shortens
+    /// nothing.
+    const MAY_BE_REPEATED: bool = false;
 
     /// The first key.
     fn key(&self) -> &Key;
@@ -30,6 +46,18 @@ pub trait Request: Sized + Send + Sync + 'static {
     /// The request in the queue of batches.
     #[doc(hidden)]
     fn ticket(errand: Errand<Self>) -> Ticket;
+
+    /// The reply in the row of a statement about this request alone; `None` if the server did not act.
+    ///
+    /// # Errors
+    /// That of the request, or that of a reply without a meaning.
+    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>>;
+
+    /// The reply in the row of a member of a batch that was carried out.
+    ///
+    /// # Errors
+    /// That of a reply without a meaning.
+    fn member(row: &impl ReplyRow) -> Result<Self::Reply>;
 
     /// How long it may wait for the reply to what was sent before it on a connection, where an operation may take
     /// `timeout`: short enough that a lease is renewed in time all the same.
@@ -60,10 +88,21 @@ impl Request for AcquireRequest {
     fn ticket(errand: Errand<Self>) -> Ticket {
         Ticket::Acquire(errand)
     }
+
+    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>> {
+        let Some(outcome) = reply::outcome(row)? else { return Ok(None) };
+        reply::acquired(self, row, &outcome).map(Some)
+    }
+
+    fn member(row: &impl ReplyRow) -> Result<Self::Reply> {
+        reply::granted(row, true)
+    }
 }
 
 impl Request for RenewEntry {
     type Reply = RenewOutcome;
+
+    const MAY_BE_REPEATED: bool = true;
 
     fn key(&self) -> &Key {
         &self.claims().first().key
@@ -79,6 +118,15 @@ impl Request for RenewEntry {
 
     fn ticket(errand: Errand<Self>) -> Ticket {
         Ticket::Renew(errand)
+    }
+
+    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>> {
+        let Some(outcome) = reply::outcome(row)? else { return Ok(None) };
+        reply::renewed(self, row, &outcome).map(Some)
+    }
+
+    fn member(row: &impl ReplyRow) -> Result<Self::Reply> {
+        reply::held(row)
     }
 }
 
@@ -99,6 +147,15 @@ impl Request for ReleaseEntry {
 
     fn ticket(errand: Errand<Self>) -> Ticket {
         Ticket::Release(errand)
+    }
+
+    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>> {
+        let Some(outcome) = reply::outcome(row)? else { return Ok(None) };
+        reply::released(row, &outcome).map(Some)
+    }
+
+    fn member(row: &impl ReplyRow) -> Result<Self::Reply> {
+        reply::ended(row)
     }
 }
 
@@ -223,14 +280,4 @@ impl Batch {
             Self::Release(batch) => sort(batch),
         }
     }
-}
-
-/// The error for a lease that holds a key in another mode than it is requested in.
-pub fn mode_conflict(id: &LeaseId, claims: &Claims, key: &Key) -> Error {
-    let claim = claims.iter().find(|claim| claim.key == *key).unwrap_or(claims.first());
-    let held = match claim.mode {
-        Mode::Exclusive => Mode::SHARED,
-        Mode::Shared { .. } => Mode::Exclusive,
-    };
-    claim.conflict(id, held)
 }

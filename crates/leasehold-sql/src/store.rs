@@ -15,12 +15,12 @@ use leasehold_core::{
 use leasehold_driver::{Deadline, outliving};
 
 use crate::batches::{Batches, Turn};
-use crate::dialect::{Dialect, Exchange, locked, unanswered};
+use crate::dialect::{Dialect, Exchange};
+use crate::error::{locked, unanswered};
 use crate::list;
-use crate::outcome::Outcome;
 use crate::position::Position;
 use crate::purge;
-use crate::request::Request;
+use crate::request::{Outcome, Request};
 
 /// The most requests of a batch.
 const MOST: usize = 1_000;
@@ -202,7 +202,7 @@ impl<D: Dialect> Inner<D> {
     where
         D: Exchange<R>,
     {
-        let patience = request.patience(self.dialect.timeout());
+        let patience = request.patience(self.dialect.pool().timeout());
         if let Some(turn) = turn {
             if let Outcome::Done(reply) = self.in_time(patience, turn, until).await {
                 return reply.map(Some);
@@ -233,11 +233,11 @@ impl<D: Dialect> Inner<D> {
         }
         // What was not sent has no effect.
         let effect = if turn.withdraw() { Effect::NotApplied } else { Effect::Unknown };
-        Outcome::Done(Err(unanswered(self.dialect.server(), until, effect)))
+        Outcome::Done(Err(unanswered(self.dialect.pool().server(), until.limit(), effect)))
     }
 
     fn deadline(&self) -> Deadline {
-        Deadline::after(self.dialect.timeout())
+        self.dialect.pool().deadline()
     }
 
     /// The outcomes; the failure of all if all failed.
@@ -248,7 +248,7 @@ impl<D: Dialect> Inner<D> {
     ) -> Result<Vec<T>> {
         let outcomes = outcomes
             .into_iter()
-            .map(|outcome| outcome?.ok_or_else(|| locked(self.dialect.server())));
+            .map(|outcome| outcome?.ok_or_else(|| locked(self.dialect.pool().server())));
         each_or_worst(outcomes, failed)
     }
 }
@@ -265,7 +265,7 @@ async fn evict_exactly(dialect: &impl Dialect, request: &EvictRequest) -> Result
     for nth in dialect.evict(&named, reason.as_ref()).await? {
         let target = usize::try_from(nth - 1).ok().and_then(|nth| named.get(nth));
         removed.push(target.cloned().ok_or_else(|| {
-            Error::unexpected(format!("{} evicted what nobody named", dialect.server()))
+            Error::unexpected(format!("{} evicted what nobody named", dialect.pool().server()))
                 .with_effect(Effect::Unknown)
         })?);
     }
@@ -280,6 +280,6 @@ impl<D: Dialect> Clone for SqlStore<D> {
 
 impl<D: Dialect> fmt::Debug for SqlStore<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SqlStore({}, {})", D::NAME, self.0.dialect.server())
+        write!(f, "SqlStore({}, {})", D::NAME, self.0.dialect.pool().server())
     }
 }

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::net::IpAddr;
 
 /// What follows `//` in a URL: the login and the servers.
 #[derive(Default)]
@@ -17,6 +18,11 @@ pub struct Place {
     pub host: String,
     /// `None` if the URL names none.
     pub port: Option<u16>,
+}
+
+/// Whether a host is this machine by its name or its address.
+pub fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl Server {

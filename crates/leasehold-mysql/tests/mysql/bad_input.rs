@@ -69,8 +69,13 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
     let url = server.url().replace("root@", "app@");
     let store = MysqlStore::connect(&url).await.unwrap();
     let (kind, effect) = (ErrorKind::Denied, Effect::NotApplied);
-    failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, "mysql.md");
-    failed(store.check().await, kind, effect, "mysql.md");
+    failed(
+        store.acquire(&acquire("k", "a", Mode::Exclusive)).await,
+        kind,
+        effect,
+        "docs.rs/leasehold-mysql",
+    );
+    failed(store.check().await, kind, effect, "docs.rs/leasehold-mysql");
     for grant in grants() {
         server.run(&grant).await;
     }
@@ -82,7 +87,12 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
     store.list(&ListRequest::new(Filter::default())).await.unwrap();
     server.run("REVOKE UPDATE ON leasehold.* FROM app").await;
     let store = MysqlStore::connect(&url).await.unwrap();
-    failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, "mysql.md");
+    failed(
+        store.acquire(&acquire("k", "a", Mode::Exclusive)).await,
+        kind,
+        effect,
+        "docs.rs/leasehold-mysql",
+    );
 }
 
 #[tokio::test]

@@ -93,8 +93,13 @@ async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page(
     let url = server.url().replace("postgres@", "app@");
     let store = PostgresStore::connect(&url).await.unwrap();
     let (kind, effect) = (ErrorKind::Denied, Effect::NotApplied);
-    failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, "postgres.md");
-    failed(store.check().await, kind, effect, "postgres.md");
+    failed(
+        store.acquire(&acquire("k", "a", Mode::Exclusive)).await,
+        kind,
+        effect,
+        "docs.rs/leasehold-postgres",
+    );
+    failed(store.check().await, kind, effect, "docs.rs/leasehold-postgres");
     server.run(&grants()).await;
     store.check().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);

@@ -7,6 +7,7 @@ use leasehold_core::Key;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::doubt::now;
 use crate::request::{Batch, Sent, Ticket};
 
 /// What waits, and what is under way.
@@ -135,9 +136,4 @@ impl Queue {
         let mut of_key = self.waiting.iter().filter(|other| other.ticket.key() == ticket.key());
         of_key.all(|other| ticket.may_pass(&other.ticket.sent()))
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the timers of those who wait count on this clock")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }

@@ -9,8 +9,9 @@ use leasehold_driver::Deadline;
 use tokio::sync::oneshot;
 
 use super::Shared;
-use super::queue::{Queue, now};
+use super::queue::Queue;
 use crate::dialect::{Exchange, Server};
+use crate::doubt::now;
 use crate::request::{Batch, Errand, Request};
 
 /// From so many waiting requests on, a second batch at a time pays.

@@ -35,7 +35,7 @@ trait Numbered: Request {
 
     fn number(&self) -> u32;
 
-    fn reply(number: u32) -> Self::Reply;
+    fn numbered(number: u32) -> Self::Reply;
 
     fn number_of(reply: Self::Reply) -> u32;
 }
@@ -47,7 +47,7 @@ impl Numbered for AcquireRequest {
         self.note().pid().unwrap()
     }
 
-    fn reply(number: u32) -> AcquireReply {
+    fn numbered(number: u32) -> AcquireReply {
         let token = FencingToken::new(u64::from(number) + 1).unwrap();
         AcquireReply::Granted(Granted::new(Some(token), Remaining::Never, true))
     }
@@ -67,7 +67,7 @@ impl Numbered for RenewEntry {
         self.note().pid().unwrap()
     }
 
-    fn reply(number: u32) -> RenewOutcome {
+    fn numbered(number: u32) -> RenewOutcome {
         RenewOutcome::Held(Remaining::For(Duration::from_secs(number.into())))
     }
 
@@ -86,7 +86,7 @@ impl Numbered for ReleaseEntry {
         below(self.token().unwrap())
     }
 
-    fn reply(number: u32) -> ReleaseOutcome {
+    fn numbered(number: u32) -> ReleaseOutcome {
         ReleaseOutcome::Kept(Duration::from_secs(number.into()))
     }
 
@@ -152,7 +152,7 @@ impl Fake {
 fn outcome<R: Numbered>(request: &R) -> Outcome<R::Reply> {
     match request.number() {
         SKIPPED => Outcome::SendAlone,
-        number => Outcome::Done(Ok(R::reply(number))),
+        number => Outcome::Done(Ok(R::numbered(number))),
     }
 }
 

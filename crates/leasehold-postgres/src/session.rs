@@ -1,0 +1,290 @@
+//! One session of a server, and how it is begun.
+
+use std::future::pending;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{ClientWrapper, Object, PoolError, TimeoutType};
+use futures_util::FutureExt as _;
+use futures_util::future::{OptionFuture, select};
+use leasehold_core::{Effect, Error, Result};
+use leasehold_sql::{Source, all_in_use};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Config, Row, Statement};
+
+use crate::call::Call;
+use crate::connect::connect;
+use crate::error;
+use crate::tls::Tls;
+
+/// Where sessions come from.
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub enum Sessions {
+    /// Those of our own, in which statements are prepared unless a pooler may run them in another session.
+    Server { config: Box<Config>, tls: Tls, limit: Duration, prepares: bool },
+    /// A caller's, who may have begun anything in them. Those that were made before `retired` are not used.
+    Callers { pool: deadpool_postgres::Pool, prepares: bool, retired: Mutex<Option<Instant>> },
+}
+
+/// A session.
+#[expect(missing_debug_implementations, reason = "nobody outside can name it")]
+pub struct Session {
+    client: Client,
+    prepares: bool,
+    /// All that was begun on it has ended, and it is in no transaction.
+    is_clean: bool,
+}
+
+enum Client {
+    /// The client, and the task that drives its connection.
+    Ours(ClientWrapper, JoinHandle<()>),
+    Callers(Object),
+}
+
+/// Does nothing outside a transaction; in one it fails, and so does whatever follows there: only outside may a block
+/// commit.
+const OUTSIDE: &str = "DO 'BEGIN COMMIT; END'";
+
+/// Begins a transaction as our functions need it, for a session whose default is another.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+impl Sessions {
+    /// Those of a caller's pool.
+    pub(crate) fn callers(pool: deadpool_postgres::Pool, prepares: bool) -> Self {
+        Self::Callers { pool, prepares, retired: Mutex::default() }
+    }
+}
+
+impl Source for Sessions {
+    type Session = Session;
+
+    async fn connect(&self, server: &str) -> Result<Session> {
+        let (client, prepares) = match self {
+            Self::Server { config, tls, limit, prepares } => {
+                let client = Client::connect(config, tls, *limit).await;
+                (client.map_err(|e| error::of_connecting(server, e))?, *prepares)
+            }
+            Self::Callers { pool, prepares, retired } => loop {
+                let client = pool.get().await.map_err(|e| of_pool(server, pool, e))?;
+                let created = Object::metrics(&client).created;
+                let retired = *retired.lock().unwrap_or_else(PoisonError::into_inner);
+                if retired.is_none_or(|at| created > at) {
+                    break (Client::Callers(client), *prepares);
+                }
+                drop(Object::take(client));
+            },
+        };
+        Ok(Session { client, prepares, is_clean: true })
+    }
+
+    fn retire(&self) {
+        if let Self::Callers { pool, retired, .. } = self {
+            #[expect(clippy::disallowed_methods, reason = "the pool's metrics count on this clock")]
+            let now = Instant::now();
+            *retired.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+            pool.retain(|_, _| false);
+        }
+    }
+
+    fn all_in_use(&self) -> Option<usize> {
+        let Self::Callers { pool, .. } = self else { return None };
+        let status = pool.status();
+        (status.size >= status.max_size && status.available == 0).then_some(status.max_size)
+    }
+}
+
+impl Client {
+    /// Connects. The connection ends with a farewell, after the replies that are still to come, but no later than `limit`
+    /// after its client.
+    async fn connect(
+        config: &Config,
+        tls: &Tls,
+        limit: Duration,
+    ) -> Result<Self, tokio_postgres::Error> {
+        let (client, connection) = connect(config, tls, limit).await?;
+        let (client_is_gone, gone) = oneshot::channel::<()>();
+        #[expect(clippy::disallowed_methods, reason = "the connection's own task")]
+        let driving = tokio::spawn(async move {
+            let late = gone.then(|_| tokio::time::sleep(limit));
+            select(connection, pin!(late)).await;
+        });
+        // The driver's wrapper aborts this one with the client.
+        #[expect(clippy::disallowed_methods, reason = "ends with the client")]
+        let end = tokio::spawn(async move {
+            let _ends = client_is_gone;
+            pending::<()>().await
+        });
+        Ok(Self::Ours(ClientWrapper::new(client, end), driving))
+    }
+}
+
+impl Deref for Client {
+    type Target = ClientWrapper;
+
+    fn deref(&self) -> &ClientWrapper {
+        match self {
+            Self::Ours(client, _) => client,
+            Self::Callers(client) => client,
+        }
+    }
+}
+
+/// The error of a caller's pool, which has limits of its own.
+fn of_pool(server: &str, pool: &deadpool_postgres::Pool, error: PoolError) -> Error {
+    match (error, pool.timeouts().wait) {
+        (PoolError::Backend(e), _) => error::of_connecting(server, e),
+        (PoolError::Timeout(TimeoutType::Wait), Some(limit)) => {
+            all_in_use(server, pool.status().max_size, limit)
+        }
+        (other, _) => {
+            let message = format!("the pool has no connection to {server} ({other})");
+            Error::unavailable(Effect::NotApplied, message).with_source(other)
+        }
+    }
+}
+
+impl leasehold_sql::Session for Session {
+    type Error = tokio_postgres::Error;
+
+    fn is_usable(&self) -> bool {
+        self.is_clean && !self.client.is_closed()
+    }
+
+    async fn read_only(&mut self, server: &str) -> Result<Option<Error>> {
+        let text = "SELECT pg_catalog.current_setting('transaction_read_only')::boolean, pg_catalog.pg_is_in_recovery()";
+        let rows = self.rows(&Call::new(text), None).await;
+        let rows = rows.map_err(|e| error::of_connecting(server, e))?;
+        let is = |column| rows.first().is_some_and(|row| row.try_get(column).unwrap_or(false));
+        Ok(is(0).then(|| error::read_only(server, is(1))))
+    }
+
+    fn end(self) -> impl Future<Output = ()> + Send {
+        let driving = match self.client {
+            Client::Callers(client) => {
+                drop(Object::take(client));
+                None
+            }
+            Client::Ours(_, driving) => Some(driving),
+        };
+        // It ends by itself, and soon.
+        async move { drop(OptionFuture::from(driving).await) }
+    }
+
+    fn is_conflict(error: &tokio_postgres::Error) -> bool {
+        error::is_conflict(error) || error::is_locked(error)
+    }
+
+    fn casts_doubt(error: &tokio_postgres::Error) -> bool {
+        error::casts_doubt(error)
+    }
+
+    fn error(server: &str, error: tokio_postgres::Error) -> Error {
+        error::of(server, error)
+    }
+}
+
+impl Session {
+    /// The rows that a call returns; after these statements, if any, which begin a transaction. All statements are sent
+    /// together.
+    pub(crate) async fn rows(
+        &mut self,
+        call: &Call<'_>,
+        begin: Option<&str>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.is_clean = false;
+        let prepared = self.prepare(call).await;
+        self.is_clean = prepared.as_ref().err().is_none_or(error::leaves_the_session);
+        let prepared = prepared?;
+        self.is_clean = false;
+        let run = async |text| match text {
+            Some(text) => self.run(text).await,
+            None => Ok(()),
+        };
+        let (outside, begun, rows, ended) = tokio::join!(
+            run(self.is_callers().then_some(OUTSIDE)),
+            run(begin),
+            self.query(call, prepared),
+            run(begin.and(Some("COMMIT"))),
+        );
+        self.is_clean = [&outside, &begun, &ended].iter().all(|done| done.is_ok())
+            && rows.as_ref().err().is_none_or(error::leaves_the_session);
+        outside?;
+        begun?;
+        let rows = rows?;
+        ended?;
+        Ok(rows)
+    }
+
+    /// The rows that a call returns, as a part of a transaction.
+    pub(crate) async fn send(&self, call: &Call<'_>) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let prepared = self.prepare(call).await?;
+        self.query(call, prepared).await
+    }
+
+    /// The call's statement, prepared unless a pooler may run it in another session, which would not know it.
+    async fn prepare(&self, call: &Call<'_>) -> Result<Option<Statement>, tokio_postgres::Error> {
+        if !self.prepares {
+            return Ok(None);
+        }
+        let types: Vec<_> = call.values.iter().map(|(_, kind)| kind.clone()).collect();
+        self.client.prepare_typed_cached(call.text, &types).await.map(Some)
+    }
+
+    async fn query(
+        &self,
+        call: &Call<'_>,
+        prepared: Option<Statement>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Some(statement) = prepared else {
+            let values: Vec<_> =
+                call.values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect();
+            return self.client.query_typed(call.text, &values).await;
+        };
+        let values: Vec<&(dyn ToSql + Sync)> =
+            call.values.iter().map(|(value, _)| &**value as _).collect();
+        self.client.query(&statement, &values).await
+    }
+
+    /// Runs statements without values, as a part of a transaction.
+    pub(crate) async fn run(&self, text: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(text).await
+    }
+
+    /// Runs a transaction: the statements that begin it, and what `then` sends. The session ends unless the server has
+    /// reported that the transaction was committed.
+    pub(crate) async fn transaction(
+        &mut self,
+        first: &str,
+        then: impl AsyncFnOnce(&Self) -> Result<(), tokio_postgres::Error>,
+    ) -> Result<(), tokio_postgres::Error> {
+        self.is_clean = false;
+        if self.is_callers() {
+            self.run(OUTSIDE).await?;
+        }
+        self.run(first).await?;
+        then(self).await?;
+        self.run("COMMIT").await?;
+        self.is_clean = true;
+        Ok(())
+    }
+
+    /// The value of a setting that may not exist, in a session in which perhaps nothing can be prepared.
+    pub(crate) async fn setting(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<String>, tokio_postgres::Error> {
+        self.is_clean = false;
+        let text = format!("SELECT pg_catalog.current_setting('{name}', true)");
+        let rows = self.client.query_typed(&text, &[]).await?;
+        self.is_clean = true;
+        Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
+    }
+
+    fn is_callers(&self) -> bool {
+        matches!(self.client, Client::Callers(_))
+    }
+}

@@ -1,0 +1,260 @@
+//! One connection in use, and those that are not.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
+
+use crate::doubt::{Doubt, now};
+use crate::session::{Session, Source};
+
+/// The connections of a pool, and what decides whether one may be used again.
+pub(crate) struct Connections<S: Source> {
+    pub(crate) source: S,
+    /// The server, for messages.
+    pub(crate) server: String,
+    /// The time limit of an operation.
+    pub(crate) timeout: Duration,
+    pub(crate) most: usize,
+    /// How many are reserved for batches.
+    pub(crate) lanes: usize,
+    /// How many others are kept while they are idle. Of a caller's pool, so that its other users cannot take them all.
+    pub(crate) keep: usize,
+    /// They belong to a caller's pool, to which they return.
+    pub(crate) are_callers: bool,
+    /// One permit for each connection that may be made.
+    pub(crate) slots: Arc<Semaphore>,
+    state: Mutex<State<S::Session>>,
+    /// One permit for each that is idle, and not reserved.
+    idle: Semaphore,
+    /// Has a clone for each that is being made.
+    pub(crate) making: Arc<()>,
+    /// Counts the retirements.
+    pub(crate) retired: watch::Sender<u64>,
+    /// Has a receiver for each that has not ended.
+    pub(crate) open: watch::Sender<()>,
+    /// Whether their server may have been demoted.
+    pub(crate) doubt: Doubt,
+}
+
+struct State<T> {
+    idle: Vec<Pooled<T>>,
+    reserved: Vec<Pooled<T>>,
+    /// How many closes are under way.
+    closing: usize,
+}
+
+/// A connection, in use or not.
+pub(crate) struct Pooled<T> {
+    pub(crate) session: T,
+    /// Its place among the connections.
+    pub(crate) slot: OwnedSemaphorePermit,
+    /// Until it has ended.
+    pub(crate) open: watch::Receiver<()>,
+    /// How often there was a retirement when it began to be made.
+    pub(crate) retired: u64,
+    /// When it was used last.
+    pub(crate) used: Instant,
+}
+
+impl<S: Source> Connections<S> {
+    /// Our own, at most `most` of them; or those of a caller's pool, of which `keep` are kept beside the reserved ones.
+    pub(crate) fn new(
+        source: S,
+        (server, timeout): (String, Duration),
+        (most, lanes): (usize, usize),
+        keep: Option<usize>,
+    ) -> Self {
+        Self {
+            source,
+            server,
+            timeout,
+            most,
+            lanes,
+            keep: keep.unwrap_or(most),
+            are_callers: keep.is_some(),
+            slots: Arc::new(Semaphore::new(keep.map_or(most, |_| Semaphore::MAX_PERMITS))),
+            state: Mutex::new(State { idle: Vec::new(), reserved: Vec::new(), closing: 0 }),
+            idle: Semaphore::new(0),
+            making: Arc::default(),
+            retired: watch::Sender::new(0),
+            open: watch::Sender::new(()),
+            doubt: Doubt::default(),
+        }
+    }
+
+    /// An idle connection, when there is one.
+    pub(crate) async fn take(&self) -> Pooled<S::Session> {
+        loop {
+            self.idle.acquire().await.expect("it is never closed").forget();
+            // Another may have cleared them meanwhile.
+            let idle = self.state().idle.pop();
+            if let Some(pooled) = idle {
+                return pooled;
+            }
+        }
+    }
+
+    /// A reserved connection, if one is free.
+    pub(crate) fn take_reserved(&self) -> Option<Pooled<S::Session>> {
+        self.state().reserved.pop()
+    }
+
+    /// How many connections there may be, if all are in use.
+    pub(crate) fn all_in_use(&self) -> Option<usize> {
+        if self.are_callers {
+            return self.source.all_in_use();
+        }
+        let is_full = self.slots.available_permits() == 0
+            && Arc::strong_count(&self.making) == 1
+            && self.state().idle.is_empty();
+        is_full.then_some(self.most)
+    }
+
+    /// Keeps a connection, for batches if it may, or ends it: if it cannot be used again, and during a close. One of a
+    /// caller's returns to its pool if there are enough here.
+    fn put(&self, mut pooled: Pooled<S::Session>, for_batches: bool) {
+        let mut state = self.state();
+        let closes = state.closing > 0;
+        if !self.is_usable(&pooled) || (closes && !self.are_callers) {
+            drop(state);
+            return end(pooled);
+        }
+        pooled.used = now();
+        if for_batches && !closes && state.reserved.len() < self.lanes {
+            state.reserved.push(pooled);
+        } else if !closes && state.idle.len() < self.keep {
+            state.idle.push(pooled);
+            self.idle.add_permits(1);
+        } else {
+            drop(state);
+            drop(pooled);
+        }
+    }
+
+    fn is_usable(&self, pooled: &Pooled<S::Session>) -> bool {
+        pooled.retired == *self.retired.borrow() && pooled.session.is_usable()
+    }
+
+    /// Ends those that are not in use, and those that are when they come back.
+    pub(crate) fn retire(&self) {
+        self.retired.send_modify(|retired| *retired += 1);
+        self.source.retire();
+        self.drain().into_iter().for_each(end);
+    }
+
+    /// Ends those that are not in use, or gives them back to the caller's pool. The same happens, until the guard is dropped,
+    /// to those that come back; what is being made is for the request that waits for it.
+    pub(crate) fn close(&self) -> impl Drop {
+        self.state().closing += 1;
+        let unused = self.drain();
+        if !self.are_callers {
+            unused.into_iter().for_each(end);
+        }
+        Closing(self)
+    }
+
+    fn drain(&self) -> Vec<Pooled<S::Session>> {
+        let mut state = self.state();
+        self.idle.forget_permits(state.idle.len());
+        let mut unused = std::mem::take(&mut state.idle);
+        unused.append(&mut state.reserved);
+        unused
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<S::Session>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A close that is under way.
+struct Closing<'c, S: Source>(&'c Connections<S>);
+
+impl<S: Source> Drop for Closing<'_, S> {
+    fn drop(&mut self) {
+        self.0.state().closing -= 1;
+    }
+}
+
+/// Ends a connection in the background, with a farewell. Without a runtime it ends too, without one.
+fn end<T: Session>(pooled: Pooled<T>) {
+    let Pooled { session, slot, open, .. } = pooled;
+    drop(slot);
+    let ending = session.end();
+    if let Ok(runtime) = Handle::try_current() {
+        drop(runtime.spawn(async move {
+            ending.await;
+            drop(open);
+        }));
+    }
+}
+
+/// A connection in use, until it is dropped. It can be used again only if it is usable then; otherwise it is ended.
+pub struct Connection<S: Source> {
+    /// Until the end.
+    pooled: Option<Pooled<S::Session>>,
+    connections: Arc<Connections<S>>,
+}
+
+impl<S: Source> Connection<S> {
+    pub(crate) fn new(pooled: Pooled<S::Session>, connections: &Arc<Connections<S>>) -> Self {
+        Self { pooled: Some(pooled), connections: Arc::clone(connections) }
+    }
+
+    /// Whether it may be used again, as far as is known.
+    pub fn is_usable(&self) -> bool {
+        self.connections.is_usable(self.pooled())
+    }
+
+    /// Whether it ends when it is dropped, because all connections of its time do.
+    pub fn is_retired(&self) -> bool {
+        self.pooled().retired != *self.connections.retired.borrow()
+    }
+
+    /// For how long nobody has used it.
+    pub(crate) fn idle(&self) -> Duration {
+        now() - self.pooled().used
+    }
+
+    /// Keeps it for batches next, if there are not enough.
+    pub(crate) fn reserve(mut self) {
+        let pooled = self.pooled.take();
+        pooled.into_iter().for_each(|pooled| self.connections.put(pooled, true));
+    }
+
+    fn pooled(&self) -> &Pooled<S::Session> {
+        self.pooled.as_ref().expect("it has not ended")
+    }
+}
+
+impl<S: Source> Deref for Connection<S> {
+    type Target = S::Session;
+
+    fn deref(&self) -> &S::Session {
+        &self.pooled().session
+    }
+}
+
+impl<S: Source> DerefMut for Connection<S> {
+    fn deref_mut(&mut self) -> &mut S::Session {
+        &mut self.pooled.as_mut().expect("it has not ended").session
+    }
+}
+
+impl<S: Source> Drop for Connection<S> {
+    fn drop(&mut self) {
+        if let Some(pooled) = self.pooled.take() {
+            self.connections.put(pooled, false);
+        }
+    }
+}
+
+impl<S: Source> fmt::Debug for Connection<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}

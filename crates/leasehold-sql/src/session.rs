@@ -1,0 +1,64 @@
+//! What a pool needs of a driver.
+
+use std::future::Future;
+
+use leasehold_core::{Error, Result};
+
+/// Where the connections of a pool come from: a server, or a pool of the caller's.
+pub trait Source: Send + Sync + 'static {
+    /// A connection.
+    type Session: Session;
+
+    /// Makes a connection, or takes one of the caller's pool, outside a transaction.
+    ///
+    /// # Errors
+    /// Those of connecting to `server`, all without effect.
+    fn connect(&self, server: &str) -> impl Future<Output = Result<Self::Session>> + Send;
+
+    /// Ends the idle connections of the caller's pool, where that can be done.
+    fn retire(&self) {}
+
+    /// How many idle connections of the caller's pool may be older than the last [`retire`](Self::retire).
+    fn idle(&self) -> usize {
+        0
+    }
+
+    /// The size of the caller's pool, if all its connections are in use.
+    fn all_in_use(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// A connection of a driver, or of a caller's pool, to which it returns when it is dropped.
+pub trait Session: Send + Sized + 'static {
+    /// The driver's error.
+    type Error: Send + 'static;
+
+    /// Whether it can be used again: it has not ended, every exchange on it has, and it is outside a transaction. Nobody may
+    /// receive the late reply to another, and nobody's grant may be part of a transaction that nobody commits.
+    fn is_usable(&self) -> bool;
+
+    /// Whether the server answers, which is asked after a pause. Not needed of a driver that notices the end of an idle
+    /// connection.
+    fn ping(&mut self) -> impl Future<Output = bool> + Send {
+        async { true }
+    }
+
+    /// The error of a server that is read-only; `None` if it can be written to.
+    ///
+    /// # Errors
+    /// Those of the query, without effect.
+    fn read_only(&mut self, server: &str) -> impl Future<Output = Result<Option<Error>>> + Send;
+
+    /// Ends it with a farewell.
+    fn end(self) -> impl Future<Output = ()> + Send;
+
+    /// Whether a request was rolled back because of another transaction, and may succeed later.
+    fn is_conflict(error: &Self::Error) -> bool;
+
+    /// Whether the server may no longer be the primary.
+    fn casts_doubt(error: &Self::Error) -> bool;
+
+    /// The error of a request to `server`.
+    fn error(server: &str, error: Self::Error) -> Error;
+}
