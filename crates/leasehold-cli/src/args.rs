@@ -4,7 +4,6 @@ mod elect;
 mod filter;
 mod help;
 mod hold;
-mod plan;
 mod run;
 mod values;
 
@@ -17,8 +16,6 @@ use leasehold::{Key, LeaseId};
 
 pub(crate) use elect::ElectArgs;
 pub(crate) use filter::{FilterArgs, KeyArgs};
-pub(crate) use hold::OnLost;
-pub(crate) use plan::Plan;
 pub(crate) use run::RunArgs;
 
 use self::help::{long_help, stores};

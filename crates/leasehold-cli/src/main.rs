@@ -20,6 +20,8 @@ mod failure;
 mod folder;
 mod nodes;
 mod output;
+mod plan;
+mod process;
 mod record;
 mod report;
 mod run;

@@ -4,12 +4,10 @@
 //!   receives.
 //! - A [`Job`] is the program run under what is [`Held`]. Its [`shim`](crate::shim) is the parent of the command
 //!   and ends it. A [`Supervisor`](supervisor::Supervisor) tells the shim until when the command may run, as the
-//!   [`Schedule`] computes it, and acts itself only if the shim does not.
+//!   [`Schedule`](crate::plan::Schedule) computes it, and acts itself only if the shim does not.
 
 mod command;
-mod held;
 mod job;
-mod schedule;
 mod shim_process;
 mod signals;
 mod supervisor;
@@ -24,16 +22,14 @@ use leasehold::{ErrorKind, Locker, Wait, WaitCause, WaitReport};
 use nix::sys::signal::Signal;
 use tokio::sync::watch;
 
-pub(crate) use held::Held;
-pub(crate) use schedule::Schedule;
 pub(crate) use signals::{SignalMask, Signals, survive_file_size_limit};
 
-use crate::args::Plan;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::folder;
+use crate::plan::{Held, Plan};
+use crate::process::proc_is_mounted;
 use crate::report::{Event, Reporter};
-use crate::shim::proc_is_mounted;
 use crate::store::Choice;
 use command::Program;
 use job::{End, Job, unexpected};

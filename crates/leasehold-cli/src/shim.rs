@@ -7,26 +7,19 @@
 //! | the shim | `leasehold` | its own | everything that is done to the command and its terminal |
 //! | the command | the shim | its own | |
 //!
-//! All three are in one session. The shim is this binary, started again under the name [`NAME`]. No argument leads
+//! All three are in one session. The shim is this binary, started again under the name [`SHIM`]. No argument leads
 //! here, so nobody can call it by mistake. It knows neither the store nor the lease. The command begins as a
 //! [`launcher`], which the kernel ends when the shim dies.
 //!
-//! - [`Order`](link::Order)s come from `leasehold`: the instant by which the command must be dead, after each
-//!   renewal, and the signals to pass on. [`Notice`](link::Notice)s go back.
+//! - [`Order`](crate::process::Order)s come from `leasehold`: the instant by which the command must be dead, after each
+//!   renewal, and the signals to pass on. [`Notice`](crate::process::Notice)s go back.
 //! - When `leasehold` dies, the pipe of the orders closes; when it is stopped, or hangs, no later instant comes.
 //!   In both cases the [`Watcher`] ends the command. Input that it does not understand counts as a closed pipe.
 //! - No signal except KILL and STOP reaches the shim, and its group is never in the foreground.
 //! - If the shim itself dies, `leasehold` inherits its descendants and kills them. If both die at once, the kernel
 //!   kills the command, but not what the command has started.
 
-mod assignment;
-mod cause;
-mod family;
-mod group;
 pub(crate) mod launcher;
-mod link;
-mod process;
-mod terminal;
 mod wakeups;
 mod watcher;
 
@@ -35,25 +28,14 @@ use std::process::ExitCode;
 
 use nix::sys::prctl;
 
-pub(crate) use assignment::Assignment;
-pub(crate) use cause::failure;
-pub(crate) use family::{Descendants, adopt_orphans, reap_all, reap_all_but};
-pub(crate) use group::{Group, is_of_a_key};
-pub(crate) use link::{MESSAGE_SIZE, Message, Notice, Order, Pipes, make_pipe};
-pub(crate) use process::{is_orphaned, proc_is_mounted};
-pub(crate) use terminal::reclaim;
-
 use crate::folder::Folder;
+use crate::process::{Assignment, SHIM, cause};
 use crate::store::LEASE_FILE_VARIABLE;
 use watcher::Watcher;
 
-/// The name, as `argv[0]`, under which `leasehold` starts itself again. Killing every process called `leasehold`
-/// does not kill it.
-pub(crate) const NAME: &str = "lh-shim";
-
 /// True if this process was started as a shim.
 pub(crate) fn is_this_process() -> bool {
-    std::env::args_os().next().is_some_and(|name| name == NAME)
+    std::env::args_os().next().is_some_and(|name| name == SHIM)
 }
 
 /// Starts the command and watches it until nothing of it is left.

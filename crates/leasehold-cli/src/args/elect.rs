@@ -5,9 +5,9 @@ use leasehold::{GroupName, Key};
 
 use super::help::long_help;
 use super::hold::HoldArgs;
-use super::plan::{Plan, Sought};
 use super::values;
 use crate::failure::Failure;
+use crate::plan::{Plan, Sought};
 use crate::report::Level;
 
 const EXAMPLES: &str = "\

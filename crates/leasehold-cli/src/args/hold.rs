@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 use leasehold::{Ttl, Wait};
 
 use super::values;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::plan::{Hold, OnLost, Schedule};
 use crate::report::Level;
-use crate::run::Schedule;
 
 /// How to hold the lock, and the command to run meanwhile.
 #[derive(Debug, Args)]
@@ -63,38 +63,6 @@ pub(super) struct HoldArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-/// What happens to the command when the lease is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnLost {
-    /// It gets TERM, and KILL before the term ends
-    Kill,
-    /// It gets TERM
-    Signal,
-    /// Nothing; a message is printed
-    Ignore,
-}
-
-/// How to hold the lock; checked as far as possible without I/O.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    pub(crate) command: Vec<OsString>,
-    pub(crate) schedule: Schedule,
-    pub(crate) on_lost: OnLost,
-    pub(crate) conflict: Exit,
-    pub(crate) wait: Wait,
-    pub(super) ttl: Ttl,
-    pub(crate) max_hold: Option<Duration>,
-    pub(super) lock_delay: Option<Duration>,
-    pub(super) comment: Option<String>,
-}
-
-impl Hold {
-    /// How long the lock outlives a crash.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.ttl.duration().unwrap_or(Duration::MAX)
-    }
 }
 
 impl HoldArgs {

@@ -1,24 +1,21 @@
 //! Runs the program under what is held.
 
 use std::io;
-use std::time::Duration;
 
 use leasehold::inspect::NodeReports;
-use leasehold::store::{Clock as _, SystemClock};
 use leasehold::{Guard, ReleaseOutcome};
 use nix::errno::Errno;
 
 use super::command::{LeaseFile, Program, show};
-use super::held::Held;
-use super::schedule::Schedule;
 use super::shim_process::ShimProcess;
 use super::signals::{SignalMask, Signals};
 use super::supervisor::{Ended, Outcome, Supervisor};
-use crate::args::{OnLost, Plan};
 use crate::exit::Exit;
 use crate::failure::{Failure, is_for_want_of_resources};
+use crate::plan::{Held, OnLost, Plan};
+use crate::process::family::adopt_orphans;
+use crate::process::{Assignment, Order};
 use crate::report::{Event, Reporter};
-use crate::shim::{Assignment, Order, adopt_orphans};
 
 /// What to run, and how. It can be run again.
 #[derive(Debug)]
@@ -92,7 +89,7 @@ impl Job<'_> {
             on_lost: self.plan.hold.on_lost,
             words: self.program.words().to_owned(),
         };
-        let deadline = deadline(guard, self.plan.hold.schedule);
+        let deadline = self.plan.hold.schedule.deadline(guard);
         let shim = ShimProcess::start(assignment, Order::Deadline(deadline), self.mask, |shim| {
             show(guard.lease(), lease_file.as_ref(), &self.plan.keys, shim);
         })
@@ -101,7 +98,7 @@ impl Job<'_> {
             code if error.raw_os_error() == Some(code) => self.program.not_started(&error),
             _ => no_shim(&error),
         })?;
-        Ok(Supervisor::new(self, guard, signals, shim, deadline).run().await)
+        Ok(Supervisor::new(self.plan, self.reporter, guard, signals, shim, deadline).run().await)
     }
 
     /// Releases the lock; returns false if it turned out to be lost before.
@@ -131,16 +128,6 @@ impl Job<'_> {
             }
         }
         true
-    }
-}
-
-/// The instant of boot time by which the command must be dead; zero if it has passed.
-pub(super) fn deadline(guard: &Guard, schedule: Schedule) -> Duration {
-    // Read first: a pause between the two reads must make the deadline earlier, not later.
-    let now = SystemClock::new().now();
-    match schedule.kill_in(guard.remaining()) {
-        Duration::ZERO => Duration::ZERO,
-        pause => now.saturating_add(pause),
     }
 }
 

@@ -12,9 +12,8 @@ use nix::unistd::Pid;
 use tokio::net::unix::pipe;
 
 use super::signals::SignalMask;
-use crate::shim::{
-    self, Assignment, Descendants, MESSAGE_SIZE, Message as _, Notice, Order, Pipes,
-};
+use crate::process::link::{MESSAGE_SIZE, Message as _, Pipes, make_pipe};
+use crate::process::{Assignment, Descendants, Notice, Order, SHIM, cause};
 
 /// The most bytes of notices to read at a time: a multiple of the size of one.
 const MOST: usize = 64 * MESSAGE_SIZE;
@@ -40,7 +39,7 @@ impl ShimProcess {
         mask: Option<&SignalMask>,
         prepare: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
-        let (mut orders, notices) = (shim::make_pipe()?, shim::make_pipe()?);
+        let (mut orders, notices) = (make_pipe()?, make_pipe()?);
         let (owner, notices) = (Pid::this(), pipe::Receiver::from_file(notices)?);
         let assignment =
             assign(Pipes { owner, orders: orders.as_raw_fd(), notices: notices.as_raw_fd() });
@@ -48,7 +47,7 @@ impl ShimProcess {
         let descendants = Descendants::from_now_on()?;
         // This binary, even if another has been installed in its place.
         let mut command = Command::new("/proc/self/exe");
-        command.arg0(shim::NAME).args(assignment.to_args()).process_group(0);
+        command.arg0(SHIM).args(assignment.to_args()).process_group(0);
         prepare(&mut command);
         let process = match mask {
             Some(mask) => mask.lifted(|| command.spawn())??,
@@ -77,7 +76,7 @@ impl ShimProcess {
 
     /// Why it could not start anything, if it ended for that.
     pub(super) fn failure(&self) -> Option<io::Error> {
-        self.ended.and_then(shim::failure)
+        self.ended.and_then(cause::failure)
     }
 
     /// Sends it an order.

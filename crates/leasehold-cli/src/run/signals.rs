@@ -10,7 +10,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::unistd::getpgrp;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::shim::{is_orphaned, reap_all};
+use crate::process::family::reap_all;
+use crate::process::is_orphaned;
 
 /// The signals that end the wait for a lock.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];

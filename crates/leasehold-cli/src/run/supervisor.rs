@@ -11,13 +11,15 @@ use leasehold::{Event as LeaseEvent, Guard, LostReason};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::getpgrp;
 
-use super::job::{Job, deadline};
 use super::shim_process::ShimProcess;
 use super::signals::{Signals, nobody_continues_us};
-use crate::args::OnLost;
 use crate::exit::{Death, Exit};
-use crate::report::Event;
-use crate::shim::{self, Group, Notice, Order, is_of_a_key};
+use crate::plan::{OnLost, Plan};
+use crate::process::family::reap_all_but;
+use crate::process::group::is_of_a_key;
+use crate::process::terminal::reclaim;
+use crate::process::{Group, Notice, Order};
+use crate::report::{Event, Reporter};
 
 /// How often to look at processes that must end: no event reports that all are gone.
 const POLL: Duration = Duration::from_millis(20);
@@ -62,7 +64,8 @@ pub(super) enum Outcome {
 /// Watches the shim, the lease and the signals until nothing of the command is left.
 #[derive(Debug)]
 pub(super) struct Supervisor<'a> {
-    job: &'a Job<'a>,
+    plan: &'a Plan,
+    reporter: &'a Reporter,
     guard: &'a Guard,
     signals: &'a mut Signals,
     shim: ShimProcess,
@@ -87,14 +90,16 @@ pub(super) struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     /// Takes charge of a shim that was just started with `deadline`.
     pub(super) fn new(
-        job: &'a Job<'a>,
+        plan: &'a Plan,
+        reporter: &'a Reporter,
         guard: &'a Guard,
         signals: &'a mut Signals,
         shim: ShimProcess,
         deadline: Duration,
     ) -> Self {
         Self {
-            job,
+            plan,
+            reporter,
             guard,
             signals,
             shim,
@@ -140,16 +145,16 @@ impl<'a> Supervisor<'a> {
         if !self.lost && !self.guard.is_held() {
             self.lose(&lost.await);
         } else if matches!(outcome, Outcome::TooLate) {
-            self.job.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
+            self.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
         }
         if let Some(reason) = self.doomed.clone().filter(|_| !self.lost) {
             self.lose(&reason);
         }
         if self.killed {
-            self.job.reporter.say(&Event::Killed);
+            self.reporter.say(&Event::Killed);
         }
         if let Outcome::Exited(status) = outcome {
-            self.job.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
+            self.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
         }
         let Self { lost, asked, .. } = self;
         Ended { death: self.death(&outcome), outcome, doomed: self.doomed.is_some(), lost, asked }
@@ -159,7 +164,7 @@ impl<'a> Supervisor<'a> {
     fn doom(&mut self) {
         self.doomed.get_or_insert(if self.renewals_fail {
             LostReason::StoreUnreachable
-        } else if self.job.plan.hold.max_hold.is_some() {
+        } else if self.plan.hold.max_hold.is_some() {
             LostReason::MaxHold
         } else {
             // This process was stopped, so that no renewal reached the shim.
@@ -179,7 +184,7 @@ impl<'a> Supervisor<'a> {
     /// Tells the shim a new deadline, and starts [`take_over`](Self::take_over) if the shim does not keep it;
     /// returns how long there will be nothing to do.
     fn inform(&mut self) -> Duration {
-        let deadline = deadline(self.guard, self.job.plan.hold.schedule);
+        let deadline = self.plan.hold.schedule.deadline(self.guard);
         // It is computed anew each time, and is at its latest if nothing came in between.
         if deadline > self.deadline || (deadline.is_zero() && !self.deadline.is_zero()) {
             self.deadline = deadline;
@@ -189,13 +194,13 @@ impl<'a> Supervisor<'a> {
         if !deadline.is_zero() {
             return deadline.saturating_sub(now);
         }
-        if self.job.plan.hold.on_lost != OnLost::Kill {
+        if self.plan.hold.on_lost != OnLost::Kill {
             return Duration::MAX;
         }
         // A shim that is stopped, or cannot run, must not let the command outlive the term either. One that has
         // killed everything it saw may need a moment for what that left.
         let more = if self.killed { AT_IT } else { Duration::ZERO };
-        let grace = self.job.plan.hold.schedule.grace() + more;
+        let grace = self.plan.hold.schedule.grace() + more;
         let overdue_at = self.overdue_from.get_or_insert(now).saturating_add(grace);
         if overdue_at > now {
             return overdue_at - now;
@@ -209,7 +214,7 @@ impl<'a> Supervisor<'a> {
         match notice {
             Notice::Started(pid) => {
                 self.group = Some(Group::of(pid));
-                self.job.reporter.say(&Event::Started { pid: pid.as_raw() });
+                self.reporter.say(&Event::Started { pid: pid.as_raw() });
             }
             Notice::NotStarted(errno) => {
                 self.outcome = Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno)));
@@ -220,10 +225,10 @@ impl<'a> Supervisor<'a> {
             Notice::Doomed => {
                 self.doom();
                 if self.guard.is_held() {
-                    self.job.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
+                    self.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
                 }
             }
-            Notice::Leftovers => self.job.reporter.say(&Event::Leftovers),
+            Notice::Leftovers => self.reporter.say(&Event::Leftovers),
             Notice::Killed => self.killed = true,
             Notice::Typed(signal) => self.typed = Some(signal),
             Notice::TooLate => {
@@ -237,27 +242,27 @@ impl<'a> Supervisor<'a> {
     /// Reports that the lease is lost; the remaining term decides what to do about it.
     fn lose(&mut self, reason: &LostReason) {
         self.lost = true;
-        self.job.reporter.say(&Event::Lost { reason });
+        self.reporter.say(&Event::Lost { reason });
     }
 
     fn receive(&mut self, signal: Signal) {
         match signal {
             Signal::SIGCHLD => {
                 if !self.shim.has_ended() {
-                    shim::reap_all_but(self.shim.id());
+                    reap_all_but(self.shim.id());
                 }
             }
             Signal::SIGCONT => {
                 // The lease first: the time of the stop counts.
                 self.inform();
-                if self.job.plan.hold.on_lost != OnLost::Kill || !self.deadline.is_zero() {
+                if self.plan.hold.on_lost != OnLost::Kill || !self.deadline.is_zero() {
                     self.proceed();
                 }
             }
             signal => {
                 self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
                 self.key = Some(signal).filter(|signal| is_of_a_key(*signal)).or(self.key);
-                self.job.reporter.say(&Event::Forwarded { signal });
+                self.reporter.say(&Event::Forwarded { signal });
                 self.shim.tell(Order::Signal(signal));
             }
         }
@@ -267,12 +272,12 @@ impl<'a> Supervisor<'a> {
         match event {
             LeaseEvent::Renewed { remaining } => {
                 self.renewals_fail = false;
-                self.job.reporter.say(&Event::Renewed { remaining: *remaining });
+                self.reporter.say(&Event::Renewed { remaining: *remaining });
             }
             LeaseEvent::Failed(error) if !self.renewals_fail => {
                 self.renewals_fail = true;
                 let remaining = self.guard.remaining();
-                self.job.reporter.say(&Event::RenewalFailed { error, remaining });
+                self.reporter.say(&Event::RenewalFailed { error, remaining });
             }
             _ => {}
         }
@@ -290,8 +295,8 @@ impl<'a> Supervisor<'a> {
             self.proceed();
             return;
         }
-        self.job.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
-        self.job.reporter.settle(PARTING);
+        self.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
+        self.reporter.settle(PARTING);
         // After SIGCONT, which always follows, it continues here.
         let _ = killpg(getpgrp(), Signal::SIGSTOP);
     }
@@ -299,23 +304,23 @@ impl<'a> Supervisor<'a> {
     /// Continues the command after a stop.
     fn proceed(&mut self) {
         self.shim.tell(Order::Signal(Signal::SIGCONT));
-        self.job.reporter.say(&Event::Continued);
+        self.reporter.say(&Event::Continued);
     }
 
     /// Kills everything that a shim left without doing so itself.
     async fn take_over(&mut self) -> Outcome {
-        self.job.reporter.say(&Event::ShimFailed);
+        self.reporter.say(&Event::ShimFailed);
         while self.shim.descendants().are_left(None) {
             self.killed = true;
             if let Some(group) = self.group.filter(Group::is_ours) {
                 group.kill();
             }
             self.shim.descendants().kill();
-            shim::reap_all_but(self.shim.id());
+            reap_all_but(self.shim.id());
             tokio::time::sleep(POLL).await;
         }
         if let Some(group) = self.group {
-            shim::reclaim(group.id());
+            reclaim(group.id());
         }
         Outcome::ShimFailed
     }

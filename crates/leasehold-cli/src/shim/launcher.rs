@@ -24,12 +24,12 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{Pid, getppid, pipe2};
 
-use super::assignment::Assignment;
-use super::cause::{exit_code, failure};
-use super::group::{Group, LeaderState};
-use super::link::path_of;
 use super::wakeups::Wakeups;
-use crate::args::OnLost;
+use crate::plan::OnLost;
+use crate::process::Assignment;
+use crate::process::cause::{exit_code, failure};
+use crate::process::group::{Group, LeaderState};
+use crate::process::link::path_of;
 
 /// The name, as `argv[0]`, under which the shim starts this binary.
 const NAME: &str = "lh-exec";

@@ -8,14 +8,14 @@ use leasehold::store::{Clock as _, SystemClock};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::unistd::{getpgid, getppid};
 
-use super::assignment::Assignment;
-use super::family::{Descendants, adopt_orphans, reap_all_but};
-use super::group::{Group, LeaderState};
 use super::launcher::{Launched, launch};
-use super::link::{Link, Notice, Order};
-use super::terminal::Terminal;
 use super::wakeups::Wakeups;
-use crate::args::OnLost;
+use crate::plan::OnLost;
+use crate::process::Assignment;
+use crate::process::family::{Descendants, adopt_orphans, reap_all_but};
+use crate::process::group::{Group, LeaderState};
+use crate::process::link::{Link, Notice, Order};
+use crate::process::terminal::Terminal;
 
 /// How often to look at processes that must end: no event reports that a group is empty.
 const POLL: Duration = Duration::from_millis(20);

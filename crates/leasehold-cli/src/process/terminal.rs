@@ -15,7 +15,7 @@ use super::family::Descendants;
 /// asks for the terminal gets it all the same. SIGTTOU must be blocked: it stops a process that sets the
 /// foreground from the background.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     home: Pid,
     guest: Pid,
     lent: bool,
@@ -23,25 +23,25 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// The foreground of the group `home`, which can be lent to the group `guest`; nothing is lent yet.
-    pub(super) fn new(home: Pid, guest: Pid) -> Self {
+    pub(crate) fn new(home: Pid, guest: Pid) -> Self {
         Self { home, guest, lent: false }
     }
 
     /// True while the command has the foreground.
-    pub(super) fn is_lent(&self) -> bool {
+    pub(crate) fn is_lent(&self) -> bool {
         self.lent
     }
 
     /// Gives the foreground to the command if `leasehold` has it and both streams are the terminal. Checked again
     /// after a stop, because a shell may have moved the job to the background meanwhile.
-    pub(super) fn lend(&mut self) {
+    pub(crate) fn lend(&mut self) {
         let is_both = tcgetpgrp(io::stdout()).ok() == foreground();
         self.lent = (self.lent && foreground() == Some(self.guest)) || (is_both && self.give());
     }
 
     /// Gives the foreground to a command that `signal` stopped because it asked for the terminal; false if it is
     /// not available.
-    pub(super) fn lend_to_asker(&mut self, signal: Signal) -> bool {
+    pub(crate) fn lend_to_asker(&mut self, signal: Signal) -> bool {
         let asks = matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU);
         // It may have asked before it had it.
         let has = self.lent && foreground() == Some(self.guest);
@@ -52,7 +52,7 @@ impl Terminal {
 
     /// Takes the foreground back if it was lent and the command still has it: a shell takes it itself when its job
     /// is stopped.
-    pub(super) fn take_back(&mut self, descendants: &Descendants) {
+    pub(crate) fn take_back(&mut self, descendants: &Descendants) {
         if std::mem::take(&mut self.lent) {
             let is_the_commands = |group: Pid| {
                 let is_dead = killpg(group, None) == Err(Errno::ESRCH);

@@ -1,12 +1,17 @@
 //! What `run` or `elect` must do.
 
+mod held;
+mod hold;
+mod schedule;
+
 use std::time::Duration;
 
 use leasehold::{Election, GroupName, Guard, Key, LockRequest, Locker, Result, WaitReport};
 use tokio::sync::watch;
 
-use super::hold::Hold;
-use crate::run::Held;
+pub(crate) use held::Held;
+pub(crate) use hold::{Hold, OnLost};
+pub(crate) use schedule::Schedule;
 
 /// Checked as far as possible without I/O.
 #[derive(Debug)]
@@ -16,12 +21,12 @@ pub(crate) struct Plan {
     pub(crate) hold: Hold,
     /// After a loss, acquire again and start the command again.
     pub(crate) again: bool,
-    pub(super) sought: Sought,
+    pub(crate) sought: Sought,
 }
 
 /// What to acquire before the command runs.
 #[derive(Debug)]
-pub(super) enum Sought {
+pub(crate) enum Sought {
     Lock { shared: bool, permits: Option<u32>, min_hold: Option<Duration> },
     Leadership { name: Key, candidate_name: Option<GroupName> },
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, Remaining, Result, Ttl};
+use leasehold::store::{Clock as _, SystemClock};
+use leasehold::{Error, Guard, Remaining, Result, Ttl};
 
 /// How long before the end of a term the command is killed, and how long before that it is asked to end.
 ///
@@ -56,8 +57,18 @@ impl Schedule {
     }
 
     /// How long from now the command must be killed if `left` remains of the term; zero for now.
-    pub(crate) fn kill_in(&self, left: Remaining) -> Duration {
+    fn kill_in(&self, left: Remaining) -> Duration {
         left.duration().unwrap_or(Duration::MAX).saturating_sub(self.margin)
+    }
+
+    /// The instant of boot time by which the command must be dead; zero if it has passed.
+    pub(crate) fn deadline(&self, guard: &Guard) -> Duration {
+        // Read first: a pause between the two reads must make the deadline earlier, not later.
+        let now = SystemClock::new().now();
+        match self.kill_in(guard.remaining()) {
+            Duration::ZERO => Duration::ZERO,
+            pause => now.saturating_add(pause),
+        }
     }
 
     /// How long after that the shim may still take: this much of the margin is left to act in its place.

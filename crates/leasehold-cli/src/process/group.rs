@@ -24,7 +24,7 @@ pub(crate) fn is_of_a_key(signal: Signal) -> bool {
 
 /// What happened to the leader since the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeaderState {
+pub(crate) enum LeaderState {
     Runs,
     Stopped(Signal),
     Exited,
@@ -39,7 +39,7 @@ impl Group {
     }
 
     /// The group of this child, which was started in its own group.
-    pub(super) fn of_child(leader: &Child) -> Self {
+    pub(crate) fn of_child(leader: &Child) -> Self {
         let id = i32::try_from(leader.id()).expect("a process number is a positive i32");
         Self(Pid::from_raw(id))
     }
@@ -50,7 +50,7 @@ impl Group {
     }
 
     /// How the leader has ended, if it has.
-    pub(super) fn ended(&self) -> Option<LeaderState> {
+    pub(crate) fn ended(&self) -> Option<LeaderState> {
         match waitid(Id::Pid(self.0), PEEK) {
             Ok(WaitStatus::Exited(..)) => Some(LeaderState::Exited),
             // EINVAL: a signal without a name (a real-time one) ended it.
@@ -60,7 +60,7 @@ impl Group {
     }
 
     /// The state of the leader; a stop is reported once.
-    pub(super) fn look(&self) -> LeaderState {
+    pub(crate) fn look(&self) -> LeaderState {
         if let Some(ended) = self.ended() {
             return ended;
         }
@@ -71,7 +71,7 @@ impl Group {
     }
 
     /// The signal that ended the leader, if it is a keyboard signal.
-    pub(super) fn killed_by_key(&self) -> Option<Signal> {
+    pub(crate) fn killed_by_key(&self) -> Option<Signal> {
         match waitid(Id::Pid(self.0), PEEK) {
             Ok(WaitStatus::Signaled(_, signal, _)) if is_of_a_key(signal) => Some(signal),
             _ => None,
@@ -84,13 +84,13 @@ impl Group {
     }
 
     /// Sends `signal` to the whole group. An empty group is not a failure.
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         // Members that run as another user cannot be signalled; they are still waited for.
         let _ = killpg(self.0, signal);
     }
 
     /// Asks the whole group to end; a stopped one must be continued to do so.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
     }

@@ -8,7 +8,7 @@ use clap::ValueEnum as _;
 use nix::unistd::Pid;
 
 use super::link::Pipes;
-use crate::args::OnLost;
+use crate::plan::OnLost;
 
 /// The arguments of a shim. They contain nothing that the arguments of `leasehold` do not show, nor the path of
 /// anything of ours: `pkill -f leasehold` must not kill the shim too.
@@ -40,7 +40,7 @@ impl Assignment {
     }
 
     /// The assignment of this process.
-    pub(super) fn from_process() -> Option<Self> {
+    pub(crate) fn from_process() -> Option<Self> {
         Self::from_args(std::env::args_os().skip(1))
     }
 

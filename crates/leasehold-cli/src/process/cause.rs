@@ -6,7 +6,7 @@ use std::process::{ExitCode, ExitStatus};
 use nix::errno::Errno;
 
 /// The `errno` of a failure to start, of a shim or a launcher, for [`failure`].
-pub(super) fn exit_code(error: &io::Error) -> ExitCode {
+pub(crate) fn exit_code(error: &io::Error) -> ExitCode {
     error
         .raw_os_error()
         .and_then(|errno| u8::try_from(errno).ok())

@@ -153,13 +153,13 @@ pub(crate) fn make_pipe() -> io::Result<File> {
 }
 
 /// The path by which another process opens an open file of `owner`.
-pub(super) fn path_of(owner: Pid, file: RawFd) -> PathBuf {
+pub(crate) fn path_of(owner: Pid, file: RawFd) -> PathBuf {
     PathBuf::from(format!("/proc/{owner}/fd/{file}"))
 }
 
 /// The shim's ends of the pipes.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     orders: File,
     notices: File,
 }
@@ -167,7 +167,7 @@ pub(super) struct Link {
 impl Link {
     /// Opens both, which `parent` holds open. Fails if it is not their owner: that one is dead, and its number may be
     /// another's.
-    pub(super) fn open(pipes: Pipes, parent: impl Fn() -> Pid) -> io::Result<Self> {
+    pub(crate) fn open(pipes: Pipes, parent: impl Fn() -> Pid) -> io::Result<Self> {
         // Otherwise either would wait for the other side, which may be dead.
         let at_once = OFlag::O_NONBLOCK.bits();
         let (orders, notices) =
@@ -181,12 +181,12 @@ impl Link {
     }
 
     /// Only the first order; `None` if it has not arrived, or is not an order.
-    pub(super) fn first_order(&mut self) -> Option<Order> {
+    pub(crate) fn first_order(&mut self) -> Option<Order> {
         self.read::<MESSAGE_SIZE>().and_then(|orders| orders.first().copied())
     }
 
     /// The orders that have arrived; `None` if no more can, or one is not an order.
-    pub(super) fn orders(&mut self) -> Option<Vec<Order>> {
+    pub(crate) fn orders(&mut self) -> Option<Vec<Order>> {
         self.read::<{ 64 * MESSAGE_SIZE }>()
     }
 
@@ -205,12 +205,12 @@ impl Link {
     }
 
     /// Becomes readable when orders have arrived, or no more can.
-    pub(super) fn orders_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn orders_fd(&self) -> BorrowedFd<'_> {
         self.orders.as_fd()
     }
 
     /// Notifies `leasehold`. If it is dead, or does not read, nothing changes here.
-    pub(super) fn tell(&mut self, notice: Notice) {
+    pub(crate) fn tell(&mut self, notice: Notice) {
         let _ = self.notices.write_all(&notice.encode());
     }
 }

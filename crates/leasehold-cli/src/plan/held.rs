@@ -11,7 +11,7 @@ pub(crate) enum Held {
 
 impl Held {
     /// The guard of the lock.
-    pub(super) fn guard(&self) -> &Guard {
+    pub(crate) fn guard(&self) -> &Guard {
         match self {
             Self::Lock(guard) => guard,
             Self::Leadership(leadership) => leadership.guard(),
@@ -19,7 +19,7 @@ impl Held {
     }
 
     /// Releases it.
-    pub(super) async fn release(self) -> Result<ReleaseReport> {
+    pub(crate) async fn release(self) -> Result<ReleaseReport> {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Leadership(leadership) => leadership.resign().await,

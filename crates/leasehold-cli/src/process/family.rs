@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{Pid, getpgid, getpgrp, getppid};
 
-use super::process::{Process, children_of};
+use super::table::{Process, children_of};
 
 /// How many times to look for more processes to kill at once: each look finds what the processes killed before
 /// have forked.
@@ -84,7 +84,7 @@ impl Descendants {
     }
 
     /// Asks all of them to end; stopped ones must be continued to do so.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let _ = self.each(|process| {
             let _ = kill(process.pid, Signal::SIGTERM);
             let _ = kill(process.pid, Signal::SIGCONT);
@@ -100,14 +100,14 @@ impl Descendants {
     }
 
     /// As [`are_left`](Self::are_left), in `group` alone.
-    pub(super) fn are_left_in(&self, group: Pid) -> bool {
+    pub(crate) fn are_left_in(&self, group: Pid) -> bool {
         let mut found = false;
         let seen = self.each(|process| found |= process.group == group && process.pid != group);
         found || seen.is_err()
     }
 
     /// True if `group` is one of theirs.
-    pub(super) fn make_up(&self, group: Pid) -> bool {
+    pub(crate) fn make_up(&self, group: Pid) -> bool {
         let mut found = false;
         // One that cannot be seen does not get the terminal.
         let _ = self.each(|process| found |= process.group == group);

@@ -1,0 +1,42 @@
+//! How to hold a lock while a command runs.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use leasehold::{Ttl, Wait};
+
+use super::schedule::Schedule;
+use crate::exit::Exit;
+
+/// What happens to the command when the lease is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// It gets TERM, and KILL before the term ends
+    Kill,
+    /// It gets TERM
+    Signal,
+    /// Nothing; a message is printed
+    Ignore,
+}
+
+/// How to hold the lock; checked as far as possible without I/O.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) schedule: Schedule,
+    pub(crate) on_lost: OnLost,
+    pub(crate) conflict: Exit,
+    pub(crate) wait: Wait,
+    pub(crate) ttl: Ttl,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
+    pub(crate) comment: Option<String>,
+}
+
+impl Hold {
+    /// How long the lock outlives a crash.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl.duration().unwrap_or(Duration::MAX)
+    }
+}
