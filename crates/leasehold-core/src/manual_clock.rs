@@ -79,7 +79,7 @@ impl ManualClock {
         self.state().sleepers.iter().map(|sleeper| sleeper.at).min()
     }
 
-    /// Waits until a task sleeps until exactly `at`; ends at once if one does already.
+    /// Waits until a task sleeps until exactly `at`; ends at once if one does already, and never if none ever does.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
