@@ -9,6 +9,7 @@
 mod clock;
 mod deadline;
 mod hints;
+mod listeners;
 #[cfg(feature = "nene")]
 pub mod nene;
 mod outliving;
@@ -18,6 +19,7 @@ mod url;
 pub use clock::{Halfway, SystemClock, TokioClock, is_beside_paused_time};
 pub use deadline::Deadline;
 pub use hints::Hinter;
+pub use listeners::{Listener, Listeners};
 pub use outliving::outliving;
 pub use patience::patience;
 pub use url::{Place, StoreUrl, is_loopback};

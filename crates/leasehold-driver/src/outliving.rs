@@ -2,16 +2,22 @@ use std::future::Future;
 
 use leasehold_core::{Effect, Error, Result};
 
-/// Runs this to its end even if its caller goes (C15): every request, and whatever opens a transaction.
+/// Begins this now, in a task of its own, and runs it to its end even if its caller goes (C15): every request, and whatever
+/// opens a transaction.
 ///
 /// # Errors
 /// Those of the exchange; `Unavailable` with an unknown effect if the runtime has ended.
-pub async fn outliving<T: Send + 'static>(
+///
+/// # Cancel safety
+/// May be dropped; the exchange goes on.
+pub fn outliving<T: Send + 'static>(
     exchange: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
+) -> impl Future<Output = Result<T>> + Send {
     #[expect(clippy::disallowed_methods, reason = "a request outlives its caller (C15)")]
     let task = tokio::spawn(exchange);
-    task.await.unwrap_or_else(|e| {
-        Err(Error::unavailable(Effect::Unknown, "the request's task ended").with_source(e))
-    })
+    async move {
+        task.await.unwrap_or_else(|e| {
+            Err(Error::unavailable(Effect::Unknown, "the request's task ended").with_source(e))
+        })
+    }
 }

@@ -1,13 +1,12 @@
 //! The connection on which the server notifies this process, and who listens for which key.
 
-use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, Key, LeaseId, Result, Wakeups};
-use leasehold_driver::Hinter;
+use leasehold_driver::Listeners;
 use leasehold_sql::unanswered;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
@@ -48,7 +47,7 @@ struct Inner {
     sql: Arc<Sql>,
     /// The name under which the server knows who listens.
     name: String,
-    subscribed: Mutex<HashMap<String, Vec<Subscriber>>>,
+    listeners: Listeners,
     /// The keys for which the last one has left, and the server may not know it yet.
     unsubscribed: Mutex<Vec<String>>,
     client: AsyncMutex<Option<Client>>,
@@ -59,13 +58,6 @@ struct Inner {
     watched: AtomicBool,
     /// Its store was closed, and nobody has begun to listen since.
     closed: AtomicBool,
-    last: AtomicU64,
-}
-
-struct Subscriber {
-    number: u64,
-    key: Key,
-    hinter: Hinter,
 }
 
 impl Listener {
@@ -76,21 +68,19 @@ impl Listener {
             pool,
             sql,
             name: format!("leasehold_{}", id.replace('-', "")),
-            subscribed: Mutex::default(),
+            listeners: Listeners::default(),
             unsubscribed: Mutex::default(),
             client: AsyncMutex::default(),
             telling: AsyncMutex::default(),
             deaf: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            last: AtomicU64::new(0),
         }))
     }
 
     /// Whether anyone here listens for one of these keys.
-    pub(crate) fn is_subscribed<'a>(&self, mut keys: impl Iterator<Item = &'a Key>) -> bool {
-        let subscribed = self.0.subscribed();
-        !subscribed.is_empty() && keys.any(|key| subscribed.contains_key(key.as_str()))
+    pub(crate) fn is_subscribed<'a>(&self, keys: impl Iterator<Item = &'a Key>) -> bool {
+        self.0.listeners.has_any(keys.map(Key::as_str))
     }
 
     /// Tells the server of those who have left, and ends the connection, with a farewell.
@@ -117,29 +107,22 @@ impl Listener {
     async fn listen_for(&self, keys: &[Key]) -> Result<Wakeups> {
         self.0.closed.store(false, Ordering::SeqCst);
         self.0.connected().await?;
-        let number = self.0.last.fetch_add(1, Ordering::Relaxed);
-        let (left, left_keys) = (self.clone(), keys.to_vec());
-        let (hinter, wakeups) = Hinter::new(move || left.leave(number, &left_keys));
-        self.0.add(keys, |key| Subscriber { number, key: key.clone(), hinter: hinter.clone() });
+        let left_keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
+        let left = self.clone();
+        let leave = move |subscription| left.leave(subscription, &left_keys);
+        let (listeners, wakeups) = leasehold_driver::Listener::subscribe(keys, leave);
+        for (key, listener) in keys.iter().zip(listeners) {
+            self.0.listeners.add(key.as_str(), vec![listener]);
+        }
         // The tries that follow lock the row: they see every release that does not see this.
         self.0.tell(names(keys)).await?;
         self.0.watch();
         Ok(wakeups)
     }
 
-    /// Ends the hints of this number.
-    fn leave(&self, number: u64, keys: &[Key]) {
-        let (mut unsubscribed, mut subscribed) = (Vec::new(), self.0.subscribed());
-        for key in keys {
-            if let Some(subscribers) = subscribed.get_mut(key.as_str()) {
-                subscribers.retain(|subscriber| subscriber.number != number);
-                if subscribers.is_empty() {
-                    subscribed.remove(key.as_str());
-                    unsubscribed.push(key.as_str().to_owned());
-                }
-            }
-        }
-        drop(subscribed);
+    /// Ends the hints of this subscription.
+    fn leave(&self, subscription: u64, keys: &[String]) {
+        let unsubscribed = self.0.listeners.leave(subscription, keys);
         // Without a runtime, the server forgets it after a while.
         if let (false, Ok(runtime)) = (unsubscribed.is_empty(), Handle::try_current()) {
             self.0.unsubscribed().extend(unsubscribed);
@@ -161,20 +144,9 @@ impl Inner {
         self.unsubscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subscribed(&self) -> MutexGuard<'_, HashMap<String, Vec<Subscriber>>> {
-        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The channel of this process and of others whose names begin alike: there are 16, so that the server sees as many texts.
     fn channel(&self) -> &str {
         self.name.get(..CHANNEL).unwrap_or(&self.name)
-    }
-
-    fn add(&self, keys: &[Key], subscriber: impl Fn(&Key) -> Subscriber) {
-        let mut subscribed = self.subscribed();
-        for key in keys {
-            subscribed.entry(key.as_str().to_owned()).or_default().push(subscriber(key));
-        }
     }
 
     /// Connects unless a connection lives.
@@ -261,11 +233,8 @@ impl Inner {
 
     /// Tells the server for which keys nobody listens any more.
     async fn forget(&self) {
-        let mut keys = std::mem::take(&mut *self.unsubscribed());
-        {
-            let subscribed = self.subscribed();
-            keys.retain(|key| !subscribed.contains_key(key));
-        }
+        let keys = std::mem::take(&mut *self.unsubscribed());
+        let keys = self.listeners.without_listener(keys);
         // Nobody connects for this: the server forgets it after a while.
         if keys.is_empty() || self.is_closed() {
             return;
@@ -287,17 +256,13 @@ impl Inner {
         let Some((told, key)) = payload.split_once(' ') else { return };
         let told: u32 = told.parse().unwrap_or(1);
         let within = EACH.saturating_mul(told.saturating_sub(1));
-        for subscriber in self.subscribed().get(key).into_iter().flatten() {
-            subscriber.hinter.hint(&subscriber.key, within);
-        }
+        self.listeners.hint(key, within);
     }
 
     /// The connection has ended: notifications are lost until there is another.
     fn lost(&self) {
         self.deaf.store(true, Ordering::Relaxed);
-        for subscriber in self.subscribed().values().flatten() {
-            subscriber.hinter.hint(&subscriber.key, Duration::ZERO);
-        }
+        self.listeners.hint_at_once(&self.listeners.names());
     }
 
     /// In the background, while anyone listens: tells the server again, and replaces a connection that has ended or is
@@ -328,7 +293,7 @@ impl Inner {
         drop(client);
         self.connected().await?;
         if tells || was_deaf {
-            let keys: Vec<_> = self.subscribed().keys().cloned().collect();
+            let keys = self.listeners.names();
             self.tell(keys.iter().map(String::as_str).collect()).await?;
         }
         if was_deaf {
@@ -371,7 +336,7 @@ async fn watch(watch: Watch) {
             Ok(()) = retirements.changed(), if pause == LOOK_EVERY => {}
         }
         let Some(inner) = watch.0.upgrade() else { return };
-        if inner.subscribed().is_empty() || inner.is_closed() {
+        if inner.listeners.is_empty() || inner.is_closed() {
             return;
         }
         pause = LOOK_EVERY;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Capabilities, Clock, ReleaseOutcome, ReleaseRequest, Store as _};
+use leasehold_driver::outliving;
 use tokio::sync::watch;
 
 use crate::config::Limits;
@@ -49,14 +50,14 @@ impl Inner {
     }
 
     /// Runs a node's request in its own task, which nobody cancels: no driver takes back a sent request (C15).
-    #[expect(clippy::disallowed_methods, reason = "a node's request outlives its caller")]
     pub(crate) fn spawn(self: &Arc<Self>, request: impl Future<Output = ()> + Send + 'static) {
         self.running.send_modify(|running| *running += 1);
         let running = Running(Arc::clone(self));
-        tokio::spawn(async move {
+        drop(outliving(async move {
             request.await;
             drop(running);
-        });
+            Ok(())
+        }));
     }
 
     /// Releases on one node until it answers or the limit passes. Every attempt has its own task, and the places

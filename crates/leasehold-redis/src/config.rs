@@ -1,18 +1,16 @@
+mod url;
+
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Error, Result, table};
-use leasehold_driver::StoreUrl;
 use redis::Client;
 
-use crate::RedisStore;
 use crate::cluster::Cluster;
 use crate::connection::{ConnectionOptions, Connections};
 use crate::credentials::Credentials;
-use crate::deployment::{Deployment, deployment, opened};
 use crate::durability::Statement;
-use crate::endpoint::{Endpoint, Sentinel};
-use crate::inner::NAME;
+use crate::endpoint::{Endpoint, Endpoints, Sentinel, opened};
 use crate::names::Names;
 use crate::servers::Servers;
 
@@ -29,7 +27,7 @@ use crate::servers::Servers;
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    deployment: Deployment,
+    endpoints: Endpoints,
     timeout: Duration,
     prefix: String,
     forget_after: Option<Duration>,
@@ -47,30 +45,6 @@ impl RedisConfig {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
     /// The default of [`max_ttl`](RedisConfig::max_ttl) without a quarantine: 60 s.
     pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
-    /// The schemes of its URLs.
-    pub const SCHEMES: &[&str] = &[
-        "redis",
-        "rediss",
-        "redis+unix",
-        "redis+cluster",
-        "rediss+cluster",
-        "redis+sentinel",
-        "rediss+sentinel",
-    ];
-
-    const OPTIONS: &[&str] = &[
-        "timeout",
-        "prefix",
-        "durable",
-        "max_ttl",
-        "quarantine",
-        "replicas",
-        "allow_eviction",
-        "client_name",
-        "ca",
-        "cert",
-        "key",
-    ];
     const MAX_PREFIX: usize = 255;
 
     /// The server of your own client: its address, login and TLS settings. Connections use RESP3.
@@ -79,7 +53,7 @@ impl RedisConfig {
     /// `InvalidInput` if the driver does not accept its own settings again.
     pub fn client(client: &Client) -> Result<Self> {
         let client = opened(client.get_connection_info().clone(), None)?;
-        Ok(Self::new(Deployment::One(Endpoint::Server(client))))
+        Ok(Self::new(Endpoints::One(Endpoint::Server(client))))
     }
 
     /// The cluster of your own clients for one or more of its nodes. The other nodes are discovered, and reached
@@ -92,7 +66,7 @@ impl RedisConfig {
             return Err(Error::invalid_input("the cluster has no node; give at least one"));
         }
         let nodes = nodes.iter().map(|node| opened(node.get_connection_info().clone(), None));
-        Ok(Self::new(Deployment::Cluster(nodes.collect::<Result<_>>()?)))
+        Ok(Self::new(Endpoints::Cluster(nodes.collect::<Result<_>>()?)))
     }
 
     /// The master that these sentinels know as `service`. `server` says how to log in there; its address is not
@@ -106,16 +80,16 @@ impl RedisConfig {
             return Err(Error::invalid_input("there is no sentinel; give at least one"));
         }
         let server = opened(server.get_connection_info().clone(), None)?;
-        Ok(Self::new(Deployment::One(Endpoint::Sentinel(Sentinel {
+        Ok(Self::new(Endpoints::One(Endpoint::Sentinel(Sentinel {
             sentinels: sentinels.to_vec(),
             service: service.to_owned(),
             server: server.get_connection_info().clone(),
         }))))
     }
 
-    fn new(deployment: Deployment) -> Self {
+    fn new(endpoints: Endpoints) -> Self {
         Self {
-            deployment,
+            endpoints,
             timeout: Self::DEFAULT_TIMEOUT,
             prefix: String::new(),
             forget_after: Some(table::FORGET_AFTER),
@@ -127,67 +101,6 @@ impl RedisConfig {
             client_name: None,
             credentials: Credentials::default(),
         }
-    }
-
-    /// Parses a URL:
-    ///
-    /// - `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, or `redis+unix:///PATH`: one server;
-    /// - `redis+cluster://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]`: one or more nodes of a cluster;
-    /// - `redis+sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/SERVICE[/DB]`: the sentinels (port 26379)
-    ///   and the login at the servers.
-    ///
-    /// The last two have TLS as `rediss+cluster` and `rediss+sentinel`. The options:
-    ///
-    /// - `timeout`: the limit of one exchange, such as `5s`; `prefix`: put before every key;
-    /// - `durable=1`: see [`durable`](RedisConfig::durable);
-    /// - `max_ttl`: a duration; see [`max_ttl`](RedisConfig::max_ttl);
-    /// - `quarantine`: a duration; see [`quarantine`](RedisConfig::quarantine);
-    /// - `replicas`: a number; see [`replicas`](RedisConfig::replicas);
-    /// - `client_name`: see [`client_name`](RedisConfig::client_name);
-    /// - `allow_eviction=1`: see [`allow_eviction`](RedisConfig::allow_eviction);
-    /// - with TLS, `ca`: the path of a private authority's certificate in PEM; `cert` and `key`: those of the
-    ///   client's own certificate;
-    /// - with `redis+unix`, also `db`, `user` and `pass`;
-    /// - with Sentinel, also `sentinel_user` and `sentinel_pass`: the login at the sentinels.
-    ///
-    /// # Errors
-    /// `InvalidInput` for another scheme, no server, an unknown option or a wrong value, or a file that cannot be
-    /// read. No message repeats the URL, which may contain a password.
-    pub fn parse(url: &str) -> Result<Self> {
-        let mut options = StoreUrl::parse(url)?;
-        let scheme = options.scheme().to_owned();
-        if !Self::SCHEMES.contains(&scheme.as_str()) {
-            return Err(Error::invalid_input(format!(
-                "the URL of a Redis store begins with one of {}://",
-                Self::SCHEMES.join("://, ")
-            )));
-        }
-        let mut config = Self::new(deployment(&mut options)?);
-        if let Some(timeout) = options.take_duration("timeout")? {
-            config.timeout = timeout;
-        }
-        if let Some(prefix) = options.take("prefix") {
-            config.prefix = prefix;
-        }
-        if let Some(quarantine) = options.take_duration("quarantine")? {
-            config.quarantine = Some(quarantine);
-        }
-        if let Some(replicas) = options.take("replicas") {
-            config.replicas = replicas.parse().map_err(|_| {
-                Error::invalid_input(format!(
-                    "the option replicas of the {scheme} URL is {replicas:?}; it must be a number"
-                ))
-            })?;
-        }
-        if let Some(max_ttl) = options.take_duration("max_ttl")? {
-            config.max_ttl = Some(max_ttl);
-        }
-        config.client_name = options.take("client_name");
-        config.durable = options.take_flag("durable")?;
-        config.allow_eviction = options.take_flag("allow_eviction")?;
-        options.finish(Self::OPTIONS)?;
-        config.check()?;
-        Ok(config)
     }
 
     /// Sets the time limit of one exchange with the server, connecting included. An operation is one exchange,
@@ -283,18 +196,11 @@ impl RedisConfig {
         self
     }
 
-    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses
-    /// the login; `Incompatible` if it does not support RESP3.
-    ///
-    /// # Cancel safety
-    /// May be dropped; nothing stays open.
-    pub async fn connect(self) -> Result<RedisStore> {
-        self.check().map_err(|e| e.with_context(NAME, "connect"))?;
-        self.deployment.provide_tls();
-        let in_cluster = matches!(self.deployment, Deployment::Cluster(_));
+    /// The servers, without a connection, and how their keys are named and forgotten.
+    pub(crate) fn servers(self) -> Result<(Servers, Names, Option<Duration>)> {
+        self.check()?;
+        self.endpoints.provide_tls();
+        let in_cluster = matches!(self.endpoints, Endpoints::Cluster(_));
         let quarantine = self.quarantine.unwrap_or_default();
         let options = ConnectionOptions {
             client_name: self.client_name.map(Into::into),
@@ -314,11 +220,11 @@ impl RedisConfig {
             in_cluster,
             is_checked: false,
         };
-        let servers = match self.deployment {
-            Deployment::One(endpoint) => Servers::One(Connections::new(endpoint, options, None)),
-            Deployment::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, options)),
+        let servers = match self.endpoints {
+            Endpoints::One(endpoint) => Servers::One(Connections::new(endpoint, options, None)),
+            Endpoints::Cluster(nodes) => Servers::Cluster(Cluster::new(nodes, options)),
         };
-        RedisStore::start(servers, Names::new(&self.prefix, in_cluster), self.forget_after).await
+        Ok((servers, Names::new(&self.prefix, in_cluster), self.forget_after))
     }
 
     fn check(&self) -> Result<()> {
@@ -355,7 +261,7 @@ impl RedisConfig {
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
-            .field("server", &self.deployment.to_string())
+            .field("server", &self.endpoints.to_string())
             .field("timeout", &self.timeout)
             .field("prefix", &self.prefix)
             .field("forget_after", &self.forget_after)
@@ -366,97 +272,5 @@ impl fmt::Debug for RedisConfig {
             .field("allow_eviction", &self.allow_eviction)
             .field("client_name", &self.client_name)
             .finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use leasehold_core::ErrorKind;
-
-    use super::*;
-
-    #[test]
-    fn urls_are_parsed() {
-        let config = RedisConfig::parse(
-            "redis://u:hunter2@h:7000/3?timeout=250ms&prefix=a%3A&quarantine=60s&allow_eviction=1",
-        )
-        .unwrap();
-        assert_eq!(config.timeout, Duration::from_millis(250));
-        assert_eq!((config.prefix.as_str(), config.allow_eviction), ("a:", true));
-        assert_eq!(config.quarantine, Some(Duration::from_secs(60)));
-        assert_eq!(config.deployment.to_string(), "h:7000");
-        let settings = login(&config);
-        assert_eq!((settings.db(), settings.password()), (3, Some("hunter2")));
-        assert!(!format!("{config:?}").contains("hunter2"));
-        let config = RedisConfig::parse("redis+unix:///run/r.sock?db=2&pass=p%26w").unwrap();
-        assert_eq!(config.deployment.to_string(), "/run/r.sock");
-        let settings = login(&config);
-        assert_eq!((settings.db(), settings.password()), (2, Some("p&w")));
-        assert_eq!(RedisConfig::parse("rediss://h").unwrap().deployment.to_string(), "h:6379");
-    }
-
-    #[test]
-    fn urls_of_many_servers_are_parsed() {
-        let config = RedisConfig::parse("redis+cluster://u:hunter2@h1:7000,h2/?replicas=1");
-        let config = config.unwrap();
-        assert_eq!(config.deployment.to_string(), "the cluster of h1:7000, h2:6379");
-        assert_eq!((config.replicas, login(&config).password()), (1, Some("hunter2")));
-        let config = RedisConfig::parse(
-            "redis+sentinel://:hunter2@h1,[::1]:7000/my%20job/2?sentinel_user=s&sentinel_pass=p%40w",
-        )
-        .unwrap();
-        let named = "the master \"my job\" of the sentinels h1:26379, ::1:7000";
-        assert_eq!(config.deployment.to_string(), named);
-        let Deployment::One(Endpoint::Sentinel(sentinel)) = &config.deployment else {
-            panic!("{config:?}")
-        };
-        let server = sentinel.server.redis_settings();
-        assert_eq!((server.db(), server.password()), (2, Some("hunter2")));
-        let login = sentinel.sentinels[1].get_connection_info().redis_settings();
-        assert_eq!((login.username(), login.password()), (Some("s"), Some("p@w")));
-        assert!(!format!("{config:?}").contains("hunter2"));
-    }
-
-    /// The login at the first server.
-    fn login(config: &RedisConfig) -> redis::RedisConnectionInfo {
-        let client = match &config.deployment {
-            Deployment::One(Endpoint::Server(client)) => client,
-            Deployment::Cluster(nodes) => &nodes[0],
-            Deployment::One(Endpoint::Sentinel(_)) => panic!("{config:?}"),
-        };
-        client.get_connection_info().redis_settings().clone()
-    }
-
-    #[test]
-    fn errors_name_the_mistake_and_no_secret() {
-        for (url, said) in [
-            ("postgres://h", "begins with one of"),
-            ("redis:h", "cannot be parsed"),
-            ("redis://h1,h2", "several servers"),
-            ("redis://h/x", "not a number"),
-            ("redis://u:hunter2@:x", "cannot be parsed"),
-            ("redis://u:hunter2@", "names no server"),
-            ("redis://:hunter2@h/?ttl=1", "unknown option \"ttl\""),
-            ("redis://:hunter2@h/?allow_eviction=yes", "0 or 1"),
-            ("redis://:hunter2@h/?timeout=5", "must be a duration"),
-            ("redis://:hunter2@h/?timeout=1us", "at least 1 ms"),
-            ("redis://:hunter2@h/?ca=/x", "cannot be read"),
-            ("rediss://:hunter2@h/?cert=/dev/null", "only one of cert and key"),
-            ("redis://:hunter2@h/?ca=/dev/null", "not use TLS"),
-            ("redis+unix://sock", "has no path"),
-            ("redis://h/?prefix=%0a", "control characters"),
-            ("redis://h/?replicas=all", "must be a number"),
-            ("redis://h/?client_name=a%20b", "without spaces"),
-            ("redis+cluster://:hunter2@", "names no server"),
-            ("redis+cluster://:hunter2@a,,b", "cannot be parsed"),
-            ("redis+cluster://:hunter2@a/1", "only database 0"),
-            ("redis+sentinel://:hunter2@a", "the master"),
-            ("redis+sentinel://:hunter2@a/m?sentinel_user=u", "without sentinel_pass"),
-        ] {
-            let error = RedisConfig::parse(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(said) && !text.contains("hunter2"), "{url}: {text}");
-        }
     }
 }

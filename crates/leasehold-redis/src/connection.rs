@@ -1,22 +1,30 @@
 //! The connection to a server: shared, pipelined, and replaced when it breaks.
 
+pub(crate) mod exchange;
+pub(crate) mod fit;
+mod open;
+mod order;
+pub(crate) mod script;
+mod subscriber;
+
 use std::collections::HashSet;
 use std::fmt;
+use std::iter::once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::Result;
+use leasehold_driver::Listeners;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind};
 use tokio::time::Instant;
 
 use crate::credentials::Credentials;
 use crate::durability::Statement;
 use crate::endpoint::Endpoint;
-use crate::link::{Connected, is_answer};
-use crate::listeners::Listeners;
-use crate::order::Order;
-use crate::{error, health};
+use crate::error;
+use open::{Connected, is_answer};
+use order::Order;
 
 /// The shared connection to one server.
 #[derive(Clone)]
@@ -158,9 +166,7 @@ impl Inner {
         let failed = |failure| error::of_connecting(&self.server, failure);
         let (mut connected, again) = self.connect().await.map_err(failed)?;
         if self.options.is_checked {
-            health::fit(&mut connected.link, &self.server, &self.options)
-                .await
-                .map_err(failed)??;
+            fit::fit(&mut connected.link, &self.server, &self.options).await.map_err(failed)??;
         }
         *self.slot() = Some(connected.clone());
         if connected.ended.load(Ordering::Acquire) {
@@ -168,7 +174,7 @@ impl Inner {
             self.give_up(connected.serial);
         }
         // Anything may have happened meanwhile.
-        self.listeners.hint_at(&again);
+        self.listeners.hint_at_once(&again);
         Ok(connected)
     }
 
@@ -184,10 +190,12 @@ impl Inner {
             .set_push_sender(move |notifications: PushInfo| {
                 let Some(inner) = inner.upgrade() else { return Err(()) };
                 match notifications.kind {
-                    PushKind::SMessage => inner.listeners.hint(&notifications.data),
+                    PushKind::SMessage => subscriber::hint(&inner.listeners, &notifications.data),
                     // Also without a request: the channel's slot has moved.
                     PushKind::SUnsubscribe if inner.options.in_cluster => {
-                        if let Some(channel) = inner.listeners.heard_at(&notifications.data) {
+                        let channel = subscriber::channel_of(&notifications.data);
+                        let channel = channel.filter(|of| inner.listeners.has_any(once(*of)));
+                        if let Some(channel) = channel.map(str::to_owned) {
                             Connections(inner).heal(vec![channel]);
                         }
                     }
@@ -210,13 +218,13 @@ impl Inner {
         }
         // Pushed messages arrive on this connection too: what a node pushes when a slot moves would count as a
         // reply.
-        if !self.options.in_cluster && health::is_in_cluster(&mut link).await? {
+        if !self.options.in_cluster && fit::is_in_cluster(&mut link).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
         let mut connected = Connected { link, serial, ended };
         let channels = {
             let mut subscribed = self.subscribed();
-            subscribed.retain(|channel| self.listeners.has(channel));
+            subscribed.retain(|channel| self.listeners.has_any(once(channel.as_str())));
             subscribed.iter().cloned().collect::<Vec<_>>()
         };
         match connected.subscribe("SSUBSCRIBE", &channels).await {

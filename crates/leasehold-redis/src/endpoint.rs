@@ -1,16 +1,18 @@
-//! The server that a connection is made to.
+//! The server or servers that a store connects to.
 
 use std::fmt;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use leasehold_core::{Error, Result};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
     RedisResult,
 };
 
 use crate::credentials::Credentials;
+use crate::tls::{self, Certificates};
 
 /// One server, or the one that Sentinel names as the master.
 #[derive(Clone)]
@@ -28,6 +30,41 @@ pub(crate) struct Sentinel {
     pub(crate) service: String,
     /// The login at a server; its address is not used.
     pub(crate) server: ConnectionInfo,
+}
+
+/// Where the leases are.
+#[derive(Clone)]
+#[allow(clippy::large_enum_variant, reason = "one is made for each store")]
+pub(crate) enum Endpoints {
+    /// On one server.
+    One(Endpoint),
+    /// In the cluster of these nodes.
+    Cluster(Vec<Client>),
+}
+
+impl Endpoints {
+    /// Installs a provider of cryptography where one is needed and the program has chosen none.
+    pub(crate) fn provide_tls(&self) {
+        let info = match self {
+            Self::One(Endpoint::Server(server)) => Some(server.get_connection_info()),
+            Self::One(Endpoint::Sentinel(sentinel)) => Some(&sentinel.server),
+            Self::Cluster(nodes) => nodes.first().map(Client::get_connection_info),
+        };
+        let is_tls = info.is_some_and(|it| matches!(it.addr(), ConnectionAddr::TcpTls { .. }));
+        if is_tls {
+            tls::provide();
+        }
+    }
+}
+
+/// Without user and password.
+impl fmt::Display for Endpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(endpoint) => write!(f, "{endpoint}"),
+            Self::Cluster(nodes) => write!(f, "the cluster of {}", names(nodes)),
+        }
+    }
 }
 
 impl Endpoint {
@@ -128,6 +165,22 @@ pub(crate) fn at(like: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo
     like.clone().set_addr(address)
 }
 
+/// A client that uses RESP3 and sends each request at once: by default the kernel holds a request back until the
+/// server has acknowledged the one before, which costs a round trip.
+pub(crate) fn opened(info: ConnectionInfo, tls: Option<Certificates>) -> Result<Client> {
+    let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
+    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
+    let client = match tls {
+        Some(tls) => tls.client(info),
+        None => Client::open(info),
+    };
+    client.map_err(|e| {
+        Error::invalid_input(format!("these settings are not valid for a Redis client ({e})"))
+            .with_source(e)
+    })
+}
+
 /// An address as messages show it.
 pub(crate) fn name(address: &ConnectionAddr) -> String {
     match address {
@@ -144,4 +197,21 @@ pub(crate) fn names(clients: &[Client]) -> String {
     let names: Vec<_> =
         clients.iter().map(|client| name(client.get_connection_info().addr())).collect();
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+
+    #[test]
+    fn every_connection_sends_without_delay() {
+        let info = "redis://h".into_connection_info().unwrap();
+        let client = opened(info, None).unwrap();
+        let seed = client.get_connection_info();
+        for info in [seed, &at(seed, "other", 1)] {
+            assert!(info.tcp_settings().nodelay());
+        }
+    }
 }

@@ -11,9 +11,9 @@ use leasehold_core::{Error, Key, Result, each_or_worst};
 use redis::Value;
 
 use crate::argument::Argument;
+use crate::connection::exchange::Request;
 use crate::durability::Statement;
 use crate::error;
-use crate::exchange::Request;
 use crate::names::{Name, Names};
 use crate::page::Position;
 use crate::replies::Reader;

@@ -35,33 +35,25 @@ mod credentials;
 #[cfg(not(feature = "credentials"))]
 #[path = "no_credentials.rs"]
 mod credentials;
-mod deployment;
 mod durability;
 mod endpoint;
 mod error;
-mod exchange;
 mod health;
 mod inner;
-mod link;
-mod listeners;
 mod names;
 mod ops;
-mod order;
 mod page;
 mod replies;
-mod run;
 mod scan;
 mod scripts;
 mod servers;
 mod store;
-mod subscriber;
 mod text;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-mod topology;
 mod trace;
 mod wakeups;
 

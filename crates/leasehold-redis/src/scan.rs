@@ -2,7 +2,7 @@
 
 use leasehold_core::{Cursor, ErrorKind, Filter, Key, Record, Result, Unreadable};
 
-use crate::exchange::Request;
+use crate::connection::exchange::Request;
 use crate::inner::Inner;
 use crate::page::Position;
 use crate::scripts;

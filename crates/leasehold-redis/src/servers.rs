@@ -1,17 +1,17 @@
 //! One server, or the nodes of a cluster.
 
 use leasehold_core::{Error, Health, Result};
+use leasehold_driver::Listener;
 use redis::Value;
 
 use crate::argument::Argument;
 use crate::cluster::Cluster;
 use crate::connection::Connections;
+use crate::connection::exchange::Request;
+use crate::connection::script::ScriptReply;
 use crate::durability::Statement;
-use crate::exchange::Request;
-use crate::listeners::Listener;
 use crate::names::Name;
 use crate::page::Position;
-use crate::run::ScriptReply;
 use crate::scripts::{self, Script};
 use crate::{error, health};
 

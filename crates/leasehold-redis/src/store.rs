@@ -1,16 +1,14 @@
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, EvictReply, EvictRequest, Health, Key, ListReply,
-    ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
+    AcquireReply, AcquireRequest, Capabilities, Error, EvictReply, EvictRequest, Health, Key,
+    ListReply, ListRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Result, Store,
+    Wakeups,
 };
 
 use crate::RedisConfig;
 use crate::inner::{Inner, NAME};
-use crate::names::Names;
-use crate::servers::Servers;
 
 /// Leases in a Redis server, or in the nodes of a Redis Cluster. Cheap to clone; clones share the connections.
 ///
@@ -25,6 +23,23 @@ use crate::servers::Servers;
 #[derive(Clone)]
 pub struct RedisStore(Arc<Inner>);
 
+impl RedisConfig {
+    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses
+    /// the login; `Incompatible` if it does not support RESP3.
+    ///
+    /// # Cancel safety
+    /// May be dropped; nothing stays open.
+    pub async fn connect(self) -> Result<RedisStore> {
+        let named = |error: Error| error.with_context(NAME, "connect");
+        let (servers, names, forget_after) = self.servers().map_err(named)?;
+        servers.connect().await.map_err(named)?;
+        Ok(RedisStore(Arc::new(Inner::new(servers, names, forget_after))))
+    }
+}
+
 impl RedisStore {
     /// Connects to the server that `url` names; see [`RedisConfig::parse`].
     ///
@@ -35,15 +50,6 @@ impl RedisStore {
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
         RedisConfig::parse(url).map_err(|e| e.with_context(NAME, "connect"))?.connect().await
-    }
-
-    pub(crate) async fn start(
-        servers: Servers,
-        names: Names,
-        forget_after: Option<Duration>,
-    ) -> Result<Self> {
-        servers.connect().await.map_err(|e| e.with_context(NAME, "connect"))?;
-        Ok(Self(Arc::new(Inner::new(servers, names, forget_after))))
     }
 }
 

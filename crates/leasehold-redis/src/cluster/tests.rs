@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use leasehold_core::Key;
+
 use super::*;
 use crate::credentials::Credentials;
 use crate::durability::Statement;
@@ -31,11 +33,15 @@ fn a_listener_at_a_dropped_node_is_moved_and_may_leave() {
     let node = inner.owner(slot("channel")).unwrap().unwrap();
     // Between finding the node and subscribing there.
     inner.take(owned_by("h:2"));
-    inner.hear(node, "channel", Listener::unread(7));
+    let key = Key::new("unread").unwrap();
+    let (mut listeners, _wakeups) = Listener::subscribe(&[key], |_| ());
+    let listener = listeners.remove(0);
+    let subscription = listener.subscription();
+    inner.hear(node, "channel", listener);
     inner.move_listeners();
     let heard_at =
-        |address: &str| inner.node(&address.into()).unwrap().subscriber.listeners().channels();
+        |address: &str| inner.node(&address.into()).unwrap().subscriber.listeners().names();
     assert_eq!((heard_at("h:1"), heard_at("h:2")), (vec![], vec!["channel".to_owned()]));
-    cluster.leave(7, &["channel".to_owned()]);
+    cluster.leave(subscription, &["channel".to_owned()]);
     assert!(heard_at("h:2").is_empty());
 }

@@ -1,7 +1,7 @@
 use leasehold_core::term::micros_up;
 use leasehold_core::{AcquireReply, AcquireRequest, Mode, Result};
 
-use crate::exchange::Request;
+use crate::connection::exchange::Request;
 use crate::inner::Inner;
 use crate::{scripts, text};
 

@@ -6,7 +6,7 @@ use leasehold_core::{
 };
 
 use crate::argument::Argument;
-use crate::exchange::Request;
+use crate::connection::exchange::Request;
 use crate::inner::Inner;
 use crate::page::Position;
 use crate::scan::{Found, STEPS};

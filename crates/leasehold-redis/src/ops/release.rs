@@ -3,7 +3,7 @@ use leasehold_core::{
     FencingToken, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, Result,
 };
 
-use crate::exchange::Request;
+use crate::connection::exchange::Request;
 use crate::inner::Inner;
 use crate::scripts;
 

@@ -11,9 +11,9 @@ use leasehold_driver::patience;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::connection::{ConnectionOptions, Connections, Inner};
+use super::open::{Connected, is_answer};
+use super::{ConnectionOptions, Connections, Inner};
 use crate::error;
-use crate::link::{Connected, is_answer};
 
 /// How far apart two connections are that are left, or a fifth of the limit, if that is shorter.
 const PASS_EVERY: Duration = Duration::from_secs(1);

@@ -3,11 +3,11 @@
 use leasehold_core::{Effect, Error, Result};
 use redis::{Cmd, Pipeline, Value};
 
+use super::exchange::Request;
+use super::open::Connected;
+use super::{ConnectionOptions, Connections};
 use crate::argument::Argument;
-use crate::connection::{ConnectionOptions, Connections};
 use crate::error;
-use crate::exchange::Request;
-use crate::link::Connected;
 use crate::names::Name;
 use crate::scripts::Script;
 

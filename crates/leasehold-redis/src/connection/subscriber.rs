@@ -4,16 +4,20 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold_core::Result;
+use leasehold_driver::Listeners;
+use redis::Value;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::connection::{Connections, Inner};
-use crate::exchange::Request;
-use crate::link::Connected;
+use super::exchange::Request;
+use super::open::Connected;
+use super::{Connections, Inner};
 use crate::{scripts, trace};
 
 /// The limits of the pauses after which a connection on which anyone listens is tried.
 const WATCH_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+/// How far apart those who get the same message try, on average.
+const EACH: Duration = Duration::from_micros(250);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -22,10 +26,10 @@ impl Connections {
     pub(crate) async fn listen(&self, channels: &[String]) -> Result<()> {
         let send = move |mut connected: Connected| async move {
             let _turn = self.0.ordering.lock().await;
-            let heard = self.0.listeners.heard(channels);
+            let with_listener = self.0.listeners.with_listener(channels);
             // First, so that a connection that replaces this one subscribes to them too.
-            self.0.subscribed().extend(heard.iter().cloned());
-            connected.subscribe("SSUBSCRIBE", &heard).await
+            self.0.subscribed().extend(with_listener.iter().cloned());
+            connected.subscribe("SSUBSCRIBE", &with_listener).await
         };
         self.exchange(&Request::reads(), send).await?;
         self.watch();
@@ -43,9 +47,9 @@ impl Connections {
     /// Removes the listener of this number from these channels. Unsubscribes in the background from those without
     /// a listener.
     pub(crate) fn leave(&self, number: u64, channels: &[String]) {
-        let unheard = self.0.listeners.leave(number, channels);
-        if !unheard.is_empty() {
-            self.stop_listening(unheard);
+        let left = self.0.listeners.leave(number, channels);
+        if !left.is_empty() {
+            self.stop_listening(left);
         }
     }
 
@@ -55,7 +59,7 @@ impl Connections {
         let this = self.clone();
         runtime.spawn(async move {
             let _turn = this.0.ordering.lock().await;
-            let left = this.0.listeners.unheard(channels);
+            let left = this.0.listeners.without_listener(channels);
             for channel in &left {
                 this.0.subscribed().remove(channel);
             }
@@ -74,6 +78,25 @@ impl Connections {
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(heal(Arc::downgrade(&self.0)));
         }
+    }
+}
+
+/// Passes on a message of the server: a channel, and how many connections get the message.
+pub(super) fn hint(listeners: &Listeners, message: &[Value]) {
+    let Some(channel) = channel_of(message) else { return };
+    let count = message.get(1).and_then(text_of).and_then(|text| text.parse().ok()).unwrap_or(1);
+    listeners.hint(channel, EACH.saturating_mul(count));
+}
+
+/// The channel of a message.
+pub(super) fn channel_of(message: &[Value]) -> Option<&str> {
+    message.first().and_then(text_of)
+}
+
+fn text_of(part: &Value) -> Option<&str> {
+    match part {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        _ => None,
     }
 }
 
@@ -111,7 +134,7 @@ async fn heal(inner: Weak<Inner>) {
         let lost: Vec<_> = this.0.lost().drain().collect();
         match this.listen(&lost).await {
             // Anything may have happened meanwhile.
-            Ok(()) => this.listeners().hint_at(&lost),
+            Ok(()) => this.listeners().hint_at_once(&lost),
             Err(error) => {
                 trace::no_wakeups(&error);
                 this.0.lost().extend(lost);
