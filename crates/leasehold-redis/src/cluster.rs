@@ -107,7 +107,7 @@ impl Cluster {
                     node = self.0.follow(slot, &redirect, &node).await?;
                     once = redirect.once;
                     if !once {
-                        self.0.ask_in_background();
+                        self.0.refresh_in_background();
                     }
                 }
             }
@@ -197,7 +197,7 @@ impl Cluster {
                 Some(all) => health::both(all, health),
             });
         }
-        let mut health = all.ok_or_else(|| error::odd(self.name(), "no master"))?;
+        let mut health = all.ok_or_else(|| error::unexpected(self.name(), "no master"))?;
         if topology.has_replicas && !health.fails_over {
             health::fails_over(&mut health, self.name());
         }
@@ -210,15 +210,15 @@ impl Cluster {
         let mut at_node: HashMap<String, (Node, Vec<String>)> = HashMap::new();
         for (channel, listener) in listeners {
             let node = self.owner(slot(&channel)).await?;
-            let node = self.0.hear(node, &channel, listener);
+            let node = self.0.add_listener(node, &channel, listener);
             let name = node.subscriber.server().to_owned();
             at_node.entry(name).or_insert_with(|| (node, Vec::new())).1.push(channel);
         }
         let rounds = self.0.state().rounds;
-        let heard =
+        let listening =
             join_all(at_node.values().map(|(node, channels)| node.subscriber.listen(channels)))
                 .await;
-        let Some(error) = heard.into_iter().find_map(Result::err) else { return Ok(()) };
+        let Some(error) = listening.into_iter().find_map(Result::err) else { return Ok(()) };
         self.0.refresh(rounds).await.map_err(|_| error)?;
         // A channel that has moved meanwhile is subscribed to on its new node.
         for (node, channels) in at_node.values() {
@@ -270,7 +270,7 @@ impl Inner {
         let seed = self.seeds.first().map(Client::get_connection_info);
         let at = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let (Some(seed), Some((host, port))) = (seed, at) else {
-            return Err(error::odd(&self.name, "an address of a node"));
+            return Err(error::unexpected(&self.name, "an address of a node"));
         };
         let client =
             Client::open(endpoint::at(seed, host, port)).map_err(|e| error::of(&self.name, e))?;
@@ -278,7 +278,7 @@ impl Inner {
             let this = Arc::downgrade(this);
             let alarm = move || {
                 if let Some(this) = this.upgrade() {
-                    this.ask_in_background();
+                    this.refresh_in_background();
                 }
             };
             Some(Box::new(alarm) as crate::connection::Alarm)
@@ -293,7 +293,7 @@ impl Inner {
 
     /// Adds a listener to its channel at this node. If the node was dropped meanwhile, it is added again: else
     /// nothing would move or remove the listener.
-    fn hear(&self, node: Node, channel: &str, listener: Listener) -> Node {
+    fn add_listener(&self, node: Node, channel: &str, listener: Listener) -> Node {
         let mut state = self.state();
         let node = state.nodes.entry(node.subscriber.server().into()).or_insert(node).clone();
         node.subscriber.listeners().add(channel, vec![listener]);

@@ -69,8 +69,8 @@ impl RedisConfig {
         Ok(Self::new(Endpoints::Cluster(nodes.collect::<Result<_>>()?)))
     }
 
-    /// The master that these sentinels know as `service`. `server` says how to log in there; its address is not
-    /// used. Each connection asks all sentinels and takes the first server named that says itself that it is a
+    /// The master that these sentinels know as `service`. `server` has the login there; its address is not
+    /// used. Each connection asks all sentinels and takes the first server named that reports itself as a
     /// master.
     ///
     /// # Errors

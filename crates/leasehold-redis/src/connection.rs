@@ -38,7 +38,7 @@ pub(crate) struct ConnectionOptions {
     pub(crate) credentials: Credentials,
     /// The limit of one exchange.
     pub(crate) timeout: Duration,
-    /// What the caller said about the server's durability.
+    /// What the caller stated about the server's durability.
     pub(crate) statement: Statement,
     /// How many replicas must have a lease before it counts.
     pub(crate) replicas: u64,
@@ -166,7 +166,9 @@ impl Inner {
         let failed = |failure| error::of_connecting(&self.server, failure);
         let (mut connected, again) = self.connect().await.map_err(failed)?;
         if self.options.is_checked {
-            fit::fit(&mut connected.link, &self.server, &self.options).await.map_err(failed)??;
+            fit::fit(&mut connected.connection, &self.server, &self.options)
+                .await
+                .map_err(failed)??;
         }
         *self.slot() = Some(connected.clone());
         if connected.ended.load(Ordering::Acquire) {
@@ -210,25 +212,25 @@ impl Inner {
         let ConnectionOptions { timeout, credentials, .. } = &self.options;
         let config = credentials.applied(config);
         let client = self.endpoint.client(*timeout, credentials).await?;
-        let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         if let Some(name) = &self.options.client_name {
             let mut set = redis::cmd("CLIENT");
             set.arg("SETNAME").arg(&**name);
-            link.send_packed_command(&set).await?.extract_error()?;
+            connection.send_packed_command(&set).await?.extract_error()?;
         }
         // Pushed messages arrive on this connection too: what a node pushes when a slot moves would count as a
         // reply.
-        if !self.options.in_cluster && fit::is_in_cluster(&mut link).await? {
+        if !self.options.in_cluster && fit::is_in_cluster(&mut connection).await? {
             return Err(redis::make_extension_error(error::IN_CLUSTER.to_owned(), None));
         }
-        let mut connected = Connected { link, serial, ended };
+        let mut connected = Connected { connection, serial, ended };
         let channels = {
             let mut subscribed = self.subscribed();
             subscribed.retain(|channel| self.listeners.has_any(once(channel.as_str())));
             subscribed.iter().cloned().collect::<Vec<_>>()
         };
         match connected.subscribe("SSUBSCRIBE", &channels).await {
-            // The caller that listens is told on its next request; the slot is elsewhere soon.
+            // The caller that listens learns it on its next request; the slot is elsewhere soon.
             Err(refused) if is_answer(&refused) => {
                 Connections(Arc::clone(self)).heal(channels.clone());
             }

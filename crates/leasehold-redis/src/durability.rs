@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use leasehold_core::{Error, Health, Level, Result};
 
-/// What a server says about itself, by name.
+/// What a server reports about itself, by name.
 pub(crate) type Settings = HashMap<String, String>;
 
 /// What makes a server write durably.
 const DURABLE: &str = "appendonly yes, appendfsync always and no-appendfsync-on-rewrite no";
 
-/// What the caller of the store said about its servers.
+/// What the caller of the store states about its servers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statement {
     /// No process ever granted on this data without durable writes.
@@ -31,11 +31,11 @@ pub(crate) fn judge(
     name: &str,
     info: &Settings,
     config: &Settings,
-    said: Statement,
+    statement: Statement,
 ) -> Result<()> {
-    health.quarantine = if said.durable { Duration::ZERO } else { said.quarantine };
+    health.quarantine = if statement.durable { Duration::ZERO } else { statement.quarantine };
     if let Some(fault) = forgets(info, config) {
-        if said.durable {
+        if statement.durable {
             return Err(Error::incompatible(format!(
                 "the URL of {name} says durable=1, but {name} {fault}; leave durable=1 out, or set {DURABLE}, \
                  and wait for the longest term"
@@ -47,7 +47,7 @@ pub(crate) fn judge(
         );
         return Ok(());
     }
-    if is_rewriting(info, said.durable) {
+    if is_rewriting(info, statement.durable) {
         lower(
             health,
             format!(
@@ -63,7 +63,7 @@ pub(crate) fn judge(
         .collect::<Vec<_>>();
     if !unknown.is_empty() {
         let unknown = unknown.join(" and ");
-        if !said.durable {
+        if !statement.durable {
             lower(
                 health,
                 format!(
@@ -76,16 +76,16 @@ pub(crate) fn judge(
             .hazards
             .push(format!("{name} does not show {unknown}: durable=1 in its URL was not checked"));
     }
-    health.durable = said.durable;
-    if !said.durable {
-        since_start(health, name, info, said);
+    health.durable = statement.durable;
+    if !statement.durable {
+        since_start(health, name, info, statement);
     }
     Ok(())
 }
 
 /// What was granted before the start may be forgotten, and is over after the longest term.
-fn since_start(health: &mut Health, name: &str, info: &Settings, said: Statement) {
-    let Statement { quarantine, max_ttl, .. } = said;
+fn since_start(health: &mut Health, name: &str, info: &Settings, statement: Statement) {
+    let Statement { quarantine, max_ttl, .. } = statement;
     let uptime = info.get("uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
     // The first second is counted from when it was full.
     let uptime = Duration::from_secs(uptime.unwrap_or(0_u64).saturating_sub(1));
@@ -127,9 +127,10 @@ fn forgets(info: &Settings, config: &Settings) -> Option<String> {
 /// lacks everything. A rewrite of a file that is already whole loses nothing, but looks the same, except while the
 /// process has not completed any.
 fn is_rewriting(info: &Settings, was_always_on: bool) -> bool {
-    let says = |name: &str, value: &str| info.get(name).is_some_and(|set| set == value);
-    let is_rewriting = says("aof_rewrite_in_progress", "1") || says("aof_rewrite_scheduled", "1");
-    is_rewriting && (!was_always_on || says("aof_base_size", "0"))
+    let is_set = |name: &str, value: &str| info.get(name).is_some_and(|set| set == value);
+    let is_rewriting =
+        is_set("aof_rewrite_in_progress", "1") || is_set("aof_rewrite_scheduled", "1");
+    is_rewriting && (!was_always_on || is_set("aof_base_size", "0"))
 }
 
 /// Lowers the level to L0.

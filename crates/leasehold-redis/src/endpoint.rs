@@ -99,10 +99,10 @@ impl fmt::Display for Endpoint {
 }
 
 impl Sentinel {
-    /// Asks all sentinels at once and takes the first server named that says itself that it is a master.
+    /// Asks all sentinels at once and takes the first server named that reports itself as a master.
     async fn master(&self, limit: Duration, login: &Credentials) -> RedisResult<Client> {
-        let asked = self.sentinels.iter().map(|sentinel| self.ask(sentinel, limit, login));
-        let mut answers: FuturesUnordered<_> = asked.collect();
+        let queries = self.sentinels.iter().map(|sentinel| self.query(sentinel, limit, login));
+        let mut answers: FuturesUnordered<_> = queries.collect();
         let mut failures = Vec::new();
         while let Some(answer) = answers.next().await {
             match answer {
@@ -110,13 +110,13 @@ impl Sentinel {
                 Err(error) => failures.push(error),
             }
         }
-        // A refused login says more than an unreachable sentinel.
+        // A refused login tells more than an unreachable sentinel.
         let telling = failures.iter().position(|error| !error.is_io_error());
         let failure = failures.into_iter().nth(telling.unwrap_or_default());
         Err(failure.unwrap_or_else(|| failed("there is no sentinel to ask")))
     }
 
-    async fn ask(
+    async fn query(
         &self,
         sentinel: &Client,
         limit: Duration,
@@ -125,16 +125,16 @@ impl Sentinel {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(limit))
             .set_response_timeout(Some(limit));
-        let mut link = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
-        let mut ask = redis::cmd("SENTINEL");
-        ask.arg("get-master-addr-by-name").arg(&self.service);
-        let address: Option<(String, u16)> = ask.query_async(&mut link).await?;
+        let mut connection = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut query = redis::cmd("SENTINEL");
+        query.arg("get-master-addr-by-name").arg(&self.service);
+        let address: Option<(String, u16)> = query.query_async(&mut connection).await?;
         let (host, port) =
             address.ok_or_else(|| failed("a sentinel does not know a master of this name"))?;
         let client = Client::open(at(&self.server, &host, port))?;
         let config = login.applied(config);
-        let mut link = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let role = link.send_packed_command(&redis::cmd("ROLE")).await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let role = connection.send_packed_command(&redis::cmd("ROLE")).await?;
         // Right after a fail-over a sentinel may still name the old master.
         match role.extract_error()? {
             redis::Value::Array(parts) if parts.first() == Some(&text("master")) => Ok(client),

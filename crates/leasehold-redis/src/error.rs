@@ -23,8 +23,8 @@ pub(crate) fn of(server: &str, error: RedisError) -> Error {
             Error::invalid_input(format!("{server} cannot be used: {error}"))
         }
         Driver::Parse | Driver::UnexpectedReturnType => {
-            let said = one_line(&error);
-            Error::unexpected(format!("{server} sent a reply that is not Redis's ({said})"))
+            let reply = one_line(&error);
+            Error::unexpected(format!("{server} sent a reply that is not Redis's ({reply})"))
                 .with_effect(Effect::Unknown)
         }
         _ => Error::unavailable(
@@ -77,12 +77,12 @@ fn of_server(server: &str, error: RedisError) -> Error {
 
 /// The error that the server reported, or a script did for one lease among many.
 pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
-    let said = format!("{server} said: {code} {detail}");
-    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
+    let reply = format!("{server} replied: {code} {detail}");
+    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {reply}"));
     match code {
         "WRONGTYPE" => Error::incompatible(format!(
             "the key, or its metadata key lh:lock:…, has a value of another type, which is not a lock; use another \
-             key or a prefix, or remove the value; {said}"
+             key or a prefix, or remove the value; {reply}"
         )),
         "LHCORRUPT" => Error::corrupt(format!(
             "{} cannot be read because it was changed; restore it as https://docs.rs/leasehold-redis describes, or \
@@ -91,10 +91,10 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
             detail.split_once(" script: ").map_or(detail, |(what, _)| what)
         )),
         "NOAUTH" | "WRONGPASS" => {
-            Error::denied(format!("{server} refused the user or its password; {said}"))
+            Error::denied(format!("{server} refused the user or its password; {reply}"))
         }
         "NOPERM" => Error::denied(format!(
-            "the user lacks a privilege; https://docs.rs/leasehold-redis lists the least privileges; {said}"
+            "the user lacks a privilege; https://docs.rs/leasehold-redis lists the least privileges; {reply}"
         )),
         "READONLY" => not_now("this server is a replica, which cannot lock; connect to its master"),
         "OOM" => not_now("the server is out of memory (maxmemory), so nothing was changed"),
@@ -109,7 +109,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         }
         "ERR" if detail.contains("DB index is out of range") => Error::invalid_input(format!(
             "the number of the database in the URL is too large for the server, whose setting `databases` limits it; \
-             {said}"
+             {reply}"
         )),
         IN_CLUSTER => Error::incompatible(format!(
             "{server} is a node of a Redis Cluster; write redis+cluster:// instead, with one or more of its nodes"
@@ -124,7 +124,7 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         {
             Error::denied(format!(
                 "the user lacks a privilege for a part of this; https://docs.rs/leasehold-redis lists the least \
-                 privileges; {said}"
+                 privileges; {reply}"
             ))
             .with_effect(Effect::Unknown)
         }
@@ -137,26 +137,26 @@ pub(crate) fn of_text(server: &str, code: &str, detail: &str) -> Error {
         // The script may have run other commands before this one.
         "ERR" if detail.contains("command called from script") => Error::incompatible(format!(
             "{server} has renamed or removed a command that our scripts use; https://docs.rs/leasehold-redis lists \
-             them; {said}"
+             them; {reply}"
         ))
         .with_effect(Effect::Unknown),
         "ERR" if detail.starts_with("unknown command") => Error::incompatible(format!(
             "{server} has renamed or removed a command that this store uses, or is older than Redis 7.0; \
-             https://docs.rs/leasehold-redis lists the commands; {said}"
+             https://docs.rs/leasehold-redis lists the commands; {reply}"
         )),
-        _ => Error::unexpected(said).with_effect(Effect::Unknown),
+        _ => Error::unexpected(reply).with_effect(Effect::Unknown),
     }
 }
 
 /// The error for a reply that no script of ours gives.
-pub(crate) fn odd(server: &str, what: &str) -> Error {
+pub(crate) fn unexpected(server: &str, what: &str) -> Error {
     let message = format!("{server} sent a reply that none of our scripts gives: {what}");
     Error::unexpected(message).with_effect(Effect::Unknown)
 }
 
 fn refused_login(server: &str, error: &RedisError) -> Error {
-    let said = error.detail().unwrap_or("no more is known");
-    Error::denied(format!("{server} refused the user or its password ({said})"))
+    let reply = error.detail().unwrap_or("no more is known");
+    Error::denied(format!("{server} refused the user or its password ({reply})"))
 }
 
 pub(crate) fn too_old(server: &str) -> Error {

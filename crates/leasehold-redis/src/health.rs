@@ -19,14 +19,14 @@ const CLOCK_DIFFERENCE: Duration = Duration::from_millis(500);
 pub(crate) async fn check(server: &Connections) -> Result<Health> {
     let commands =
         vec![redis::cmd("TIME"), redis::cmd("INFO"), query_settings(), query_commands(server)];
-    let asked = now_micros();
-    let mut replies = server.ask(commands).await?.into_iter();
+    let sent = now_micros();
+    let mut replies = server.query(commands).await?.into_iter();
     let answered = now_micros();
-    let clock = clock_difference(asked, answered, replies.next());
+    let clock = clock_difference(sent, answered, replies.next());
     let info = match replies.next() {
         Some(Value::ServerError(refused)) => return Err(refused_by(server, &refused)),
-        Some(said) => information(&said),
-        None => return Err(error::odd(server.server(), "no INFO")),
+        Some(reply) => information(&reply),
+        None => return Err(error::unexpected(server.server(), "no INFO")),
     };
     // A server may deny, rename or lack it.
     let config = replies.next().as_ref().map(settings).unwrap_or_default();
@@ -43,18 +43,18 @@ fn query_commands(server: &Connections) -> redis::Cmd {
 }
 
 /// Refuses a server without the commands that operations need.
-fn judge_commands(server: &Connections, said: Option<Value>, health: &mut Health) -> Result<()> {
+fn judge_commands(server: &Connections, reply: Option<Value>, health: &mut Health) -> Result<()> {
     let name = server.server();
-    let said = match said {
+    let reply = match reply {
         // It only asks.
         Some(Value::ServerError(refused)) => {
             return Err(refused_by(server, &refused).with_effect(Effect::NotApplied));
         }
-        Some(said) => redis::from_redis_value::<[Vec<String>; 3]>(said).ok(),
+        Some(reply) => redis::from_redis_value::<[Vec<String>; 3]>(reply).ok(),
         None => None,
     };
     let [lacking, silent, denied] =
-        said.ok_or_else(|| error::odd(name, "to the question for commands"))?;
+        reply.ok_or_else(|| error::unexpected(name, "to the question for commands"))?;
     if !lacking.is_empty() {
         return Err(Error::incompatible(format!(
             "{name} has renamed or removed {}, without which operations fail; restore what \
@@ -114,8 +114,8 @@ fn judge(
         return Err(error::too_old(name));
     }
     let policy = refuse(name, info, config, server.options())?;
-    let said = |name: &str| info.get(name).map_or("", String::as_str);
-    if said("role") != "master" {
+    let reported = |name: &str| info.get(name).map_or("", String::as_str);
+    if reported("role") != "master" {
         // It may become the master.
         return Err(Error::unavailable(
             Effect::NotApplied,
@@ -137,9 +137,9 @@ fn judge(
         }
     }
     durability::judge(&mut health, name, info, config, server.options().statement)?;
-    let has_had_replicas = said("connected_slaves") != "0"
-        || said("second_repl_offset") != "-1"
-        || said("repl_backlog_active") != "0";
+    let has_had_replicas = reported("connected_slaves") != "0"
+        || reported("second_repl_offset") != "-1"
+        || reported("repl_backlog_active") != "0";
     if server.is_chosen() || has_had_replicas {
         fails_over(&mut health, name);
     }
@@ -159,16 +159,16 @@ pub(crate) fn refused_by(server: &Connections, refused: &redis::ServerError) -> 
     error::of_text(server.server(), refused.code(), refused.details().unwrap_or(""))
 }
 
-/// How far the server's clock is ahead of ours, in microseconds, if it said so: at least this much, however long
+/// How far the server's clock is ahead of ours, in microseconds, if it reported it: at least this much, however long
 /// the way took.
-fn clock_difference(asked: u64, answered: u64, said: Option<Value>) -> Option<i64> {
-    let Some(Value::Array(parts)) = said else { return None };
+fn clock_difference(sent: u64, answered: u64, reply: Option<Value>) -> Option<i64> {
+    let Some(Value::Array(parts)) = reply else { return None };
     let number = |at: usize| match parts.get(at) {
         Some(Value::BulkString(text)) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
         _ => None,
     };
     let theirs = number(0)?.checked_mul(1_000_000)?.checked_add(number(1)?)?;
-    let ours = theirs.clamp(asked, answered.max(asked));
+    let ours = theirs.clamp(sent, answered.max(sent));
     i64::try_from(i128::from(theirs) - i128::from(ours)).ok()
 }
 

@@ -112,7 +112,9 @@ impl Inner {
                 Ok(outcome) if outcome.len() == chunk.len() => {
                     all.extend(chunk.iter().copied().zip(outcome.into_iter().map(Ok)));
                 }
-                Ok(_) => return Err(error::odd(self.servers.name(), "the number of outcomes")),
+                Ok(_) => {
+                    return Err(error::unexpected(self.servers.name(), "the number of outcomes"));
+                }
                 Err(error) => all.extend(chunk.iter().map(|at| (*at, Err(error.clone())))),
             }
         }

@@ -6,7 +6,7 @@
 //! privileges, versions, limits and hazards. Each operation is one Lua script and one exchange.
 //!
 //! By default Redis forgets acknowledged writes when it crashes, so it reaches only L0 (best effort). With durable
-//! writes, without eviction and without replicas it reaches L2; [`check`](leasehold_core::Store::check) says which.
+//! writes, without eviction and without replicas it reaches L2; [`check`](leasehold_core::Store::check) reports which.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold_core::Result<()> {

@@ -107,7 +107,7 @@ impl Name {
         slot(self.plain())
     }
 
-    /// The channel that says that the key may be free.
+    /// The channel of hints that the key may be free.
     pub(crate) fn channel(&self) -> String {
         tagged(CHANNEL, self.plain())
     }

@@ -29,7 +29,9 @@ impl Reader<'_> {
         let at = |parts: &[Value]| {
             let claim =
                 self.number(parts.get(1))?.checked_sub(1).and_then(|at| usize::try_from(at).ok());
-            claim.and_then(|at| claims.iter().nth(at)).ok_or_else(|| self.odd("a claim's number"))
+            claim
+                .and_then(|at| claims.iter().nth(at))
+                .ok_or_else(|| self.unexpected("a claim's number"))
         };
         match self.word(&parts)? {
             "granted" => Ok(AcquireReply::Granted(Granted::new(
@@ -41,7 +43,7 @@ impl Reader<'_> {
                 let key = at(&parts)?.key.clone();
                 let retry_after = self.remaining(parts.get(2))?.duration();
                 let now = self.number(parts.get(3))?;
-                let holder = parts.get(4).ok_or_else(|| self.odd("no holder"))?;
+                let holder = parts.get(4).ok_or_else(|| self.unexpected("no holder"))?;
                 let is_foreign = self.is_foreign(holder)?;
                 let holder = Box::new(self.record(&key, now, holder)?);
                 let why = RefusalReason::Held(Some(holder));
@@ -73,7 +75,7 @@ impl Reader<'_> {
                 "{} was a replica and may lack leases that its master had granted; use another server",
                 self.0
             ))),
-            other => Err(self.odd(other)),
+            other => Err(self.unexpected(other)),
         }
     }
 
@@ -99,7 +101,7 @@ impl Reader<'_> {
                 RenewOutcome::Failed(claim.conflict(id, self.mode(parts.get(2))?))
             }
             "failed" => RenewOutcome::Failed(self.failure(&parts)?),
-            other => return Err(self.odd(other)),
+            other => return Err(self.unexpected(other)),
         })
     }
 
@@ -111,7 +113,7 @@ impl Reader<'_> {
             "not held" => ReleaseOutcome::NotHeld,
             "kept" => ReleaseOutcome::Kept(Duration::from_micros(self.number(parts.get(1))?)),
             "failed" => ReleaseOutcome::Failed(self.failure(&parts)?),
-            other => return Err(self.odd(other)),
+            other => return Err(self.unexpected(other)),
         })
     }
 
@@ -171,7 +173,7 @@ impl Reader<'_> {
     fn parts(self, holder: &Value) -> Result<&[Value]> {
         match holder {
             Value::Array(parts) => Ok(parts),
-            _ => Err(self.odd("a holder")),
+            _ => Err(self.unexpected("a holder")),
         }
     }
 
@@ -191,7 +193,8 @@ impl Reader<'_> {
         let kind = fields.next().unwrap_or_default();
         let mut number = || {
             let text = fields.next().and_then(|field| std::str::from_utf8(field).ok());
-            text.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| self.odd("a record"))
+            text.and_then(|text| text.parse::<u64>().ok())
+                .ok_or_else(|| self.unexpected("a record"))
         };
         let (ends, token, since, renewed) = (number()?, number()?, number()?, number()?);
         let ends = ends.saturating_mul(1_000);
@@ -215,33 +218,33 @@ impl Reader<'_> {
         Ok(record)
     }
 
-    /// `{'failed', what the server said}`.
+    /// `{'failed', what the server replied}`.
     fn failure(self, parts: &[Value]) -> Result<Error> {
-        let said = String::from_utf8_lossy(self.bytes(parts.get(1))?).into_owned();
-        let (code, detail) = said.trim_start_matches('-').split_once(' ').unwrap_or((&said, ""));
+        let reply = String::from_utf8_lossy(self.bytes(parts.get(1))?).into_owned();
+        let (code, detail) = reply.trim_start_matches('-').split_once(' ').unwrap_or((&reply, ""));
         Ok(error::of_text(self.0, code, detail))
     }
 
-    fn odd(self, what: &str) -> Error {
-        error::odd(self.0, what)
+    fn unexpected(self, what: &str) -> Error {
+        error::unexpected(self.0, what)
     }
 
     pub(crate) fn array(self, reply: Value) -> Result<Vec<Value>> {
         match reply {
             Value::Array(parts) => Ok(parts),
-            _ => Err(self.odd("no array")),
+            _ => Err(self.unexpected("no array")),
         }
     }
 
     fn word(self, parts: &[Value]) -> Result<&str> {
         let word = self.bytes(parts.first())?;
-        std::str::from_utf8(word).map_err(|_| self.odd("no word"))
+        std::str::from_utf8(word).map_err(|_| self.unexpected("no word"))
     }
 
     fn bytes(self, reply: Option<&Value>) -> Result<&[u8]> {
         match reply {
             Some(Value::BulkString(bytes)) => Ok(bytes),
-            _ => Err(self.odd("no text")),
+            _ => Err(self.unexpected("no text")),
         }
     }
 
@@ -253,7 +256,7 @@ impl Reader<'_> {
             }
             _ => None,
         };
-        number.ok_or_else(|| self.odd("no number"))
+        number.ok_or_else(|| self.unexpected("no number"))
     }
 
     fn mode(self, reply: Option<&Value>) -> Result<Mode> {

@@ -33,7 +33,7 @@ impl Servers {
         }
     }
 
-    /// What the caller said about their durability.
+    /// What the caller stated about their durability.
     pub(crate) fn statement(&self) -> Statement {
         match self {
             Self::One(server) => server.options().statement,

@@ -24,7 +24,7 @@ use crate::inner::{Inner, NAME};
 pub struct RedisStore(Arc<Inner>);
 
 impl RedisConfig {
-    /// Connects. [`check`](leasehold_core::Store::check) says whether the server is fit.
+    /// Connects. [`check`](leasehold_core::Store::check) reports whether the server is fit.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses

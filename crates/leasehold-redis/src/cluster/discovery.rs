@@ -20,7 +20,7 @@ use crate::{error, health, trace};
 const NEXT_NODE: Duration = Duration::from_millis(100);
 
 impl Inner {
-    pub(super) fn ask_in_background(self: &Arc<Self>) {
+    pub(super) fn refresh_in_background(self: &Arc<Self>) {
         // Another caller is asking.
         if self.asking.try_lock().is_err() {
             return;
@@ -46,20 +46,20 @@ impl Inner {
                 return state.last.clone().map_or(Ok(()), Err);
             }
         }
-        let asked = self.ask().await;
+        let found = self.query().await;
         {
             let mut state = self.state();
             state.rounds += 1;
-            state.last = asked.as_ref().err().cloned();
+            state.last = found.as_ref().err().cloned();
         }
-        self.take(asked?);
+        self.take(found?);
         self.move_listeners();
         Ok(())
     }
 
     /// Asks all known nodes and takes the first answer. Only if none answers does it ask the first ones, whose
     /// addresses may belong to others by now.
-    async fn ask(&self) -> Result<Topology> {
+    async fn query(&self) -> Result<Topology> {
         let known: Vec<Connections> =
             self.state().nodes.values().map(|node| node.server.clone()).collect();
         match first_topology(&known).await {
@@ -70,7 +70,7 @@ impl Inner {
         let seeds = self.seeds.iter().map(|seed| Endpoint::Server(seed.clone()));
         let seeds: Vec<_> =
             seeds.map(|endpoint| Connections::new(endpoint, self.options.clone(), None)).collect();
-        first_topology(&seeds).await?.ok_or_else(|| error::odd(&self.name, "no seeds"))
+        first_topology(&seeds).await?.ok_or_else(|| error::unexpected(&self.name, "no seeds"))
     }
 
     /// Uses this topology from now on and drops nodes without slots.
@@ -107,14 +107,14 @@ impl Inner {
     }
 }
 
-/// The first answer to the topology question; if there is none, the failure that says most. The nodes are asked one
+/// The first answer to the query for the topology; if there is none, the most telling failure. The nodes are asked one
 /// after the other, and no answer is awaited for long before the next is asked.
 async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
-    let asked = nodes.iter().zip(0..).map(async |(node, at)| {
+    let queries = nodes.iter().zip(0..).map(async |(node, at)| {
         tokio::time::sleep(NEXT_NODE * at).await;
         topology_of(node).await
     });
-    let mut answers: FuturesUnordered<_> = asked.collect();
+    let mut answers: FuturesUnordered<_> = queries.collect();
     let mut failures = Vec::new();
     while let Some(answer) = answers.next().await {
         match answer {
@@ -122,7 +122,7 @@ async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
             Err(failure) => failures.push(failure),
         }
     }
-    // A refused login says more than an unreachable node.
+    // A refused login tells more than an unreachable node.
     let telling = failures.iter().position(|failure| failure.kind() != ErrorKind::Unavailable);
     match failures.into_iter().nth(telling.unwrap_or_default()) {
         Some(failure) => Err(failure),
@@ -136,7 +136,7 @@ async fn topology_of(server: &Connections) -> Result<Topology> {
     info.arg("INFO");
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let mut replies = server.ask(vec![info, slots]).await?.into_iter();
+    let mut replies = server.query(vec![info, slots]).await?.into_iter();
     let (info, slots) = (replies.next(), replies.next());
     for reply in [&info, &slots] {
         if let Some(Value::ServerError(refused)) = reply {
@@ -147,10 +147,10 @@ async fn topology_of(server: &Connections) -> Result<Topology> {
     if info.get("cluster_state").is_none_or(|state| state != "ok") {
         return Err(Error::unavailable(
             Effect::NotApplied,
-            format!("{} says that the cluster is down", server.server()),
+            format!("{} reports that the cluster is down", server.server()),
         ));
     }
     let host = host_of(server.server());
     let topology = slots.as_ref().and_then(|slots| Topology::read(slots, host));
-    topology.ok_or_else(|| error::odd(server.server(), "CLUSTER SLOTS"))
+    topology.ok_or_else(|| error::unexpected(server.server(), "CLUSTER SLOTS"))
 }

@@ -37,11 +37,11 @@ fn a_listener_at_a_dropped_node_is_moved_and_may_leave() {
     let (mut listeners, _wakeups) = Listener::subscribe(&[key], |_| ());
     let listener = listeners.remove(0);
     let subscription = listener.subscription();
-    inner.hear(node, "channel", listener);
+    inner.add_listener(node, "channel", listener);
     inner.move_listeners();
-    let heard_at =
+    let names_at =
         |address: &str| inner.node(&address.into()).unwrap().subscriber.listeners().names();
-    assert_eq!((heard_at("h:1"), heard_at("h:2")), (vec![], vec!["channel".to_owned()]));
+    assert_eq!((names_at("h:1"), names_at("h:2")), (vec![], vec!["channel".to_owned()]));
     cluster.leave(subscription, &["channel".to_owned()]);
-    assert!(heard_at("h:2").is_empty());
+    assert!(names_at("h:2").is_empty());
 }

@@ -23,9 +23,9 @@ pub(crate) struct Topology {
 impl Topology {
     /// Reads a reply to CLUSTER SLOTS. `host` is that of the node that sent it, which may leave it out. `None` if
     /// the reply cannot be understood.
-    pub(crate) fn read(told: &Value, host: &str) -> Option<Self> {
+    pub(crate) fn read(reply: &Value, host: &str) -> Option<Self> {
         let mut this = Self { owners: vec![None; usize::from(SLOTS)], ..Self::default() };
-        let Value::Array(ranges) = told else { return None };
+        let Value::Array(ranges) = reply else { return None };
         for range in ranges {
             let Value::Array(range) = range else { return None };
             let [Value::Int(first), Value::Int(last), master, replicas @ ..] = range.as_slice()
@@ -40,17 +40,17 @@ impl Topology {
                     id.clone_into(&mut this.identity);
                 }
             }
-            let told = match at(master, 0)? {
+            let host_name = match at(master, 0)? {
                 Value::Nil => "",
-                told => text(told)?,
+                host_name => text(host_name)?,
             };
-            let told = match told {
+            let host_name = match host_name {
                 "" => host,
                 NO_HOST => address(at(master, 3)?).unwrap_or(host),
-                told => told,
+                host_name => host_name,
             };
             let Value::Int(port) = at(master, 1)? else { return None };
-            let owner: Arc<str> = format!("{told}:{port}").into();
+            let owner: Arc<str> = format!("{host_name}:{port}").into();
             this.owners.get_mut(first..=last)?.fill(Some(owner));
         }
         Some(this)
@@ -121,13 +121,13 @@ mod tests {
 
     #[test]
     fn a_nodes_topology_is_parsed() {
-        let told = Value::Array(vec![
+        let reply = Value::Array(vec![
             range(0, 99, vec![node("", 7000, "b"), node("h2", 7001, "a")]),
             range(200, 300, vec![node("h3", 7002, "c")]),
             range(100, 150, vec![node("h3", 7002, "c")]),
             range(301, 16_383, vec![node("", 7000, "b")]),
         ]);
-        let mut topology = Topology::read(&told, "h1").unwrap();
+        let mut topology = Topology::read(&reply, "h1").unwrap();
         assert_eq!(topology.identity, "a");
         for (slot, owner) in [(0, Some("h1:7000")), (100, Some("h3:7002")), (151, None)] {
             assert_eq!(topology.owner(slot).map(AsRef::as_ref), owner, "{slot}");

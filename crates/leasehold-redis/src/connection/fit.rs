@@ -12,31 +12,33 @@ use crate::error;
 const LEAST: [u64; 3] = [7, 0, 0];
 const LEAST_IN_CLUSTER: [u64; 3] = [7, 0, 7];
 
-/// Whether the server is a node of a cluster; false if it does not say.
-pub(crate) async fn is_in_cluster(link: &mut MultiplexedConnection) -> redis::RedisResult<bool> {
-    let mut ask = redis::cmd("INFO");
-    ask.arg("cluster");
-    match link.send_packed_command(&ask).await?.extract_error() {
-        Ok(said) => Ok(information(&said).get("cluster_enabled").is_some_and(|set| set == "1")),
+/// Whether the server is a node of a cluster; false if it does not tell.
+pub(crate) async fn is_in_cluster(
+    connection: &mut MultiplexedConnection,
+) -> redis::RedisResult<bool> {
+    let mut query = redis::cmd("INFO");
+    query.arg("cluster");
+    match connection.send_packed_command(&query).await?.extract_error() {
+        Ok(reply) => Ok(information(&reply).get("cluster_enabled").is_some_and(|set| set == "1")),
         Err(_) => Ok(false),
     }
 }
 
 /// Refuses a server on which no lock is safe.
 pub(crate) async fn fit(
-    link: &mut MultiplexedConnection,
+    connection: &mut MultiplexedConnection,
     name: &str,
     options: &ConnectionOptions,
 ) -> redis::RedisResult<Result<()>> {
-    let mut ask = Pipeline::with_capacity(2);
-    ask.cmd("INFO").add_command(query_settings()).ignore_errors();
-    let mut replies = link.send_packed_commands(&ask, 0, 2).await?.into_iter();
+    let mut query = Pipeline::with_capacity(2);
+    query.cmd("INFO").add_command(query_settings()).ignore_errors();
+    let mut replies = connection.send_packed_commands(&query, 0, 2).await?.into_iter();
     let info = replies.next().as_ref().map(information).unwrap_or_default();
     let config = replies.next().as_ref().map(settings).unwrap_or_default();
     Ok(refuse(name, &info, &config, options).map(drop))
 }
 
-/// Refuses a server on which no lock is safe; else its policy of eviction, if it says so.
+/// Refuses a server on which no lock is safe; else its policy of eviction, if it shows it.
 pub(crate) fn refuse<'a>(
     name: &str,
     info: &'a Settings,
@@ -73,8 +75,8 @@ pub(crate) fn version(info: &Settings) -> Option<[u64; 3]> {
 }
 
 /// The lines `name:value` of INFO.
-pub(crate) fn information(said: &Value) -> Settings {
-    let text = match said {
+pub(crate) fn information(reply: &Value) -> Settings {
+    let text = match reply {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         Value::VerbatimString { text, .. } => text.clone(),
         _ => String::new(),
@@ -84,12 +86,12 @@ pub(crate) fn information(said: &Value) -> Settings {
 }
 
 /// The pairs of CONFIG GET.
-pub(crate) fn settings(said: &Value) -> Settings {
+pub(crate) fn settings(reply: &Value) -> Settings {
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         _ => String::new(),
     };
-    match said {
+    match reply {
         Value::Map(pairs) => pairs.iter().map(|(name, value)| (text(name), text(value))).collect(),
         Value::Array(flat) => {
             flat.chunks_exact(2).map(|pair| (text(&pair[0]), text(&pair[1]))).collect()

@@ -10,7 +10,7 @@ use redis::{Cmd, Pipeline, Value};
 /// One connection.
 #[derive(Clone)]
 pub(crate) struct Connected {
-    pub(crate) link: MultiplexedConnection,
+    pub(crate) connection: MultiplexedConnection,
     pub(crate) serial: u64,
     /// The driver has reported its end.
     pub(crate) ended: Arc<AtomicBool>,
@@ -22,14 +22,14 @@ pub(crate) type Copies = std::result::Result<u64, String>;
 impl Connected {
     /// Sends a script. A reply that is an error is returned as one.
     pub(crate) async fn send(&mut self, script: &Cmd) -> redis::RedisResult<Value> {
-        self.link.send_packed_command(script).await?.extract_error()
+        self.connection.send_packed_command(script).await?.extract_error()
     }
 
     /// Sends a script whose keys are being moved to this node.
     pub(crate) async fn send_asking(&mut self, script: Cmd) -> redis::RedisResult<Value> {
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.cmd("ASKING").add_command(script);
-        let answers = self.link.send_packed_commands(&pipeline, 0, 2).await?;
+        let answers = self.connection.send_packed_commands(&pipeline, 0, 2).await?;
         answers.into_iter().next_back().unwrap_or(Value::Nil).extract_error()
     }
 
@@ -44,7 +44,7 @@ impl Connected {
         let patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut wait = redis::cmd("WAIT");
         wait.arg(wanted).arg(patience);
-        Ok(match self.link.send_packed_command(&wait).await? {
+        Ok(match self.connection.send_packed_command(&wait).await? {
             Value::ServerError(refused) => {
                 Err(format!("{} {}", refused.code(), refused.details().unwrap_or("")))
             }
@@ -65,7 +65,7 @@ impl Connected {
         for channel in channels {
             pipeline.cmd(how).arg(channel);
         }
-        let answers = self.link.send_packed_commands(&pipeline, 0, channels.len()).await?;
+        let answers = self.connection.send_packed_commands(&pipeline, 0, channels.len()).await?;
         answers.into_iter().try_for_each(|answer| answer.extract_error().map(drop))
     }
 }

@@ -20,10 +20,10 @@ pub(crate) enum ScriptReply {
     Elsewhere(Redirect),
 }
 
-/// Where a cluster node says that the slot is.
+/// Where the slot is, as a cluster node reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Redirect {
-    /// `host:port`; without a host, the host of the node that says so.
+    /// `host:port`; without a host, the host of that node.
     pub(crate) address: String,
     /// For this request only: the slot is being moved there.
     pub(crate) once: bool,
@@ -37,7 +37,7 @@ impl Redirect {
 }
 
 impl Connections {
-    /// Runs a script, unless the server says that the keys are elsewhere. `asking` is for keys that are being
+    /// Runs a script, unless the server reports that the keys are elsewhere. `asking` is for keys that are being
     /// moved to this server.
     pub(crate) async fn run(
         &self,
@@ -99,7 +99,7 @@ impl Connections {
         let why = match copies {
             Ok(copies) if copies >= replicas => return Ok(ran),
             Ok(copies) => format!("only {copies} have"),
-            Err(said) => format!("the server said: {said}"),
+            Err(refusal) => format!("the server replied: {refusal}"),
         };
         Err(Error::unavailable(
             Effect::Unknown,
@@ -111,7 +111,7 @@ impl Connections {
     }
 
     /// Sends several commands that change nothing at once; an error is one of the replies.
-    pub(crate) async fn ask(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
+    pub(crate) async fn query(&self, commands: Vec<Cmd>) -> Result<Vec<Value>> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         let count = commands.len();
         for command in commands {
@@ -120,21 +120,21 @@ impl Connections {
         pipeline.ignore_errors();
         let pipeline = &pipeline;
         let send = move |mut connected: Connected| async move {
-            connected.link.send_packed_commands(pipeline, 0, count).await
+            connected.connection.send_packed_commands(pipeline, 0, count).await
         };
         let replies = self.exchange(&Request::reads(), send).await?;
         if replies.len() == count {
             Ok(replies)
         } else {
-            Err(error::odd(self.server(), "the number of answers"))
+            Err(error::unexpected(self.server(), "the number of answers"))
         }
     }
 }
 
 /// Whether a caller may trust a lease because of this reply of a script.
 fn makes_a_lease(answer: &Value) -> bool {
-    let says = |parts: &[Value], word: &[u8]| matches!(parts.first(), Some(Value::BulkString(said)) if said == word);
+    let begins = |parts: &[Value], word: &[u8]| matches!(parts.first(), Some(Value::BulkString(first)) if first == word);
     let Value::Array(parts) = answer else { return false };
-    says(parts, b"granted")
-        || parts.iter().any(|part| matches!(part, Value::Array(of) if says(of, b"held")))
+    begins(parts, b"granted")
+        || parts.iter().any(|part| matches!(part, Value::Array(of) if begins(of, b"held")))
 }

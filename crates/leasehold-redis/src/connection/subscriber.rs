@@ -66,8 +66,8 @@ impl Connections {
             let current = this.0.current();
             if let (false, Some(mut connected)) = (left.is_empty(), current) {
                 // If it fails, hints arrive that nobody reads.
-                let told = connected.subscribe("SUNSUBSCRIBE", &left);
-                drop(tokio::time::timeout(this.0.options.timeout, told).await);
+                let unsubscribed = connected.subscribe("SUNSUBSCRIBE", &left);
+                drop(tokio::time::timeout(this.0.options.timeout, unsubscribed).await);
             }
         });
     }
