@@ -89,7 +89,7 @@ async fn without_a_majority_each_nodes_failure_is_reported() {
     let error = open([Opens::Incompatible, Opens::AtOnce, Opens::After(9)], "").await;
     let error = error.store.expect_err("one of three is open");
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
-    assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("open")));
+    assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("connect")));
     let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
     assert_eq!((error.nodes().len(), failed), (3, 2));
     assert!(error.to_string().contains("local:2: its directory is not there"), "{error}");
