@@ -1,22 +1,19 @@
-//! Finds circles of imports among the files of a crate. Two files may import each other; a larger circle cannot be
-//! read file by file.
+//! Finds circles of imports in a crate: among the files and folders of each of its folders. A folder is one thing there,
+//! with the file of its name: what is inside it may import each other, but is looked at for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, Item, ItemUse, UseTree, Visibility};
+use syn::{Attribute, Item, ItemUse, Macro, UseTree, Visibility};
 
 use crate::shell::{Outcome, root};
-
-/// The most files that a circle may have.
-const MOST: usize = 2;
 
 /// A module: the names that lead to it from the root of its crate.
 type Module = Vec<String>;
 
-/// Fails if files of a crate form a circle of more than two.
+/// Fails if files or folders of a crate import each other.
 pub(crate) fn check() -> Outcome {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join("crates"))? {
@@ -26,25 +23,21 @@ pub(crate) fn check() -> Outcome {
             continue;
         }
         for circle in of_crate(&folder.join("src"))? {
-            let files: Vec<_> = circle.iter().map(shown).collect();
-            found.push(format!("{name}: {} files: {}", files.len(), files.join(", ")));
+            let modules: Vec<_> = circle.iter().map(|module| module.join("::")).collect();
+            found.push(format!("{name}: {}", modules.join(", ")));
         }
     }
     if found.is_empty() {
         return Ok(());
     }
-    Err(format!("files import each other in a circle: {}", found.join("; ")).into())
+    Err(format!("files or folders import each other in a circle: {}", found.join("; ")).into())
 }
 
-fn shown(module: &Module) -> String {
-    if module.is_empty() { "the root".to_owned() } else { module.join("::") }
-}
-
-/// The circles of a crate that are too large.
+/// The circles of a crate.
 fn of_crate(src: &Path) -> Outcome<Vec<BTreeSet<Module>>> {
     let mut files = BTreeMap::new();
     read(src, &Vec::new(), &mut files)?;
-    Ok(circles(&imports(&files)))
+    Ok(circles_of(&imports(&files)))
 }
 
 /// Reads every file in a folder, and the paths that it names.
@@ -120,6 +113,14 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
+    fn visit_macro(&mut self, item: &'ast Macro) {
+        let text = item.tokens.to_string().replace(":: ", "::").replace(" ::", "::");
+        let words = text.split(|c: char| c != ':' && c != '_' && !c.is_alphanumeric());
+        let paths = words.filter(|word| word.contains("::"));
+        self.named.extend(paths.map(|path| path.split("::").map(str::to_owned).collect()));
+        visit::visit_macro(self, item);
+    }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.named.push(path.segments.iter().map(|part| part.ident.to_string()).collect());
@@ -201,7 +202,27 @@ fn home(files: &BTreeMap<Module, Paths>, mut path: Module) -> Option<Module> {
     None
 }
 
-/// The largest sets in which each file leads to each other one.
+/// The circles in each folder.
+fn circles_of(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> {
+    let needed: BTreeSet<_> = imports.values().flatten().collect();
+    let mut folders: BTreeMap<&[String], BTreeMap<Module, BTreeSet<Module>>> = BTreeMap::new();
+    // From what only implements, nothing is imported: it may use anything.
+    for (from, to) in imports.iter().filter(|(from, _)| needed.contains(from)) {
+        for to in to {
+            let common = from.iter().zip(to).take_while(|(from, to)| from == to).count();
+            // Neither is the file of the folder itself.
+            if common < from.len().min(to.len()) {
+                let folder = folders.entry(&from[..common]).or_default();
+                folder.entry(to[..=common].to_vec()).or_default();
+                let within = folder.entry(from[..=common].to_vec()).or_default();
+                within.insert(to[..=common].to_vec());
+            }
+        }
+    }
+    folders.values().flat_map(circles).collect()
+}
+
+/// The largest sets in which each module leads to each other one.
 fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> = imports
         .keys()
@@ -219,39 +240,74 @@ fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>
         reached[*module].iter().filter(back).map(|other| (*other).clone()).collect()
     };
     let all: BTreeSet<_> = imports.keys().map(|module| circle(&module)).collect();
-    all.into_iter().filter(|circle| circle.len() > MOST).collect()
+    all.into_iter().filter(|circle| circle.len() > 1).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(texts: &[(&str, &str)]) -> Vec<Vec<String>> {
+    fn found(texts: &[(&str, &str)]) -> Vec<String> {
         let module = |name: &str| name.split_terminator("::").map(str::to_owned).collect();
         let files = texts
             .iter()
             .map(|(name, text)| (module(name), Paths::in_text(text).unwrap()))
             .collect();
-        let circles = circles(&imports(&files));
-        circles.iter().map(|circle| circle.iter().map(shown).collect()).collect()
+        let shown = |circle: &BTreeSet<Module>| -> Vec<_> {
+            circle.iter().map(|module| module.join("::")).collect()
+        };
+        circles_of(&imports(&files)).iter().map(|circle| shown(circle).join(" ")).collect()
     }
 
     #[test]
-    fn three_files_that_import_each_other_are_found_through_re_exports_and_inline_paths() {
-        let root = ("", "mod a; mod b; pub use b::B;");
-        let b = ("b", "pub(crate) struct B; fn f() { crate::a::c::g() }");
-        let c = ("a::c", "use super::A;");
+    fn files_that_import_each_other_are_found_through_re_exports_inline_paths_and_macros() {
+        let root = ("", "mod a; mod b; mod c; pub use b::B;");
+        let a = ("a", "pub struct A(crate::B);");
+        let b = ("b", "pub(crate) struct B; fn f() { println!(\"{}\", crate::c::g(1)) }");
+        assert_eq!(found(&[root, a, b, ("c", "use crate::a::A;")]), ["a b c"]);
+        assert!(found(&[root, a, b, ("c", "")]).is_empty());
+        let b = ("b", "pub(super) use crate::a::A;");
+        assert_eq!(found(&[root, a, b]), ["a b"]);
+    }
+
+    #[test]
+    fn folders_that_import_each_other_are_found_though_no_files_do() {
+        let files = |b| {
+            [
+                ("", "mod a; mod b; use a::high::High;"),
+                ("a", "mod low; mod high;"),
+                ("a::low", "pub struct Low;"),
+                ("a::high", "use crate::b::B; pub struct High;"),
+                ("b", b),
+            ]
+        };
+        assert_eq!(found(&files("use crate::a::low::Low;")), ["a b"]);
+        assert!(found(&files("")).is_empty());
+        // Inside a folder.
+        let (low, high) = (("a::low", "use super::high::H;"), ("a::high", "use super::low::L;"));
         assert_eq!(
-            found(&[root, ("a", "mod c; pub struct A(crate::B);"), b, c]),
-            [["a", "a::c", "b"]]
+            found(&[("", "mod a;"), ("a", "mod low; mod high;"), low, high]),
+            ["a::high a::low"]
         );
-        assert!(found(&[root, ("a", "mod c; pub struct A;"), b, c]).is_empty());
     }
 
     #[test]
-    fn two_files_may_import_each_other_and_tests_may_import_anything() {
-        let b = ("b", "pub(super) use crate::a::A; #[cfg(test)] mod tests { use crate::c::C; }");
-        let texts = [("", ""), ("a", "use crate::b::B;"), b, ("c", "use crate::b::B;")];
+    fn a_folder_is_one_with_its_file_and_what_only_implements_may_use_anything() {
+        let (a, b) = (("a", "mod c; use c::C;"), ("b", "use crate::a::A;"));
+        let c = ("a::c", "use super::A; use crate::b::B;");
+        assert_eq!(found(&[("", ""), a, b, c]), ["a b"]);
+        assert!(found(&[("", ""), ("a", "mod c;"), b, c]).is_empty());
+    }
+
+    #[test]
+    fn no_crate_has_a_circle() {
+        check().unwrap();
+    }
+
+    #[test]
+    fn tests_may_import_anything() {
+        let b = ("b", "use crate::a::A; #[cfg(test)] mod tests { use crate::c::C; }");
+        let texts = [("", ""), ("a", ""), b, ("c", "use crate::b::B;")];
         assert!(found(&texts).is_empty());
     }
 }
