@@ -6,13 +6,17 @@
 //! over, the client re-reads it.
 
 mod config;
+mod listing;
 mod rows;
 mod rules;
-mod statements;
 mod table;
 
 pub use config::NeneConfig;
-pub use rows::{NeneRow, NeneRows, OVERWRITTEN, Seen};
-pub use rules::Margin;
-pub use statements::Statements;
+pub use rows::{
+    Columns, Found, NeneRow, NeneRows, OVERWRITTEN, Page, Seen, Statements, Value, lacks_privilege,
+};
 pub use table::NeneTable;
+
+/// Format, rules, privileges and hazards of the store in the PHP library's table.
+#[doc = include_str!("../NENE.md")]
+pub mod manual {}

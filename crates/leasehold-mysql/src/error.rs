@@ -46,6 +46,9 @@ pub(crate) fn unexpected(server: &str, what: impl std::fmt::Display) -> Error {
         .with_effect(Effect::Unknown)
 }
 
+/// The codes by which a server refuses what the user lacks a privilege for.
+pub(crate) const PRIVILEGES: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
+
 /// Whether a request was rolled back because of another transaction, and may succeed later.
 pub(crate) fn is_conflict(error: &Failure) -> bool {
     let Failure::Server(told) = error else { return false };
@@ -86,7 +89,7 @@ fn of_server(server: &str, told: &ServerError) -> Error {
         1045 | 1129 | 1130 | 1698 | 1862 => {
             Error::denied(format!("{server} refused the user or its password; {said}"))
         }
-        1044 | 1142 | 1143 | 1227 | 1370 => Error::denied(format!(
+        code if PRIVILEGES.contains(&code) => Error::denied(format!(
             "the user lacks a privilege; https://docs.rs/leasehold-mysql lists the least privileges, as GRANTs; {said}"
         )),
         1049 | 1054 | 1146 | 1305 | 1318 => Error::incompatible(format!(

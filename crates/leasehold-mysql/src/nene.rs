@@ -4,21 +4,21 @@ use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
+use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::nene::{
-    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
+    Columns, NeneConfig, NeneRows, NeneTable, OVERWRITTEN, Page, Statements, Value, lacks_privilege,
 };
 use leasehold_driver::{Deadline, Halfway};
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Error as Failure, Params, Row, ServerError, Value};
+use mysql_async::{Conn, Error as Failure, Params, Row};
 
 use crate::call::Call;
 use crate::config::{MysqlConfig, NAME};
 use crate::error;
 use crate::health::Settings;
 use crate::pool::{Pool, Unanswered};
-use crate::rows::{column, required, text};
-use crate::sql::{READ_ONLY, SEES_REPLICAS, Sql};
+use crate::rows::{Reply, column, required, text};
+use crate::sql::Sql;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
 pub type MysqlNeneStore = NeneTable<NeneDatabase>;
@@ -71,9 +71,16 @@ impl MysqlNeneConfig {
     async fn open_parts(self) -> Result<MysqlNeneStore> {
         self.nene.check()?;
         let (pool, sql) = self.server.open_pool(0).await?;
-        let statements = statements(&self.nene, &sql, COLLATION);
-        let database = NeneDatabase { pool, sql, statements, nene: self.nene.clone() };
-        Ok(NeneTable::new(database, self.nene))
+        let nene = self.nene.clone();
+        let inserted = |text| inserted(text, &nene, &sql);
+        let statements = Statements {
+            look: inserted(include_str!("sql/nene/look.sql")),
+            page: inserted(include_str!("sql/nene/page.sql")),
+            insert: inserted(include_str!("sql/nene/insert.sql")),
+            replace: inserted(include_str!("sql/nene/replace.sql")),
+            delete: inserted(include_str!("sql/nene/delete.sql")),
+        };
+        Ok(NeneTable::new(NeneDatabase { pool, sql, nene, statements }, self.nene))
     }
 }
 
@@ -81,90 +88,28 @@ impl MysqlNeneConfig {
 const COLLATION: &str = "utf8mb4_0900_bin";
 const COLLATION_OF_MARIADB: &str = "utf8mb4_nopad_bin";
 
-fn statements(nene: &NeneConfig, sql: &Sql, collation: &str) -> Statements {
-    Statements::mysql(nene, &sql.database.quoted(), &sql.now(), READ_ONLY, collation)
+/// The table's name in statements and messages.
+const TABLE: &str = "{schema}.`{table}`";
+const ABOUT: &str = include_str!("sql/nene/about.sql");
+
+/// A statement from its file, with the names of the database and the table inserted.
+fn inserted(text: &str, nene: &NeneConfig, sql: &Sql) -> String {
+    let columns = include_str!("sql/nene/columns.sql").trim_end();
+    let text = text.replace("{columns}", columns).replace("{database}", sql.database.as_str());
+    nene.inserted(&sql.inserted(&text))
 }
 
 /// A database with the table.
 pub struct NeneDatabase {
     pool: Pool,
     sql: Sql,
-    statements: Statements,
     nene: NeneConfig,
+    statements: Statements,
 }
 
 impl NeneDatabase {
-    /// The rows of a look or a page.
-    async fn read(
-        &self,
-        until: Deadline,
-        text: &str,
-        values: impl Into<Vec<Value>>,
-    ) -> Result<Vec<Row>> {
-        let connection = self.pool.get(until).await?;
-        let call = Call::statement(text, values);
-        let server = self.pool.server();
-        let (connection, rows) = self.pool.query(connection, until, &self.sql, call).await;
-        let rows = rows.map_err(|e| self.pool.error(e).with_effect(Effect::NotApplied))?;
-        let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
-        if required::<i64>(server, first, "o_read_only")? != 0 {
-            // Of a connection that is retired it is known.
-            if connection.is_some_and(|connection| !connection.is_retired()) {
-                self.pool.doubt();
-            }
-            return Err(error::read_only(server));
-        }
-        Ok(rows)
-    }
-
-    /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
-    async fn write(
-        &self,
-        until: Deadline,
-        text: &str,
-        values: impl Into<Vec<Value>>,
-    ) -> Result<bool> {
-        let connection = self.pool.get(until).await?;
-        let values = Params::Positional(values.into());
-        let exchange = async |conn: &mut Conn| {
-            conn.exec_drop(text, values).await?;
-            Ok(conn.affected_rows())
-        };
-        match self.pool.within(connection, until, exchange).await.1 {
-            Ok(changed) => Ok(changed > 0),
-            Err(Unanswered::Server(e)) if error::is_conflict(&e) && !error::is_lock_wait(&e) => {
-                Ok(false)
-            }
-            Err(failure) => Err(self.pool.error(failure)),
-        }
-    }
-
-    /// The clock and the row of a reply.
-    fn seen(&self, reply: &Row) -> Result<Seen> {
-        let server = self.pool.server();
-        if required::<i64>(server, reply, "o_commits")? == 0 {
-            return Err(Error::incompatible(
-                "the sessions of the pool do not commit each statement; set autocommit = 1 in them",
-            ));
-        }
-        if required::<i64>(server, reply, "o_utf8")? == 0 {
-            return Err(Error::incompatible(
-                "the sessions of the pool have another character set than utf8mb4; run SET NAMES utf8mb4 in them",
-            ));
-        }
-        let now = required(server, reply, "o_now")?;
-        let Some(resource) = text(server, reply, "o_resource")? else {
-            return Ok(Seen { now, row: None });
-        };
-        let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
-        let seconds = |name| column(server, reply, name)?.ok_or_else(damaged);
-        let row = NeneRow {
-            owner: text(server, reply, "o_owner")?.ok_or_else(damaged)?,
-            expires_at: seconds("o_expires_at")?,
-            acquired_at: seconds("o_acquired_at")?,
-            resource,
-        };
-        Ok(Seen { now, row: Some(row) })
+    fn inserted(&self, text: &str) -> String {
+        inserted(text, &self.nene, &self.sql)
     }
 
     async fn settings(&self, until: Deadline) -> Result<Settings> {
@@ -175,7 +120,7 @@ impl NeneDatabase {
 
     /// Whether the columns are as they must be, and how names are compared.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (self.pool.server(), &self.statements.table);
+        let (server, table) = (self.pool.server(), self.inserted(TABLE));
         let Some(types) = text(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}, or this user may not use it; name the database of the PHP library in the \
@@ -210,6 +155,39 @@ const SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version',
 
 const REPLICAS: &str = "SHOW GLOBAL STATUS WHERE Variable_name = 'Slaves_connected'";
 
+/// Refuses sessions in which a statement would mean something else, as in a caller's pool.
+fn admit(server: &str, first: &Row) -> Result<()> {
+    if required::<i64>(server, first, "o_commits")? == 0 {
+        return Err(Error::incompatible(
+            "the sessions of the pool do not commit each statement; set autocommit = 1 in them",
+        ));
+    }
+    if required::<i64>(server, first, "o_utf8")? == 0 {
+        return Err(Error::incompatible(
+            "the sessions of the pool have another character set than utf8mb4; run SET NAMES utf8mb4 in them",
+        ));
+    }
+    Ok(())
+}
+
+fn bound(values: Vec<Value>) -> Vec<mysql_async::Value> {
+    let bound = |value| match value {
+        Value::Text(text) => text.into(),
+        Value::Integer(integer) => integer.into(),
+    };
+    values.into_iter().map(bound).collect()
+}
+
+impl Columns for Reply<'_> {
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        text(self.0, self.1, name)
+    }
+
+    fn integer(&self, name: &str) -> Result<Option<i64>> {
+        column(self.0, self.1, name)
+    }
+}
+
 impl NeneRows for NeneDatabase {
     fn name(&self) -> &'static str {
         NAME
@@ -219,65 +197,45 @@ impl NeneRows for NeneDatabase {
         self.pool.timeout()
     }
 
-    async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
-        let rows = self.read(until, &self.statements.look, [resource.into()]).await?;
-        self.seen(rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?)
+    fn statements(&self) -> &Statements {
+        &self.statements
     }
 
-    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
-        let NeneRow { resource, owner, expires_at, acquired_at } = row;
-        let values = [resource.into(), owner.into(), (*expires_at).into(), (*acquired_at).into()];
-        self.write(until, &self.statements.insert, values).await
-    }
-
-    async fn replace(
-        &self,
-        until: Deadline,
-        seen: &NeneRow,
-        by: &NeneRow,
-        before: Option<i64>,
-    ) -> Result<bool> {
-        let values = [
-            (&by.owner).into(),
-            by.expires_at.into(),
-            by.acquired_at.into(),
-            (&seen.resource).into(),
-            (&seen.owner).into(),
-            seen.expires_at.into(),
-            before.unwrap_or(i64::MAX).into(),
-        ];
-        self.write(until, &self.statements.replace, values).await
-    }
-
-    async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
-        let values = [(&seen.resource).into(), (&seen.owner).into(), seen.expires_at.into()];
-        self.write(until, &self.statements.delete, values).await
-    }
-
-    async fn page(
-        &self,
-        until: Deadline,
-        after: &str,
-        most: usize,
-    ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
-        let values = [after.into(), u64::try_from(most).unwrap_or(u64::MAX).into()];
+    async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
+        let connection = self.pool.get(until).await?;
+        let call = Call::statement(text, bound(values));
         let server = self.pool.server();
-        let mut page = (0, Vec::new());
-        for reply in &self.read(until, &self.statements.page, values).await? {
-            match self.seen(reply) {
-                Ok(Seen { now, row }) => {
-                    page.0 = now;
-                    page.1.extend(row.map(Ok));
-                }
-                // One damaged row hides no other.
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let resource = text(server, reply, "o_resource").ok().flatten();
-                    page.1.push(Err(Unreadable::new(resource.unwrap_or_default(), error)));
-                }
-                Err(error) => return Err(error),
+        let (connection, rows) = self.pool.query(connection, until, &self.sql, call).await;
+        let rows = rows.map_err(|e| {
+            of_table(self.sql.database.as_str(), self.pool.error(e)).with_effect(Effect::NotApplied)
+        })?;
+        let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
+        if required::<i64>(server, first, "o_read_only")? != 0 {
+            // Of a connection that is retired it is known.
+            if connection.is_some_and(|connection| !connection.is_retired()) {
+                self.pool.doubt();
             }
+            return Err(error::read_only(server));
         }
-        Ok(page)
+        admit(server, first)?;
+        Page::of(rows.iter().map(|row| Reply(server, row)))
+    }
+
+    /// What was rolled back because of another transaction has changed no row.
+    async fn write(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<bool> {
+        let connection = self.pool.get(until).await?;
+        let values = Params::Positional(bound(values));
+        let exchange = async |conn: &mut Conn| {
+            conn.exec_drop(text, values).await?;
+            Ok(conn.affected_rows())
+        };
+        match self.pool.within(connection, until, exchange).await.1 {
+            Ok(changed) => Ok(changed > 0),
+            Err(Unanswered::Server(e)) if error::is_conflict(&e) && !error::is_lock_wait(&e) => {
+                Ok(false)
+            }
+            Err(failure) => Err(of_table(self.sql.database.as_str(), self.pool.error(failure))),
+        }
     }
 
     async fn check(&self) -> Result<Health> {
@@ -287,14 +245,14 @@ impl NeneRows for NeneDatabase {
             self.pool.doubt();
         }
         settings.admit(server, self.pool.is_mariadb)?;
-        let about = self.about();
+        let about = self.inserted(ABOUT);
         let (rows, halfway) = Halfway::of(self.pool.query_text(until, &about)).await;
         let rows = rows?;
         let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let mut health = settings.health(settings.replicas(server, about)?);
         health.level = Level::BestEffort;
         let place: String = required(server, about, "o_place")?;
-        health.identity = Some(format!("{NAME}:{place}:{}", self.statements.table));
+        health.identity = Some(format!("{NAME}:{place}:{}", self.inserted(TABLE)));
         health.clock_difference_us = Some(halfway.ahead(required(server, about, "o_now")?));
         self.inspect(about, &mut health)?;
         Ok(health)
@@ -304,10 +262,14 @@ impl NeneRows for NeneDatabase {
         let until = self.pool.deadline();
         let settings = self.settings(until).await?;
         settings.admit(self.pool.server(), self.pool.is_mariadb)?;
-        let collation = self.collation(until).await?;
-        let create = statements(&self.nene, &self.sql, collation).create;
-        let created = self.pool.run(until, &create).await;
-        created.map_err(|e| no_database(self.sql.database.as_str(), e))
+        let rows = self.pool.query_text(until, include_str!("sql/nene/collation.sql")).await?;
+        let row = rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?;
+        let is_mariadbs = required::<i64>(self.pool.server(), row, "o_found")? > 0;
+        let collation = if is_mariadbs { COLLATION_OF_MARIADB } else { COLLATION };
+        let create = include_str!("sql/nene/create.sql").replace("{collation}", collation);
+        let create = self.nene.with_guard(create, include_str!("sql/nene/guard.sql").to_owned());
+        let create: Vec<_> = create.iter().map(|statement| self.inserted(statement)).collect();
+        self.pool.run(until, &create).await.map_err(|e| of_table(self.sql.database.as_str(), e))
     }
 
     async fn close(&self) {
@@ -315,54 +277,26 @@ impl NeneRows for NeneDatabase {
     }
 }
 
-impl NeneDatabase {
-    /// The collation of a new table: the one that the server has, whatever version it reports.
-    async fn collation(&self, until: Deadline) -> Result<&'static str> {
-        let ask = format!(
-            "SELECT COUNT(*) AS o_found FROM information_schema.COLLATIONS WHERE COLLATION_NAME = '{COLLATION_OF_MARIADB}'"
-        );
-        let server = self.pool.server();
-        let rows = self.pool.query_text(until, &ask).await?;
-        let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
-        let found: i64 = required(server, row, "o_found")?;
-        Ok(if found > 0 { COLLATION_OF_MARIADB } else { COLLATION })
-    }
-
-    /// The statement that asks about the table.
-    fn about(&self) -> String {
-        let of_table = format!(
-            "information_schema.COLUMNS WHERE TABLE_SCHEMA = '{}' AND CONCAT('{}.`', TABLE_NAME, '`') = '{}'",
-            self.sql.database.as_str(),
-            self.sql.database.quoted(),
-            self.statements.table
-        );
-        format!(
-            "SELECT {} AS o_now, ({}) AS o_guards, CONCAT(@@hostname, ':', @@port) AS o_place,
-                 (SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE COMMAND LIKE 'Binlog Dump%') AS o_replicas,
-                 {SEES_REPLICAS} AS o_sees,
-                 (SELECT COLLATION_NAME FROM {of_table} AND COLUMN_NAME = 'resource') AS o_collation,
-                 (SELECT GROUP_CONCAT(COLUMN_TYPE) FROM {of_table} AND COLUMN_NAME IN ('expires_at', 'acquired_at')) AS o_types",
-            self.sql.now(),
-            self.statements.guards
-        )
-    }
-}
-
-/// The same error, except that nothing of ours creates the database of the PHP library.
-fn no_database(database: &str, error: Error) -> Error {
-    match error.source().and_then(|source| source.downcast_ref::<Failure>()) {
-        Some(Failure::Server(ServerError { code: 1049, message, .. })) => {
-            Error::incompatible(format!(
-                "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it \
-                 by CREATE DATABASE; the server said: {message} (error 1049)"
-            ))
-        }
+/// The same error, except that the table needs other privileges than the objects of the server's own store, and that nothing
+/// of ours creates its database.
+fn of_table(database: &str, error: Error) -> Error {
+    let Some(Failure::Server(told)) = error.source().and_then(|source| source.downcast_ref())
+    else {
+        return error;
+    };
+    match told.code {
+        1049 => Error::incompatible(format!(
+            "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it by \
+             CREATE DATABASE; the server said: {} (error 1049)",
+            told.message
+        )),
+        code if error::PRIVILEGES.contains(&code) => lacks_privilege(told),
         _ => error,
     }
 }
 
 impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.statements.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.inserted(TABLE))
     }
 }

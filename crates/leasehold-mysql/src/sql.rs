@@ -53,7 +53,7 @@ const WRITABLE: &str = "IF {read_only} THEN
 const LIVE: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
 /// Whether this user sees the replicas of others among the threads.
-pub(crate) const SEES_REPLICAS: &str = "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES \
+const SEES_REPLICAS: &str = "(SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES \
      WHERE PRIVILEGE_TYPE = 'PROCESS' AND GRANTEE = CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', \
      QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))))";
 
@@ -104,10 +104,10 @@ impl Sql {
         }
     }
 
-    /// How the clock is read.
+    /// A statement from its file.
     #[cfg(feature = "nene")]
-    pub(crate) fn now(&self) -> String {
-        self.database.inserted("{now}", self.clock)
+    pub(crate) fn inserted(&self, text: &str) -> String {
+        self.database.inserted(text, self.clock)
     }
 
     /// The statements that create everything, one by one.

@@ -86,24 +86,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What a statement reads to learn them.
-    #[cfg(feature = "nene")]
-    pub(crate) const COLUMNS: &str = "pg_catalog.current_setting('server_version_num')::integer AS o_server,
-        ARRAY[
-            pg_catalog.current_setting('fsync'),
-            pg_catalog.current_setting('full_page_writes'),
-            pg_catalog.current_setting('synchronous_standby_names'),
-            pg_catalog.current_setting('transaction_read_only')
-        ] AS o_settings,
-        pg_catalog.pg_is_in_recovery() AS o_standby,
-        ARRAY(
-            SELECT coalesce(sync_state, 'unknown') FROM pg_catalog.pg_stat_replication AS sender
-            WHERE NOT EXISTS (
-                SELECT FROM pg_catalog.pg_replication_slots
-                WHERE active_pid OPERATOR(pg_catalog.=) sender.pid AND slot_type OPERATOR(pg_catalog.=) 'logical'
-            )
-        ) AS o_replicas";
-
     pub(crate) fn of(server: &str, row: &Row) -> Result<Self> {
         let settings: Vec<String> = column(server, row, "o_settings")?;
         let [fsync, full_page_writes, standbys, read_only] =

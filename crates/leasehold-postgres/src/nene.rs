@@ -1,25 +1,27 @@
 //! The table of the PHP library in a database of an application.
 
+use std::error::Error as _;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::{Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
+use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::nene::{
-    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
+    Columns, NeneConfig, NeneRows, NeneTable, OVERWRITTEN, Page, Statements, Value, lacks_privilege,
 };
 use leasehold_driver::{Deadline, Halfway, outliving};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::PostgresConfig;
-use crate::call::{Call, column};
+use crate::call::{Call, Reply, column};
 use crate::config::NAME;
 use crate::error;
 use crate::health::Settings;
 use crate::pool::{Pool, Unanswered};
 use crate::schema::LOCK;
 use crate::session::Session;
-use crate::sql::SAFELY;
+use crate::sql::{SAFELY, SchemaName};
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
 pub type PostgresNeneStore = NeneTable<NeneDatabase>;
@@ -93,9 +95,8 @@ impl PostgresNeneConfig {
     async fn open_parts(self) -> Result<PostgresNeneStore> {
         self.nene.check()?;
         let (pool, schema, _) = self.server.open_pool(Self::DEFAULT_SCHEMA, 0).await?;
-        let statements = Statements::postgres(&self.nene, &schema.quoted(), &self.now);
-        let database = NeneDatabase { pool, statements, now: self.now };
-        Ok(NeneTable::new(database, self.nene))
+        let sql = Sql::new(&self.nene, &schema, &self.now);
+        Ok(NeneTable::new(NeneDatabase { pool, sql }, self.nene))
     }
 }
 
@@ -104,16 +105,49 @@ fn is_of_others(error: &tokio_postgres::Error) -> bool {
     error::is_conflict(error) || error::is_locked(error)
 }
 
+/// The statements, each in its own file, with the names of the schema and the table inserted.
+struct Sql {
+    /// The table's name in messages.
+    table: String,
+    create: String,
+    about: String,
+    statements: Statements,
+}
+
+impl Sql {
+    fn new(nene: &NeneConfig, schema: &SchemaName, now: &str) -> Self {
+        let inserted = |text: &str| {
+            let text = text
+                .replace("{columns}", include_str!("sql/nene/columns.sql").trim_end())
+                .replace("{durably}", include_str!("sql/nene/durably.sql").trim_end())
+                .replace("{now}", now);
+            nene.inserted(&schema.inserted(&text))
+        };
+        let create = include_str!("sql/nene/create.sql");
+        Self {
+            table: inserted("{schema}.\"{table}\""),
+            create: inserted(&nene.with_guard(create, include_str!("sql/nene/guard.sql")).concat()),
+            about: inserted(include_str!("sql/nene/about.sql")),
+            statements: Statements {
+                look: inserted(include_str!("sql/nene/look.sql")),
+                page: inserted(include_str!("sql/nene/page.sql")),
+                insert: inserted(include_str!("sql/nene/insert.sql")),
+                replace: inserted(include_str!("sql/nene/replace.sql")),
+                delete: inserted(include_str!("sql/nene/delete.sql")),
+            },
+        }
+    }
+}
+
 /// A database with the table.
 pub struct NeneDatabase {
     pool: Pool,
-    statements: Statements,
-    now: String,
+    sql: Sql,
 }
 
 impl NeneDatabase {
     /// The rows of a statement that only reads, and asks whether its session is read-only.
-    async fn read(&self, until: Deadline, call: &Call<'_>) -> Result<Vec<Row>> {
+    async fn rows(&self, until: Deadline, call: &Call<'_>) -> Result<Vec<Row>> {
         let server = self.pool.server();
         loop {
             let connection = self.pool.get(until).await?;
@@ -121,7 +155,8 @@ impl NeneDatabase {
                 (_, Err(Unanswered::Server(e))) if is_of_others(&e) => continue,
                 (connection, rows) => (connection, rows),
             };
-            let rows = rows.map_err(|e| self.pool.error(e).with_effect(Effect::NotApplied))?;
+            let rows =
+                rows.map_err(|e| of_table(self.pool.error(e)).with_effect(Effect::NotApplied))?;
             let first = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
             if !column::<bool>(server, first, "o_read_only")? {
                 return Ok(rows);
@@ -134,37 +169,9 @@ impl NeneDatabase {
         }
     }
 
-    /// Whether a statement changed a row. What was rolled back because of another transaction has changed none.
-    async fn write(&self, until: Deadline, call: &Call<'_>) -> Result<bool> {
-        let connection = self.pool.get(until).await?;
-        match self.pool.query(connection, until, call).await.1 {
-            Ok(rows) => Ok(!rows.is_empty()),
-            Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
-            Err(failure) => Err(self.pool.error(failure)),
-        }
-    }
-
-    /// The clock and the row of a reply.
-    fn seen(&self, reply: &Row) -> Result<Seen> {
-        let server = self.pool.server();
-        let now = column(server, reply, "o_now")?;
-        let Some(resource) = column::<Option<String>>(server, reply, "o_resource")? else {
-            return Ok(Seen { now, row: None });
-        };
-        let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
-        let seconds = |name| column::<Option<i64>>(server, reply, name)?.ok_or_else(damaged);
-        let row = NeneRow {
-            owner: column::<Option<String>>(server, reply, "o_owner")?.ok_or_else(damaged)?,
-            expires_at: seconds("o_expires_at")?,
-            acquired_at: seconds("o_acquired_at")?,
-            resource,
-        };
-        Ok(Seen { now, row: Some(row) })
-    }
-
     /// Whether the columns are as they must be.
     fn inspect(&self, about: &Row, health: &mut Health) -> Result<()> {
-        let (server, table) = (self.pool.server(), &self.statements.table);
+        let (server, table) = (self.pool.server(), &self.sql.table);
         let Some(types) = column::<Option<Vec<String>>>(server, about, "o_types")? else {
             health.hazards.push(format!(
                 "{server} has no table {table}; name its schema by the option schema, or create the table with `leasehold \
@@ -186,6 +193,33 @@ impl NeneDatabase {
     }
 }
 
+/// A statement with its values.
+fn call(text: &str, values: Vec<Value>) -> Call<'_> {
+    values.into_iter().fold(Call::new(text), |call, value| match value {
+        Value::Text(text) => call.with(Type::TEXT, text),
+        Value::Integer(integer) => call.with(Type::INT8, integer),
+    })
+}
+
+/// The same error, except that the table needs other privileges than the objects of the server's own store.
+fn of_table(error: Error) -> Error {
+    let told = error.source().and_then(|source| source.downcast_ref::<tokio_postgres::Error>());
+    match told.and_then(tokio_postgres::Error::as_db_error) {
+        Some(told) if *told.code() == SqlState::INSUFFICIENT_PRIVILEGE => lacks_privilege(told),
+        _ => error,
+    }
+}
+
+impl Columns for Reply<'_> {
+    fn text(&self, name: &str) -> Result<Option<String>> {
+        column(self.0, self.1, name)
+    }
+
+    fn integer(&self, name: &str) -> Result<Option<i64>> {
+        column(self.0, self.1, name)
+    }
+}
+
 impl NeneRows for NeneDatabase {
     fn name(&self) -> &'static str {
         NAME
@@ -195,82 +229,29 @@ impl NeneRows for NeneDatabase {
         self.pool.timeout()
     }
 
-    async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
-        let look = Call::new(&self.statements.look).with(Type::TEXT, resource);
-        let rows = self.read(until, &look).await?;
-        self.seen(rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?)
+    fn statements(&self) -> &Statements {
+        &self.sql.statements
     }
 
-    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
-        let call = Call::new(&self.statements.insert)
-            .with(Type::TEXT, &*row.resource)
-            .with(Type::TEXT, &*row.owner)
-            .with(Type::INT8, row.expires_at)
-            .with(Type::INT8, row.acquired_at);
-        self.write(until, &call).await
+    async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
+        let rows = self.rows(until, &call(text, values)).await?;
+        Page::of(rows.iter().map(|row| Reply(self.pool.server(), row)))
     }
 
-    async fn replace(
-        &self,
-        until: Deadline,
-        seen: &NeneRow,
-        by: &NeneRow,
-        before: Option<i64>,
-    ) -> Result<bool> {
-        let before = before.unwrap_or(i64::MAX);
-        let call = Call::new(&self.statements.replace)
-            .with(Type::TEXT, &*by.owner)
-            .with(Type::INT8, by.expires_at)
-            .with(Type::INT8, by.acquired_at)
-            .with(Type::TEXT, &*seen.resource)
-            .with(Type::TEXT, &*seen.owner)
-            .with(Type::INT8, seen.expires_at)
-            .with(Type::INT8, before);
-        self.write(until, &call).await
-    }
-
-    async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
-        let call = Call::new(&self.statements.delete)
-            .with(Type::TEXT, &*seen.resource)
-            .with(Type::TEXT, &*seen.owner)
-            .with(Type::INT8, seen.expires_at);
-        self.write(until, &call).await
-    }
-
-    async fn page(
-        &self,
-        until: Deadline,
-        after: &str,
-        most: usize,
-    ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let page = Call::new(&self.statements.page).with(Type::TEXT, after).with(Type::INT8, most);
-        let rows = self.read(until, &page).await?;
-        let server = self.pool.server();
-        let mut page = (0, Vec::new());
-        for reply in &rows {
-            match self.seen(reply) {
-                Ok(Seen { now, row }) => {
-                    page.0 = now;
-                    page.1.extend(row.map(Ok));
-                }
-                // One damaged row hides no other.
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let resource =
-                        column::<Option<String>>(server, reply, "o_resource").ok().flatten();
-                    page.1.push(Err(Unreadable::new(resource.unwrap_or_default(), error)));
-                }
-                Err(error) => return Err(error),
-            }
+    /// What was rolled back because of another transaction has changed no row.
+    async fn write(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<bool> {
+        let connection = self.pool.get(until).await?;
+        match self.pool.query(connection, until, &call(text, values)).await.1 {
+            Ok(rows) => Ok(!rows.is_empty()),
+            Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
+            Err(failure) => Err(of_table(self.pool.error(failure))),
         }
-        Ok(page)
     }
 
     async fn check(&self) -> Result<Health> {
         let server = self.pool.server();
-        let about = self.about();
-        let (rows, halfway) =
-            Halfway::of(self.read(self.pool.deadline(), &Call::new(&about))).await;
+        let about = Call::new(&self.sql.about);
+        let (rows, halfway) = Halfway::of(self.rows(self.pool.deadline(), &about)).await;
         let rows = rows?;
         let about = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
         let settings = Settings::of(server, about)?;
@@ -278,14 +259,14 @@ impl NeneRows for NeneDatabase {
         let mut health = settings.health();
         health.level = Level::BestEffort;
         let place: String = column(server, about, "o_place")?;
-        health.identity = Some(format!("{NAME}:{place}/{}", self.statements.table));
+        health.identity = Some(format!("{NAME}:{place}/{}", self.sql.table));
         health.clock_difference_us = Some(halfway.ahead(column(server, about, "o_now")?));
         self.inspect(about, &mut health)?;
         Ok(health)
     }
 
     async fn prepare(&self) -> Result<()> {
-        let (pool, create) = (self.pool.clone(), self.statements.create.join(";"));
+        let (pool, create) = (self.pool.clone(), self.sql.create.clone());
         let until = pool.deadline();
         // One transaction, which waits for others that prepare the same database.
         let first = format!(
@@ -295,33 +276,14 @@ impl NeneRows for NeneDatabase {
         outliving(async move {
             pool.transaction(until, &first, async |session: &Session| session.run(&create).await)
                 .await
+                .map_err(of_table)
         })
         .await
     }
 }
 
-impl NeneDatabase {
-    /// The statement that asks about the table.
-    fn about(&self) -> String {
-        format!(
-            "SELECT {} AS o_now, ({}) AS o_guards, {},
-                 pg_catalog.current_setting('transaction_read_only')::boolean AS o_read_only,
-                 (SELECT pg_catalog.concat(system_identifier, '/', oid)
-                  FROM pg_catalog.pg_control_system(), pg_catalog.pg_database
-                  WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS o_place,
-                 (SELECT pg_catalog.array_agg(pg_catalog.format_type(atttypid, atttypmod)) FROM pg_catalog.pg_attribute
-                  WHERE attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('{}')
-                      AND attname OPERATOR(pg_catalog.=) ANY ('{{expires_at,acquired_at}}')) AS o_types",
-            self.now,
-            self.statements.guards,
-            Settings::COLUMNS,
-            self.statements.table
-        )
-    }
-}
-
 impl fmt::Debug for NeneDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.statements.table)
+        write!(f, "NeneDatabase({}, {})", self.pool.server(), self.sql.table)
     }
 }

@@ -28,7 +28,7 @@ impl SchemaName {
     }
 
     /// Inserts it, and what the functions share.
-    fn inserted(&self, text: &str) -> String {
+    pub(crate) fn inserted(&self, text: &str) -> String {
         text.replace("{guard}", include_str!("sql/guard.sql").trim())
             .replace("{unlocked}", include_str!("sql/unlocked.sql").trim())
             .replace("{safe}", SAFE)

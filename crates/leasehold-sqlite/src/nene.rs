@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use leasehold_core::{Clock, Effect, Error, ErrorKind, Health, Level, Result, Unreadable};
 use leasehold_driver::nene::{
-    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Seen, Statements,
+    NeneConfig, NeneRow, NeneRows, NeneTable, OVERWRITTEN, Page, Statements, Value,
 };
 use leasehold_driver::{Deadline, StoreUrl};
 use rusqlite::{
-    Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction,
-    TransactionBehavior, params,
+    Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, params_from_iter,
+    types,
 };
 
 use crate::config::{NAME, SqliteConfig};
@@ -83,7 +83,7 @@ impl SqliteNeneConfig {
         let file = NeneFile {
             name: self.path.display().to_string(),
             path: self.path,
-            sql: Arc::new(Statements::sqlite(&self.nene)),
+            sql: Arc::new(Sql::new(&self.nene)),
             timeout: self.timeout,
             clock: Arc::clone(self.nene.get_clock()),
             opened: Arc::default(),
@@ -92,11 +92,38 @@ impl SqliteNeneConfig {
     }
 }
 
+/// The statements, each in its own file, with the table's name inserted.
+struct Sql {
+    table: String,
+    create: String,
+    guards: String,
+    statements: Statements,
+}
+
+impl Sql {
+    fn new(nene: &NeneConfig) -> Self {
+        let inserted = |text| nene.inserted(text);
+        let create = include_str!("sql/nene/create.sql");
+        Self {
+            table: inserted("{table}"),
+            create: inserted(&nene.with_guard(create, include_str!("sql/nene/guard.sql")).concat()),
+            guards: inserted(include_str!("sql/nene/guards.sql")),
+            statements: Statements {
+                look: inserted(include_str!("sql/nene/look.sql")),
+                page: inserted(include_str!("sql/nene/page.sql")),
+                insert: inserted(include_str!("sql/nene/insert.sql")),
+                replace: inserted(include_str!("sql/nene/replace.sql")),
+                delete: inserted(include_str!("sql/nene/delete.sql")),
+            },
+        }
+    }
+}
+
 /// A SQLite file with the table.
 pub struct NeneFile {
     path: PathBuf,
     name: String,
-    sql: Arc<Statements>,
+    sql: Arc<Sql>,
     timeout: Duration,
     clock: Arc<dyn Clock>,
     opened: Arc<Mutex<Option<Opened>>>,
@@ -109,7 +136,7 @@ impl NeneFile {
         until: Deadline,
         flags: OpenFlags,
         failed: fn(&str, rusqlite::Error) -> Error,
-        act: impl FnOnce(&Connection, &Statements) -> rusqlite::Result<T> + Send + 'static,
+        act: impl FnOnce(&Connection, &Sql) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (opened_before, sql) = (Arc::clone(&self.opened), Arc::clone(&self.sql));
         let path = self.path.clone();
@@ -192,87 +219,45 @@ impl NeneRows for NeneFile {
         self.timeout
     }
 
-    async fn look(&self, until: Deadline, resource: &str) -> Result<Seen> {
-        let resource = resource.to_owned();
-        let clock = Arc::clone(&self.clock);
-        self.on(until, EXISTING, error::sqlite, move |connection, sql| {
-            // Before the row: it may be a little older than it was.
-            let now = micros(&*clock);
-            let row =
-                connection.prepare_cached(&sql.look)?.query_row([resource], read).optional()?;
-            Ok(Seen { now, row })
-        })
-        .await
+    fn statements(&self) -> &Statements {
+        &self.sql.statements
     }
 
-    async fn insert(&self, until: Deadline, row: &NeneRow) -> Result<bool> {
-        let row = row.clone();
-        self.on(until, EXISTING, error::commit, move |connection, sql| {
-            let NeneRow { resource, owner, expires_at, acquired_at } = row;
-            let values = params![resource, owner, expires_at, acquired_at];
-            Ok(connection.prepare_cached(&sql.insert)?.execute(values)? > 0)
-        })
-        .await
-    }
-
-    async fn replace(
-        &self,
-        until: Deadline,
-        seen: &NeneRow,
-        by: &NeneRow,
-        before: Option<i64>,
-    ) -> Result<bool> {
-        let (seen, by, clock) = (seen.clone(), by.clone(), Arc::clone(&self.clock));
-        self.on(until, EXISTING, error::commit, move |connection, sql| {
-            // Its lock may have been waited for.
-            let transaction =
-                Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-            if before.is_some_and(|before| micros(&*clock) >= before) {
-                return Ok(false);
-            }
-            let values = params![
-                by.owner,
-                by.expires_at,
-                by.acquired_at,
-                seen.resource,
-                seen.owner,
-                seen.expires_at
-            ];
-            let replaced = connection.prepare_cached(&sql.replace)?.execute(values)? > 0;
-            transaction.commit()?;
-            Ok(replaced)
-        })
-        .await
-    }
-
-    async fn delete(&self, until: Deadline, seen: &NeneRow) -> Result<bool> {
-        let seen = seen.clone();
-        self.on(until, EXISTING, error::commit, move |connection, sql| {
-            let values = params![seen.resource, seen.owner, seen.expires_at];
-            Ok(connection.prepare_cached(&sql.delete)?.execute(values)? > 0)
-        })
-        .await
-    }
-
-    async fn page(
-        &self,
-        until: Deadline,
-        after: &str,
-        most: usize,
-    ) -> Result<(i64, Vec<Result<NeneRow, Unreadable>>)> {
-        let (after, now) = (after.to_owned(), micros(&*self.clock));
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let page = self.on(until, EXISTING, error::sqlite, move |connection, sql| {
-            let mut page = connection.prepare_cached(&sql.page)?;
-            let rows = page.query_map(params![after, most], |row| {
-                let resource = row.get_ref(0)?.as_bytes().unwrap_or_default();
-                Ok(read(row).map_err(|e| (String::from_utf8_lossy(resource).into_owned(), e)))
-            })?;
-            rows.collect::<rusqlite::Result<Vec<_>>>()
-        });
+    async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
+        let (text, clock) = (text.to_owned(), Arc::clone(&self.clock));
+        let (now, rows) = self
+            .on(until, EXISTING, error::sqlite, move |connection, _| {
+                // Before the rows: they may be a little older than they were.
+                let now = micros(&*clock);
+                let mut statement = connection.prepare_cached(&text)?;
+                let rows = statement.query_map(params_from_iter(bound(values)), |row| {
+                    let resource = row.get_ref(0)?.as_bytes().unwrap_or_default();
+                    Ok(read(row).map_err(|e| (String::from_utf8_lossy(resource).into_owned(), e)))
+                })?;
+                Ok((now, rows.collect::<rusqlite::Result<Vec<_>>>()?))
+            })
+            .await?;
         // One damaged row hides no other.
         let damaged = |(resource, e)| Unreadable::new(resource, error::sqlite(&self.name, e));
-        Ok((now, page.await?.into_iter().map(|row| row.map_err(damaged)).collect()))
+        Ok(Page { now, rows: rows.into_iter().map(|row| row.map_err(damaged)).collect() })
+    }
+
+    async fn write(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<bool> {
+        let (text, clock, mut values) = (text.to_owned(), Arc::clone(&self.clock), bound(values));
+        self.on(until, EXISTING, error::commit, move |connection, _| {
+            let transaction =
+                Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+            let mut statement = transaction.prepare_cached(&text)?;
+            // The clock, once the lock is waited for.
+            if statement.parameter_count() > values.len() {
+                values.push(micros(&*clock).into());
+            }
+            let changed = statement.execute(params_from_iter(values))? > 0;
+            drop(statement);
+            transaction.commit()?;
+            Ok(changed)
+        })
+        .await
     }
 
     async fn check(&self) -> Result<Health> {
@@ -302,10 +287,18 @@ impl NeneRows for NeneFile {
     async fn prepare(&self) -> Result<()> {
         let creating = EXISTING.union(OpenFlags::SQLITE_OPEN_CREATE);
         self.on(Deadline::after(self.timeout), creating, error::commit, |connection, sql| {
-            connection.execute_batch(&sql.create.join(";"))
+            connection.execute_batch(&sql.create)
         })
         .await
     }
+}
+
+fn bound(values: Vec<Value>) -> Vec<types::Value> {
+    let bound = |value| match value {
+        Value::Text(text) => text.into(),
+        Value::Integer(integer) => integer.into(),
+    };
+    values.into_iter().map(bound).collect()
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<NeneRow> {

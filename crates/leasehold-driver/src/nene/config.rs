@@ -8,10 +8,10 @@ use crate::{StoreUrl, SystemClock};
 /// How the table is used, whatever its database is.
 #[derive(Debug, Clone)]
 pub struct NeneConfig {
-    pub(super) table: String,
+    table: String,
     pub(super) skew: Duration,
     pub(super) settle: Duration,
-    pub(super) guard: bool,
+    guard: bool,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -91,6 +91,17 @@ impl NeneConfig {
     /// The clock that is set.
     pub fn get_clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    /// A statement with the table's name in the place of `{table}`: with a schema's, the only text of a caller that is ever
+    /// put into a statement (C14: [`check`](Self::check) accepts identifiers, everything else is bound).
+    pub fn inserted(&self, statement: &str) -> String {
+        statement.replace("{table}", &self.table)
+    }
+
+    /// The second statement too if the trigger is asked for.
+    pub fn with_guard<T>(&self, create: T, guard: T) -> Vec<T> {
+        if self.guard { vec![create, guard] } else { vec![create] }
     }
 
     /// Refuses a name that is no identifier.

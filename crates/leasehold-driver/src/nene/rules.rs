@@ -9,11 +9,11 @@ const SECOND: i64 = 1_000_000;
 /// How much earlier than its row a lease ends for its holder, and how much later than its end a row may be taken over:
 /// one second, because times are whole seconds, and the difference of the clocks of the server and of a PHP host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Margin(i64);
+pub(super) struct Margin(i64);
 
 impl Margin {
     /// The margin for hosts whose clocks differ from the server's by at most `skew`.
-    pub fn of(skew: Duration) -> Self {
+    pub(super) fn of(skew: Duration) -> Self {
         Self(SECOND + i64::try_from(micros_up(skew)).unwrap_or(i64::MAX / 4))
     }
 

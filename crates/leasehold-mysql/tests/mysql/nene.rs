@@ -6,7 +6,6 @@ use leasehold_conformance::Proxy;
 use leasehold_core::{
     Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome, Store as _, Ttl,
 };
-use leasehold_driver::nene::Statements;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
 use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, NeneConfig};
@@ -291,8 +290,13 @@ async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
         .await
         .unwrap();
     for read_only in ["TRUE", "FALSE"] {
-        let Statements { insert, replace, delete, .. } =
-            Statements::mysql(&config(), "leasehold", "0", read_only, "utf8mb4_bin");
+        let inserted = |text: &str| {
+            let text = text.replace("{read_only}", read_only).replace("{now}", "0");
+            text.replace("{schema}", "leasehold").replace("{table}", "distributed_locks")
+        };
+        let insert = inserted(include_str!("../../src/sql/nene/insert.sql"));
+        let replace = inserted(include_str!("../../src/sql/nene/replace.sql"));
+        let delete = inserted(include_str!("../../src/sql/nene/delete.sql"));
         let seen = 946_684_800;
         administrator.exec_drop(&insert, ("new", "a", seen, seen)).await.unwrap();
         let mut changed = vec![administrator.affected_rows()];
@@ -326,7 +330,10 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
     let url = place.server.url().replace("root@", "worker@");
     let open = || MysqlNeneConfig::new(MysqlConfig::parse(&url).unwrap()).connect();
     let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "INSERT");
+    let error = acquired.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, Effect::NotApplied), "{error}");
+    assert!(error.to_string().contains("leasehold_driver/nene/manual"), "{error}");
+    assert!(error.to_string().contains("INSERT"), "{error}");
     // The privileges that the page lists.
     let grant =
         "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.distributed_locks TO worker@'127.0.0.1'";

@@ -214,7 +214,7 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
     let url = place.server.url().replace("postgres@", "worker@");
     let open = || PostgresNeneConfig::new(PostgresConfig::parse(&url).unwrap()).connect();
     let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "privilege");
+    failed(acquired, ErrorKind::Denied, Effect::NotApplied, "leasehold_driver/nene/manual");
     // The privileges that the page lists.
     place.server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO worker").await;
     let store = open().await.unwrap();

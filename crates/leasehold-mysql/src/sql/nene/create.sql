@@ -1,0 +1,6 @@
+CREATE TABLE IF NOT EXISTS {schema}.`{table}` (
+    resource    VARCHAR(255) NOT NULL PRIMARY KEY,
+    owner       VARCHAR(255) NOT NULL,
+    expires_at  DATETIME NOT NULL,
+    acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
+) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE {collation}

@@ -1,0 +1,6 @@
+CREATE TABLE IF NOT EXISTS {table} (
+    resource    VARCHAR(255) NOT NULL PRIMARY KEY,
+    owner       VARCHAR(255) NOT NULL,
+    expires_at  DATETIME NOT NULL,
+    acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
+);

@@ -1,0 +1,2 @@
+SELECT resource, owner, unixepoch(expires_at), unixepoch(acquired_at) FROM {table}
+WHERE resource > ?1 ORDER BY resource LIMIT ?2
