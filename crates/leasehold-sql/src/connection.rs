@@ -19,11 +19,12 @@ pub(crate) struct Connections<S: Source> {
     pub(crate) server: String,
     /// The time limit of an operation.
     pub(crate) timeout: Duration,
+    /// The most connections.
     pub(crate) most: usize,
     /// How many are reserved for batches.
     pub(crate) lanes: usize,
     /// How many others are kept while they are idle. Of a caller's pool, so that its other users cannot take them all.
-    pub(crate) keep: usize,
+    keep: usize,
     /// They belong to a caller's pool, to which they return.
     pub(crate) are_callers: bool,
     /// One permit for each connection that may be made.
@@ -206,7 +207,7 @@ impl<S: Source> Connection<S> {
     }
 
     /// Whether it may be used again, as far as is known.
-    pub fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         self.connections.is_usable(self.pooled())
     }
 

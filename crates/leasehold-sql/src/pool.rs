@@ -103,11 +103,6 @@ impl<S: Source> Pool<S> {
         self.0.lanes
     }
 
-    /// Whether they are a caller's.
-    pub fn are_callers(&self) -> bool {
-        self.0.are_callers
-    }
-
     /// A connection that is reserved for batches.
     async fn reserved(&self, until: Deadline) -> Result<Connection<S>> {
         if let Some(pooled) = self.0.take_reserved() {
