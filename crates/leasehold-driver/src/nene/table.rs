@@ -10,8 +10,8 @@ use leasehold_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock, Effect, Error, EvictReply, EvictRequest,
     EvictScope, Feature, Granted, Health, Key, LeaseId, ListReply, ListRequest, LostReason, Mode,
     Record, RecordTerm, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, ReleaseReply,
-    ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Result, Store,
-    Wakeups,
+    ReleaseRequest, Remaining, RenewEntry, RenewOutcome, RenewReply, RenewRequest, Request, Result,
+    Store, Wakeups,
 };
 use tokio::sync::Semaphore;
 
@@ -53,12 +53,20 @@ impl<R: NeneRows> NeneTable<R> {
         Self(Arc::new(Inner { rows, margin: Margin::of(skew), settle, clock }))
     }
 
-    /// Runs this to its end even if its caller goes (C15).
-    async fn run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    /// Carries out a request that is admitted, to its end even if its caller goes (C15).
+    async fn run<Q, T, F>(
         &self,
-        operation: impl FnOnce(Arc<Inner<R>>) -> F,
-    ) -> Result<T> {
-        outliving(operation(Arc::clone(&self.0))).await
+        operation: &'static str,
+        request: &Q,
+        work: impl FnOnce(Arc<Inner<R>>, Q) -> F,
+    ) -> Result<T>
+    where
+        Q: Request + Clone,
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let work = async { outliving(work(Arc::clone(&self.0), request.clone())).await };
+        self.capabilities().carry_out(operation, request, work).await
     }
 }
 
@@ -75,23 +83,20 @@ impl<R: NeneRows> Store for NeneTable<R> {
     }
 
     async fn check(&self) -> Result<Health> {
-        self.0.rows.check().await
+        self.capabilities().carry_out("check", &(), self.0.rows.check()).await
     }
 
     async fn prepare(&self) -> Result<()> {
-        self.0.rows.prepare().await
+        self.capabilities().carry_out("prepare", &(), self.0.rows.prepare()).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run(|inner| async move { inner.acquire(&request).await }).await
+        self.run("acquire", request, |inner, request| async move { inner.acquire(&request).await })
+            .await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run(|inner| async move {
+        self.run("renew", request, |inner, request| async move {
             let keys = request.leases().iter().map(|lease| &lease.claims().first().key);
             let until = inner.deadline();
             let renewals = request.leases().iter().map(|lease| inner.renew(until, lease));
@@ -103,9 +108,7 @@ impl<R: NeneRows> Store for NeneTable<R> {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run(|inner| async move {
+        self.run("release", request, |inner, request| async move {
             let keys = request.leases().iter().map(|lease| &lease.keys()[0]);
             let until = inner.deadline();
             let releases = request.leases().iter().map(|lease| inner.release(until, lease));
@@ -117,14 +120,11 @@ impl<R: NeneRows> Store for NeneTable<R> {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.capabilities().admit(request)?;
-        self.0.list(request).await
+        self.capabilities().carry_out("list", request, self.0.list(request)).await
     }
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.capabilities().admit(request)?;
-        let request = request.clone();
-        self.run(|inner| async move {
+        self.run("evict", request, |inner, request| async move {
             match request.what() {
                 EvictScope::Exactly { targets, .. } => inner.evict(targets, request.limit()).await,
                 EvictScope::Expired(filter) => inner.purge(filter, request.limit()).await,
