@@ -44,8 +44,8 @@ impl<S: Subject> Subject for Erased<S> {
         self.0.reports()
     }
 
-    fn time_limit(&self) -> Duration {
-        self.0.time_limit()
+    fn timeout(&self) -> Duration {
+        self.0.timeout()
     }
 
     fn oracle_operations(&self, time: &Time) -> usize {

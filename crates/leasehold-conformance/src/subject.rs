@@ -46,7 +46,7 @@ pub trait Subject: Send + Sync + 'static {
 
     /// After this long a case that has not ended has failed: longer than any case takes on a busy machine. By
     /// default 20 minutes: the oracle writes some ten thousand times, which a slow disk prolongs.
-    fn time_limit(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(1_200)
     }
 

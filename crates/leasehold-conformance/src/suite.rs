@@ -194,7 +194,7 @@ fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = CaseResult>) 
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;
     runtime.block_on(async {
-        let limit = subject.time_limit();
+        let limit = subject.timeout();
         match tokio::time::timeout(limit, job).await {
             Ok(verdict) => verdict,
             Err(_) => Err(Failure::new(format!("it did not end within {limit:?}"))),

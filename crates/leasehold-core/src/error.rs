@@ -164,7 +164,7 @@ impl Error {
 
     /// Says that the leases of the store are lost with it: it was replaced while it was open.
     #[must_use]
-    pub fn with_lost(mut self, reason: LostReason) -> Self {
+    pub fn with_lost_reason(mut self, reason: LostReason) -> Self {
         self.0.lost = Some(reason);
         self
     }

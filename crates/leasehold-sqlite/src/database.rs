@@ -203,7 +203,7 @@ impl Database {
                 current.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string()),
                 self.epoch,
             ))
-            .with_lost(LostReason::StoreReplaced));
+            .with_lost_reason(LostReason::StoreReplaced));
         }
         if let Some(file) = &self.file {
             file.verify()?;

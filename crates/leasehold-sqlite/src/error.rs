@@ -163,7 +163,7 @@ pub(crate) fn replaced(name: &str) -> Error {
         "{name} was removed or replaced while it was open; others may lock in the new file, so this store no longer \
          uses the old one: open it again"
     ))
-    .with_lost(LostReason::StoreReplaced)
+    .with_lost_reason(LostReason::StoreReplaced)
 }
 
 /// The limit passed before the operation had its turn: nothing was done.
