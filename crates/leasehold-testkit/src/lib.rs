@@ -31,6 +31,8 @@ pub mod redis;
 pub mod requests;
 #[cfg(feature = "quorum")]
 pub mod settled;
+#[cfg(all(feature = "nene", any(feature = "mysql", feature = "postgres")))]
+pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stalls;

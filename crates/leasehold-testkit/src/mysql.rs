@@ -1,5 +1,8 @@
 //! Real MariaDB and MySQL servers for tests.
 
+#[cfg(feature = "nene")]
+mod shared;
+
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,6 +12,9 @@ use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Conn, Opts, OptsBuilder, Row};
 use leasehold_mysql::{MysqlStore, mysql_async};
 use tempfile::TempDir;
+
+#[cfg(feature = "nene")]
+pub use shared::pool;
 
 use crate::LONG;
 use crate::authority::Authority;

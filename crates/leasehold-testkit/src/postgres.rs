@@ -1,5 +1,8 @@
 //! Real PostgreSQL servers for tests.
 
+#[cfg(feature = "nene")]
+mod shared;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;

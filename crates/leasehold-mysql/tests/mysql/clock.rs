@@ -9,11 +9,9 @@ use leasehold_core::{
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
-use leasehold_testkit::mysql::Server;
+use leasehold_testkit::mysql::{Server, pool};
 use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, refused, release};
 use leasehold_testkit::{LONG, in_time, until};
-
-use crate::sessions::pool;
 
 const TERM: Duration = Duration::from_secs(1);
 
@@ -29,7 +27,7 @@ async fn stores(server: &Server) -> Vec<Formed> {
     let mut stores = Vec::new();
     for (form, count, mode) in FORMS {
         stores.push((format!("own {form}"), count, mode, server.store().await));
-        let config = MysqlConfig::pool(pool(server, 4), "leasehold").timeout(LONG);
+        let config = MysqlConfig::pool(pool(server.port(), 4), "leasehold").timeout(LONG);
         stores.push((format!("pool {form}"), count, mode, config.connect().await.unwrap()));
     }
     stores

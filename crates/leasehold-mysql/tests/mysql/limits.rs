@@ -2,64 +2,22 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{Effect, Mode, Store as _};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::limits::fail_in_time;
-use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::mysql::{Server, pool, url};
 use leasehold_testkit::requests::{acquire, granted};
 use leasehold_testkit::{fails_within, in_time};
 
-use crate::sessions::pool_at;
+leasehold_testkit::sql_limits!(Server);
 
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A server, a proxy before it, and a store behind the proxy with a connection of each kind.
-async fn warm() -> (Server, Proxy, MysqlStore) {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let store = MysqlStore::connect(&behind(&proxy)).await.unwrap();
-    for (name, mode) in [("warm", Mode::Exclusive), ("tepid", Mode::SHARED)] {
-        granted(store.acquire(&acquire(name, "a", mode)).await);
-    }
-    (server, proxy, store)
-}
-
 fn behind(proxy: &Proxy) -> String {
     format!("{}?timeout={}ms", url(proxy.address().port()), LIMIT.as_millis())
-}
-
-#[tokio::test]
-async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
-    let (_server, proxy, store) = warm().await;
-    proxy.set(Fault::BlackHole);
-    proxy.cut();
-    // The ends of the connections have been noticed.
-    drop(fails_within(LIMIT, store.check().boxed()).await);
-    for (name, error) in fail_in_time(&store, LIMIT).await {
-        assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
-        assert!(error.to_string().contains("1s"), "{name}: {error}");
-    }
-    let error = fails_within(LIMIT, MysqlStore::connect(&behind(&proxy)).boxed()).await;
-    assert_eq!(error.effect(), Effect::NotApplied, "{error}");
-    fails_within(LIMIT, store.prepare().boxed()).await;
-}
-
-#[tokio::test]
-async fn an_operation_ends_in_time_when_its_server_hangs() {
-    let (server, _proxy, store) = warm().await;
-    server.pause();
-    let failures = fail_in_time(&store, LIMIT).await;
-    server.resume();
-    let unknown = failures.iter().filter(|(_, error)| error.effect() == Effect::Unknown).count();
-    assert!(unknown > 0, "nothing was sent: {failures:?}");
-    // Nobody sends it behind the one that is not answered.
-    let queued = failures.iter().find(|(name, _)| *name == "acquire in the queue").unwrap();
-    assert_eq!(queued.1.effect(), Effect::NotApplied, "{queued:?}");
 }
 
 /// The application has them all, for the store had to give up its own.
@@ -68,7 +26,7 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let pool = pool_at(proxy.address().port(), 3);
+    let pool = pool(proxy.address().port(), 3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold").timeout(LIMIT);
     let store = config.connect().await.unwrap();
     proxy.set(Fault::Refuse);

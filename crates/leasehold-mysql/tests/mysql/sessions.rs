@@ -3,96 +3,41 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
+use leasehold_mysql::mysql_async::TxOpts;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, TxOpts};
-use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlStore};
-use leasehold_testkit::mysql::Server;
-use leasehold_testkit::requests::{acquire, granted, only, refused, release, renew};
-use leasehold_testkit::{LONG, in_time};
+use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
+use leasehold_testkit::in_time;
+use leasehold_testkit::mysql::{Server, pool};
+use leasehold_testkit::requests::{acquire, granted, refused, release};
+use leasehold_testkit::sql::sessions::{works, works_with};
 
-/// Locks of all kinds behave as ever with these settings of the server.
-async fn works_with(settings: &[&str]) {
-    let server = Server::start(settings).await.unwrap();
-    let own = server.store().await;
-    works(&own).await;
-    // Sessions that are not ours keep these settings.
-    let opts: Opts =
-        Opts::from_url(&format!("mysql://root@127.0.0.1:{}?prefer_socket=false", server.port()))
-            .unwrap();
-    let config = MysqlConfig::pool(Pool::new(opts), "leasehold");
-    works(&config.connect().await.unwrap()).await;
-}
-
-async fn works(store: &MysqlStore) {
-    for round in 0..2 {
-        let first = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-        assert!(first.fresh, "round {round}");
-        refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
-        // Two that are sent in a batch, on the connection that has just refused.
-        let ends = ["x", "y", "z"].map(|name| release(name, "a"));
-        futures_util::future::join_all(ends.iter().map(|end| store.release(end)))
-            .await
-            .into_iter()
-            .for_each(|released| drop(released.unwrap()));
-        let renewed =
-            store.renew(&renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap())).await.unwrap();
-        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
-        granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-        granted(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
-        let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
-        assert_eq!(listed.records.len(), 3);
-        assert!(listed.records.iter().all(|record| record.id.is_some()), "{listed:?}");
-        for (name, lease) in [("k", "a"), ("s", "a"), ("s", "b")] {
-            store.release(&release(name, lease)).await.unwrap();
-        }
-    }
-    assert!(store.check().await.unwrap().hazards.is_empty());
-}
-
-#[tokio::test]
-async fn other_isolation_levels_work() {
-    for level in ["READ-UNCOMMITTED", "SERIALIZABLE"] {
-        works_with(&[&format!("--transaction-isolation={level}")]).await;
-    }
-}
+leasehold_testkit::sql_sessions!(Server);
 
 #[tokio::test]
 async fn other_time_zones_modes_and_character_sets_work() {
-    works_with(&[
-        "--default-time-zone=+13:00",
-        "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,SIMULTANEOUS_ASSIGNMENT",
-        "--character-set-server=latin1",
-        "--skip-character-set-client-handshake",
-        "--group-concat-max-len=4",
-    ])
+    works_with::<Server>(
+        &[
+            "--default-time-zone=+13:00",
+            "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,SIMULTANEOUS_ASSIGNMENT",
+            "--character-set-server=latin1",
+            "--skip-character-set-client-handshake",
+            "--group-concat-max-len=4",
+        ],
+        "",
+    )
     .await;
 }
 
 /// In this mode procedures are written in another language.
 #[tokio::test]
 async fn a_server_in_the_mode_of_oracle_works() {
-    works_with(&["--sql-mode=ORACLE"]).await;
+    works_with::<Server>(&["--sql-mode=ORACLE"], "").await;
 }
 
 #[tokio::test]
 async fn sessions_that_do_not_commit_by_themselves_work() {
-    works_with(&["--autocommit=0", "--innodb-lock-wait-timeout=50"]).await;
-}
-
-pub(crate) fn pool(server: &Server, most: usize) -> Pool {
-    pool_at(server.port(), most)
-}
-
-pub(crate) fn pool_at(port: u16, most: usize) -> Pool {
-    let pool = PoolOpts::new().with_constraints(PoolConstraints::new(most, most).unwrap());
-    let opts = OptsBuilder::default()
-        .ip_or_hostname("127.0.0.1")
-        .tcp_port(port)
-        .user(Some("root"))
-        .prefer_socket(false)
-        .pool_opts(pool);
-    Pool::new(opts)
+    works_with::<Server>(&["--autocommit=0", "--innodb-lock-wait-timeout=50"], "").await;
 }
 
 #[tokio::test]
@@ -100,7 +45,7 @@ async fn a_pool_of_the_callers_own_serves() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
     server.run("CREATE TABLE leasehold.mine (n INT)").await;
-    let pool = pool(&server, 3);
+    let pool = pool(server.port(), 3);
     let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
     // A transaction of the caller's is neither joined nor ended.
     let mut transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
@@ -117,13 +62,13 @@ async fn a_pool_of_the_callers_own_serves() {
 async fn a_pool_that_is_too_small_or_in_use_is_named() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let small = MysqlConfig::pool(pool(&server, 2), "leasehold").connect().await.unwrap_err();
+    let small = MysqlConfig::pool(pool(server.port(), 2), "leasehold").connect().await.unwrap_err();
     assert_eq!(small.kind(), ErrorKind::InvalidInput, "{small}");
     assert!(
         small.to_string().contains("at most 2") && small.to_string().contains("3 or more"),
         "{small}"
     );
-    let pool = pool(&server, 3);
+    let pool = pool(server.port(), 3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold");
     let store = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let taken = pool.get_conn().await.unwrap();
@@ -148,7 +93,7 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
 async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
     let server = Server::start(&[]).await.unwrap();
     server.store().await;
-    let pool = pool(&server, 4);
+    let pool = pool(server.port(), 4);
     let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
     let handlers = (0..8).map(|n| {
         let (pool, store) = (pool.clone(), store.clone());
@@ -178,7 +123,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
     .into_iter()
     .enumerate()
     {
-        let pool = pool(&server, 3);
+        let pool = pool(server.port(), 3);
         let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
         let mut session = pool.get_conn().await.unwrap();
         session.reset_connection(false);

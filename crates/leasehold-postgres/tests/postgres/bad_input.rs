@@ -1,57 +1,12 @@
 //! Mistakes of operators and callers, and what they are told.
 
-use leasehold_core::{Effect, ErrorKind, EvictRequest, Filter, Key, ListRequest, Mode, Store as _};
+use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
-use leasehold_testkit::authority::Authority;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{
-    acquire, failed, granted, is_unreadable, purge_leaves, refused, release, renew,
-};
+use leasehold_testkit::requests::{acquire, failed, granted};
+use leasehold_testkit::sql::bad_input::the_least_privileges_suffice as suffice;
 
-#[tokio::test]
-async fn without_the_schema_every_operation_names_the_command_that_creates_it() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = PostgresStore::connect(&server.url()).await.unwrap();
-    let says = "run `leasehold init`";
-    let (kind, effect) = (ErrorKind::Incompatible, Effect::NotApplied);
-    failed(store.check().await, kind, effect, says);
-    failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, says);
-    failed(store.acquire(&acquire("k", "a", Mode::SHARED)).await, kind, effect, says);
-    let ttl = leasehold_core::Ttl::NEVER;
-    failed(store.renew(&renew("k", "a", Mode::Exclusive, ttl)).await, kind, effect, says);
-    failed(store.release(&release("k", "a")).await, kind, effect, says);
-    failed(store.list(&ListRequest::new(Filter::default())).await, kind, effect, says);
-    failed(store.evict(&EvictRequest::expired(Filter::default())).await, kind, effect, says);
-    store.prepare().await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-}
-
-#[tokio::test]
-async fn a_crowd_prepares_one_schema() {
-    let server = Server::start(&[]).await.unwrap();
-    let prepares = (0..10).map(|_| async {
-        let store = PostgresStore::connect(&server.url()).await.unwrap();
-        store.prepare().await
-    });
-    for prepared in futures_util::future::join_all(prepares).await {
-        prepared.unwrap();
-    }
-    let store = server.store().await;
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    store.prepare().await.unwrap();
-    refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
-}
-
-#[tokio::test]
-async fn older_and_newer_schemas_are_named() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
-    for (version, says) in [(2, "update this program"), (0, "run `leasehold init`")] {
-        server.run(&format!("UPDATE leasehold.version SET version = {version}")).await;
-        failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, says);
-        failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, says);
-    }
-}
+leasehold_testkit::sql_bad_input!(Server);
 
 #[tokio::test]
 async fn tables_of_another_program_are_left_alone() {
@@ -87,30 +42,12 @@ fn grants() -> String {
 
 #[tokio::test]
 async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    server.run("CREATE ROLE app LOGIN; REVOKE ALL ON DATABASE postgres FROM PUBLIC; GRANT CONNECT ON DATABASE postgres TO app").await;
-    let url = server.url().replace("postgres@", "app@");
+    let user = "CREATE ROLE app LOGIN; REVOKE ALL ON DATABASE postgres FROM PUBLIC; GRANT CONNECT ON DATABASE postgres TO app";
+    let (server, url) = suffice::<Server>(user, &grants(), "docs.rs/leasehold-postgres").await;
     let store = PostgresStore::connect(&url).await.unwrap();
-    let (kind, effect) = (ErrorKind::Denied, Effect::NotApplied);
-    failed(
-        store.acquire(&acquire("k", "a", Mode::Exclusive)).await,
-        kind,
-        effect,
-        "docs.rs/leasehold-postgres",
-    );
-    failed(store.check().await, kind, effect, "docs.rs/leasehold-postgres");
-    server.run(&grants()).await;
-    store.check().await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-    drop(store.subscribe(&[Key::new("k").unwrap()]).await.unwrap());
-    store.release(&release("k", "a")).await.unwrap();
-    store.evict(&EvictRequest::expired(Filter::default())).await.unwrap();
-    store.list(&ListRequest::new(Filter::default())).await.unwrap();
     // One privilege less is named.
     server.run("REVOKE DELETE ON leasehold.leases FROM app").await;
-    failed(store.check().await, kind, effect, "DELETE on leases");
+    failed(store.check().await, ErrorKind::Denied, Effect::NotApplied, "DELETE on leases");
 }
 
 #[tokio::test]
@@ -142,119 +79,4 @@ async fn a_database_with_another_encoding_is_refused() {
     let url = server.url().replace("/postgres?", "/nowhere?");
     let opened = PostgresStore::connect(&url).await;
     failed(opened, ErrorKind::Incompatible, Effect::NotApplied, "does not exist");
-}
-
-#[tokio::test]
-async fn every_key_is_its_own() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
-    let (wide, longest) = ("\u{1F511}".repeat(255), "x".repeat(Key::MAX_BYTES));
-    let names = [
-        "job",
-        "JOB",
-        "job ",
-        " job",
-        "jób",
-        "jo\u{301}b",
-        "%",
-        "_",
-        "'",
-        "\\",
-        "\"",
-        &wide,
-        &longest,
-    ];
-    for name in names {
-        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
-    }
-    let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
-    assert_eq!(listed.records.len(), names.len());
-    for name in names {
-        refused(store.acquire(&acquire(name, "b", Mode::Exclusive)).await);
-    }
-}
-
-#[tokio::test]
-async fn a_row_that_was_damaged_by_hand_is_never_granted() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
-    for damage in [
-        "state = NULL",
-        "shared = NULL",
-        "token = NULL",
-        "host = repeat('x', 300)",
-        "counter = 9007199254740991",
-    ] {
-        server.run("TRUNCATE leasehold.leases").await;
-        granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-        granted(store.acquire(&acquire("well", "a", Mode::Exclusive)).await);
-        server.run(&format!("UPDATE leasehold.leases SET {damage} WHERE key = 'k'")).await;
-        for mode in [Mode::Exclusive, Mode::SHARED] {
-            match store.acquire(&acquire("k", "b", mode)).await {
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error}"),
-                Ok(reply) => {
-                    assert!(damage.starts_with("counter"), "{damage}: {:?}", refused(Ok(reply)))
-                }
-            }
-        }
-        let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
-        assert!(listed.records.iter().any(|record| record.key.as_str() == "well"), "{damage}");
-        if !damage.starts_with("counter") {
-            is_unreadable(&store, "k").await;
-            let ended = "expires = CASE WHEN expires > 1000000 THEN 1000000 END";
-            server.run(&format!("UPDATE leasehold.leases SET {ended}")).await;
-            purge_leaves(&store, &["k"]).await;
-        }
-        if damage.starts_with("counter") {
-            store.release(&release("k", "a")).await.unwrap();
-            let (kind, effect) = (ErrorKind::Corrupt, Effect::NotApplied);
-            failed(
-                store.acquire(&acquire("k", "b", Mode::Exclusive)).await,
-                kind,
-                effect,
-                "maximum",
-            );
-        }
-    }
-}
-
-#[tokio::test]
-async fn certificates_are_verified() {
-    let authority = Authority::private();
-    authority.sign("server");
-    authority.sign_expired("expired");
-    for (name, is_good) in [("server", true), ("expired", false)] {
-        let server = Server::start_with_certificate(&authority, name).await.unwrap();
-        let ca = authority.file("ca.pem");
-        let url = |host: &str, options: &str| {
-            format!(
-                "postgres://postgres@{host}:{}/postgres?sslmode=verify-full{options}",
-                server.port()
-            )
-        };
-        let trusted =
-            PostgresStore::connect(&url("localhost", &format!("&sslrootcert={}", ca.display())))
-                .await;
-        if is_good {
-            trusted.unwrap().prepare().await.unwrap();
-        } else {
-            let error = failed(trusted, ErrorKind::Denied, Effect::NotApplied, "certificates");
-            assert!(error.to_string().to_lowercase().contains("expired"), "{error}");
-        }
-        // An unknown authority, and a host that the certificate does not name.
-        let unknown = PostgresStore::connect(&url("localhost", "")).await;
-        failed(unknown, ErrorKind::Denied, Effect::NotApplied, "sslrootcert");
-        let other =
-            PostgresStore::connect(&url("127.0.0.1", &format!("&sslrootcert={}", ca.display())))
-                .await;
-        failed(other, ErrorKind::Denied, Effect::NotApplied, "certificates");
-    }
-    let plain = Server::start(&[]).await.unwrap();
-    let url = plain.url().replace("sslmode=disable", "sslmode=require");
-    failed(
-        PostgresStore::connect(&url).await,
-        ErrorKind::Denied,
-        Effect::NotApplied,
-        "does not use TLS",
-    );
 }

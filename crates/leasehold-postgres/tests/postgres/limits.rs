@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::{FutureExt as _, join_all};
+use futures_util::future::join_all;
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_core::{
     Claims, Effect, Error, ErrorKind, Mode, RenewEntry, RenewRequest, Store as _, Ttl,
@@ -10,55 +10,13 @@ use leasehold_core::{
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Config, NoTls};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
-use leasehold_testkit::limits::fail_in_time;
 use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, id, key};
 use leasehold_testkit::{LONG, fails_within, until};
 
+leasehold_testkit::sql_limits!(Server);
+
 const LIMIT: Duration = Duration::from_secs(2);
-
-/// A store behind this proxy, with a connection of each kind.
-async fn warm(proxy: &Proxy) -> PostgresStore {
-    let url = format!("{}&timeout={}ms", url(proxy.address().port()), LIMIT.as_millis());
-    let store = PostgresStore::connect(&url).await.unwrap();
-    for (name, mode) in [("warm", Mode::Exclusive), ("tepid", Mode::SHARED)] {
-        granted(store.acquire(&acquire(name, "a", mode)).await);
-    }
-    store
-}
-
-#[tokio::test]
-async fn an_operation_ends_in_time_when_nobody_answers_who_connects() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let store = warm(&proxy).await;
-    proxy.set(Fault::BlackHole);
-    proxy.cut();
-    // The ends of the connections have been noticed.
-    drop(fails_within(LIMIT, store.check().boxed()).await);
-    for (name, error) in fail_in_time(&store, LIMIT).await {
-        assert_eq!(error.effect(), Effect::NotApplied, "{name}: {error}");
-        assert!(error.to_string().contains("2s"), "{name}: {error}");
-    }
-    let url = format!("{}&timeout=2s", url(proxy.address().port()));
-    let error = fails_within(LIMIT, PostgresStore::connect(&url).boxed()).await;
-    assert_eq!(error.effect(), Effect::NotApplied, "{error}");
-    fails_within(LIMIT, store.prepare().boxed()).await;
-}
-
-#[tokio::test]
-async fn an_operation_ends_in_time_when_its_server_hangs() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
-    let store = warm(&proxy).await;
-    server.pause();
-    let failures = fail_in_time(&store, LIMIT).await;
-    server.resume();
-    let unknown = failures.iter().filter(|(_, error)| error.effect() == Effect::Unknown).count();
-    assert!(unknown > 0, "nothing was sent: {failures:?}");
-}
 
 /// The store has one connection for what goes in no batch, and the application has the others.
 #[tokio::test]

@@ -1,52 +1,23 @@
 //! Sessions with other settings than ours.
 
 use futures_util::future::join_all;
-use leasehold_core::{Effect, ErrorKind, Filter, ListRequest, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::PostgresConfig;
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Config, NoTls};
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, failed, granted, only, refused, release, renew};
-use leasehold_testkit::{LONG, in_time, until};
+use leasehold_testkit::requests::{acquire, failed, granted, refused, release};
+use leasehold_testkit::sql::sessions::works_with;
+use leasehold_testkit::{in_time, until};
 use std::str::FromStr as _;
 use std::time::Duration;
 
-/// Locks of all kinds behave as ever in sessions with these defaults.
-async fn works_with(settings: &str) {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    server.run(settings).await;
-    let store = server.store().await;
-    for round in 0..2 {
-        let first = granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-        assert!(first.fresh, "round {round}");
-        refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
-        let renewed =
-            store.renew(&renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap())).await.unwrap();
-        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
-        granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-        granted(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
-        let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
-        assert_eq!(listed.records.len(), 3);
-        assert!(listed.records.iter().all(|record| record.id.is_some()), "{listed:?}");
-        for (name, lease) in [("k", "a"), ("s", "a"), ("s", "b")] {
-            store.release(&release(name, lease)).await.unwrap();
-        }
-    }
-    assert!(store.check().await.unwrap().hazards.is_empty());
-}
-
-#[tokio::test]
-async fn other_isolation_levels_work() {
-    for level in ["repeatable read", "serializable"] {
-        works_with(&format!("ALTER ROLE postgres SET default_transaction_isolation = '{level}'"))
-            .await;
-    }
-}
+leasehold_testkit::sql_sessions!(Server);
 
 #[tokio::test]
 async fn other_time_zones_styles_and_formats_work() {
-    works_with(
+    works_with::<Server>(
+        &[],
         "ALTER ROLE postgres SET timezone = 'Pacific/Kiritimati';
          ALTER ROLE postgres SET datestyle = 'german';
          ALTER ROLE postgres SET bytea_output = 'escape';

@@ -1,0 +1,160 @@
+//! MariaDB and MySQL in the tests that SQL servers share.
+
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Result};
+use leasehold_mysql::mysql_async::prelude::Queryable as _;
+use leasehold_mysql::mysql_async::{
+    Conn, OptsBuilder, Pool, PoolConstraints, PoolOpts, Row, Value,
+};
+use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, MysqlStore, NeneConfig};
+
+use super::Server;
+use crate::authority::Authority;
+use crate::sql::clocked::ClockedServer;
+use crate::sql::{SqlTestServer, Values};
+
+/// A pool of the application's, of this size.
+pub fn pool(port: u16, most: usize) -> Pool {
+    let pool = PoolOpts::new().with_constraints(PoolConstraints::new(most, most).unwrap());
+    let opts = OptsBuilder::default()
+        .ip_or_hostname("127.0.0.1")
+        .tcp_port(port)
+        .user(Some("root"))
+        .prefer_socket(false)
+        .pool_opts(pool);
+    Pool::new(opts)
+}
+
+impl SqlTestServer for Server {
+    type Store = MysqlStore;
+    type Client = Conn;
+
+    const UNSYNCED: &'static [&'static str] =
+        &["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin"];
+    const ADMINISTRATOR: &'static str = "root";
+    const TLS: [&'static str; 3] = ["ssl-mode=required", "ssl-mode=verify_identity", "ssl-ca"];
+    const LEASES: &'static str = "leasehold.leasehold_leases";
+    const KEY: &'static str = "`key`";
+    const VERSION: &'static str = "leasehold.leasehold_version";
+    const CALLS: &'static str = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS
+                                 WHERE VARIABLE_NAME = 'COM_STMT_EXECUTE'";
+    // The lease whose row is held is tried again and again, for the server cannot end a wait for a row in time.
+    const CALLS_WHILE_HELD: u64 = 90;
+    const NOTICES_LOST_CONNECTIONS: bool = false;
+    const REFUSE_K3: &'static str =
+        "CREATE TRIGGER leasehold.no BEFORE UPDATE ON leasehold.leasehold_leases FOR EACH ROW
+         IF NEW.`key` = 'k3' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF";
+    const DAMAGES: &'static [&'static str] =
+        &["state = 'x'", "id = NULL", "shared = NULL", "token = NULL", "host = UNHEX('ff')"];
+    const ISOLATION_LEVELS: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--transaction-isolation=READ-UNCOMMITTED"], ""),
+        (&["--transaction-isolation=SERIALIZABLE"], ""),
+    ];
+
+    async fn start(settings: &[&str]) -> Result<Self> {
+        Self::start(settings).await
+    }
+
+    async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
+        Self::start_with_certificate(authority, name).await
+    }
+
+    fn port(&self) -> u16 {
+        self.port()
+    }
+
+    fn url_at(host: &str, port: u16, options: &str) -> String {
+        format!("mysql://root@{host}:{port}/leasehold?{options}")
+    }
+
+    fn plain_url_at(port: u16, options: &str) -> String {
+        format!("{}?{options}", super::url(port)).trim_end_matches('?').to_owned()
+    }
+
+    async fn open(url: &str) -> leasehold_core::Result<MysqlStore> {
+        MysqlStore::connect(url).await
+    }
+
+    async fn open_on_pool(&self, most: usize) -> MysqlStore {
+        MysqlConfig::pool(pool(self.port(), most), "leasehold").connect().await.unwrap()
+    }
+
+    async fn connect(&self) -> Result<Conn> {
+        self.connect().await
+    }
+
+    async fn query(client: &mut Conn, text: &str) -> Result<Vec<Values>> {
+        let value = |value| match value {
+            Value::NULL => Ok(None),
+            Value::Bytes(bytes) => Ok(Some(String::from_utf8(bytes)?)),
+            other => Err(Failure::new(format!("not a text: {other:?}"))),
+        };
+        let rows = client.query::<Row, _>(text).await?;
+        rows.into_iter().map(|row| row.unwrap().into_iter().map(value).collect()).collect()
+    }
+
+    async fn restart(&self) -> Result<()> {
+        self.restart().await
+    }
+
+    fn logged_errors(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.directory().join("server.log")).unwrap();
+        log.lines().filter(|line| line.contains("[ERROR]")).map(str::to_owned).collect()
+    }
+
+    fn pause(&self) {
+        self.pause();
+    }
+
+    fn resume(&self) {
+        self.resume();
+    }
+}
+
+impl ClockedServer for Server {
+    type NeneStore = MysqlNeneStore;
+
+    // A reader holds the table until its transaction ends.
+    const CLOCK: &'static str = "
+        CREATE DATABASE {schema};
+        CREATE TABLE {schema}.test_clock (now BIGINT NOT NULL) ENGINE = MyISAM;
+        INSERT INTO {schema}.test_clock VALUES ({now})";
+    const KEEPS_THE_CLOCK: bool = true;
+    const STOPS: [&'static str; 2] = ["LOCK TABLES {schema}.test_clock WRITE", "UNLOCK TABLES"];
+    const TABLE: &'static str = "leasehold_leases";
+    const IS_FREE: &'static str = "state = 'f'";
+    const HEX_OF_ID: &'static str = "HEX(id)";
+    const NENE_END: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at)";
+
+    async fn open_forgetting(url: &str, after: Duration) -> Result<MysqlStore> {
+        Ok(MysqlConfig::parse(url)?.forget_after(Some(after)).connect().await?)
+    }
+
+    async fn open_clocked(
+        port: u16,
+        schema: &str,
+        timeout: Duration,
+        forget_after: Duration,
+    ) -> Result<MysqlStore> {
+        let config = clocked(port, schema, timeout)?;
+        Ok(config.forget_after(Some(forget_after)).connect().await?)
+    }
+
+    async fn open_nene_clocked(
+        port: u16,
+        schema: &str,
+        timeout: Duration,
+    ) -> Result<MysqlNeneStore> {
+        let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
+        let config = MysqlNeneConfig::new(clocked(port, schema, timeout)?).nene(nene);
+        Ok(config.connect().await?)
+    }
+}
+
+/// Each statement reads the clock of its schema.
+fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<MysqlConfig> {
+    let url = format!("mysql://root@127.0.0.1:{port}/{schema}");
+    let clock = "(SELECT now FROM {schema}.test_clock)";
+    Ok(MysqlConfig::parse(&url)?.timeout(timeout).clock(clock))
+}

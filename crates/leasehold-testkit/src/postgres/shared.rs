@@ -1,0 +1,150 @@
+//! PostgreSQL in the tests that SQL servers share.
+
+use std::time::Duration;
+
+use leasehold_conformance::Result;
+use leasehold_postgres::deadpool_postgres::{Manager, Pool};
+use leasehold_postgres::tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use leasehold_postgres::{
+    NeneConfig, PostgresConfig, PostgresNeneConfig, PostgresNeneStore, PostgresStore,
+};
+
+use super::{Server, hostile_url};
+use crate::authority::Authority;
+use crate::sql::clocked::ClockedServer;
+use crate::sql::{SqlTestServer, Values};
+
+impl SqlTestServer for Server {
+    type Store = PostgresStore;
+    type Client = Client;
+
+    const UNSYNCED: &'static [&'static str] = &["fsync=off"];
+    const ADMINISTRATOR: &'static str = "postgres";
+    const TLS: [&'static str; 3] = ["sslmode=require", "sslmode=verify-full", "sslrootcert"];
+    const LEASES: &'static str = "leasehold.leases";
+    const KEY: &'static str = "key";
+    const VERSION: &'static str = "leasehold.version";
+    // Each transaction that writes has a number, this one too.
+    const CALLS: &'static str = "SELECT pg_current_xact_id()";
+    const CALLS_WHILE_HELD: u64 = 20;
+    const NOTICES_LOST_CONNECTIONS: bool = true;
+    const REFUSE_K3: &'static str =
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
+         CREATE TRIGGER no BEFORE UPDATE ON leasehold.leases FOR EACH ROW WHEN (NEW.key = 'k3') EXECUTE FUNCTION no()";
+    const DAMAGES: &'static [&'static str] =
+        &["state = NULL", "shared = NULL", "token = NULL", "host = repeat('x', 300)"];
+    const ISOLATION_LEVELS: &'static [(&'static [&'static str], &'static str)] = &[
+        (&[], "ALTER ROLE postgres SET default_transaction_isolation = 'repeatable read'"),
+        (&[], "ALTER ROLE postgres SET default_transaction_isolation = 'serializable'"),
+    ];
+
+    async fn start(settings: &[&str]) -> Result<Self> {
+        Self::start(settings).await
+    }
+
+    async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
+        Self::start_with_certificate(authority, name).await
+    }
+
+    fn port(&self) -> u16 {
+        self.port()
+    }
+
+    fn url_at(host: &str, port: u16, options: &str) -> String {
+        format!("postgres://postgres@{host}:{port}/postgres?{options}")
+    }
+
+    fn plain_url_at(port: u16, options: &str) -> String {
+        format!("{}&{options}", super::url(port)).trim_end_matches('&').to_owned()
+    }
+
+    async fn open(url: &str) -> leasehold_core::Result<PostgresStore> {
+        PostgresStore::connect(url).await
+    }
+
+    async fn open_on_pool(&self, most: usize) -> PostgresStore {
+        let manager = Manager::new(self.url().parse().unwrap(), NoTls);
+        let pool = Pool::builder(manager).max_size(most).build().unwrap();
+        let config = PostgresConfig::pool(pool).wakeups_at(&self.url()).unwrap();
+        config.connect().await.unwrap()
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        self.connect().await
+    }
+
+    async fn query(client: &mut Client, text: &str) -> Result<Vec<Values>> {
+        let mut rows = Vec::new();
+        for message in client.simple_query(text).await? {
+            if let SimpleQueryMessage::Row(row) = message {
+                rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect());
+            }
+        }
+        Ok(rows)
+    }
+
+    async fn restart(&self) -> Result<()> {
+        self.restart().await
+    }
+
+    fn logged_errors(&self) -> Vec<String> {
+        self.logged_errors()
+    }
+
+    fn pause(&self) {
+        self.pause();
+    }
+
+    fn resume(&self) {
+        self.resume();
+    }
+}
+
+impl ClockedServer for Server {
+    type NeneStore = PostgresNeneStore;
+
+    // All requests hold this lock shared while their transactions read the clock.
+    const CLOCK: &'static str = "
+        CREATE SCHEMA IF NOT EXISTS {schema};
+        CREATE TABLE {schema}.test_clock (now bigint NOT NULL);
+        INSERT INTO {schema}.test_clock VALUES ({now});
+        CREATE OR REPLACE FUNCTION {schema}.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+            SELECT pg_catalog.pg_advisory_xact_lock_shared(1);
+            SELECT now FROM {schema}.test_clock;
+        $$";
+    // The store's own function of the time has the same name.
+    const KEEPS_THE_CLOCK: bool = false;
+    const STOPS: [&'static str; 2] = ["BEGIN; SELECT pg_advisory_xact_lock(1)", "COMMIT"];
+    const TABLE: &'static str = "leases";
+    const IS_FREE: &'static str = "id IS NULL";
+    const HEX_OF_ID: &'static str = "encode(id, 'hex')";
+    const NENE_END: &'static str = "extract(epoch FROM expires_at)::bigint * 1000000";
+
+    async fn open_forgetting(url: &str, after: Duration) -> Result<PostgresStore> {
+        Ok(PostgresConfig::parse(url)?.forget_after(Some(after)).connect().await?)
+    }
+
+    async fn open_clocked(
+        port: u16,
+        schema: &str,
+        timeout: Duration,
+        forget_after: Duration,
+    ) -> Result<PostgresStore> {
+        let config = clocked(port, schema, timeout)?;
+        Ok(config.forget_after(Some(forget_after)).connect().await?)
+    }
+
+    async fn open_nene_clocked(
+        port: u16,
+        schema: &str,
+        timeout: Duration,
+    ) -> Result<PostgresNeneStore> {
+        let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
+        let config = PostgresNeneConfig::new(clocked(port, schema, timeout)?).nene(nene);
+        Ok(config.now(format!("{schema}.now_us()")).connect().await?)
+    }
+}
+
+fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<PostgresConfig> {
+    Ok(PostgresConfig::parse(&hostile_url(port))?.schema(schema).timeout(timeout))
+}

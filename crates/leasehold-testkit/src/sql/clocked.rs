@@ -1,0 +1,175 @@
+//! A schema for one case of the conformance suite, with a clock that the test moves: statements of the stores read it
+//! from a table there.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_conformance::{Failure, Observation, Pooled, Result, Row};
+use leasehold_core::{Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Store};
+use tokio::sync::Mutex;
+
+use super::{SqlTestServer, Values};
+
+/// How the stores of a server read the clock of a case, and how the case reads their tables.
+pub trait ClockedServer: SqlTestServer {
+    /// The store in the table of the PHP library.
+    type NeneStore: Store;
+
+    /// Creates `{schema}` and its clock, which is at `{now}`.
+    const CLOCK: &'static str;
+
+    /// Whether preparing the store leaves the clock as it is, and so may come after.
+    const KEEPS_THE_CLOCK: bool;
+
+    /// Statements between which nobody reads the clock of `{schema}`.
+    const STOPS: [&'static str; 2];
+
+    /// The table of the leases in a schema, whether a row of it has no lease, and its id in hexadecimal digits.
+    const TABLE: &'static str;
+    const IS_FREE: &'static str;
+    const HEX_OF_ID: &'static str;
+
+    /// When a lease in the table of the PHP library ends, in microseconds.
+    const NENE_END: &'static str;
+
+    /// A store that forgets what was not used for this long.
+    fn open_forgetting(
+        url: &str,
+        after: Duration,
+    ) -> impl Future<Output = Result<Self::Store>> + Send;
+
+    /// A store in a case's schema, at this port.
+    fn open_clocked(
+        port: u16,
+        schema: &str,
+        timeout: Duration,
+        forget_after: Duration,
+    ) -> impl Future<Output = Result<Self::Store>> + Send;
+
+    /// As [`open_clocked`](Self::open_clocked), in the table of the PHP library. Nobody overwrites what he has read before, and the trigger, which must never
+    /// refuse what the store does, is there.
+    fn open_nene_clocked(
+        port: u16,
+        schema: &str,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Self::NeneStore>> + Send;
+}
+
+/// A schema for one case alone.
+pub struct Clocked<S: ClockedServer> {
+    pub server: Pooled<S>,
+    pub schema: String,
+    pub clock: ManualClock,
+    /// A connection past the store.
+    control: Mutex<S::Client>,
+}
+
+impl<S: ClockedServer> Clocked<S> {
+    /// A schema that does not exist yet.
+    pub async fn new(server: Pooled<S>) -> Result<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let schema = format!("case_{}", LAST.fetch_add(1, Ordering::Relaxed));
+        let control = Mutex::new(server.connect().await?);
+        Ok(Self { server, schema, clock: ManualClock::new(), control })
+    }
+
+    async fn query(&self, text: &str) -> Result<Vec<Values>> {
+        let text = text
+            .replace("{schema}", &self.schema)
+            .replace("{now}", &self.clock.wall_micros().to_string());
+        S::query(&mut *self.control.lock().await, &text).await
+    }
+
+    pub async fn create_the_clock(&self) -> Result {
+        self.query(S::CLOCK).await.map(drop)
+    }
+
+    /// For the server and the manual clock this is one instant: meanwhile nobody reads either.
+    pub async fn change(&self, change: impl FnOnce(&ManualClock)) -> Result {
+        let mut control = self.control.lock().await;
+        let [stop, go_on] = S::STOPS.map(|text| text.replace("{schema}", &self.schema));
+        S::query(&mut control, &stop).await?;
+        change(&self.clock);
+        let (schema, now) = (&self.schema, self.clock.wall_micros());
+        let text = format!("UPDATE {schema}.test_clock SET now = {now}; {go_on}");
+        S::query(&mut control, &text).await.map(drop)
+    }
+
+    /// Kills the server and starts it again.
+    pub async fn restart(&self) -> Result {
+        self.server.restart().await?;
+        *self.control.lock().await = self.server.connect().await?;
+        Ok(())
+    }
+
+    /// The rows of the PHP library's table. By default a row is taken over two seconds after its end.
+    pub async fn observe_nene(&self) -> Result<Observation> {
+        let end = S::NENE_END;
+        let text = format!(
+            "SELECT resource, owner, {end} > {{now}} - 2000000 FROM {{schema}}.distributed_locks"
+        );
+        let mut rows = Vec::new();
+        for row in self.query(&text).await? {
+            let id = LeaseId::foreign(value(&row, 1)?.as_bytes())?;
+            let key = Key::new(value(&row, 0)?)?;
+            rows.push(Row::new(key, Some(id), Mode::Exclusive, is_true(&row, 2)?));
+        }
+        Ok(Observation::new(rows, Vec::new()))
+    }
+
+    /// The rows of the leases, and the counters of their keys.
+    pub async fn observe(&self) -> Result<Observation> {
+        let (key, is_free, id, table) = (S::KEY, S::IS_FREE, S::HEX_OF_ID, S::TABLE);
+        let text = format!(
+            "SELECT {key}, slot, counter, {is_free}, {id}, shared, state <> 'e' AND (expires IS NULL OR expires > {{now}}),
+                    token, group_name, host, pid, program, comment
+             FROM {{schema}}.{table} ORDER BY {key}, slot"
+        );
+        let (mut rows, mut counters) = (Vec::new(), Vec::new());
+        for row in self.query(&text).await? {
+            let key = Key::new(value(&row, 0)?)?;
+            if value(&row, 1)? == "0" {
+                counters.push((key.clone(), value(&row, 2)?.parse()?));
+            }
+            if is_true(&row, 3)? {
+                continue;
+            }
+            let id = LeaseId::foreign(&bytes(value(&row, 4)?)?)?;
+            let mode = if is_true(&row, 5)? { Mode::SHARED } else { Mode::Exclusive };
+            let mut seen = Row::new(key, Some(id), mode, is_true(&row, 6)?);
+            seen.token = Some(FencingToken::new(value(&row, 7)?.parse()?)?);
+            seen.group = row[8].as_deref().map(GroupName::new).transpose()?;
+            if let Some(host) = &row[9] {
+                seen.note = seen.note.with_host(host)?;
+            }
+            if let Some(pid) = &row[10] {
+                seen.note = seen.note.with_pid(pid.parse()?);
+            }
+            if let Some(program) = &row[11] {
+                seen.note = seen.note.with_program(program)?;
+            }
+            if let Some(comment) = &row[12] {
+                seen.note = seen.note.with_comment(comment)?;
+            }
+            rows.push(seen);
+        }
+        Ok(Observation::new(rows, counters))
+    }
+}
+
+/// A value that must be there.
+fn value(row: &Values, at: usize) -> Result<&str> {
+    row[at].as_deref().ok_or_else(|| Failure::new(format!("no value {at} in {row:?}")))
+}
+
+fn is_true(row: &Values, at: usize) -> Result<bool> {
+    value(row, at).map(|value| ["t", "1"].contains(&value))
+}
+
+fn bytes(hex: &str) -> Result<Vec<u8>> {
+    let pairs = (0..hex.len()).step_by(2);
+    Ok(pairs
+        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16))
+        .collect::<std::result::Result<_, _>>()?)
+}

@@ -1,0 +1,54 @@
+//! What stays in the table.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    AcquireRequest, Claim, Claims, EvictRequest, Filter, ListRequest, Mode, Store, Ttl,
+};
+
+use super::SqlTestServer;
+use super::clocked::ClockedServer;
+use crate::LONG;
+use crate::requests::{acquire, acquire_for, granted, id, key, refused, release};
+
+#[macro_export]
+macro_rules! sql_rows {
+    ($server:ty) => {
+        $crate::sql_tests!($server, rows, [
+            a_refusal_leaves_no_row_of_a_new_key,
+            nothing_is_left_of_keys_that_are_forgotten,
+        ], on two threads []);
+    };
+}
+
+pub async fn a_refusal_leaves_no_row_of_a_new_key<S: SqlTestServer>() {
+    let server = S::start(&[]).await.unwrap();
+    let store = server.store().await;
+    granted(store.acquire(&acquire("held", "a", Mode::Exclusive)).await);
+    let both = ["held", "new"].map(|name| Claim { key: key(name), mode: Mode::Exclusive });
+    let claims = Claims::new(both).unwrap();
+    refused(store.acquire(&AcquireRequest::new(id("b"), claims, Ttl::new(LONG).unwrap())).await);
+    assert_eq!(server.ask(&format!("SELECT slot FROM {}", S::LEASES)).await.len(), 1);
+}
+
+pub async fn nothing_is_left_of_keys_that_are_forgotten<S: ClockedServer>() {
+    let server = S::start(S::UNSYNCED).await.unwrap();
+    server.store().await;
+    let store = S::open_forgetting(&server.url(""), Duration::from_millis(1)).await.unwrap();
+    for n in 0..300 {
+        let (name, lease) = (format!("k{n}"), format!("l{n}"));
+        let short = acquire_for(&name, &lease, Mode::SHARED, Duration::from_millis(10));
+        granted(store.acquire(&short).await);
+        granted(store.acquire(&acquire(&name, "other", Mode::SHARED)).await);
+        store.release(&release(&name, "other")).await.unwrap();
+    }
+    // By the server's clock the terms are over, and so are the counters of 1 ms.
+    let all = ListRequest::new(Filter::default());
+    while !store.list(&all).await.unwrap().records.is_empty() {}
+    let purge = EvictRequest::expired(Filter::default()).with_limit(1_000);
+    let purged = store.evict(&purge).await.unwrap();
+    // Some leases were over before the next one of their key came, which removed them.
+    assert!(purged.removed.len() <= 300, "{purged:?}");
+    assert_eq!((purged.counters_forgotten, purged.more), (300, false));
+    assert!(server.ask(&format!("SELECT slot FROM {}", S::LEASES)).await.is_empty());
+}
