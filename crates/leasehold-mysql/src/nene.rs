@@ -73,13 +73,7 @@ impl MysqlNeneConfig {
         let (pool, sql) = self.server.open_pool(0).await?;
         let nene = self.nene.clone();
         let inserted = |text| inserted(text, &nene, &sql);
-        let statements = Statements {
-            look: inserted(include_str!("sql/nene/look.sql")),
-            page: inserted(include_str!("sql/nene/page.sql")),
-            insert: inserted(include_str!("sql/nene/insert.sql")),
-            replace: inserted(include_str!("sql/nene/replace.sql")),
-            delete: inserted(include_str!("sql/nene/delete.sql")),
-        };
+        let statements = leasehold_driver::nene_statements!(inserted);
         Ok(NeneTable::new(NeneDatabase { pool, sql, nene, statements }, self.nene))
     }
 }

@@ -108,13 +108,7 @@ impl Sql {
             table: inserted("{table}"),
             create: inserted(&nene.with_guard(create, include_str!("sql/nene/guard.sql")).concat()),
             guards: inserted(include_str!("sql/nene/guards.sql")),
-            statements: Statements {
-                look: inserted(include_str!("sql/nene/look.sql")),
-                page: inserted(include_str!("sql/nene/page.sql")),
-                insert: inserted(include_str!("sql/nene/insert.sql")),
-                replace: inserted(include_str!("sql/nene/replace.sql")),
-                delete: inserted(include_str!("sql/nene/delete.sql")),
-            },
+            statements: leasehold_driver::nene_statements!(inserted),
         }
     }
 }

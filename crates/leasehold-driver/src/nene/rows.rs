@@ -152,6 +152,21 @@ pub struct Statements {
     pub delete: String,
 }
 
+/// The [`Statements`](crate::nene::Statements) in the folder `sql/nene` beside the file that uses this, each as this
+/// function completes it.
+#[macro_export]
+macro_rules! nene_statements {
+    ($inserted:expr) => {
+        $crate::nene::Statements {
+            look: $inserted(include_str!("sql/nene/look.sql")),
+            page: $inserted(include_str!("sql/nene/page.sql")),
+            insert: $inserted(include_str!("sql/nene/insert.sql")),
+            replace: $inserted(include_str!("sql/nene/replace.sql")),
+            delete: $inserted(include_str!("sql/nene/delete.sql")),
+        }
+    };
+}
+
 /// A database with the table. Each statement is a transaction of its own, which ends by the deadline of its operation.
 pub trait NeneRows: Send + Sync + 'static {
     /// The store, for messages.
