@@ -45,7 +45,7 @@ async fn transfer(
     let guard = locks.lock_all(both).wait(Wait::Forever).await?;
     let balance = |name| accounts.lock().expect("nobody panics")[name];
     let (left, right) = (balance(from) - 1, balance(to) + 1);
-    tokio::task::yield_now().await; // without the lock, another transfer would come in between
+    guard.renew().await?; // any await: without the lock, other transfers would come in between
     accounts.lock().expect("nobody panics").extend([(from, left), (to, right)]);
     guard.release().await?;
     Ok(())

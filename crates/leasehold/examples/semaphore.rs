@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     for number in 1..=8 {
         let locks = locks.clone();
         tasks.spawn(async move {
-            on_a_card(&locks, async {
+            on_a_card(&locks, Wait::Forever, async {
                 println!("{number} computes");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             })
@@ -33,8 +33,12 @@ async fn main() -> Result<()> {
 }
 
 /// Computes while fewer than [`CARDS`] others do.
-pub(crate) async fn on_a_card(locks: &Locker, compute: impl Future<Output = ()>) -> Result<()> {
-    let guard = locks.lock("gpu").permits(CARDS).wait(Wait::Forever).await?;
+pub(crate) async fn on_a_card(
+    locks: &Locker,
+    wait: Wait,
+    compute: impl Future<Output = ()>,
+) -> Result<()> {
+    let guard = locks.lock("gpu").permits(CARDS).wait(wait).await?;
     guard.run(compute).await?;
     guard.release().await?;
     Ok(())

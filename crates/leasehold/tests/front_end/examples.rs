@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use leasehold::Locker;
+use leasehold::{Locker, Wait};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -39,35 +39,12 @@ async fn two_processes() -> (TempDir, [Locker; 2]) {
     (folder, processes)
 }
 
-/// Counts who is inside of a critical section.
-#[derive(Default)]
-struct Inside {
-    now: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Inside {
-    async fn during(&self, work: impl Future) {
-        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
-        work.await;
-        self.now.fetch_sub(1, SeqCst);
-    }
-}
-
 #[tokio::test]
 async fn mutex_writes_one_report_at_a_time() {
-    let (_folder, processes) = two_processes().await;
-    let (inside, written) = (Inside::default(), AtomicUsize::new(0));
-    let write = |locks| {
-        mutex::report(locks, async {
-            inside.during(tokio::task::yield_now()).await;
-            written.fetch_add(1, SeqCst);
-        })
-    };
-    let [one, two] = &processes;
-    let (first, second) = tokio::join!(write(one), write(two));
-    first.and(second).unwrap();
-    assert_eq!((inside.most.into_inner(), written.into_inner()), (1, 2));
+    let (_folder, [one, two]) = two_processes().await;
+    let others = async |locks: &Locker| locks.try_lock("report:monthly").await.unwrap();
+    mutex::report(&one, async { assert!(others(&two).await.is_none()) }).await.unwrap();
+    mutex::report(&two, async { assert!(others(&one).await.is_none()) }).await.unwrap();
 }
 
 #[tokio::test]
@@ -102,21 +79,24 @@ async fn fenced_write_refuses_the_holder_that_was_overtaken() {
 
 #[tokio::test]
 async fn semaphore_lets_three_in_at_a_time() {
-    let (_folder, processes) = two_processes().await;
-    let (inside, three) = (Arc::new(Inside::default()), Arc::new(Barrier::new(3)));
-    let mut tasks = JoinSet::new();
-    for number in 0..9 {
-        let locks = processes[number % 2].clone();
-        let (inside, three) = (inside.clone(), three.clone());
-        tasks.spawn(async move {
-            // None leaves before three are inside.
-            semaphore::on_a_card(&locks, inside.during(three.wait())).await
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.unwrap().unwrap();
-    }
-    assert_eq!(inside.most.load(SeqCst), 3);
+    let (_folder, [one, two]) = two_processes().await;
+    let inside = Barrier::new(4);
+    let on_a_card = |locks| {
+        semaphore::on_a_card(locks, Wait::Forever, async {
+            inside.wait().await; // three are inside
+            inside.wait().await; // the fourth was refused
+        })
+    };
+    let fourth = async {
+        inside.wait().await;
+        let refused = semaphore::on_a_card(&two, Wait::No, async {}).await.unwrap_err();
+        inside.wait().await;
+        refused
+    };
+    let (a, b, c, refused) =
+        tokio::join!(on_a_card(&one), on_a_card(&one), on_a_card(&two), fourth);
+    a.and(b).and(c).unwrap();
+    assert!(refused.is_held());
 }
 
 #[tokio::test]
