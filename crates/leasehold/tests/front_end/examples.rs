@@ -42,9 +42,14 @@ async fn two_processes() -> (TempDir, [Locker; 2]) {
 #[tokio::test]
 async fn mutex_writes_one_report_at_a_time() {
     let (_folder, [one, two]) = two_processes().await;
-    let others = async |locks: &Locker| locks.try_lock("report:monthly").await.unwrap();
-    mutex::report(&one, async { assert!(others(&two).await.is_none()) }).await.unwrap();
-    mutex::report(&two, async { assert!(others(&one).await.is_none()) }).await.unwrap();
+    mutex::report(&one, async {
+        // Only an exclusive holder refuses it.
+        let shared = two.lock("report:monthly").shared().wait(Wait::No).await;
+        assert!(shared.unwrap_err().is_held());
+    })
+    .await
+    .unwrap();
+    assert!(!two.is_held("report:monthly").await.unwrap());
 }
 
 #[tokio::test]
@@ -141,13 +146,14 @@ async fn quorum_works_while_one_of_three_nodes_fails() {
     let missing = Path::new("/dev/null/c.db");
     let locks = quorum::connect([&a, &b, &c]).await.unwrap();
     let guard = quorum::lock(&locks).await.unwrap();
-    assert!(guard.nodes().iter().all(|node| node.error.is_none()));
+    assert!(guard.is_held());
 
     let other = quorum::connect([&a, &b, missing]).await.unwrap();
     assert!(other.try_lock("report:monthly").await.unwrap().is_none());
     guard.release().await.unwrap();
     let guard = quorum::lock(&other).await.unwrap();
-    assert_eq!(guard.nodes().iter().filter(|node| node.error.is_some()).count(), 1);
+    // Two nodes have granted it; the third may not have answered yet, or has failed.
+    assert!(guard.is_held());
 }
 
 #[tokio::test]
