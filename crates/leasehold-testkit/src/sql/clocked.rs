@@ -47,8 +47,8 @@ pub trait ClockedServer: SqlTestServer {
         forget_after: Duration,
     ) -> impl Future<Output = Result<Self::Store>> + Send;
 
-    /// As [`open_clocked`](Self::open_clocked), in the table of the PHP library. Nobody overwrites what he has read before, and the trigger, which must never
-    /// refuse what the store does, is there.
+    /// As [`open_clocked`](Self::open_clocked), in the table of the PHP library. Nobody overwrites what he has read
+    /// before, and the trigger, which must never refuse what the store does, is there.
     fn open_nene_clocked(
         port: u16,
         schema: &str,
