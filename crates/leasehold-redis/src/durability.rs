@@ -37,7 +37,7 @@ pub(crate) fn judge(
     if let Some(fault) = forgets(info, config) {
         if statement.durable {
             return Err(Error::incompatible(format!(
-                "the URL of {name} says durable=1, but {name} {fault}; leave durable=1 out, or set {DURABLE}, \
+                "the URL of {name} sets durable=1, but {name} {fault}; leave durable=1 out, or set {DURABLE}, \
                  and wait for the longest term"
             )));
         }

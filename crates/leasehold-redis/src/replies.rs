@@ -68,7 +68,7 @@ impl Reader<'_> {
                 ),
             )),
             "appendonly" => Err(Error::incompatible(format!(
-                "the URL of {} says durable=1, but it writes no append-only file; leave durable=1 out",
+                "the URL of {} sets durable=1, but it writes no append-only file; leave durable=1 out",
                 self.0
             ))),
             "promoted" => Err(Error::incompatible(format!(

@@ -23,7 +23,7 @@ fn assert_error(error: &Error, kind: ErrorKind, says: &[&str]) {
 
 async fn open_error(path: impl AsRef<Path>) -> Error {
     let error = SqliteStore::open(path.as_ref()).await.unwrap_err();
-    assert_eq!((error.store(), error.operation()), (Some("sqlite"), Some("open")));
+    assert_eq!((error.store(), error.operation()), (Some("sqlite"), Some("connect")));
     error
 }
 
