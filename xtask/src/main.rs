@@ -43,8 +43,8 @@ enum Command {
     Check,
     /// Format the code
     Fmt,
-    /// Check formatting, clippy, each feature alone, circles of imports, spelling, and links and test names in the
-    /// documents; change nothing
+    /// Check formatting, clippy, each feature alone, circles of imports, spelling, links in the documents, and test
+    /// names there and in the list of planted faults; change nothing
     Lint,
     /// Build the documentation of every library, warnings denied, and compare the public API with docs/api
     Docs,
@@ -121,6 +121,8 @@ fn lint() -> Outcome {
     check()?;
     section("imports");
     circles::check()?;
+    section("planted faults");
+    mutants::check()?;
     section("documents");
     prose::check()?;
     spelling()

@@ -5,13 +5,14 @@ mod list;
 mod sample;
 mod tree;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::shell::{Outcome, root, section, target};
+use crate::prose;
+use crate::shell::{Outcome, capture, command, root, section, target};
 use crate::table;
 use crate::times::Stopwatch;
 use bench::{Bench, Judgement};
@@ -38,6 +39,28 @@ pub(crate) struct Arguments {
     /// Only list the faults
     #[arg(long)]
     list: bool,
+}
+
+/// Checks that each fault can be planted, and that there are tests of the names that it gives.
+pub(crate) fn check() -> Outcome {
+    let mut list = command(Path::new("git"), &["ls-files", "--cached", "--others"]);
+    list.args(["--exclude-standard", "*.rs"]);
+    let mut names = HashSet::new();
+    for file in capture(list)?.lines().filter_map(|file| fs::read_to_string(root().join(file)).ok())
+    {
+        names.extend(
+            ["fn ", "mod "].iter().flat_map(|word| prose::names(&file, word)).map(str::to_owned),
+        );
+    }
+    let mutants = list::read(&root().join("xtask/mutants.toml"), "")?;
+    for mutant in &mutants {
+        mutant.apply(&fs::read_to_string(root().join(&mutant.file))?)?;
+        if let Some(unknown) = mutant.tests.unknown(&names) {
+            return Err(format!("{}: there is no test {unknown}", mutant.name).into());
+        }
+    }
+    println!("{} faults can be planted, and their tests are there", mutants.len());
+    Ok(())
 }
 
 /// Plants each fault and checks that its tests fail.

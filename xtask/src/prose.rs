@@ -23,7 +23,7 @@ pub(crate) fn check() -> Outcome {
     let read = |name| Some((name, fs::read_to_string(root().join(name)).ok()?));
     let files: Vec<(&str, String)> = listed.lines().filter_map(read).collect();
     let of_kind = |kind: &'static str| files.iter().filter(move |(name, _)| name.ends_with(kind));
-    let functions = of_kind(".rs").flat_map(|(_, text)| functions(text)).collect::<HashSet<_>>();
+    let functions = of_kind(".rs").flat_map(|(_, text)| names(text, "fn ")).collect::<HashSet<_>>();
 
     let mut faults = Vec::new();
     for (name, text) in &files {
@@ -49,9 +49,9 @@ pub(crate) fn check() -> Outcome {
     run(links)
 }
 
-/// The names of all functions in a source file.
-fn functions(text: &str) -> impl Iterator<Item = &str> {
-    text.split("fn ").skip(1).map(|rest| {
+/// The names after a word in a source file, as of all functions after "fn ".
+pub(crate) fn names<'t>(text: &'t str, word: &str) -> impl Iterator<Item = &'t str> {
+    text.split(word).skip(1).map(|rest| {
         let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
         &rest[..end.unwrap_or(rest.len())]
     })
@@ -96,7 +96,7 @@ mod tests {
         let text = "`a_b_c_d`, `term.rs`, `a_b`, `leasehold_x`\n```\n`e_f_g_h`\n```\n`i_j_k_l`";
         assert_eq!(test_names(text).collect::<Vec<_>>(), ["a_b_c_d", "i_j_k_l"]);
         let code = "async fn a_b_c_d() {}\nfn x<T>(t: T) {}";
-        assert_eq!(functions(code).collect::<Vec<_>>(), ["a_b_c_d", "x"]);
+        assert_eq!(names(code, "fn ").collect::<Vec<_>>(), ["a_b_c_d", "x"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The committed list of faults.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -32,6 +32,18 @@ pub(super) struct Tests {
     pub(super) test: String,
     /// Parts of the names of the tests to run.
     pub(super) only: Vec<String>,
+}
+
+impl Tests {
+    /// A name that no function and no module has, or part of one. The names of some tests begin with that of a store, in
+    /// which there is a hyphen; these are taken to be there.
+    pub(super) fn unknown(&self, names: &HashSet<String>) -> Option<&str> {
+        let is_there = |test: &str| {
+            let last = test.trim_end_matches("::").rsplit("::").next().unwrap_or_default();
+            test.contains('-') || names.iter().any(|name| name.contains(last))
+        };
+        self.only.iter().map(String::as_str).find(|test| !is_there(test))
+    }
 }
 
 impl fmt::Display for Tests {
@@ -115,6 +127,19 @@ mod tests {
             let error = mutants[0].apply(text).unwrap_err().to_string();
             assert!(error.starts_with("late: its `from` text occurs"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_test_that_was_renamed_is_noticed() {
+        let names = HashSet::from(["clock".to_owned(), "a_batch_waits_for_no_row".to_owned()]);
+        let unknown = |only: &str| {
+            let tests = Tests { test: String::new(), only: vec![only.to_owned()] };
+            tests.unknown(&names).map(str::to_owned)
+        };
+        for there in ["clock::", "clock::a_batch_waits", "quorum-redis::c01_"] {
+            assert_eq!(unknown(there), None);
+        }
+        assert_eq!(unknown("clock::what_waits").as_deref(), Some("clock::what_waits"));
     }
 
     #[test]
