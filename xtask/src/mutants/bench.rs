@@ -54,17 +54,10 @@ impl Bench {
         let built = folder.join("target/debug");
         if !built.exists() {
             fs::create_dir_all(&built)?;
-            for part in
-                ["deps", "build", ".fingerprint"].map(|part| target().join("debug").join(part))
-            {
-                if part.exists() {
-                    // Their times tell cargo that nothing changed.
-                    let mut copy =
-                        command(Path::new("cp"), &["--recursive", "--preserve=timestamps,mode"]);
-                    copy.arg(part).arg(&built);
-                    run(copy)?;
-                }
-            }
+            // Shared by hard links: cargo and rustc replace a library or program, they never write in it.
+            copy("deps", &built, &["--link"])?;
+            copy("build", &built, &[])?;
+            copy(".fingerprint", &built, &[])?;
             // Its tests contain the path of the command in the original tree, which has no fault.
             run(Self::cargo(folder, &["clean", "--quiet", "--package", "leasehold-cli"]))?;
         }
@@ -108,4 +101,15 @@ impl Bench {
         }
         Ok(verdict)
     }
+}
+
+/// Copies a part of the tree's own build, if it was built. Its times tell cargo that nothing changed.
+fn copy(part: &str, built: &Path, options: &[&str]) -> Outcome {
+    let part = target().join("debug").join(part);
+    if !part.exists() {
+        return Ok(());
+    }
+    let mut copy = command(Path::new("cp"), &["--recursive", "--preserve=timestamps,mode"]);
+    copy.args(options).arg(part).arg(built);
+    run(copy)
 }
