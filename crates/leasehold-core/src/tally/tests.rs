@@ -429,6 +429,8 @@ fn a_lasting_failure_is_reported_if_it_blocks_a_majority() {
     for (answers, expected) in [
         (vec![denied(), denied(), None], Some(ErrorKind::Denied)),
         (vec![denied(), corrupt(), None], None),
+        (vec![denied(), denied(), None, None, None], None),
+        (vec![denied(), denied(), None, None, denied()], Some(ErrorKind::Denied)),
         (vec![denied(), failed(Effect::NotApplied), failed(Effect::NotApplied)], None),
         (vec![denied(), None, failed(Effect::NotApplied), denied()], Some(ErrorKind::Denied)),
         (
