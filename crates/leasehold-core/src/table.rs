@@ -9,6 +9,8 @@ mod evict;
 mod list;
 mod release;
 mod renew;
+#[cfg(test)]
+mod tests;
 
 pub use entry::{Entry, Holder, State};
 
