@@ -1,6 +1,7 @@
 //! `cargo xtask mutants`: faults planted in a copy of the tree, each of which its tests must catch.
 
 mod bench;
+mod core;
 mod list;
 mod sample;
 mod tree;
@@ -39,6 +40,9 @@ pub(crate) struct Arguments {
     /// Only list the faults
     #[arg(long)]
     list: bool,
+    /// Instead of the list's faults, those that cargo-mutants makes in each function of leasehold-core; for an hour
+    #[arg(long, conflicts_with_all = ["sample", "list"])]
+    core: bool,
 }
 
 /// Checks that each fault can be planted, and that there are tests of the names that it gives.
@@ -65,6 +69,9 @@ pub(crate) fn check() -> Outcome {
 
 /// Plants each fault and checks that its tests fail.
 pub(crate) fn mutants(arguments: &Arguments) -> Outcome {
+    if arguments.core {
+        return core::check(arguments.only.as_deref());
+    }
     let only = arguments.only.as_deref().unwrap_or_default();
     let mut mutants = list::read(&root().join("xtask/mutants.toml"), only)?;
     let all = mutants.len();

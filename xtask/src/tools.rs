@@ -44,6 +44,9 @@ pub(crate) const DENY: Subcommand = Subcommand { name: "cargo-deny", version: "~
 /// Runs Cargo on each set of features.
 pub(crate) const HACK: Subcommand = Subcommand { name: "cargo-hack", version: "~0.6" };
 
+/// Makes small faults in each function.
+pub(crate) const MUTANTS: Subcommand = Subcommand { name: "cargo-mutants", version: "~27.1" };
+
 impl Subcommand {
     /// Finds it, else builds it (cargo-deny in about a minute).
     pub(crate) fn provide(self) -> Outcome<PathBuf> {
