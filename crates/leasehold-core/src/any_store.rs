@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod tests;
+
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;

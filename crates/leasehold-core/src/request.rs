@@ -6,6 +6,8 @@ mod evict;
 mod list;
 mod release;
 mod renew;
+#[cfg(test)]
+mod tests;
 
 pub use acquire::AcquireRequest;
 pub use admission::{MAX_ENTRIES, Request};
