@@ -77,9 +77,9 @@ impl Toolchain {
         let toolchain = Self { bin, libraries };
         for (program, mut command) in [("cargo", toolchain.cargo()), ("rustc", toolchain.rustc())] {
             command.arg("--version");
-            let said = capture(command).map_err(|error| error.to_string())?;
-            if !said.starts_with(&format!("{program} {version} ")) {
-                return Err(format!("{program} says {:?}", said.trim()));
+            let printed = capture(command).map_err(|error| error.to_string())?;
+            if !printed.starts_with(&format!("{program} {version} ")) {
+                return Err(format!("{program} reports {:?}", printed.trim()));
             }
         }
         Ok(toolchain)

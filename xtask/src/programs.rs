@@ -132,14 +132,14 @@ pub(crate) fn run(
             let watch = Stopwatch::start();
             let mut command = program.command(arguments);
             prepare(&mut command);
-            let (passed, status, said) =
+            let (passed, status, printed) =
                 logged(command, &log).map_err(|error| format!("{}: {error}", program.name))?;
             let took = watch.elapsed();
             let mut ended = ended.lock().expect("no program panics");
             println!("\n--> {}: {status}", program.name);
-            let said = String::from_utf8_lossy(&said);
-            println!("{}", said.trim_end());
-            let failures = (!passed).then(|| format!("{status}\n{}", failures(&said)));
+            let printed = String::from_utf8_lossy(&printed);
+            println!("{}", printed.trim_end());
+            let failures = (!passed).then(|| format!("{status}\n{}", failures(&printed)));
             ended.push(Ran { name: program.name, took, failures });
         }
         Ok(())
@@ -163,10 +163,10 @@ fn logged(mut command: Command, log: &Path) -> Outcome<(bool, String, Vec<u8>)> 
 }
 
 /// What a test program printed about failed tests; all of its output if it did not get that far.
-fn failures(said: &str) -> &str {
-    let from = said.find("\nfailures:\n").unwrap_or(0);
-    let said = said[from..].trim();
-    said.find("\ntest result: ").map_or(said, |to| said[..to].trim_end())
+fn failures(printed: &str) -> &str {
+    let from = printed.find("\nfailures:\n").unwrap_or(0);
+    let printed = printed[from..].trim();
+    printed.find("\ntest result: ").map_or(printed, |to| printed[..to].trim_end())
 }
 
 #[cfg(test)]

@@ -124,14 +124,14 @@ impl Tally {
             let rest = line.store.strip_prefix(store);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
-        let said = self.0.iter().filter(is_form).filter_map(|line| match &line.cases {
+        let lacking = self.0.iter().filter(is_form).filter_map(|line| match &line.cases {
             Ok(Cases { failed: 0, ignored: 0, .. }) => None,
             Ok(Cases { failed, ignored, .. }) => {
                 Some(format!("{}: {failed} cases failed and {ignored} were ignored", line.store))
             }
             Err(_) => Some(format!("{}: not tested", line.store)),
         });
-        said.collect()
+        lacking.collect()
     }
 
     #[cfg(test)]

@@ -55,8 +55,8 @@ pub(crate) fn capture(mut command: Command) -> Outcome<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let last = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
     Err(format!("{}: {}: {}", shown(&command), output.status, last.trim()).into())
 }
 

@@ -71,9 +71,9 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     times.within(ran.iter().map(|ran| (ran.name.clone(), ran.took)));
     let (mut failed, mut failures) = (Vec::new(), Vec::new());
     for ran in ran {
-        if let Some(said) = ran.failures {
+        if let Some(failure) = ran.failures {
             failed.push(ran.name.clone());
-            failures.push((ran.name, said));
+            failures.push((ran.name, failure));
         }
     }
     if arguments.arguments.is_empty() {
@@ -97,9 +97,9 @@ pub(crate) fn test(arguments: &Arguments) -> Outcome {
     section("time");
     times.print();
     if !failed.is_empty() {
-        for (program, said) in failures {
+        for (program, failure) in failures {
             section(&format!("failures of {program}"));
-            println!("{said}");
+            println!("{failure}");
         }
         return Err(format!("failed: {}", failed.join("; ")).into());
     }

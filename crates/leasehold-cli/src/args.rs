@@ -104,7 +104,7 @@ pub(crate) struct StatusArgs {
 ///
 /// The leader is the holder of the lock NAME. With --watch, what is found first and then each change is
 /// shown, until a signal ends it; leaders that come and go between two looks are not seen. While the store
-/// does not answer, it says so once on stderr, and goes on.
+/// does not answer, it reports this once on stderr and continues.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

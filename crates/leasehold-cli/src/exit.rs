@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_which_only_the_store_failed_says_so() {
+    fn a_wait_in_which_only_the_store_failed_ends_as_unavailable() {
         let key = leasehold::Key::new("k").unwrap();
         let report = |cause| {
             Error::timed_out(leasehold::WaitReport::new(key.clone(), Duration::ZERO, 1, cause))

@@ -35,8 +35,8 @@ impl Failure {
         Self::new(Exit::UNEXPECTED, "unexpected", message.into())
     }
 
-    /// The operating system failed to do something; `said` states what.
-    pub(crate) fn of_system(said: &str, error: &io::Error) -> Self {
+    /// The operating system failed to do something; `what` names the operation.
+    pub(crate) fn of_system(what: &str, error: &io::Error) -> Self {
         // Also for memory, where it is for a thread.
         let limits = match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EAGAIN) => {
@@ -45,13 +45,13 @@ impl Failure {
             Some(Errno::EMFILE) => "; raise the limit (ulimit -n)",
             _ => "",
         };
-        Self::unexpected(format!("{said}: {error}{limits}"))
+        Self::unexpected(format!("{what}: {error}{limits}"))
     }
 
     /// The store granted what was asked for, but too late.
     pub(crate) fn too_late() -> Self {
-        let said = "the grant came too late for its term to be trusted";
-        Self::new(Exit::UNAVAILABLE, kind_name(ErrorKind::Unavailable), said.to_owned())
+        let what = "the grant came too late for its term to be trusted";
+        Self::new(Exit::UNAVAILABLE, kind_name(ErrorKind::Unavailable), what.to_owned())
     }
 
     /// The operating system could not start the command.
@@ -102,7 +102,7 @@ impl Failure {
         self.kind
     }
 
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub(crate) fn nodes(&self) -> &[NodeReport] {
         &self.nodes
     }

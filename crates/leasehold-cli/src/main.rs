@@ -111,7 +111,7 @@ fn execute(cli: Cli) -> Exit {
                 .because("a file would have grown beyond the limit for this process (ulimit -f)"),
             false => failure,
         };
-        reporter.say(&Event::Failed { failure: &failure });
+        reporter.report(&Event::Failed { failure: &failure });
         failure.exit()
     });
     reporter.settle(LAST_WORDS);

@@ -375,7 +375,7 @@ impl Reporter {
     }
 
     /// Reports `event` if its level is on.
-    pub(crate) fn say(&self, event: &Event<'_>) {
+    pub(crate) fn report(&self, event: &Event<'_>) {
         if let Some(line) = line(self.level, self.json, event) {
             self.order(WriterCommand::Write(line));
         }
@@ -390,10 +390,10 @@ impl Reporter {
     }
 
     /// Reports what could not be read, in one event for each kind of reason.
-    pub(crate) fn say_unreadable(&self, mut unreadable: Vec<Unreadable>) {
+    pub(crate) fn report_unreadable(&self, mut unreadable: Vec<Unreadable>) {
         unreadable.sort_by_key(|one| kind_name(one.error.kind()));
         for unreadable in unreadable.chunk_by(|a, b| a.error.kind() == b.error.kind()) {
-            self.say(&Event::Unreadable { unreadable });
+            self.report(&Event::Unreadable { unreadable });
         }
     }
 
@@ -468,10 +468,10 @@ mod tests {
             r#"{"event":"unreadable","names":["a\n"],"kind":"corrupt","message":"left out 1 that cannot be read: \"a\\n\"; damaged"}"#
         );
         let many = vec![Unreadable::new("x", Error::corrupt("damaged")); FEW + 2];
-        let said = Event::Unreadable { unreadable: &many }.to_string();
+        let printed = Event::Unreadable { unreadable: &many }.to_string();
         assert!(
-            said.contains("left out 12") && said.contains("\"x\" and 2 more; damaged"),
-            "{said}"
+            printed.contains("left out 12") && printed.contains("\"x\" and 2 more; damaged"),
+            "{printed}"
         );
         let left = Event::Renewed { remaining: Remaining::For(Duration::from_millis(1_500)) };
         assert_eq!(

@@ -79,9 +79,9 @@ pub(crate) async fn run(
     tokio::select! {
         biased;
         closed = locker.close(limit) => if let Err(error) = closed && !signals.hurried {
-            reporter.say(&Event::ReleaseFailed { error: &error });
+            reporter.report(&Event::ReleaseFailed { error: &error });
         },
-        signal = signals.next_ending() => reporter.say(&Event::Interrupted { signal }),
+        signal = signals.next_ending() => reporter.report(&Event::Interrupted { signal }),
     }
     exit
 }
@@ -185,13 +185,13 @@ async fn seek(
         let is_due = |report: &&WaitReport| !is_soon || !matches!(report.cause, WaitCause::Held);
         match blocked.as_ref() {
             Some(report) if is_due(&report) => messages.blocked(report),
-            None if !is_soon => job.reporter.say(&Event::Asking { keys: &job.plan.keys }),
+            None if !is_soon => job.reporter.report(&Event::Asking { keys: &job.plan.keys }),
             _ => {}
         }
     }
 }
 
 fn interrupted(signal: Signal, reporter: &Reporter) -> Exit {
-    reporter.say(&Event::Interrupted { signal });
+    reporter.report(&Event::Interrupted { signal });
     Exit::of_signal(signal)
 }

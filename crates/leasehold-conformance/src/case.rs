@@ -91,7 +91,7 @@ impl Need {
     pub(crate) async fn refused<B: Backing>(self, fixture: &Fixture<B>) -> Result<String> {
         let (name, client) = (fixture.can.name, &fixture.client);
         let before = fixture.observe().await?;
-        let said = match self {
+        let lacking = match self {
             Self::Shared => {
                 unsupported(&client.reject(&fixture.shared("job")).await?)?;
                 "shared locks"
@@ -203,7 +203,7 @@ impl Need {
         };
         let after = fixture.observe().await?;
         ensure_eq!(after.essence().0, before.essence().0, "the leases after a refusal");
-        Ok(format!("{name} has no {said} and works without"))
+        Ok(format!("{name} has no {lacking} and works without"))
     }
 }
 
@@ -234,17 +234,17 @@ pub(crate) fn rejected<T: std::fmt::Debug>(answer: leasehold_core::Result<T>) ->
 /// Checks that the store reports that it cannot do this, and did nothing.
 #[track_caller]
 pub(crate) fn unsupported(error: &Error) -> Result {
-    said(error, ErrorKind::Unsupported)
+    has_no_effect(error, ErrorKind::Unsupported)
 }
 
 /// Checks that the store reports that no store could do this, and did nothing.
 #[track_caller]
 pub(crate) fn invalid_input(error: &Error) -> Result {
-    said(error, ErrorKind::InvalidInput)
+    has_no_effect(error, ErrorKind::InvalidInput)
 }
 
 #[track_caller]
-fn said(error: &Error, kind: ErrorKind) -> Result {
+fn has_no_effect(error: &Error, kind: ErrorKind) -> Result {
     ensure_eq!(error.kind(), kind, "the kind of {error:?}");
     ensure_eq!(error.effect(), Effect::NotApplied, "the effect of {error:?}");
     Ok(())

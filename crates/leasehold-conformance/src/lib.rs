@@ -84,9 +84,9 @@
 //! }
 //! ```
 //!
-//! [Adding a store](https://github.com/leasehold/leasehold/blob/main/docs/adding-a-store.md) writes a whole store and runs it. What a store cannot do, its
-//! [`Capabilities`](leasehold_core::Capabilities) say; what it does not tell, [`Subject::reports`]; and a store
-//! whose clock cannot be moved has [`Time::Real`].
+//! [Adding a store](https://github.com/leasehold/leasehold/blob/main/docs/adding-a-store.md) writes a whole store and runs it. [`Capabilities`](leasehold_core::Capabilities)
+//! state what a store cannot do, and [`Subject::reports`] what it does not report; a store whose clock cannot be
+//! moved has [`Time::Real`].
 //!
 //! # Stores behind a network
 //! Their tests start real servers with [`Process`], which end with the test however that ends, and keep them in a [`Pool`]

@@ -136,7 +136,7 @@ impl Process {
         let mut all = ticks(self.pid).ok_or_else(|| Failure::new("the server has ended"))?;
         // A descendant may have ended meanwhile.
         all += self.processes().into_iter().skip(1).filter_map(ticks).sum::<u64>();
-        let unknown = || Failure::new("the system does not say how long a tick is");
+        let unknown = || Failure::new("the system does not report how long a tick is");
         let per_second = sysconf(SysconfVar::CLK_TCK)?.ok_or_else(unknown)?;
         let tick = Duration::from_secs(1) / u32::try_from(per_second)?;
         Ok(tick * u32::try_from(all)?)

@@ -198,14 +198,14 @@ async fn serve(client: TcpStream, number: usize, shared: Arc<Shared>) {
 type Link = Arc<Mutex<(Fault, bool)>>;
 
 /// Data in transit, and its delay.
-type Said = (Option<Pin<Box<Sleep>>>, Vec<u8>);
+type Chunk = (Option<Pin<Box<Sleep>>>, Vec<u8>);
 
 /// The connection is cut, whatever is in transit.
 struct Cut;
 
 async fn take_requests(
     mut from: OwnedReadHalf,
-    to: UnboundedSender<Said>,
+    to: UnboundedSender<Chunk>,
     number: usize,
     shared: &Shared,
     link: &Link,
@@ -239,7 +239,7 @@ async fn take_requests(
 
 async fn take_answers(
     mut from: OwnedReadHalf,
-    to: UnboundedSender<Said>,
+    to: UnboundedSender<Chunk>,
     number: usize,
     shared: &Shared,
     link: &Link,
@@ -266,7 +266,11 @@ async fn take_answers(
     Ok(())
 }
 
-fn pass_on(to: &UnboundedSender<Said>, fault: Fault, bytes: &[u8]) -> std::result::Result<(), Cut> {
+fn pass_on(
+    to: &UnboundedSender<Chunk>,
+    fault: Fault,
+    bytes: &[u8],
+) -> std::result::Result<(), Cut> {
     let pause = match fault {
         Fault::Delay(pause) => Some(Box::pin(tokio::time::sleep(pause))),
         _ => None,
@@ -276,10 +280,10 @@ fn pass_on(to: &UnboundedSender<Said>, fault: Fault, bytes: &[u8]) -> std::resul
 
 /// Delivers in order, each at its time.
 async fn deliver(
-    mut said: UnboundedReceiver<Said>,
+    mut chunks: UnboundedReceiver<Chunk>,
     mut to: OwnedWriteHalf,
 ) -> std::result::Result<(), Cut> {
-    while let Some((pause, bytes)) = said.recv().await {
+    while let Some((pause, bytes)) = chunks.recv().await {
         if let Some(pause) = pause {
             pause.await;
         }

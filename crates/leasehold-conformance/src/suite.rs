@@ -138,7 +138,7 @@ impl Job {
     /// Runs it and records the result.
     pub(crate) fn run(self, report: &Mutex<Report>) -> CaseResult {
         let verdict = catch_unwind(AssertUnwindSafe(self.run))
-            .unwrap_or_else(|panic| Err(Failure::new(format!("panicked: {}", said(&*panic)))));
+            .unwrap_or_else(|panic| Err(Failure::new(format!("panicked: {}", text_of(&*panic)))));
         let verdict = lock(report).judge(verdict);
         lock(report).add(self.name, &verdict);
         verdict
@@ -202,7 +202,7 @@ fn on_a_runtime<S: Subject>(subject: &S, job: impl Future<Output = CaseResult>) 
     })
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
 }

@@ -142,8 +142,8 @@ impl Capabilities {
         }
     }
 
-    /// A store that can all that a request may ask for, and wakes waiters. What it is beyond that stays for the store to
-    /// say: fair, in order, checked on use.
+    /// Everything that a request can use, and wake-ups. The store itself sets what it guarantees beyond that: fairness,
+    /// ordered tokens, a check on use.
     pub fn all(name: &'static str) -> Self {
         Self {
             shared: true,

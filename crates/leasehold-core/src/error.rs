@@ -162,7 +162,7 @@ impl Error {
         error
     }
 
-    /// Says that the leases of the store are lost with it: it was replaced while it was open.
+    /// Marks the leases of the store as lost with it: the store was replaced while it was open.
     #[must_use]
     pub fn with_lost_reason(mut self, reason: LostReason) -> Self {
         self.0.lost = Some(reason);
@@ -190,14 +190,14 @@ impl Error {
         self
     }
 
-    /// Says when the request could succeed.
+    /// Sets after what time the request could succeed.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
         self
     }
 
-    /// Adds what each node of a quorum said.
+    /// Adds what each node of a quorum reported.
     #[must_use]
     pub fn with_nodes(mut self, nodes: NodeReports) -> Self {
         self.0.nodes = nodes;
@@ -260,7 +260,7 @@ impl Error {
         self.0.wait.as_ref()
     }
 
-    /// What each node said; empty except from a quorum.
+    /// What each node reported; empty except from a quorum.
     pub fn nodes(&self) -> &NodeReports {
         &self.0.nodes
     }

@@ -17,8 +17,8 @@ pub struct Health {
     pub schema: Option<u32>,
     /// How far the store's wall clock is ahead of ours (negative: behind), in microseconds.
     pub clock_difference_us: Option<i64>,
-    /// What was ever acknowledged survives every crash of the server: the writes of today, and those before its last
-    /// start. False if only the operator can know this and has not said so.
+    /// Every acknowledged write survives every crash of the server, including the writes from before its last start.
+    /// False if only the operator can know this and has not confirmed it.
     pub durable: bool,
     /// After a start that may have lost leases, the store grants nothing for this long.
     pub quarantine: Duration,

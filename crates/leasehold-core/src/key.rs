@@ -53,10 +53,10 @@ mod tests {
     #[test]
     fn limits_are_exact_and_named() {
         assert!(Key::new(&"k".repeat(1_024)).is_ok());
-        for (bad, said) in [("", "empty"), ("a\nb", "u{a} at byte 1"), ("\u{85}", "control")] {
+        for (bad, fragment) in [("", "empty"), ("a\nb", "u{a} at byte 1"), ("\u{85}", "control")] {
             let error = Error::from(Key::new(bad).unwrap_err());
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(fragment), "{error}");
         }
         let long = Key::new(&"k".repeat(1_025)).unwrap_err();
         assert!(long.to_string().contains("1025 bytes; at most 1024"), "{long}");

@@ -34,7 +34,7 @@ pub struct Granted {
     pub remaining: Remaining,
     /// False if the lease was already held and the reply only confirms it.
     pub fresh: bool,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub nodes: NodeReports,
 }
 
@@ -60,7 +60,7 @@ pub struct Refused {
     /// client holds the key, or contenders split the nodes of a quorum. `None` if the store wakes waiters, as far as
     /// it wakes them at all.
     pub poll_within: Option<Duration>,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub nodes: NodeReports,
 }
 
@@ -89,7 +89,7 @@ pub enum RefusalReason {
 pub struct RenewReply {
     /// One outcome per lease, in the order of the request.
     pub leases: Vec<RenewOutcome>,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub nodes: NodeReports,
 }
 
@@ -118,7 +118,7 @@ pub enum RenewOutcome {
 pub struct ReleaseReply {
     /// One outcome per lease, in the order of the request.
     pub leases: Vec<ReleaseOutcome>,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub nodes: NodeReports,
 }
 
@@ -155,7 +155,7 @@ pub struct ListReply {
     pub unreadable: Vec<Unreadable>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<Cursor>,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub nodes: NodeReports,
 }
 
@@ -178,7 +178,7 @@ pub struct EvictReply {
     pub unreadable: Vec<Unreadable>,
     /// True if the limit was reached and more may be left.
     pub more: bool,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub nodes: NodeReports,
 }
 
@@ -213,7 +213,7 @@ impl Unreadable {
 macro_rules! nodes {
     ($($reply:ty),*) => {$(
         impl $reply {
-            /// What each node of a quorum said.
+            /// What each node of a quorum reported.
             pub fn nodes(&self) -> &NodeReports {
                 &self.nodes
             }
@@ -224,7 +224,7 @@ macro_rules! nodes {
 nodes!(Granted, Refused, RenewReply, ReleaseReply, ListReply, EvictReply);
 
 impl AcquireReply {
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     pub fn nodes(&self) -> &NodeReports {
         match self {
             Self::Granted(granted) => &granted.nodes,

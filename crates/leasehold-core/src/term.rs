@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn micros_round_both_ways() {
-        let odd = Duration::from_nanos(1_001);
-        assert_eq!((micros_up(odd), micros_down(odd)), (2, 1));
+        let term = Duration::from_nanos(1_001);
+        assert_eq!((micros_up(term), micros_down(term)), (2, 1));
     }
 }

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hearers_of_a_hint_try_one_after_the_other() {
+    fn waiters_with_a_hint_try_one_after_the_other() {
         let mut random = Random::from_seed(1);
         let mut draws =
             |within| -> Vec<_> { (0..10_000).map(|_| put_off(&mut random, within)).collect() };

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_does_not_say_has_a_default() {
+    fn what_a_url_does_not_set_has_a_default() {
         let one = server("mariadb://localhost");
         assert_eq!((one.name.as_str(), one.database.as_str()), ("localhost:3306", "leasehold"));
         assert_eq!(server("mysql://[::1]:3307/a").name, "[::1]:3307".replace(['[', ']'], ""));
@@ -241,7 +241,7 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn connections_to_other_machines_are_encrypted_unless_the_url_says_otherwise() {
+    fn connections_to_other_machines_are_encrypted_unless_the_url_turns_it_off() {
         for (url, is_encrypted) in [
             ("mysql://db-1/app", true),
             ("mysql://10.0.0.7/app", true),
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn mistakes_in_a_url_are_named_and_no_secret() {
-        for (url, says) in [
+        for (url, fragment) in [
             ("postgres://h/app", "mysql://"),
             ("mysql://h:port/app", "cannot be parsed"),
             ("mysql:///app", "no host"),
@@ -290,7 +290,7 @@ mod tests {
             let error = MysqlConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
             let text = error.to_string();
-            assert!(text.contains(says) && !text.contains("hunter2"), "{text}");
+            assert!(text.contains(fragment) && !text.contains("hunter2"), "{text}");
         }
     }
 }

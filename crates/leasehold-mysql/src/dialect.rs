@@ -126,7 +126,7 @@ impl Mysql {
         request.reply(&Reply(self.pool.server(), row))
     }
 
-    /// What rows say, each with the clock of its reading.
+    /// What rows hold, each with the clock of its reading.
     fn stored(&self, rows: &[Row]) -> Result<Vec<(i64, Stored)>> {
         let server = self.pool.server();
         let mut all = Vec::with_capacity(rows.len());

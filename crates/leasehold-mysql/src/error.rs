@@ -9,7 +9,10 @@ pub(crate) fn of(server: &str, error: Failure) -> Error {
         Failure::Server(told) => of_server(server, told),
         other => Error::unavailable(
             Effect::Unknown,
-            format!("the connection to {server} broke before its reply arrived ({})", said(other)),
+            format!(
+                "the connection to {server} broke before its reply arrived ({})",
+                reported(other)
+            ),
         ),
     };
     mapped.with_source(error)
@@ -26,15 +29,15 @@ pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
         other if is_of_tls(other) => Error::denied(format!(
             "{server} and this client do not trust each other's certificates ({}); the option ssl-ca names the \
              certificate of a private authority, and ssl-mode=disabled connects without TLS",
-            said(other)
+            reported(other)
         )),
         other if is_of_another_product(other) => Error::incompatible(format!(
             "{server} is not a MySQL or MariaDB server that this client understands ({})",
-            said(other)
+            reported(other)
         )),
         other => Error::unavailable(
             Effect::NotApplied,
-            format!("connecting to {server} failed ({})", said(other)),
+            format!("connecting to {server} failed ({})", reported(other)),
         ),
     };
     mapped.with_source(error)
@@ -80,39 +83,40 @@ pub(crate) fn casts_doubt(error: &Failure) -> bool {
     }
 }
 
-/// The error for what the server said. Our procedures roll back what fails, except that they may be interrupted after their
+/// The error for what the server reported. Our procedures roll back what fails, except that they may be interrupted after their
 /// commit.
 fn of_server(server: &str, told: &ServerError) -> Error {
-    let said = format!("{server} said: {} (error {})", told.message, told.code);
-    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
+    let reported = format!("{server} reported: {} (error {})", told.message, told.code);
+    let not_now =
+        |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {reported}"));
     match told.code {
         1045 | 1129 | 1130 | 1698 | 1862 => {
-            Error::denied(format!("{server} refused the user or its password; {said}"))
+            Error::denied(format!("{server} refused the user or its password; {reported}"))
         }
         code if PRIVILEGES.contains(&code) => Error::denied(format!(
-            "the user lacks a privilege; https://docs.rs/leasehold-mysql lists the least privileges, as GRANTs; {said}"
+            "the user lacks a privilege; https://docs.rs/leasehold-mysql lists the least privileges, as GRANTs; {reported}"
         )),
         1049 | 1054 | 1146 | 1305 | 1318 => Error::incompatible(format!(
             "the objects of the store are missing, or of another version; run `leasehold init` with this store, or in a \
-             program `Locker::connect_unchecked` and `prepare`, as a user who may create them; {said}"
+             program `Locker::connect_unchecked` and `prepare`, as a user who may create them; {reported}"
         )),
         1290 | 1792 | 1836 | 4152 => not_now(READ_ONLY),
         1665 => Error::incompatible(format!(
             "the server writes its binary log by statements, which cannot record READ COMMITTED; set binlog_format to ROW \
-             or MIXED; {said}"
+             or MIXED; {reported}"
         )),
         1047 => not_now("the node of the Galera cluster is not ready"),
         1021 | 1041 | 1114 | 1135 => not_now("the server lacks a resource"),
         1040 | 1203 | 1226 => not_now("the server has no connection free"),
         1048 | 1264 | 1366 | 1406 | 1690 => {
-            Error::corrupt(format!("a row of the store was changed and cannot be used; {said}"))
+            Error::corrupt(format!("a row of the store was changed and cannot be used; {reported}"))
         }
         // Perhaps after the commit, or inside it.
         1180 | 1030 | 1053 | 1080 | 1158..=1161 | 1317 | 1927 | 1969 | 3024 => Error::unavailable(
             Effect::Unknown,
-            format!("the statement was interrupted, or the connection ended; {said}"),
+            format!("the statement was interrupted, or the connection ended; {reported}"),
         ),
-        _ => Error::unexpected(said),
+        _ => Error::unexpected(reported),
     }
 }
 
@@ -137,7 +141,7 @@ fn is_of_another_product(error: &Failure) -> bool {
 }
 
 /// What a failure is about; the driver's own text repeats its kind.
-fn said(error: &Failure) -> String {
+fn reported(error: &Failure) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;

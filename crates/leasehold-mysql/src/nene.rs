@@ -281,7 +281,7 @@ fn of_table(database: &str, error: Error) -> Error {
     match told.code {
         1049 => Error::incompatible(format!(
             "the database {database:?} does not exist; name the database of the PHP library in the URL, or create it by \
-             CREATE DATABASE; the server said: {} (error 1049)",
+             CREATE DATABASE; the server reported: {} (error 1049)",
             told.message
         )),
         code if error::PRIVILEGES.contains(&code) => lacks_privilege(told),

@@ -45,8 +45,8 @@ impl Mysql {
 
 /// Refuses a server that is too old. What MariaDB reports of its version counts only if it cannot do what 10.6 can.
 pub(crate) fn admit_version(server: &str, version: &str, is_mariadb: bool) -> Result<()> {
-    let says_mariadb = version.to_ascii_lowercase().contains("mariadb");
-    let is_old = says_mariadb || numbers(version).is_some_and(|found| found < (8, 0, 29));
+    let reports_mariadb = version.to_ascii_lowercase().contains("mariadb");
+    let is_old = reports_mariadb || numbers(version).is_some_and(|found| found < (8, 0, 29));
     if is_mariadb || !is_old {
         return Ok(());
     }

@@ -279,9 +279,9 @@ impl PostgresConfig {
         })
     }
 
-    /// Whether nothing was said about wake-ups.
+    /// Whether no connection for wake-ups was set.
     #[cfg(feature = "nene")]
-    pub(crate) fn says_nothing_of_wakeups(&self) -> bool {
+    pub(crate) fn has_default_wakeups(&self) -> bool {
         matches!(self.wakeups, Wakers::Same)
     }
 
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_to_other_machines_are_encrypted_unless_the_url_says_otherwise() {
+    fn connections_to_other_machines_are_encrypted_unless_the_url_turns_it_off() {
         for (url, mode) in [
             ("postgres://db-1/app", SslMode::Require),
             ("postgres://10.0.0.7/app", SslMode::Require),
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn mistakes_in_a_url_are_named_and_no_secret() {
-        for (url, says) in [
+        for (url, fragment) in [
             ("mysql://h/app", "postgres://"),
             ("postgres://h:port/app", "cannot be parsed"),
             ("postgres:///app", "no host"),
@@ -398,7 +398,7 @@ mod tests {
             let error = PostgresConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
             let text = error.to_string();
-            assert!(text.contains(says) && !text.contains("hunter2"), "{text}");
+            assert!(text.contains(fragment) && !text.contains("hunter2"), "{text}");
         }
     }
 }

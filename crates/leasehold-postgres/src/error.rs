@@ -145,22 +145,23 @@ fn of_server(server: &str, told: &DbError) -> Error {
     of_code(server, told.code(), told.message())
 }
 
-/// The error for what the server said. A statement that it refuses is rolled back.
+/// The error for what the server reported. A statement that it refuses is rolled back.
 fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
-    let said = format!("{server} said: {message} (SQLSTATE {})", code.code());
-    let not_now = |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {said}"));
+    let reported = format!("{server} reported: {message} (SQLSTATE {})", code.code());
+    let not_now =
+        |what: &str| Error::unavailable(Effect::NotApplied, format!("{what}; {reported}"));
     match code.code() {
         "28000" | "28P01" => {
-            Error::denied(format!("{server} refused the user or its password; {said}"))
+            Error::denied(format!("{server} refused the user or its password; {reported}"))
         }
         "42501" => Error::denied(format!(
-            "the user lacks a privilege; https://docs.rs/leasehold-postgres lists the least privileges, as GRANTs; {said}"
+            "the user lacks a privilege; https://docs.rs/leasehold-postgres lists the least privileges, as GRANTs; {reported}"
         )),
-        "3D000" => Error::incompatible(format!("the database does not exist; {said}")),
+        "3D000" => Error::incompatible(format!("the database does not exist; {reported}")),
         "42883" | "42P01" | "42703" | "3F000" => Error::incompatible(format!(
             "the schema of the store is missing, or of another version; run `leasehold init` with this store, or in a program \
              `Locker::connect_unchecked` and `prepare`, as its \
-             owner; {said}"
+             owner; {reported}"
         )),
         READ_ONLY | IN_RECOVERY => not_now(&format!(
             "this server or session is read-only, as a standby is, and cannot lock; {TO_THE_PRIMARY}"
@@ -170,7 +171,7 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
              transaction before its connection goes back to the pool",
         ),
         ISOLATION => Error::incompatible(format!(
-            "the session's transactions are not READ COMMITTED; {said}"
+            "the session's transactions are not READ COMMITTED; {reported}"
         )),
         "55P03" => not_now("another transaction holds the key's row"),
         "40001" | "40P01" => not_now("another transaction was changing the same keys"),
@@ -182,17 +183,17 @@ fn of_code(server: &str, code: &SqlState, message: &str) -> Error {
         "54000" => not_now("a limit of the server was reached, such as its queue of notifications"),
         code if code.starts_with("53") => not_now("the server lacks a resource"),
         "22P05" | "22021" => Error::incompatible(format!(
-            "the database cannot store this text; it must have the encoding UTF8; {said}"
+            "the database cannot store this text; it must have the encoding UTF8; {reported}"
         )),
         "23514" | "22003" | "23502" | "22004" => {
-            Error::corrupt(format!("a row of the store was changed and cannot be used; {said}"))
+            Error::corrupt(format!("a row of the store was changed and cannot be used; {reported}"))
         }
-        "XX001" | "XX002" => Error::corrupt(format!("the server's files are damaged; {said}")),
+        "XX001" | "XX002" => Error::corrupt(format!("the server's files are damaged; {reported}")),
         // The connection ends, perhaps after the commit.
         code if code.starts_with("57P") || code.starts_with("08") || code == "40003" => {
-            Error::unavailable(Effect::Unknown, format!("the connection ended; {said}"))
+            Error::unavailable(Effect::Unknown, format!("the connection ended; {reported}"))
         }
-        _ => Error::unexpected(said),
+        _ => Error::unexpected(reported),
     }
 }
 

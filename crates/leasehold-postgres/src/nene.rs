@@ -57,7 +57,7 @@ impl PostgresNeneConfig {
         let (server, mut options) = PostgresConfig::read(url)?;
         let nene = NeneConfig::take(&mut options)?;
         options.finish(&[NeneConfig::OPTIONS, PostgresConfig::OPTIONS].concat())?;
-        if !server.says_nothing_of_wakeups() {
+        if !server.has_default_wakeups() {
             return Err(Error::invalid_input(
                 "nothing wakes the waiters for the PHP library's table; leave the option wakeups out",
             ));

@@ -71,7 +71,7 @@ impl<L: Clone> Round<Each<L>> {
         }
     }
 
-    /// The outcome of each lease and what each node said. The request fails as a whole only if it reached no
+    /// The outcome of each lease and what each node reported. The request fails as a whole only if it reached no
     /// majority of nodes for any lease.
     pub(crate) fn conclude(
         &self,
@@ -107,7 +107,7 @@ fn no_answer() -> Error {
     Error::unavailable(Effect::Unknown, "no answer yet")
 }
 
-/// What each node said of one lease.
+/// What each node reported of one lease.
 fn of_lease<L: Clone>(answers: &[Answer<Each<L>>], lease: usize) -> Vec<Answer<L>> {
     let of_node = |answer: &Answer<Each<L>>| match answer.as_ref()? {
         Ok(leases) => leases[lease].clone(),

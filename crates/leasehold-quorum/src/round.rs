@@ -117,7 +117,7 @@ impl<T> Round<T> {
         self.answers.iter().flatten().filter(|answer| answer.is_ok()).count()
     }
 
-    /// What each node has said so far.
+    /// What each node has reported so far.
     pub(crate) fn reports(&self, outcomes: impl Fn(&T) -> Vec<NodeOutcome>) -> NodeReports {
         let nodes = self.quorum.nodes.iter().zip(&self.answers);
         let report = |(node, answer): (&Node, &Answer<T>)| match answer {
@@ -155,7 +155,7 @@ impl Inner {
     }
 }
 
-/// A failure with what each node said. Only acquires, renewals and releases end before all nodes have answered.
+/// A failure with what each node reported. Only acquires, renewals and releases end before all nodes have answered.
 pub(crate) fn failure(
     operation: &'static str,
     kind: Option<ErrorKind>,
@@ -167,7 +167,7 @@ pub(crate) fn failure(
         "prepare" => ("not every node is ready", "ready"),
         _ => ("no majority answered", "answered"),
     };
-    let mut said: Vec<_> = reports
+    let mut answers: Vec<_> = reports
         .iter()
         .map(|report| match (&report.error, &report.leases[..]) {
             (Some(error), _) => format!("{}: {error}", report.node),
@@ -176,8 +176,8 @@ pub(crate) fn failure(
             (None, _) => format!("{}: answered", report.node),
         })
         .collect();
-    said.sort_unstable();
-    let message = format!("of {} nodes {fault} ({})", reports.len(), said.join("; "));
+    answers.sort_unstable();
+    let message = format!("of {} nodes {fault} ({})", reports.len(), answers.join("; "));
     let error = match kind {
         Some(ErrorKind::InvalidInput) => Error::invalid_input(message),
         Some(ErrorKind::Unsupported) => Error::unsupported(message),

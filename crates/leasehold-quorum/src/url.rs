@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for (url, says) in [
+        for (url, fragment) in [
             ("quorum:", "has no node"),
             ("quorum:?max_ttl=5s", "has no node"),
             ("quorum:a?node=local:", "has text between"),
@@ -299,7 +299,7 @@ mod tests {
             ("quorum:?node=local:&node=%FF", "not UTF-8"),
             ("sqlite:?node=local:", "begins with sqlite:"),
         ] {
-            assert!(error(url).contains(says), "{url}: {}", error(url));
+            assert!(error(url).contains(fragment), "{url}: {}", error(url));
         }
     }
 

@@ -72,7 +72,7 @@ impl Endpoint {
     pub(crate) async fn client(&self, limit: Duration, login: &Credentials) -> RedisResult<Client> {
         match self {
             Self::Server(client) => Ok(client.clone()),
-            // Half of the limit, so that a sentinel that hangs does not hide what others say.
+            // Half of the limit, so that a sentinel that hangs does not hide the answers of the others.
             Self::Sentinel(sentinel) => sentinel.master(limit / 2, login).await,
         }
     }

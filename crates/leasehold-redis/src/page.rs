@@ -63,8 +63,8 @@ mod tests {
         ] {
             assert_eq!(Position::of(&position.cursor()).unwrap(), position);
         }
-        for odd in [&b""[..], b"x", b"k\0id", b"-1", b";0", b";;-1", b";;0;"] {
-            assert!(Position::of(&Cursor::new(odd.to_vec())).is_err());
+        for unexpected in [&b""[..], b"x", b"k\0id", b"-1", b";0", b";;-1", b";;0;"] {
+            assert!(Position::of(&Cursor::new(unexpected.to_vec())).is_err());
         }
     }
 }

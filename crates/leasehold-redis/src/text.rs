@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn unknown_text_is_left_out() {
-        for odd in ["", "x", "[]", "{\"group\":1}", "{\"host\":\"\"}"] {
-            assert_eq!(read_holder(odd.as_bytes()), (None, Note::default()), "{odd}");
+        for unexpected in ["", "x", "[]", "{\"group\":1}", "{\"host\":\"\"}"] {
+            assert_eq!(read_holder(unexpected.as_bytes()), (None, Note::default()), "{unexpected}");
         }
         assert_eq!(read_holder(b"{\"pid\":1,\"new\":2}").1.pid(), Some(1));
     }

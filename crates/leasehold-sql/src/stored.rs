@@ -79,7 +79,7 @@ impl Stored {
     /// `Corrupt` if Leasehold cannot have written it.
     pub fn id(&self) -> Result<Option<LeaseId>> {
         let Some(id) = &self.id else { return Ok(None) };
-        let bytes = unhex(id).ok_or_else(|| self.corrupt("id", "it has an odd digit"))?;
+        let bytes = unhex(id).ok_or_else(|| self.corrupt("id", "it is not hexadecimal"))?;
         LeaseId::foreign(&bytes).map(Some).map_err(|e| self.corrupt("id", e))
     }
 

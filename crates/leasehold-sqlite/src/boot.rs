@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_the_error_says_what_to_mount() {
+    fn without_proc_the_error_names_what_to_mount() {
         let empty = tempfile::tempdir().unwrap();
         assert!(Boot::read(empty.path()).is_err());
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looked_without_a_share_is_woken_by_writes_once_one_is_free() {
+    fn a_waiter_that_looked_without_a_share_is_woken_by_writes_once_one_is_free() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let taken = shares("one", 1).take().unwrap();
         let mut changes = Changes::with(file.path(), shares("one", 1)).unwrap();

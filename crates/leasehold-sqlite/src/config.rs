@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn mistakes_in_a_url_are_named() {
-        for (url, says) in [
+        for (url, fragment) in [
             ("sqlite:", "no path"),
             ("sqlite://locks.db", "two slashes"),
             ("redis://x", "begins with redis:"),
@@ -284,7 +284,7 @@ mod tests {
         ] {
             let error = SqliteConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(fragment), "{error}");
         }
     }
 }

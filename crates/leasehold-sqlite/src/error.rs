@@ -227,13 +227,13 @@ mod tests {
         rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
     }
 
-    fn said(code: i32, text: &str) -> rusqlite::Error {
+    fn failure_of(code: i32, text: &str) -> rusqlite::Error {
         rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(text.to_owned()))
     }
 
     #[test]
     fn each_code_has_its_kind_and_names_the_file() {
-        for (code, kind, says) in [
+        for (code, kind, fragment) in [
             (ffi::SQLITE_BUSY, Unavailable, "another process"),
             (ffi::SQLITE_BUSY_RECOVERY, Unavailable, "another process"),
             (ffi::SQLITE_BUSY_SNAPSHOT, Unavailable, "another process"),
@@ -260,13 +260,13 @@ mod tests {
             let error = sqlite("x.db", failure(code));
             assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{code}");
             let text = error.to_string();
-            assert!(text.contains(says) && text.contains("x.db"), "{code}: {text}");
+            assert!(text.contains(fragment) && text.contains("x.db"), "{code}: {text}");
         }
     }
 
     #[test]
     fn a_missing_table_is_distinguished_from_other_mistakes() {
-        let error = sqlite("x.db", said(ffi::SQLITE_ERROR, "no such table: leasehold_keys"));
+        let error = sqlite("x.db", failure_of(ffi::SQLITE_ERROR, "no such table: leasehold_keys"));
         assert_eq!(error.kind(), Corrupt);
         assert!(error.to_string().contains("leasehold_keys"), "{error}");
     }
@@ -299,7 +299,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn each_failure_of_the_operating_system_has_its_kind() {
-        for (errno, kind, says) in [
+        for (errno, kind, fragment) in [
             (13, Denied, "let this user"),
             (30, Denied, "mount the file system for writing"),
             (28, Unavailable, "full"),
@@ -312,12 +312,12 @@ mod tests {
             let failure = std::io::Error::from_raw_os_error(errno);
             let error = os("open", std::path::Path::new("x.db"), failure);
             assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{errno}");
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(fragment), "{error}");
         }
     }
 
     #[test]
-    fn an_operation_that_ran_out_of_time_says_so() {
+    fn an_operation_that_ran_out_of_time_reports_it() {
         let limit = Duration::from_secs(5);
         let cases: [(Error, Effect); 3] = [
             (late("x.db", limit), Effect::NotApplied),

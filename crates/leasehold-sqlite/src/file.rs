@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn paths_that_name_no_file_are_reported() {
-        for (path, says) in [
+        for (path, fragment) in [
             ("", "empty"),
             ("/", "directory"),
             ("a/", "directory"),
@@ -346,7 +346,7 @@ mod tests {
         ] {
             let error = split(Path::new(path)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(fragment), "{error}");
         }
         assert_eq!(split(Path::new("a")).unwrap(), (Path::new("."), OsStr::new("a")));
         assert_eq!(split(Path::new("/a")).unwrap(), (Path::new("/"), OsStr::new("a")));

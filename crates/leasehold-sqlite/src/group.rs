@@ -68,12 +68,12 @@ mod tests {
         }
 
         fn end(self: Box<Self>, outcome: Result<()>) {
-            let said = match outcome.map_err(|error| error.effect()) {
+            let state = match outcome.map_err(|error| error.effect()) {
                 Ok(()) => "has acted",
                 Err(Effect::NotApplied) => "has not",
                 Err(Effect::Unknown) => "may have",
             };
-            self.told.lock().unwrap().push((self.number, said));
+            self.told.lock().unwrap().push((self.number, state));
         }
     }
 

@@ -47,8 +47,8 @@ pub(crate) fn run(directory: &Path, program: &Path, words: &[String]) -> Result<
     if ran.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    Err(Failure::new(format!("{}: {said}", program.display())))
+    let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
+    Err(Failure::new(format!("{}: {printed}", program.display())))
 }
 
 /// A directory with `server.pem` and `server.key`, which only the server's user may read: the certificate `NAME.pem` of this

@@ -298,8 +298,8 @@ impl Server {
         let copied =
             Command::new(&command[0]).args(&command[1..]).current_dir(directory.path()).output()?;
         if !copied.status.success() {
-            let said = String::from_utf8_lossy(&copied.stderr).into_owned();
-            return Err(Failure::new(format!("pg_basebackup: {said}")));
+            let printed = String::from_utf8_lossy(&copied.stderr).into_owned();
+            return Err(Failure::new(format!("pg_basebackup: {printed}")));
         }
         let (process, certificates) = (Mutex::new(None), None);
         let standby =

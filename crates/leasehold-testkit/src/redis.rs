@@ -267,9 +267,9 @@ impl Server {
     }
 
     /// How many connections listen to a sharded channel.
-    pub async fn hearers(&self, channel: &str) -> u64 {
+    pub async fn subscribers(&self, channel: &str) -> u64 {
         let counted = self.ask(&["PUBSUB", "SHARDNUMSUB", channel]).await.unwrap();
-        let (_, hearers): (String, u64) = redis::from_redis_value(counted).unwrap();
-        hearers
+        let (_, subscribers): (String, u64) = redis::from_redis_value(counted).unwrap();
+        subscribers
     }
 }

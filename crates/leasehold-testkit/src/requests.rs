@@ -49,16 +49,16 @@ pub fn refused(acquired: leasehold_core::Result<AcquireReply>) -> Refused {
     }
 }
 
-/// An error of this kind and effect, whose text has `said`.
+/// An error of this kind and effect, whose text has `fragment`.
 pub fn failed<T: std::fmt::Debug>(
     outcome: leasehold_core::Result<T>,
     kind: ErrorKind,
     effect: Effect,
-    said: &str,
+    fragment: &str,
 ) -> Error {
     let error = outcome.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (kind, effect), "{error:?}");
-    assert!(error.to_string().contains(said), "{error}");
+    assert!(error.to_string().contains(fragment), "{error}");
     error
 }
 

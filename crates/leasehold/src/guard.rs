@@ -103,7 +103,7 @@ impl Guard {
         lost(Arc::clone(self.keeper()), Arc::clone(&self.held))
     }
 
-    /// What each node of a quorum said about the lease when it was granted or last renewed; empty on any
+    /// What each node of a quorum reported about the lease when it was granted or last renewed; empty on any
     /// other store.
     pub fn nodes(&self) -> NodeReports {
         self.held.nodes()

@@ -77,12 +77,12 @@ impl JanitorBuilder {
                 .with_source(e)
         })?;
         keeper.check_timers()?;
-        let (said, reports) = watch::channel(JanitorReport::default());
+        let (sender, reports) = watch::channel(JanitorReport::default());
         let task = runtime.spawn(async move {
             tokio::select! {
                 biased;
                 () = locks.0.closed() => {}
-                () = locks.sweep(every, &request, &said) => {}
+                () = locks.sweep(every, &request, &sender) => {}
             }
         });
         Ok(Janitor { reports, task })
@@ -206,7 +206,7 @@ impl Locker {
         &self,
         every: Duration,
         request: &EvictRequest,
-        said: &watch::Sender<JanitorReport>,
+        sender: &watch::Sender<JanitorReport>,
     ) {
         let keeper = &self.0.keeper;
         let mut random = Random::seeded();
@@ -217,7 +217,7 @@ impl Locker {
             let mut purged = Purged::default();
             let round = self.purge_into(&mut purged, request).await;
             telemetry::janitor_round(keeper.can.name, &purged, round.as_ref().err());
-            said.send_modify(|report| {
+            sender.send_modify(|report| {
                 report.rounds += 1;
                 report.purged.add(purged);
                 report.failed_rounds += u64::from(round.is_err());

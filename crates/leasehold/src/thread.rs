@@ -70,7 +70,7 @@ impl Thread {
         let call = AssertUnwindSafe(telemetry::in_current_span(call)).catch_unwind();
         // The caller waits, so someone always receives it.
         self.runtime.spawn(async move { reply.send(call.await).unwrap_or_default() });
-        let failed = |said| Err(Error::unexpected(said).with_effect(Effect::Unknown));
+        let failed = |message| Err(Error::unexpected(message).with_effect(Effect::Unknown));
         match answer.recv() {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => failed("the call panicked on the Locker's thread"),

@@ -21,10 +21,10 @@ fn resolves(stores: &str, sqlx: &str) -> bool {
         .current_dir(program.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&resolved.stderr);
+    let printed = String::from_utf8_lossy(&resolved.stderr);
     assert!(
-        resolved.status.success() || said.contains("links to the native library `sqlite3`"),
-        "Cargo could not tell: {said}"
+        resolved.status.success() || printed.contains("links to the native library `sqlite3`"),
+        "Cargo could not tell: {printed}"
     );
     resolved.status.success()
 }

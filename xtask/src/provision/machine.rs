@@ -148,13 +148,13 @@ pub(super) enum Rights {
 
 impl Rights {
     fn here() -> Option<Self> {
-        let says = |program: &str, arguments: &[&str]| {
+        let output = |program: &str, arguments: &[&str]| {
             capture(command(Path::new(program), arguments)).unwrap_or_default()
         };
-        if says("id", &["-u"]).trim() == "0" {
+        if output("id", &["-u"]).trim() == "0" {
             return Some(Self::Root);
         }
-        (says("sudo", &["-n", "id", "-u"]).trim() == "0").then_some(Self::Sudo)
+        (output("sudo", &["-n", "id", "-u"]).trim() == "0").then_some(Self::Sudo)
     }
 }
 

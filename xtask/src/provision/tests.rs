@@ -69,7 +69,7 @@ fn missing_binaries_are_installed() {
 }
 
 #[test]
-fn an_unavailable_server_is_missing_and_says_why() {
+fn an_unavailable_server_is_missing_and_reports_why() {
     let mut machine = Fake { programs: vec!["mydbd"], ..Fake::default() };
     let why = "there is no mydb-init, and there is no apt-get";
     assert_eq!(SERVER.provide(&mut machine), missing(why));

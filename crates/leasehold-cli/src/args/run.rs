@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_refused() {
-        for (line, said) in [
+        for (line, fragment) in [
             ("-- c", "<KEY>"),
             ("k", "COMMAND"),
             ("k --", "COMMAND"),
@@ -136,7 +136,7 @@ mod tests {
             ("--on-lost hope k -- c", "possible values: kill, signal, ignore"),
         ] {
             let error = plan(line).unwrap_err();
-            assert!(error.contains(said), "{line}: {error}");
+            assert!(error.contains(fragment), "{line}: {error}");
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
         use std::os::unix::ffi::OsStringExt as _;
 
         let long = "k".repeat(1_025).into_bytes();
-        for (key, said) in [
+        for (key, fragment) in [
             (b"".to_vec(), "the key is empty"),
             (b"a\xff".to_vec(), "not UTF-8"),
             (b"a\nb".to_vec(), "control character"),
@@ -154,7 +154,7 @@ mod tests {
             let words = ["leasehold".into(), "run".into(), OsString::from_vec(key)];
             let words = words.into_iter().chain(["--".into(), "c".into()]);
             let error = Cli::try_parse_from(words).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(fragment), "{error}");
         }
     }
 }

@@ -50,7 +50,7 @@ async fn show_all(
         let is_read = match transition {
             LeadershipEvent::Changed(leader) => show(name, leader.as_deref(), json)?,
             LeadershipEvent::Unknown(error) => {
-                reporter.say(&Event::LeaderUnknown { name, error: &error });
+                reporter.report(&Event::LeaderUnknown { name, error: &error });
                 true
             }
             LeadershipEvent::Failed(error) => return Err(error.into()),

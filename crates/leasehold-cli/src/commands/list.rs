@@ -29,6 +29,6 @@ pub(crate) async fn list(
     } else if !records.is_empty() {
         output::line(&table(&records))?;
     }
-    reporter.say_unreadable(unreadable);
+    reporter.report_unreadable(unreadable);
     Ok(Exit::SUCCESS)
 }

@@ -38,6 +38,6 @@ pub(crate) async fn purge(
             "removed {removed} expired records and {forgotten} counters (batches: {batches})"
         ))?;
     }
-    reporter.say_unreadable(unreadable);
+    reporter.report_unreadable(unreadable);
     Ok(Exit::SUCCESS)
 }

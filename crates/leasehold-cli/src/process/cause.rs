@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_says_why_nothing_could_start() {
+    fn the_exit_code_shows_why_nothing_could_start() {
         let error = io::Error::from_raw_os_error(Errno::EMFILE as i32);
         assert_eq!(exit_code(&error), ExitCode::from(24));
         let errno = |status| failure(ExitStatus::from_raw(status)).map(|e| e.raw_os_error());

@@ -41,7 +41,7 @@ impl Job<'_> {
     /// Runs the program to its end, then releases what is held, whatever happened.
     pub(super) async fn run(&self, held: Held, signals: &mut Signals) -> Result<End, Failure> {
         let lease = held.guard().lease();
-        self.reporter.say(&Event::Acquired {
+        self.reporter.report(&Event::Acquired {
             keys: &self.plan.keys,
             lease: &lease.id,
             token: lease.token,
@@ -51,7 +51,7 @@ impl Job<'_> {
         let held_to_the_end = self.release(held, signals).await;
         let Ended { outcome, doomed, lost, asked, death } = ended?;
         if !held_to_the_end && !lost {
-            self.reporter.say(&Event::Overrun);
+            self.reporter.report(&Event::Overrun);
         }
         if doomed && !asked {
             return Ok(End::Lost);
@@ -76,7 +76,7 @@ impl Job<'_> {
                 return Err(Failure::of_system("the lease file cannot be written", &error));
             }
             Err(error) => {
-                self.reporter.say(&Event::NoLeaseFile { error: &error });
+                self.reporter.report(&Event::NoLeaseFile { error: &error });
                 None
             }
         };
@@ -108,7 +108,7 @@ impl Job<'_> {
             report = held.release() => report,
             signal = signals.next_ending() => {
                 signals.hurried = true;
-                self.reporter.say(&Event::Interrupted { signal });
+                self.reporter.report(&Event::Interrupted { signal });
                 return true;
             }
         };
@@ -116,7 +116,7 @@ impl Job<'_> {
             Ok(report) => (report.outcome, report.nodes),
             Err(error) => (ReleaseOutcome::Failed(error), NodeReports::default()),
         };
-        let released = |kept| self.reporter.say(&Event::Released { kept, nodes: &nodes });
+        let released = |kept| self.reporter.report(&Event::Released { kept, nodes: &nodes });
         match outcome {
             ReleaseOutcome::Released => released(None),
             ReleaseOutcome::Kept(kept) => released(Some(kept)),
@@ -124,7 +124,7 @@ impl Job<'_> {
             ReleaseOutcome::Failed(error) => {
                 // It has had its time.
                 signals.hurried = true;
-                self.reporter.say(&Event::ReleaseFailed { error: &error });
+                self.reporter.report(&Event::ReleaseFailed { error: &error });
             }
         }
         true

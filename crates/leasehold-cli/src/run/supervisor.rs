@@ -145,16 +145,16 @@ impl<'a> Supervisor<'a> {
         if !self.lost && !self.guard.is_held() {
             self.lose(&lost.await);
         } else if matches!(outcome, Outcome::TooLate) {
-            self.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
+            self.reporter.report(&Event::Ending { remaining: self.guard.remaining() });
         }
         if let Some(reason) = self.doomed.clone().filter(|_| !self.lost) {
             self.lose(&reason);
         }
         if self.killed {
-            self.reporter.say(&Event::Killed);
+            self.reporter.report(&Event::Killed);
         }
         if let Outcome::Exited(status) = outcome {
-            self.reporter.say(&Event::Exited { exit: Exit::of_status(status) });
+            self.reporter.report(&Event::Exited { exit: Exit::of_status(status) });
         }
         let Self { lost, asked, .. } = self;
         Ended { death: self.death(&outcome), outcome, doomed: self.doomed.is_some(), lost, asked }
@@ -214,7 +214,7 @@ impl<'a> Supervisor<'a> {
         match notice {
             Notice::Started(pid) => {
                 self.group = Some(Group::of(pid));
-                self.reporter.say(&Event::Started { pid: pid.as_raw() });
+                self.reporter.report(&Event::Started { pid: pid.as_raw() });
             }
             Notice::NotStarted(errno) => {
                 self.outcome = Some(Outcome::NotStarted(io::Error::from_raw_os_error(errno)));
@@ -225,10 +225,10 @@ impl<'a> Supervisor<'a> {
             Notice::Doomed => {
                 self.doom();
                 if self.guard.is_held() {
-                    self.reporter.say(&Event::Ending { remaining: self.guard.remaining() });
+                    self.reporter.report(&Event::Ending { remaining: self.guard.remaining() });
                 }
             }
-            Notice::Leftovers => self.reporter.say(&Event::Leftovers),
+            Notice::Leftovers => self.reporter.report(&Event::Leftovers),
             Notice::Killed => self.killed = true,
             Notice::Typed(signal) => self.typed = Some(signal),
             Notice::TooLate => {
@@ -242,7 +242,7 @@ impl<'a> Supervisor<'a> {
     /// Reports that the lease is lost; the remaining term decides what to do about it.
     fn lose(&mut self, reason: &LostReason) {
         self.lost = true;
-        self.reporter.say(&Event::Lost { reason });
+        self.reporter.report(&Event::Lost { reason });
     }
 
     fn receive(&mut self, signal: Signal) {
@@ -262,7 +262,7 @@ impl<'a> Supervisor<'a> {
             signal => {
                 self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
                 self.key = Some(signal).filter(|signal| is_of_a_key(*signal)).or(self.key);
-                self.reporter.say(&Event::Forwarded { signal });
+                self.reporter.report(&Event::Forwarded { signal });
                 self.shim.tell(Order::Signal(signal));
             }
         }
@@ -272,12 +272,12 @@ impl<'a> Supervisor<'a> {
         match event {
             LeaseEvent::Renewed { remaining } => {
                 self.renewals_fail = false;
-                self.reporter.say(&Event::Renewed { remaining: *remaining });
+                self.reporter.report(&Event::Renewed { remaining: *remaining });
             }
             LeaseEvent::Failed(error) if !self.renewals_fail => {
                 self.renewals_fail = true;
                 let remaining = self.guard.remaining();
-                self.reporter.say(&Event::RenewalFailed { error, remaining });
+                self.reporter.report(&Event::RenewalFailed { error, remaining });
             }
             _ => {}
         }
@@ -295,7 +295,7 @@ impl<'a> Supervisor<'a> {
             self.proceed();
             return;
         }
-        self.reporter.say(&Event::Stopped { signal, remaining: self.guard.remaining() });
+        self.reporter.report(&Event::Stopped { signal, remaining: self.guard.remaining() });
         self.reporter.settle(PARTING);
         // After SIGCONT, which always follows, it continues here.
         let _ = killpg(getpgrp(), Signal::SIGSTOP);
@@ -304,12 +304,12 @@ impl<'a> Supervisor<'a> {
     /// Continues the command after a stop.
     fn proceed(&mut self) {
         self.shim.tell(Order::Signal(Signal::SIGCONT));
-        self.reporter.say(&Event::Continued);
+        self.reporter.report(&Event::Continued);
     }
 
     /// Kills everything that a shim left without doing so itself.
     async fn take_over(&mut self) -> Outcome {
-        self.reporter.say(&Event::ShimFailed);
+        self.reporter.report(&Event::ShimFailed);
         while self.shim.descendants().are_left(None) {
             self.killed = true;
             if let Some(group) = self.group.filter(Group::is_ours) {

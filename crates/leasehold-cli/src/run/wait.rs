@@ -32,7 +32,7 @@ impl<'a> WaitMessages<'a> {
             WaitCause::Held => {
                 if self.told.is_new("", self.clock.now()) {
                     let (keys, holder) = (self.keys, report.holder.as_deref());
-                    self.reporter.say(&Event::Waiting { keys, holder });
+                    self.reporter.report(&Event::Waiting { keys, holder });
                 }
             }
             WaitCause::Store(error) => self.failed(&Failure::from(error.clone())),
@@ -43,7 +43,7 @@ impl<'a> WaitMessages<'a> {
     /// The store failed.
     pub(super) fn failed(&mut self, failure: &Failure) {
         if self.told.is_new(&failure.to_string(), self.clock.now()) {
-            self.reporter.say(&Event::StoreAwaited { failure });
+            self.reporter.report(&Event::StoreAwaited { failure });
         }
     }
 }

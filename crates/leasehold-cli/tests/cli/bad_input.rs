@@ -6,15 +6,15 @@ use std::process::Output;
 
 use crate::support::{Store, code, leasehold, text};
 
-/// Checks that `output` is a refusal that contains `said`, and that the store holds nothing.
-fn refused(store: &Store, output: &Output, expected: i32, said: &str) {
+/// Checks that `output` is a refusal that contains `fragment`, and that the store holds nothing.
+fn refused(store: &Store, output: &Output, expected: i32, fragment: &str) {
     let stderr = text(&output.stderr);
-    assert_eq!(code(output), expected, "{said}: {stderr}");
-    assert!(stderr.contains(said), "not {said:?}: {stderr}");
+    assert_eq!(code(output), expected, "{fragment}: {stderr}");
+    assert!(stderr.contains(fragment), "not {fragment:?}: {stderr}");
     assert!(output.stdout.is_empty());
     if store.database().exists() {
         let list = store.output("list --expired");
-        assert_eq!((code(&list), text(&list.stdout).as_str()), (0, ""), "{said}");
+        assert_eq!((code(&list), text(&list.stdout).as_str()), (0, ""), "{fragment}");
     }
 }
 
@@ -22,7 +22,7 @@ fn refused(store: &Store, output: &Output, expected: i32, said: &str) {
 fn keys() {
     let store = Store::new();
     let long = "k".repeat(1_025);
-    for (key, said) in [
+    for (key, fragment) in [
         (&b""[..], "the key is empty"),
         (b"a\xffb", "not UTF-8"),
         (b"a\tb", "control character"),
@@ -30,12 +30,12 @@ fn keys() {
     ] {
         let key = OsStr::from_bytes(key);
         let run = store.command("run").arg(key).args(["--", "echo", "ran"]).output().unwrap();
-        refused(&store, &run, 64, said);
+        refused(&store, &run, 64, fragment);
         let more = store.command("run good --key").arg(key).args(["--", "echo"]).output().unwrap();
-        refused(&store, &more, 64, said);
+        refused(&store, &more, 64, fragment);
         for command in ["status", "break", "list --key", "purge --key"] {
             let output = store.command(command).arg(key).output().unwrap();
-            refused(&store, &output, 64, said);
+            refused(&store, &output, 64, fragment);
         }
     }
 }
@@ -45,7 +45,7 @@ fn options_of_run() {
     let store = Store::new();
     let comment = "c".repeat(513);
     let comment = format!("--comment {comment}");
-    for (options, said) in [
+    for (options, fragment) in [
         ("--ttl 0s", "10 ms to 10 years"),
         ("--ttl 9ms", "10 ms to 10 years"),
         ("--ttl=-5s", "such as 30s"),
@@ -65,7 +65,7 @@ fn options_of_run() {
         ("--nonblock --wait 1s", "cannot be used with"),
     ] {
         let output = store.output(&format!("run {options} k -- echo ran"));
-        refused(&store, &output, 64, said);
+        refused(&store, &output, 64, fragment);
     }
 }
 
@@ -84,7 +84,7 @@ fn too_long_a_kill_after_is_refused_before_the_store_is_opened() {
 fn stores() {
     let store = Store::new();
     std::fs::write(store.file("empty"), "\n").unwrap();
-    for (url, expected, said) in [
+    for (url, expected, fragment) in [
         ("locks.db", 64, "no scheme"),
         ("db2://user:hunter2@host", 64, "\"db2\" is not known"),
         ("redis://user:hunter2@:x", 64, "cannot be parsed"),
@@ -101,7 +101,7 @@ fn stores() {
         for line in ["run -n --store URL k -- echo ran", "status k --store URL"] {
             let output = store.output(&line.replace("URL", url));
             assert!(!text(&output.stderr).contains("hunter2"), "{url}");
-            refused(&store, &output, expected, said);
+            refused(&store, &output, expected, fragment);
         }
     }
     let mut none = leasehold("run --store-file empty k -- echo ran");
@@ -119,13 +119,13 @@ fn stores() {
 #[test]
 fn init_prints_its_statements_without_a_server() {
     let store = Store::new();
-    for (url, says) in [
+    for (url, fragment) in [
         ("postgres://nowhere.invalid/app?schema=s1", "TABLE IF NOT EXISTS \"s1\".leases"),
         ("mysql://nowhere.invalid/s2", "CREATE TABLE IF NOT EXISTS `s2`.leasehold_leases"),
     ] {
         let output = store.output(&format!("init --print --store {url}"));
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-        assert!(text(&output.stdout).contains(says), "{}", text(&output.stdout));
+        assert!(text(&output.stdout).contains(fragment), "{}", text(&output.stdout));
     }
     let output = store.output("init --print");
     refused(&store, &output, 64, "the statements of a sqlite store cannot be shown");

@@ -74,12 +74,12 @@ fn it_and_the_shim_run_in_groups_of_their_own_in_the_same_session() {
     let script = "shim=$PPID; ps -o pid=,pgid=,sid= -p $$; ps -o pid=,pgid=,sid= -p $shim
         ps -o pgid=,sid= -p $(ps -o ppid= -p $shim)";
     let output = store.script("k", script).output().unwrap();
-    let said = text(&output.stdout);
-    let numbers: Vec<_> = said.split_whitespace().collect();
+    let printed = text(&output.stdout);
+    let numbers: Vec<_> = printed.split_whitespace().collect();
     let [pid, group, session, shim, group_of_shim, session_of_shim, group_of_ours, session_of_ours] =
         numbers.as_slice()
     else {
-        panic!("{said}")
+        panic!("{printed}")
     };
     assert_eq!((pid, shim), (group, group_of_shim));
     assert!(![group, group_of_shim].contains(&group_of_ours));
@@ -94,15 +94,15 @@ fn the_lease_file_is_where_something_can_be_written() {
     command.env("TMPDIR", "/nonexistent").env("XDG_RUNTIME_DIR", store.file(""));
     let output = command.output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    let [lease, url, path] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    let printed = text(&output.stdout);
+    let [lease, url, path] = printed.lines().collect::<Vec<_>>()[..] else { panic!("{printed}") };
     assert_eq!((lease, url), ("lease.json", "store"));
     assert!(path.starts_with(store.file("").to_str().unwrap()), "{path}");
 }
 
 /// As in a container whose disk cannot be written.
 #[test]
-fn without_a_place_for_the_lease_file_it_runs_and_says_so() {
+fn without_a_place_for_the_lease_file_it_runs_and_reports_it() {
     let store = Store::new();
     let mut command = store.script(
         "k",
@@ -112,10 +112,10 @@ fn without_a_place_for_the_lease_file_it_runs_and_says_so() {
     command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).env("LEASEHOLD_LEASE_FILE", "/outer");
     let output = command.output().unwrap();
     assert_eq!(text(&output.stdout), "k none\n");
-    let said = text(&output.stderr);
-    assert!(said.contains("no lease file") && said.contains("set TMPDIR"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("no lease file") && printed.contains("set TMPDIR"), "{printed}");
     assert_eq!(code(&output), 64, "another store would exclude nobody");
-    assert!(said.contains("its store is not known here"), "{said}");
+    assert!(printed.contains("its store is not known here"), "{printed}");
     assert!(!store.is_held("k"));
 }
 

@@ -204,7 +204,7 @@ fn after_a_stop_past_its_term_its_command_is_dead_before_the_next_leads() {
 fn mistakes_are_refused_and_nothing_is_held() {
     let store = Store::new();
     let id = "i".repeat(300);
-    for (line, said) in [
+    for (line, fragment) in [
         ("elect -- true", "<NAME>"),
         ("elect e", "COMMAND"),
         ("elect --kill-after 10s e -- true", "below a third of the TTL, which is 30s"),
@@ -216,7 +216,7 @@ fn mistakes_are_refused_and_nothing_is_held() {
         let output = store.output(line);
         let stderr = text(&output.stderr);
         assert_eq!(code(&output), 64, "{line}: {stderr}");
-        assert!(stderr.contains(said), "{line}: {stderr}");
+        assert!(stderr.contains(fragment), "{line}: {stderr}");
     }
     assert!(!store.database().exists(), "the store was not even opened");
 }
@@ -228,10 +228,10 @@ fn leader_shows_the_leader() {
     assert_eq!(text(&store.output("leader e").stdout), "nobody leads \"e\"\n");
     assert_eq!(store.json("leader e --json"), serde_json::json!({"name": "e", "leader": null}));
     let (running, token) = leader(&store, "--candidate-name node-3");
-    let said = text(&store.output("leader e").stdout);
-    assert!(said.starts_with("\"e\" is led by node-3"), "{said}");
-    assert!(said.contains(&format!("pid {}", running.pid())), "{said}");
-    assert!(said.contains(&format!(", token {token}, for ")), "{said}");
+    let printed = text(&store.output("leader e").stdout);
+    assert!(printed.starts_with("\"e\" is led by node-3"), "{printed}");
+    assert!(printed.contains(&format!("pid {}", running.pid())), "{printed}");
+    assert!(printed.contains(&format!(", token {token}, for ")), "{printed}");
     assert_eq!(led_by(&store)["token"], token);
     assert_eq!(store.code("leader"), 64);
     assert_eq!(running.code(), 0);

@@ -76,8 +76,8 @@ fn min_hold_keeps_the_key_taken() {
     let store = Store::new();
     let output = store.output("run --json -v --min-hold 30s k -- true");
     assert_eq!(code(&output), 0);
-    let said = text(&output.stderr);
-    assert!(said.contains(r#""event":"released","kept_us":2"#), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains(r#""event":"released","kept_us":2"#), "{printed}");
     let records = store.records("k");
     assert_eq!(records[0]["kept"], true);
     assert_eq!(store.code("run -n k -- true"), 1);

@@ -33,9 +33,9 @@ fn not_acquired() {
     let holder = hold(&store, "k");
     let output = store.output("run -n k -- true");
     assert_eq!(code(&output), 1);
-    let said = text(&output.stderr);
-    assert!(said.starts_with("leasehold: \"k\" was not free"), "{said}");
-    assert!(said.contains(&format!("pid {}", holder.pid())), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.starts_with("leasehold: \"k\" was not free"), "{printed}");
+    assert!(printed.contains(&format!("pid {}", holder.pid())), "{printed}");
     assert_eq!(store.code("run -n -E 75 k -- true"), 75);
     assert_eq!(store.code("run -n -E 0 k -- true"), 0);
     assert_eq!(text(&store.output("run -n -q k -- true").stderr), "");

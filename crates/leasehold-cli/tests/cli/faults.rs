@@ -17,13 +17,13 @@ struct Fault<'a> {
     url: String,
     code: i32,
     /// A part of the message.
-    says: &'a str,
+    fragment: &'a str,
     /// What `init` does about it if that differs.
     init: i32,
 }
 
-fn fault(url: impl Into<String>, code: i32, says: &str) -> Fault<'_> {
-    Fault { url: url.into(), code, says, init: code }
+fn fault(url: impl Into<String>, code: i32, fragment: &str) -> Fault<'_> {
+    Fault { url: url.into(), code, fragment, init: code }
 }
 
 impl Fault<'_> {
@@ -37,9 +37,9 @@ impl Fault<'_> {
         };
         let ends = |line: &str, mut command: Command, expected: i32| {
             let output = command.output().unwrap();
-            let (code, said) = (code(&output), text(&output.stderr));
-            let is_right = code == expected && (code == 0 || said.contains(self.says));
-            (!is_right).then(|| format!("{}: {line}: {code}, {said}", self.url))
+            let (code, printed) = (code(&output), text(&output.stderr));
+            let is_right = code == expected && (code == 0 || printed.contains(self.fragment));
+            (!is_right).then(|| format!("{}: {line}: {code}, {printed}", self.url))
         };
         thread::scope(|scope| {
             let once = ["run -n k -- true", "run -w 300ms k -- true"].map(|line| {
@@ -59,8 +59,8 @@ impl Fault<'_> {
         let mut waits = Running::start(command);
         let expected = if self.code == 69 { "store_awaited" } else { "error" };
         let event = waits.some_event();
-        let said = event["message"].as_str().unwrap().contains(self.says);
-        let is_right = event["event"] == expected && said;
+        let is_named = event["message"].as_str().unwrap().contains(self.fragment);
+        let is_right = event["event"] == expected && is_named;
         let code = (event["event"] == "error").then(|| waits.exit_code());
         let is_right = is_right && code.is_none_or(|code| code == self.code);
         (!is_right).then(|| format!("{}: run: {code:?}, {event}", self.url))
@@ -239,7 +239,7 @@ fn of_some_nodes_of_a_quorum_end_a_wait_or_are_told() {
     let gone = [refusing(), refusing()].map(|port| format!("redis://127.0.0.1:{port}/"));
     let (a, b, c) = (a.url(), b.url(), c.url());
     check(&[
-        Fault { says: "", ..fault(quorum([&a, &gone[0], &gone[1]]), 69, "") },
+        Fault { fragment: "", ..fault(quorum([&a, &gone[0], &gone[1]]), 69, "") },
         fault(quorum([&a, &b, &format!("{c}?nonsense=1")]), 64, "nonsense"),
     ]);
 }
@@ -287,7 +287,7 @@ fn that_last_are_told_every_minute_on_a_terminal_and_once_elsewhere() {
         command.env("FAKETIME", "+0 x60");
         command
     };
-    let told = |said: &[u8]| text(said).matches("waiting for the store").count();
+    let told = |printed: &[u8]| text(printed).matches("waiting for the store").count();
     let terminal = openpty(None, None).unwrap();
     let ended = command().stderr(terminal.slave).status().unwrap();
     let mut shown = Vec::new();

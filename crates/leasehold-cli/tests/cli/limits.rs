@@ -62,38 +62,41 @@ impl Trial {
             }
             let output = self.output(Some(limit), "run -n k -- touch ran");
             let stderr = text(&output.stderr);
-            let said = format!("{} {limit}: {}: {stderr}", self.option, output.status);
-            println!("{said}");
+            let outcome = format!("{} {limit}: {}: {stderr}", self.option, output.status);
+            println!("{outcome}");
             match output.status.code() {
                 Some(0) => {
-                    assert!(ran.exists(), "{said}");
+                    assert!(ran.exists(), "{outcome}");
                     if stderr.is_empty() {
                         break;
                     }
                     // The release needed more than the grant.
-                    assert!(stderr.starts_with("leasehold: not released"), "{said}");
+                    assert!(stderr.starts_with("leasehold: not released"), "{outcome}");
                     std::fs::remove_file(&ran).unwrap();
                     assert_eq!(code(&self.output(None, "break k")), 0);
                 }
                 Some(69 | 70) => {
                     assert!(
                         stderr.starts_with("leasehold: ") && stderr.contains(self.cause),
-                        "{said}"
+                        "{outcome}"
                     );
-                    assert_eq!(stderr.lines().count(), 1, "{said}");
-                    assert!(self.option != "nofile" || !stderr.contains(".rs:"), "a panic: {said}");
+                    assert_eq!(stderr.lines().count(), 1, "{outcome}");
+                    assert!(
+                        self.option != "nofile" || !stderr.contains(".rs:"),
+                        "a panic: {outcome}"
+                    );
                 }
                 // The allocator's own words.
                 None | Some(134) => {
-                    assert!(matches!(output.status.signal(), None | Some(6)), "{said}");
-                    assert!(self.option == "as" && stderr.contains("memory"), "{said}");
+                    assert!(matches!(output.status.signal(), None | Some(6)), "{outcome}");
+                    assert!(self.option == "as" && stderr.contains("memory"), "{outcome}");
                 }
-                Some(_) => panic!("{said}"),
+                Some(_) => panic!("{outcome}"),
             }
-            assert!(!ran.exists(), "{said}");
+            assert!(!ran.exists(), "{outcome}");
             // Not held, or this would exit with 1.
             let next = self.output(None, "run -n k -- true");
-            assert_eq!(code(&next), 0, "after {said}{}", text(&next.stderr));
+            assert_eq!(code(&next), 0, "after {outcome}{}", text(&next.stderr));
             failed += 1;
         }
         assert!(failed > 0, "no limit was too small");

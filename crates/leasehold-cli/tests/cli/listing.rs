@@ -118,14 +118,14 @@ fn break_ends_exactly_what_it_finds() {
     assert_eq!(one.code(), 123);
     assert_eq!(store.records("k").len(), 1);
 
-    let said = text(&store.output("break k").stdout);
-    assert!(said.starts_with("broken: \"k\", held by lease "), "{said}");
-    assert!(said.contains(&format!("pid {}", two.pid())), "{said}");
+    let printed = text(&store.output("break k").stdout);
+    assert!(printed.starts_with("broken: \"k\", held by lease "), "{printed}");
+    assert!(printed.contains(&format!("pid {}", two.pid())), "{printed}");
     assert_eq!(two.code(), 123);
     assert!(!store.is_held("k"));
 
-    let said = text(&store.output("break k").stdout);
-    assert!(said.starts_with("nothing was broken"), "{said}");
+    let printed = text(&store.output("break k").stdout);
+    assert!(printed.starts_with("nothing was broken"), "{printed}");
     assert_eq!(store.json("break k --json")["removed"], Value::Array(Vec::new()));
     assert_eq!(other.code(), 0, "its lease was not touched");
 }
@@ -146,8 +146,8 @@ fn purge_removes_expired_records_in_batches() {
     assert_eq!(purged["removed"], 3);
     assert!(purged["batches"].as_u64().unwrap() >= 2, "{purged}");
     assert_eq!(listed(&store, "--expired"), ["a:live", "b:1"]);
-    let said = text(&store.output("purge").stdout);
-    assert!(said.starts_with("removed 1 expired records"), "{said}");
+    let printed = text(&store.output("purge").stdout);
+    assert!(printed.starts_with("removed 1 expired records"), "{printed}");
     assert_eq!(listed(&store, "--expired"), ["a:live"]);
     assert_eq!(live.code(), 0);
 }
@@ -173,8 +173,8 @@ fn what_only_looks_at_a_store_creates_none() {
         for line in ["list", "status k", "leader k", "break k", "purge"] {
             let output = leasehold(line).args(["--store", &url]).output().unwrap();
             assert_eq!(code(&output), 64, "{line}: {}", text(&output.stderr));
-            let says = format!("there is no store at {}", absent.display());
-            assert!(text(&output.stderr).contains(&says), "{}", text(&output.stderr));
+            let fragment = format!("there is no store at {}", absent.display());
+            assert!(text(&output.stderr).contains(&fragment), "{}", text(&output.stderr));
             assert!(!absent.exists(), "{line}");
         }
     }

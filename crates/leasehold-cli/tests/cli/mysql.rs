@@ -107,7 +107,7 @@ fn a_server_that_is_gone_is_the_store_that_cannot_be_reached() {
 }
 
 #[test]
-fn every_process_says_farewell_to_the_server() {
+fn every_process_ends_its_session_at_the_server() {
     let mariadb = MariaDb::start();
     let before = mariadb.aborted();
     // One that fails, because there is no schema yet.

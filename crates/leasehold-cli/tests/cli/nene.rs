@@ -81,17 +81,17 @@ fn rows_of_names_that_are_no_keys_are_named() {
         .unwrap()
         .execute_batch(
             "INSERT INTO distributed_locks VALUES
-                 ('odd' || char(7), 'php', datetime('now', '+60 seconds'), datetime('now')),
+                 ('bell' || char(7), 'php', datetime('now', '+60 seconds'), datetime('now')),
                  ('old' || char(7), 'php', datetime('now', '-60 seconds'), datetime('now'))",
         )
         .unwrap();
-    let (_, said) = output("list");
-    assert!(said.contains(r#"left out 1 that cannot be read: "odd\u{7}"; "#), "{said}");
-    let (_, said) = output("list --json");
-    assert!(said.contains(r#""event":"unreadable","names":["odd\u0007"]"#), "{said}");
-    let (purged, said) = output("purge --json");
+    let (_, printed) = output("list");
+    assert!(printed.contains(r#"left out 1 that cannot be read: "bell\u{7}"; "#), "{printed}");
+    let (_, printed) = output("list --json");
+    assert!(printed.contains(r#""event":"unreadable","names":["bell\u0007"]"#), "{printed}");
+    let (purged, printed) = output("purge --json");
     assert!(purged.contains(r#""unreadable":1"#), "{purged}");
-    assert!(said.contains(r#""names":["old\u0007"]"#), "{said}");
+    assert!(printed.contains(r#""names":["old\u0007"]"#), "{printed}");
     assert_eq!(output("list --prefix other"), (String::new(), String::new()));
 }
 
@@ -101,9 +101,12 @@ fn a_database_of_mariadb_is_shared_with_php() {
     let server = runtime.block_on(mysql::Server::start(&[])).unwrap();
     let absent = format!("{}?format=nene", server.url());
     let init = Store::new().command("init").env("LEASEHOLD_STORE", absent).output().unwrap();
-    let said = text(&init.stderr);
-    assert_eq!(code(&init), 65, "{said}");
-    assert!(said.contains("CREATE DATABASE") && !said.contains("leasehold init"), "{said}");
+    let printed = text(&init.stderr);
+    assert_eq!(code(&init), 65, "{printed}");
+    assert!(
+        printed.contains("CREATE DATABASE") && !printed.contains("leasehold init"),
+        "{printed}"
+    );
     runtime.block_on(server.run("CREATE DATABASE leasehold"));
     works_beside_php("mysql", &format!("{}?format=nene&guard=1", server.url()), || {
         runtime.block_on(server.run(

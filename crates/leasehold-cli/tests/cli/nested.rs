@@ -13,9 +13,9 @@ fn it_is_excluded_by_the_outer_one_whatever_its_directory() {
     for mut command in [store.script("k", INNER), relative] {
         let output = command.env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold")).output().unwrap();
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
-        let said = text(&output.stdout);
-        assert!(said.starts_with("1\n"), "{said}");
-        assert!(said.contains("\"held\":true"), "{said}");
+        let printed = text(&output.stdout);
+        assert!(printed.starts_with("1\n"), "{printed}");
+        assert!(printed.contains("\"held\":true"), "{printed}");
     }
 }
 
@@ -25,8 +25,8 @@ fn only_its_user_can_read_the_url_and_the_file_goes_with_the_run() {
     let script =
         "directory=$(dirname $LEASEHOLD_LEASE_FILE); stat -c %a $directory/store; echo $directory";
     let output = store.script("k", script).output().unwrap();
-    let said = text(&output.stdout);
-    let (mode, directory) = said.trim().split_once('\n').unwrap();
+    let printed = text(&output.stdout);
+    let (mode, directory) = printed.trim().split_once('\n').unwrap();
     assert_eq!(mode, "600");
     assert!(!std::path::Path::new(directory).exists());
 }

@@ -28,11 +28,11 @@ fn output(line: &str, way: &str, url: impl Into<Vec<u8>>) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
-    let said = [&output.stdout[..], &output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert!(!said.contains("hunter2") && !said.contains("secret"), "{said}");
-    said
+fn printed(output: &Output) -> String {
+    let printed = [&output.stdout[..], &output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    assert!(!printed.contains("hunter2") && !printed.contains("secret"), "{printed}");
+    printed
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_password_that_makes_the_url_ambiguous_ends_every_command_at_once() {
     for (at, url) in urls.enumerate() {
         let (line, way) = (lines[at % lines.len()], WAYS[at % WAYS.len()]);
         let output = output(line, way, &*url);
-        assert!(said(&output).contains("percent-encode the password"), "{line} {url:?}");
+        assert!(printed(&output).contains("percent-encode the password"), "{line} {url:?}");
         assert_eq!(code(&output), 64, "{line} {url:?}");
     }
 }
@@ -65,7 +65,7 @@ fn a_password_that_leaves_the_url_clear_is_not_shown_when_the_store_cannot_be_re
     for (at, url) in urls.enumerate() {
         let (line, way) = (lines[at % lines.len()], WAYS[(at + at / 3) % WAYS.len()]);
         let output = output(line, way, &*url);
-        assert!(said(&output).contains("127.0.0.1:1"), "{line} {url:?}");
+        assert!(printed(&output).contains("127.0.0.1:1"), "{line} {url:?}");
         assert_eq!(code(&output), 69, "{line} {url:?}");
     }
 }
@@ -74,7 +74,7 @@ fn a_password_that_leaves_the_url_clear_is_not_shown_when_the_store_cannot_be_re
 fn a_password_that_is_not_utf_8_is_not_shown() {
     for way in WAYS {
         let output = output("run k", way, *b"redis://app:hunter2\xFFsecret@127.0.0.1:1");
-        said(&output);
+        printed(&output);
         assert_eq!(code(&output), 64, "{way}");
     }
 }

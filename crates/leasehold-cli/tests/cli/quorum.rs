@@ -179,8 +179,8 @@ fn without_a_majority_the_failure_names_each_node() {
     for node in [0, 2] {
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(&quorum.name(node)), "{message}");
-        let said = nodes(&error)[node]["error"].as_str().unwrap();
-        assert!(said.contains("is a directory"), "{said}");
+        let error_text = nodes(&error)[node]["error"].as_str().unwrap();
+        assert!(error_text.contains("is a directory"), "{error_text}");
     }
 }
 
@@ -244,7 +244,7 @@ fn init_reports_the_level_of_the_quorum() {
 fn mistakes_are_reported_before_any_file_is_created() {
     let quorum = Quorum::new("");
     let node = encoded(&quorum.name(0));
-    for (url, says) in [
+    for (url, fragment) in [
         ("quorum:".to_owned(), "has no node"),
         (format!("quorum:?node={node}&node={node}"), "twice"),
         (format!("quorum:?node={node}&node=redsi%3A"), "not known here"),
@@ -253,15 +253,15 @@ fn mistakes_are_reported_before_any_file_is_created() {
         let mut command = quorum.command("run k -- true");
         let output = command.env("LEASEHOLD_STORE", url).output().unwrap();
         assert_eq!(code(&output), 64, "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(fragment), "{}", text(&output.stderr));
     }
     assert!(!quorum.file(0).exists());
-    for (line, says) in [
+    for (line, fragment) in [
         ("run k --permits 2 -- true", "two of three nodes"),
         ("run k --ttl 61s -- true", "max_ttl"),
     ] {
         let output = quorum.output(line);
         assert_eq!(code(&output), 64, "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(fragment), "{}", text(&output.stderr));
     }
 }

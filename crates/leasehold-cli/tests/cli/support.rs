@@ -214,7 +214,9 @@ impl Running {
                 Ok(line) if line.starts_with('{') => return serde_json::from_str(&line).unwrap(),
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => panic!("it says nothing more, and does not end"),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("it prints nothing more, and does not end")
+                }
             }
         }
     }

@@ -74,7 +74,7 @@ impl Drop for Pair {
     }
 }
 
-/// Says why a test has nothing to run on.
+/// Prints why a test has nothing to run on.
 fn is_root() -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
@@ -121,7 +121,7 @@ fn killed_together_their_command_is_dead_before_the_next_holder_starts() {
 }
 
 #[test]
-fn killed_together_they_treat_the_command_as_on_lost_says() {
+fn killed_together_they_treat_the_command_as_on_lost_requires() {
     let store = Store::new();
     let script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done";
     let pair = Pair::start(store.script("--json -v --on-lost signal a", script));

@@ -134,9 +134,9 @@ fn a_missing_interpreter_and_a_missing_name_are_not_found() {
         (empty.arg(""), "the command \"\" was not found"),
     ] {
         let output = command.output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(code(&output), 127, "{said}");
-        assert!(said.contains(expected), "{said}");
+        let printed = text(&output.stderr);
+        assert_eq!(code(&output), 127, "{printed}");
+        assert!(printed.contains(expected), "{printed}");
         assert!(!store.is_held("k"));
     }
 }

@@ -15,7 +15,7 @@ cases! {
     c04_every_client_sees_the_same_remaining_term,
     c04_terms_are_rounded_up,
     c04_a_later_request_counts_from_later,
-    c04_a_record_says_how_long_ago_it_ended [ReportsExpired],
+    c04_a_record_shows_how_long_ago_it_ended [ReportsExpired],
     c04_wall_clock_forward_ends_no_lease_of_a_boot_clock,
 }
 
@@ -49,8 +49,8 @@ async fn c04_every_client_sees_the_same_remaining_term<B: Backing>(
 
 /// The holder rounds down, so the store must not end a lease sooner than requested.
 async fn c04_terms_are_rounded_up<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
-    for (n, odd) in [1, 499, 999, 1_001, 999_999].into_iter().enumerate() {
-        let term = fixture.ticks(10) + Duration::from_nanos(odd);
+    for (n, nanos) in [1, 499, 999, 1_001, 999_999].into_iter().enumerate() {
+        let term = fixture.ticks(10) + Duration::from_nanos(nanos);
         let lease = fixture.exclusive(&format!("job:{n}")).with_term(term);
         let granted = fixture.client.grant(&lease).await?;
         let unit = fixture.reports.unit.as_nanos();
@@ -61,7 +61,7 @@ async fn c04_terms_are_rounded_up<B: Backing>(fixture: &Fixture<B>) -> CaseResul
             continue;
         }
         ensure_eq!(granted.remaining, whole, "what became of {term:?}");
-        fixture.pass_for(term - Duration::from_nanos(odd)).await;
+        fixture.pass_for(term - Duration::from_nanos(nanos)).await;
         fixture.holds(lease.key().as_str(), &[&lease]).await?;
         ensure_eq!(fixture.client.confirm(&lease).await?.remaining, whole, "the term counted anew");
     }
@@ -82,7 +82,7 @@ async fn c04_a_later_request_counts_from_later<B: Backing>(fixture: &Fixture<B>)
     PASSED
 }
 
-async fn c04_a_record_says_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+async fn c04_a_record_shows_how_long_ago_it_ended<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.pass(13).await;

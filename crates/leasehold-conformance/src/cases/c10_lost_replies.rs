@@ -50,7 +50,7 @@ async fn acquire_meets<B: Backing>(
     unavailable(&error)?;
     let stored = fixture.observe().await?.held(&lease.id).next().cloned();
     if error.effect() == Effect::NotApplied {
-        ensure!(stored.is_none(), "{fault:?}: said to have no effect, and left {stored:?}");
+        ensure!(stored.is_none(), "{fault:?}: reported to have no effect, but left {stored:?}");
         return fresh(fixture, behind, &fixture.exclusive(lease.key().as_str())).await;
     }
     let Some(stored) = stored else { return fresh(fixture, behind, &lease).await };

@@ -17,13 +17,13 @@ cases! {
     evict_expired_removes_only_what_matches [ReportsExpired],
     evict_expired_keeps_to_its_limit [ReportsExpired],
     evict_expired_again_removes_nothing [ReportsExpired],
-    evict_expired_says_what_it_removed [ReportsExpired],
+    evict_expired_reports_what_it_removed [ReportsExpired],
     evict_exactly_compares_the_id,
     evict_exactly_compares_the_token [Tokens],
     evict_exactly_frees_at_once,
     evict_exactly_again_removes_nothing,
     evict_exactly_keeps_to_its_limit,
-    evict_exactly_says_what_it_removed,
+    evict_exactly_reports_what_it_removed,
     evict_exactly_accepts_a_listed_record,
     evict_exactly_one_reader_of_many [Shared],
     evict_exactly_a_lease_without_end [Never],
@@ -113,7 +113,7 @@ async fn evict_expired_again_removes_nothing<B: Backing>(fixture: &Fixture<B>) -
     PASSED
 }
 
-async fn evict_expired_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+async fn evict_expired_reports_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = &grant_expired(fixture, &["job"]).await?[0];
     let evicted = fixture.client.evict(EvictRequest::expired(Filter::default())).await?;
     ensure_eq!(evicted.removed.len(), 1, "what was removed");
@@ -190,7 +190,7 @@ async fn evict_exactly_keeps_to_its_limit<B: Backing>(fixture: &Fixture<B>) -> C
     PASSED
 }
 
-async fn evict_exactly_says_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+async fn evict_exactly_reports_what_it_removed<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let (held, unknown) = (fixture.exclusive("a"), fixture.exclusive("b"));
     fixture.client.grant(&held).await?;
     let targets = vec![unknown.target(&key("b")), held.target(&key("a"))];

@@ -172,7 +172,7 @@ impl Generator {
             1 => Duration::from_millis(self.random.within(10..500)),
             2 => {
                 let nanos = self.random.within(1_000_000_000..3_000_000_000);
-                self.odd(Duration::from_nanos(nanos))
+                self.in_units(Duration::from_nanos(nanos))
             }
             3 => Duration::from_secs(self.random.within(60..4_000)),
             _ => Duration::from_secs(self.random.within(1..10)),
@@ -182,7 +182,7 @@ impl Generator {
     }
 
     /// The table rounds up to microseconds, and no further.
-    fn odd(&self, term: Duration) -> Duration {
+    fn in_units(&self, term: Duration) -> Duration {
         let unit = self.reports.unit;
         if unit > Duration::from_micros(1) { whole(term, unit) } else { term }
     }

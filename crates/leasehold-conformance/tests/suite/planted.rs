@@ -127,11 +127,11 @@ macro_rules! planted {
 }
 
 planted! {
-    release_frees_whoever_holds: ReleaseFreesWhoeverHolds
+    release_frees_any_holder: ReleaseFreesAnyHolder
         => "c08_release_by_another_id_leaves_the_holder", "c08_late_release_leaves_the_successor", "oracle";
     release_takes_what_begins_alike: ReleaseTakesWhatBeginsAlike
         => "c02_job_and_job_x_coexist", "oracle";
-    renewal_extends_whoever_holds: RenewalExtendsWhoeverHolds
+    renewal_extends_any_holder: RenewalExtendsAnyHolder
         => "c08_renewal_by_another_id_changes_nothing", "oracle";
     group_enters_again: GroupEntersAgain
         => "c03_second_id_of_the_same_group_is_refused", "oracle";
@@ -209,7 +209,7 @@ planted! {
         => "c10_the_first_refusing_key_is_named", "oracle";
     wrong_holder_is_named: WrongHolderIsNamed
         => "c10_the_awaited_reader_is_named", "oracle";
-    expired_release_says_released: ExpiredReleaseSaysReleased
+    expired_release_reports_released: ExpiredReleaseReportsReleased
         => "c13_an_expired_lease_is_reported", "oracle";
     eviction_is_not_told: EvictionIsNotTold
         => "evict_tells_the_holder_why", "oracle";

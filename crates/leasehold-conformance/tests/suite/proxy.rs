@@ -31,7 +31,7 @@ async fn server() -> (SocketAddr, mpsc::UnboundedReceiver<u8>) {
 const SOON: Duration = Duration::from_millis(100);
 
 #[tokio::test]
-async fn each_fault_does_what_it_says() {
+async fn each_fault_does_what_its_name_states() {
     let (address, mut seen) = server().await;
     let proxy = Proxy::before(address).await.unwrap();
     let connect = async || TcpStream::connect(proxy.address()).await.unwrap();

@@ -77,7 +77,7 @@ impl fmt::Display for WaitReport {
     }
 }
 
-/// What the nodes of a quorum said; empty for any other store. Cheap to clone.
+/// What the nodes of a quorum reported; empty for any other store. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct NodeReports(Option<Arc<[NodeReport]>>);
 
@@ -119,7 +119,7 @@ impl fmt::Debug for NodeReports {
     }
 }
 
-/// What one node of a quorum said.
+/// What one node of a quorum reported.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NodeReport {

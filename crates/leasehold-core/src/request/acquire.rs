@@ -33,7 +33,7 @@ impl AcquireRequest {
         self
     }
 
-    /// Says that the caller may already hold this lease, and with which token. A single store decides the same
+    /// States that the caller may already hold this lease, and with which token. A single store decides the same
     /// without it; a quorum does not roll back what was held before.
     #[must_use]
     pub fn again(mut self, token: Option<FencingToken>) -> Self {

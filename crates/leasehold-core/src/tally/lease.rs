@@ -14,12 +14,12 @@ pub fn renew(answers: &[Answer<RenewOutcome>]) -> Decision<RenewOutcome> {
         RenewOutcome::Lost(_) => Some(false),
         RenewOutcome::Failed(_) => None,
     };
-    let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
+    let replies = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
     match Tally::of(answers, vote).verdict() {
         Verdict::Open => Decision::Open,
         Verdict::Undecided => Decision::Undecided,
         Verdict::No => {
-            let reasons = said().filter_map(|renewed| match renewed {
+            let reasons = replies().filter_map(|renewed| match renewed {
                 RenewOutcome::Lost(reason) => Some(reason.as_ref()),
                 _ => None,
             });
@@ -27,7 +27,7 @@ pub fn renew(answers: &[Answer<RenewOutcome>]) -> Decision<RenewOutcome> {
             Decision::Made(RenewOutcome::Lost(reason.cloned()))
         }
         Verdict::Yes => {
-            let remaining = said().filter_map(|renewed| match renewed {
+            let remaining = replies().filter_map(|renewed| match renewed {
                 RenewOutcome::Held(remaining) => Some(*remaining),
                 _ => None,
             });
@@ -45,14 +45,15 @@ pub fn is_absent(answer: &Answer<RenewOutcome>) -> bool {
 }
 
 /// The quorum's outcome for the release of one lease: the outcome that a majority gave, else `NotHeld` if so many
-/// nodes say it that no majority can have had the lease.
+/// nodes report it that no majority can have had the lease.
 ///
 /// `Kept` is one outcome, with the q-th largest time that the nodes keep, q being the majority: for so long the
 /// keys stay taken for everybody.
 pub fn release(answers: &[Answer<ReleaseOutcome>]) -> Decision<ReleaseOutcome> {
     let needed = majority(answers.len());
-    let said = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
-    let count = |wanted: &ReleaseOutcome| said().filter(|released| same(released, wanted)).count();
+    let replies = || answers.iter().flatten().filter_map(|answer| answer.as_ref().ok());
+    let count =
+        |wanted: &ReleaseOutcome| replies().filter(|released| same(released, wanted)).count();
     let outcomes = [
         ReleaseOutcome::Released,
         ReleaseOutcome::Kept(Duration::ZERO),
@@ -62,7 +63,7 @@ pub fn release(answers: &[Answer<ReleaseOutcome>]) -> Decision<ReleaseOutcome> {
     for outcome in &outcomes {
         if count(outcome) >= needed {
             return Decision::Made(match outcome {
-                ReleaseOutcome::Kept(_) => ReleaseOutcome::Kept(kept(answers.len(), said())),
+                ReleaseOutcome::Kept(_) => ReleaseOutcome::Kept(kept(answers.len(), replies())),
                 other => other.clone(),
             });
         }
@@ -83,8 +84,8 @@ fn same(one: &ReleaseOutcome, other: &ReleaseOutcome) -> bool {
     std::mem::discriminant(one) == std::mem::discriminant(other)
 }
 
-fn kept<'a>(nodes: usize, said: impl Iterator<Item = &'a ReleaseOutcome>) -> Duration {
-    let kept = said.filter_map(|released| match released {
+fn kept<'a>(nodes: usize, replies: impl Iterator<Item = &'a ReleaseOutcome>) -> Duration {
+    let kept = replies.filter_map(|released| match released {
         ReleaseOutcome::Kept(rest) => Some(*rest),
         _ => None,
     });

@@ -51,7 +51,7 @@ fn every<T: Clone>(nodes: usize, kinds: &[T], mut visit: impl FnMut(&[T])) -> us
     ways
 }
 
-/// More than half, said without the code's arithmetic.
+/// More than half, computed without the code's arithmetic.
 fn most(count: usize, nodes: usize) -> bool {
     count * 2 > nodes
 }
@@ -279,7 +279,7 @@ fn a_wake_up_follows_only_if_a_majority_names_the_same_lease() {
 }
 
 #[test]
-fn a_foreign_holder_is_polled_as_often_as_the_nodes_say() {
+fn a_foreign_holder_is_polled_as_often_as_the_nodes_report() {
     let by_foreign = || {
         let Some(Ok(AcquireReply::Refused(mut refused))) = refused(Some(9)) else { unreachable!() };
         refused.poll_within = Some(S / 5);

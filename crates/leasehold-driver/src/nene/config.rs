@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn wrong_options_are_named() {
-        for (options, says) in [
+        for (options, fragment) in [
             ("format=old", "\"old\""),
             ("table=locks", "must be nene"),
             ("format=nene&skew=x", "skew"),
@@ -174,7 +174,7 @@ mod tests {
         ] {
             let error = take(options).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{options}");
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(fragment), "{error}");
         }
     }
 }

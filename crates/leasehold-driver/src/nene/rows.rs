@@ -29,7 +29,7 @@ pub fn lacks_privilege(reported: impl std::fmt::Display) -> Error {
     Error::denied(format!(
         "the user lacks a privilege on the PHP library's table; \
          https://docs.rs/leasehold-driver/latest/leasehold_driver/nene/manual lists the least privileges, as GRANTs; the \
-         server said: {reported}"
+         server reported: {reported}"
     ))
 }
 

@@ -15,7 +15,7 @@ use crate::world::{Nodes, World};
 
 /// The decision of a quorum.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Verdict {
     Acquired(Vec<NodeAnswer<AcquireReply>>, AcquireReply),
     Renewed(RenewOutcome),
     Released(ReleaseOutcome),
@@ -24,56 +24,59 @@ pub(crate) enum Said {
 impl Leasing {
     /// The quorum's decision on the client's request, as far as the read answers go; with `last`, as if the others
     /// had failed. `None` while it waits for more.
-    pub(crate) fn said(
+    pub(crate) fn verdict(
         &self,
         world: &World,
         client: usize,
         read: Nodes,
         last: bool,
-    ) -> Option<Said> {
+    ) -> Option<Verdict> {
         let of = &world.clients[client];
         match of.phase {
             Phase::Acquiring { .. } | Phase::Holding { asking: Asking::Again { .. }, .. } => {
                 let answers = world.acquired(client, read, last);
                 let again = FencingToken::new(of.token.into()).ok();
-                self.acquired(&answers, again).map(|said| Said::Acquired(answers, said))
+                self.acquired(&answers, again).map(|verdict| Verdict::Acquired(answers, verdict))
             }
             Phase::WritingBack { .. }
             | Phase::Adopting { .. }
             | Phase::Holding { asking: Asking::Renewal { .. }, .. } => {
-                made(tally::renew(&world.renewed(client, read, last))).map(Said::Renewed)
+                made(tally::renew(&world.renewed(client, read, last))).map(Verdict::Renewed)
             }
             Phase::Releasing => {
-                made(tally::release(&world.released(client, read, last))).map(Said::Released)
+                made(tally::release(&world.released(client, read, last))).map(Verdict::Released)
             }
             Phase::Idle | Phase::Lost | Phase::Holding { asking: Asking::Nothing, .. } => None,
         }
     }
 
     /// Acts on the quorum's decision.
-    pub(crate) fn act(&self, world: &mut World, client: usize, said: Said) {
-        match (world.clients[client].phase, said) {
-            (Phase::Acquiring { age }, Said::Acquired(answers, AcquireReply::Granted(granted))) => {
+    pub(crate) fn act(&self, world: &mut World, client: usize, verdict: Verdict) {
+        match (world.clients[client].phase, verdict) {
+            (
+                Phase::Acquiring { age },
+                Verdict::Acquired(answers, AcquireReply::Granted(granted)),
+            ) => {
                 self.granted(world, client, &answers, &granted, age);
             }
-            (Phase::Acquiring { .. }, Said::Acquired(_, AcquireReply::Refused(_))) => {
+            (Phase::Acquiring { .. }, Verdict::Acquired(_, AcquireReply::Refused(_))) => {
                 self.saw(Event::Refused);
                 if !world.is_taken() {
                     self.saw(Event::SplitVote);
                 }
                 self.end(world, client);
             }
-            (Phase::WritingBack { age, rest }, Said::Renewed(RenewOutcome::Held(_))) => {
+            (Phase::WritingBack { age, rest }, Verdict::Renewed(RenewOutcome::Held(_))) => {
                 self.saw(Event::WrittenBack);
                 self.hold(world, client, rest, age);
             }
             (
                 Phase::Holding { asking: Asking::Renewal { age }, .. } | Phase::Adopting { age },
-                Said::Renewed(RenewOutcome::Held(rest)),
+                Verdict::Renewed(RenewOutcome::Held(rest)),
             ) => self.renewed(world, client, rest, age),
             (
                 Phase::Holding { asking: Asking::Again { age }, .. },
-                Said::Acquired(answers, AcquireReply::Granted(granted)),
+                Verdict::Acquired(answers, AcquireReply::Granted(granted)),
             ) => {
                 if granted.fresh {
                     return self.granted(world, client, &answers, &granted, age);
@@ -81,18 +84,18 @@ impl Leasing {
                 self.saw(Event::ConfirmedAgain);
                 self.confirmed(world, client, granted.remaining, age, Then::Nothing);
             }
-            (Phase::Holding { .. }, Said::Acquired(answers, AcquireReply::Refused(_))) => {
+            (Phase::Holding { .. }, Verdict::Acquired(answers, AcquireReply::Refused(_))) => {
                 self.take_fresh_back(world, client, &answers);
             }
-            (_, Said::Renewed(_)) => {
+            (_, Verdict::Renewed(_)) => {
                 self.saw(Event::Lost);
                 self.end(world, client);
             }
-            (_, Said::Released(_)) => {
+            (_, Verdict::Released(_)) => {
                 self.saw(Event::Released);
                 self.leave(world, client);
             }
-            (_, Said::Acquired(..)) => unreachable!("no such question was asked"),
+            (_, Verdict::Acquired(..)) => unreachable!("no such question was asked"),
         }
     }
 

@@ -8,7 +8,7 @@ use leasehold_core::{
     ReleaseOutcome, Remaining, RenewOutcome, Result,
 };
 
-use crate::acts::Said;
+use crate::acts::Verdict;
 use crate::node::{Answer, Asked, Ended, Node};
 use crate::rules::{ticks, whole_ticks};
 use crate::world::{Nodes, World};
@@ -41,8 +41,8 @@ impl World {
         self.answers(client, read, last, Asked::released)
     }
 
-    /// Whether enough nodes said so, counted without the code's arithmetic.
-    pub(crate) fn backs(&self, said: &Said, client: usize, read: Nodes) -> bool {
+    /// Whether enough nodes reported so, counted without the code's arithmetic.
+    pub(crate) fn backs(&self, verdict: &Verdict, client: usize, read: Nodes) -> bool {
         let count = |is_so: &dyn Fn(Answer) -> bool| {
             let answers = self.nodes.iter().enumerate().filter_map(|(at, node)| {
                 let Asked::Answered(answer) = node.asked[client] else { return None };
@@ -58,21 +58,21 @@ impl World {
         let released = |as_told: Ended| {
             most(&|answer| matches!(answer, Answer::Released(ended) if ended == as_told))
         };
-        match said {
-            Said::Acquired(_, AcquireReply::Granted(granted)) => most(&|answer| match answer {
+        match verdict {
+            Verdict::Acquired(_, AcquireReply::Granted(granted)) => most(&|answer| match answer {
                 Answer::Granted { fresh, .. } => granted.fresh || !fresh,
                 _ => false,
             }),
-            Said::Acquired(_, AcquireReply::Refused(_)) => {
+            Verdict::Acquired(_, AcquireReply::Refused(_)) => {
                 blocks(&|answer| answer == Answer::Refused)
             }
-            Said::Renewed(RenewOutcome::Held(_)) => {
+            Verdict::Renewed(RenewOutcome::Held(_)) => {
                 most(&|answer| matches!(answer, Answer::Held { .. }))
             }
-            Said::Renewed(_) => blocks(&|answer| answer == Answer::Lost),
-            Said::Released(ReleaseOutcome::Released) => released(Ended::Released),
-            Said::Released(ReleaseOutcome::Expired) => released(Ended::Expired),
-            Said::Released(_) => blocks(&|answer| answer == Answer::Released(Ended::NotHeld)),
+            Verdict::Renewed(_) => blocks(&|answer| answer == Answer::Lost),
+            Verdict::Released(ReleaseOutcome::Released) => released(Ended::Released),
+            Verdict::Released(ReleaseOutcome::Expired) => released(Ended::Expired),
+            Verdict::Released(_) => blocks(&|answer| answer == Answer::Released(Ended::NotHeld)),
         }
     }
 

@@ -32,7 +32,7 @@ impl Leasing {
             Step::Release if self.rules.awaits_release => self.release(world, client),
             Step::Release => self.end(world, client),
             Step::GiveUp => self.give_up(world, client),
-            Step::Decide { .. } => unreachable!("it needs what the quorum says"),
+            Step::Decide { .. } => unreachable!("it needs the decision of the quorum"),
         }
     }
 

@@ -31,10 +31,10 @@ impl Leasing {
     /// The end of a round, if there may be one.
     pub(crate) fn judgement(&self, world: &World) -> Option<Action> {
         let nodes = world.nodes.len();
-        let is_heard = |asked: Asked| matches!(asked, Asked::Answered(_));
-        let heard = world.nodes.iter().filter(|node| is_heard(node.asked[BREAKER])).count();
-        let may_miss = self.rules.breaks_unheard && heard >= majority(nodes);
-        (heard == nodes || may_miss).then_some(Action::JudgeBreak { last: heard < nodes })
+        let has_answered = |asked: Asked| matches!(asked, Asked::Answered(_));
+        let answered = world.nodes.iter().filter(|node| has_answered(node.asked[BREAKER])).count();
+        let may_miss = self.rules.breaks_unanswered && answered >= majority(nodes);
+        (answered == nodes || may_miss).then_some(Action::JudgeBreak { last: answered < nodes })
     }
 
     /// Starts another round, unless fewer than a majority had the lease.

@@ -136,12 +136,12 @@ impl Model for Leasing {
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         if let Action::Client { client, step: Step::Decide { read, last } } = action {
-            let said = self.said(world, client, read, last)?;
+            let verdict = self.verdict(world, client, read, last)?;
             let mut next = world.clone();
-            if !world.backs(&said, client, read) {
+            if !world.backs(&verdict, client, read) {
                 self.broke(&mut next, Promise::MajoritySaidSo);
             }
-            self.act(&mut next, client, said);
+            self.act(&mut next, client, verdict);
             next.tidy();
             return Some(next);
         }

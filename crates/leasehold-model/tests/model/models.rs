@@ -97,7 +97,7 @@ fn twins() -> Vec<Named> {
 fn limits() -> Vec<Named> {
     let one = || Rules { tries: 1, ..broken() };
     vec![
-        outlives("limit-break-unheard", Rules { breaks_unheard: true, ..one() }),
+        outlives("limit-break-unheard", Rules { breaks_unanswered: true, ..one() }),
         outlives("limit-break-unsettled", Rules { breaks_unsettled: true, ..one() }),
         outlives("limit-break-two-renewals", Rules { renewals: 2, ..one() }),
     ]
@@ -132,7 +132,7 @@ fn broken() -> Rules {
 }
 
 fn broken_blindly() -> Rules {
-    Rules { breaks_unsettled: true, breaks_unheard: true, ..broken() }
+    Rules { breaks_unsettled: true, breaks_unanswered: true, ..broken() }
 }
 
 fn again() -> Rules {

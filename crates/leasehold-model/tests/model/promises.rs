@@ -5,7 +5,7 @@ pub(crate) const EXCLUSION: &str = "one believes to hold (L1)";
 pub(crate) const TOKENS: &str = "tokens grow (C7)";
 pub(crate) const REVIVAL: &str = "what ended is not revived (C6)";
 pub(crate) const LEFT: &str = "what ended leaves nothing (F6)";
-pub(crate) const BACKED: &str = "a majority said so (C10)";
+pub(crate) const BACKED: &str = "a majority agreed (C10)";
 pub(crate) const OVER: &str = "what was broken is on no majority (C6)";
 
 /// The promise that the last step of a counter-example breaks.
@@ -15,7 +15,7 @@ pub(crate) enum Promise {
     TokensGrow,
     /// A lease was confirmed although another had been granted since (C6).
     NoRevival,
-    /// The quorum decided what no majority of its nodes had said (C10).
+    /// The quorum decided what no majority of its nodes had reported (C10).
     MajoritySaidSo,
 }
 

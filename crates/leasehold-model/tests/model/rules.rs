@@ -38,7 +38,7 @@ pub(crate) struct Rules {
     /// They are ended although requests of their holders are in flight.
     pub(crate) breaks_unsettled: bool,
     /// A lease counts as ended although a node has not answered.
-    pub(crate) breaks_unheard: bool,
+    pub(crate) breaks_unanswered: bool,
     /// How many times nodes may forget everything.
     pub(crate) crashes: u8,
     /// How long a node that forgot refuses to grant, in ticks.
@@ -99,7 +99,7 @@ impl Rules {
             awaits_release: false,
             breaks_by_force: 0,
             breaks_unsettled: false,
-            breaks_unheard: false,
+            breaks_unanswered: false,
             crashes: 0,
             quarantine: 0,
             drift: false,
@@ -109,7 +109,7 @@ impl Rules {
 
     /// Whether leases are ended by force in cases where that may fail.
     pub(crate) fn breaks_blindly(&self) -> bool {
-        self.breaks_unsettled || self.breaks_unheard
+        self.breaks_unsettled || self.breaks_unanswered
     }
 
     pub(crate) fn breaks(&self, fault: Fault) -> bool {

@@ -82,7 +82,7 @@ leasehold_testkit::nene_tests!(Place);
 
 /// As a proxy before it may do.
 #[tokio::test]
-async fn the_table_has_a_collation_of_the_server_whatever_version_it_says() {
+async fn the_table_has_a_collation_of_the_server_whatever_version_it_reports() {
     let server = Server::start(&[QUICK, "--version=11.4.2"]).await.unwrap();
     server.run("CREATE DATABASE leasehold").await;
     let store = prepared(MysqlConfig::parse(&server.url()).unwrap(), config()).await;
@@ -226,7 +226,7 @@ async fn a_table_with_other_times_is_refused() {
 async fn sessions_that_cannot_serve_are_refused() {
     let place = Place::new().await;
     place.open(config()).await;
-    for (setting, says) in [
+    for (setting, fragment) in [
         ("SET autocommit = 0", "autocommit"),
         ("SET NAMES latin1", "utf8mb4"),
         ("SET character_set_results = NULL", "utf8mb4"),
@@ -235,7 +235,7 @@ async fn sessions_that_cannot_serve_are_refused() {
         let server = MysqlConfig::pool(Pool::new(opts.init(vec![setting])), "leasehold");
         let store = MysqlNeneConfig::new(server).nene(config()).connect().await.unwrap();
         let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
-        failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, says);
+        failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, fragment);
     }
 }
 
@@ -349,12 +349,12 @@ fn a_url_has_the_options_of_both() {
     let url =
         "mysql://app@127.0.0.1/shop?format=nene&table=locks&skew=2s&settle=1s&guard=1&timeout=2s";
     assert!(MysqlNeneConfig::parse(url).is_ok());
-    for (url, says) in [
+    for (url, fragment) in [
         ("mysql://app@127.0.0.1/shop?format=new", "nene"),
         ("mysql://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
         ("mysql://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
     ] {
         let error = MysqlNeneConfig::parse(url).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
 }

@@ -178,7 +178,7 @@ async fn mariadb_that_calls_itself_mysql_works() {
 }
 
 #[tokio::test]
-async fn a_closed_store_says_farewell_and_connects_again_for_the_next_request() {
+async fn a_closed_store_ends_its_sessions_and_connects_again_for_the_next_request() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     let aborted = async || {

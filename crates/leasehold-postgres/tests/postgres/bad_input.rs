@@ -13,8 +13,8 @@ async fn tables_of_another_program_are_left_alone() {
     let server = Server::start(&[]).await.unwrap();
     server.run("CREATE SCHEMA leasehold; CREATE TABLE leasehold.leases (tenant text)").await;
     let store = PostgresStore::connect(&server.url()).await.unwrap();
-    let says = "is not Leasehold's";
-    failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, says);
+    let fragment = "is not Leasehold's";
+    failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, fragment);
     let config = PostgresConfig::parse(&server.url()).unwrap().schema("locks");
     let store = config.connect().await.unwrap();
     store.prepare().await.unwrap();

@@ -54,9 +54,9 @@ async fn functions_of_an_earlier_version_are_named_and_replaced() {
     let running = server.store().await;
     granted(running.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.run(OLD).await;
-    let (store, says) =
+    let (store, fragment) =
         (PostgresStore::connect(&server.url()).await.unwrap(), "run `leasehold init`");
-    failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, says);
+    failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, fragment);
     assert!(store.release(&release("k", "a")).await.unwrap_err().to_string().contains("old"));
     store.prepare().await.unwrap();
     store.check().await.unwrap();

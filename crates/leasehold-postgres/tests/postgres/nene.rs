@@ -183,7 +183,9 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     let standby = place.server.standby().await.unwrap();
     standby.has_all_of(&place.server).await;
     place.server.demote().await;
-    for (server, says) in [(standby, "standby"), (place.server, "default_transaction_read_only")] {
+    for (server, fragment) in
+        [(standby, "standby"), (place.server, "default_transaction_read_only")]
+    {
         let open = async || {
             let config = PostgresConfig::parse(&server.url()).unwrap();
             PostgresNeneConfig::new(config).connect().await.unwrap()
@@ -194,7 +196,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
         for ((_, name, error), again) in failures.iter().zip(again) {
             assert!(error.to_string().contains("target_session_attrs"), "{name}: {error}");
             let error = again.unwrap_err();
-            assert!(error.to_string().contains(says), "{name}: {error}");
+            assert!(error.to_string().contains(fragment), "{name}: {error}");
         }
     }
 }
@@ -227,13 +229,13 @@ async fn a_missing_table_and_a_missing_privilege_are_named() {
 fn a_url_has_the_options_of_both() {
     let url = "postgres://app@127.0.0.1/shop?format=nene&schema=app&table=locks&skew=2s&guard=1&timeout=2s";
     assert!(PostgresNeneConfig::parse(url).is_ok());
-    for (url, says) in [
+    for (url, fragment) in [
         ("postgres://app@127.0.0.1/shop?format=new", "nene"),
         ("postgres://app@127.0.0.1/shop?format=nene&table=a-b", "\"a-b\""),
         ("postgres://app@127.0.0.1/shop?format=nene&ttl=1s", "settle"),
         ("postgres://app@127.0.0.1/shop?format=nene&wakeups=0", "wakeups"),
     ] {
         let error = PostgresNeneConfig::parse(url).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
 }

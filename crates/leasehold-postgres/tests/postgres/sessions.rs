@@ -29,7 +29,7 @@ async fn other_time_zones_styles_and_formats_work() {
 }
 
 #[tokio::test]
-async fn commits_are_durable_whatever_the_session_says() {
+async fn commits_are_durable_whatever_the_session_sets() {
     let server = Server::start(&["synchronous_commit=off"]).await.unwrap();
     let store = server.store().await;
     granted(store.acquire(&acquire("warm", "a", Mode::Exclusive)).await);
@@ -136,8 +136,8 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
             let store = config.connect().await.unwrap();
             for mode in [Mode::Exclusive, Mode::SHARED] {
                 let acquired = store.acquire(&acquire("k", "a", mode)).await;
-                let said = "inside a transaction that somebody left open";
-                failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, said);
+                let fragment = "inside a transaction that somebody left open";
+                failed(acquired, ErrorKind::Unavailable, Effect::NotApplied, fragment);
             }
             // Those sessions are closed, and what was begun in them is rolled back.
             until(async || store.acquire(&acquire("k", "a", Mode::Exclusive)).await.is_ok()).await;

@@ -19,7 +19,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     let standby = server.standby().await.unwrap();
     standby.has_all_of(&server).await;
     server.demote().await;
-    for (server, says) in [(standby, "standby"), (server, "default_transaction_read_only")] {
+    for (server, fragment) in [(standby, "standby"), (server, "default_transaction_read_only")] {
         let open = async || PostgresStore::connect(&server.url()).await.unwrap();
         let failures = first_failures(open).await;
         // Each is in doubt now, and asks.
@@ -27,7 +27,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
         for ((_, name, error), again) in failures.into_iter().zip(again) {
             assert!(error.to_string().contains("target_session_attrs"), "{name}: {error}");
             let error = again.unwrap_err();
-            assert!(error.to_string().contains(says), "{name}: {error}");
+            assert!(error.to_string().contains(fragment), "{name}: {error}");
         }
     }
 }

@@ -222,12 +222,12 @@ async fn a_waiter_whose_connection_ended_is_told_and_polls_until_there_is_anothe
     let store = server.store().await;
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
-    let heard = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
-    assert_eq!(heard.poll_within, None);
+    let refusal = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
+    assert_eq!(refusal.poll_within, None);
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = ''";
     server.run(end).await;
     assert_eq!(in_time(wakeups.next()).await, key("k"));
-    // Then the connection is replaced, and a release is heard again.
+    // Then the connection is replaced, and a release is notified again.
     until(async || {
         let refusal = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);
         refusal.poll_within.is_none()
@@ -239,7 +239,7 @@ async fn a_waiter_whose_connection_ended_is_told_and_polls_until_there_is_anothe
 }
 
 #[tokio::test]
-async fn where_nothing_can_be_heard_waiters_poll() {
+async fn where_no_notification_can_arrive_waiters_poll() {
     let server = Server::start(&[]).await.unwrap();
     let silent = format!("{}&wakeups=0", server.url());
     let store = PostgresStore::connect(&silent).await.unwrap();

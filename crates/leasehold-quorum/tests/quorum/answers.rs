@@ -91,7 +91,7 @@ async fn a_quarantine_is_not_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_says_when_a_majority_is_free_and_names_the_holder() {
+async fn a_refusal_reports_when_a_majority_is_free_and_names_the_holder() {
     let cluster = Cluster::new(3, false);
     grant(&cluster.nodes[0].store(), &id("minority")).await;
     for node in &cluster.nodes[1..] {

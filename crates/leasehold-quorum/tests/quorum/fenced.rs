@@ -207,7 +207,7 @@ async fn the_write_back_is_sent_only_where_a_majority_lacks_the_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fenced_quorum_refuses_what_it_cannot_do_and_says_why() {
+async fn a_fenced_quorum_refuses_what_it_cannot_do_and_reports_why() {
     let fenced = Cluster::new(3, true);
     let shared = leasehold_core::Claims::one(crate::faulty::key(), Mode::SHARED);
     let request =

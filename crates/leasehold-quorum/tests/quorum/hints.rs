@@ -16,7 +16,7 @@ async fn tell(node: &Node, key: &Key) {
 }
 
 /// The hints so far.
-fn heard(wakeups: &mut Wakeups) -> Option<Key> {
+fn next_hint(wakeups: &mut Wakeups) -> Option<Key> {
     wakeups.next().now_or_never()
 }
 
@@ -25,15 +25,15 @@ async fn hints_of_a_majority_wake_and_those_of_one_node_do_not() {
     let cluster = Cluster::new(3, false);
     let (nodes, key) = (&cluster.nodes, key());
     let mut wakeups = cluster.store.subscribe(from_ref(&key)).await.unwrap();
-    assert_eq!(heard(&mut wakeups), None);
+    assert_eq!(next_hint(&mut wakeups), None);
     for _ in 0..3 {
         // As when it rolls its own part back there, again and again.
         tell(&nodes[0], &key).await;
-        assert_eq!(heard(&mut wakeups), None);
+        assert_eq!(next_hint(&mut wakeups), None);
     }
     tell(&nodes[1], &key).await;
-    assert_eq!(heard(&mut wakeups), Some(key.clone()));
-    assert_eq!(heard(&mut wakeups), None);
+    assert_eq!(next_hint(&mut wakeups), Some(key.clone()));
+    assert_eq!(next_hint(&mut wakeups), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +44,7 @@ async fn each_wake_up_takes_a_majority_of_its_own() {
     for told in [[0, 1, 2], [2, 3, 4], [0, 2, 4]] {
         for (node, is_last) in told.into_iter().zip([false, false, true]) {
             tell(&nodes[node], &key).await;
-            assert_eq!(heard(&mut wakeups).is_some(), is_last, "n{node} of {told:?}");
+            assert_eq!(next_hint(&mut wakeups).is_some(), is_last, "n{node} of {told:?}");
         }
     }
 }
@@ -56,16 +56,16 @@ async fn hints_of_different_keys_make_no_majority() {
     let mut wakeups = cluster.store.subscribe(&keys).await.unwrap();
     tell(&nodes[0], &keys[0]).await;
     tell(&nodes[1], &keys[1]).await;
-    assert_eq!(heard(&mut wakeups), None);
+    assert_eq!(next_hint(&mut wakeups), None);
     tell(&nodes[2], &keys[1]).await;
-    assert_eq!(heard(&mut wakeups), Some(keys[1].clone()));
+    assert_eq!(next_hint(&mut wakeups), Some(keys[1].clone()));
     tell(&nodes[2], &keys[0]).await;
-    assert_eq!(heard(&mut wakeups), Some(keys[0].clone()), "n0 has told of it before");
+    assert_eq!(next_hint(&mut wakeups), Some(keys[0].clone()), "n0 has told of it before");
 }
 
 /// Otherwise nothing would wake the waiters of a key that is free on a majority.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_cannot_be_heard_counts_as_free() {
+async fn a_node_without_hints_counts_as_free() {
     for (count, silent, needed) in [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 1)] {
         let cluster = Cluster::new(count, false);
         let (silenced, telling) = cluster.nodes.split_at(silent);
@@ -74,10 +74,10 @@ async fn a_node_that_cannot_be_heard_counts_as_free() {
         }
         let mut wakeups = cluster.store.subscribe(&[key()]).await.unwrap();
         for (at, node) in telling.iter().take(needed).enumerate() {
-            assert_eq!(heard(&mut wakeups), None, "{at} of {count}, {silent} silent");
+            assert_eq!(next_hint(&mut wakeups), None, "{at} of {count}, {silent} silent");
             tell(node, &key()).await;
         }
-        assert_eq!(heard(&mut wakeups), Some(key()), "{needed} of {count}, {silent} silent");
+        assert_eq!(next_hint(&mut wakeups), Some(key()), "{needed} of {count}, {silent} silent");
     }
 }
 
@@ -102,7 +102,7 @@ async fn a_contender_whom_a_minority_granted_wakes_nobody() {
     refused(&cluster.store, &id("contender")).await;
     cluster.mend().await;
     assert_eq!(cluster.copies(&id("contender")).await, 0);
-    assert_eq!(heard(&mut wakeups), None);
+    assert_eq!(next_hint(&mut wakeups), None);
 }
 
 /// Others may have been refused by the majority that it had.
@@ -115,7 +115,7 @@ async fn an_acquire_that_a_majority_may_have_granted_wakes_when_it_is_taken_back
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     cluster.mend().await;
-    assert_eq!(heard(&mut wakeups), Some(key()));
+    assert_eq!(next_hint(&mut wakeups), Some(key()));
 }
 
 /// Its capabilities report that it never notifies.
@@ -134,5 +134,5 @@ async fn if_one_node_cannot_notify_no_node_is_subscribed_to() {
         assert_eq!(node.asked(), []);
         tell(node, &key()).await;
     }
-    assert_eq!(heard(&mut wakeups), None);
+    assert_eq!(next_hint(&mut wakeups), None);
 }

@@ -80,8 +80,8 @@ fn a_fenced_quorum_refuses_a_node_whose_tokens_cannot_be_raised() {
     };
     let error = nodes().fenced(true).build().expect_err("no majority could take a token");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    let says = "the node \"b\" has fencing tokens that cannot be raised";
-    assert!(error.to_string().contains(says), "{error}");
+    let fragment = "the node \"b\" has fencing tokens that cannot be raised";
+    assert!(error.to_string().contains(fragment), "{error}");
     assert!(!nodes().build().expect("it needs no tokens").capabilities().tokens);
 }
 

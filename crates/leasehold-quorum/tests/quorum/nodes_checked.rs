@@ -27,7 +27,7 @@ fn bad_input_is_refused_without_a_request() {
         let config = QuorumConfig::new().node("a", LocalStore::new());
         config.node("b", LocalStore::new()).node("c", LocalStore::new())
     };
-    for (config, says) in [
+    for (config, fragment) in [
         (QuorumConfig::new(), "has no nodes"),
         (nodes().node("a", LocalStore::new()), "\"a\" is given twice"),
         (nodes().max_ttl(ms(9)), "max_ttl"),
@@ -36,12 +36,12 @@ fn bad_input_is_refused_without_a_request() {
     ] {
         let error = refusal(config.build());
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quorum_refuses_what_it_cannot_do_without_a_request_and_says_why() {
+async fn a_quorum_refuses_what_it_cannot_do_without_a_request_and_reports_why() {
     let cluster = Cluster::with(3, |config| config.max_ttl(Duration::from_secs(20)));
     let store = &cluster.store;
     let limited = Mode::Shared { max: std::num::NonZeroU32::new(2) };
@@ -54,7 +54,7 @@ async fn a_quorum_refuses_what_it_cannot_do_without_a_request_and_says_why() {
     )]);
     let longest = RenewRequest::new(vec![renewal(&id("own"))]);
     let keep = ReleaseEntry::new(id("own"), [key()]).with_keep(ms(20_001));
-    for (error, says) in [
+    for (error, fragment) in [
         (refusal(store.acquire(&limited).await), "two of three nodes"),
         (refusal(store.acquire(&longer).await), "max_ttl"),
         (refusal(store.renew(&never).await), "without end"),
@@ -62,7 +62,7 @@ async fn a_quorum_refuses_what_it_cannot_do_without_a_request_and_says_why() {
         (refusal(store.release(&ReleaseRequest::new(vec![keep])).await), "max_ttl"),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
     assert!(cluster.nodes.iter().all(|node| node.asked().is_empty()), "a node was asked");
     let longest = AcquireRequest::new(id("own"), claims(), ttl(ms(20_000)));
@@ -165,8 +165,8 @@ async fn every_node_is_prepared_or_named_as_not_prepared() {
     let error = cluster.store.prepare().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = error.to_string();
-    for says in ["not every node is ready", "n0: ready", "n1: the node is down"] {
-        assert!(text.contains(says), "{says:?} is not in {text}");
+    for fragment in ["not every node is ready", "n0: ready", "n1: the node is down"] {
+        assert!(text.contains(fragment), "{fragment:?} is not in {text}");
     }
 }
 
@@ -176,8 +176,8 @@ async fn requests_without_a_majority_of_nodes_name_them_and_their_failures() {
     cluster.nodes[0].set(Fault::Hung);
     cluster.nodes[1].set(Fault::Down);
     let text = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err().to_string();
-    for says in ["of 3 nodes no majority agreed", "n1: the node is down", "n2: granted"] {
-        assert!(text.contains(says), "{says:?} is not in {text}");
+    for fragment in ["of 3 nodes no majority agreed", "n1: the node is down", "n2: granted"] {
+        assert!(text.contains(fragment), "{fragment:?} is not in {text}");
     }
     cluster.mend().await;
 }

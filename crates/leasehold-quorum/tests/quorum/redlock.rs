@@ -141,7 +141,7 @@ async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
     }
 }
 
-/// redlock: a release never said whether the lock was still held, nor where.
+/// redlock: a release never reported whether the lock was still held, nor where.
 #[tokio::test(start_paused = true)]
 async fn redlock_16_a_release_reports_each_nodes_outcome() {
     let (cluster, own) = held().await;
@@ -150,8 +150,8 @@ async fn redlock_16_a_release_reports_each_nodes_outcome() {
     cluster.nodes[2].next(&[Fault::SlowReply(ms(20))]);
     let answer = cluster.store.release(&release(&own)).await.unwrap();
     assert!(matches!(answer.leases[..], [ReleaseOutcome::Released]));
-    let said: Vec<_> = answer.nodes().iter().map(|node| format!("{:?}", node.leases)).collect();
-    assert_eq!(said, ["[NotHeld]", "[Released]", "[Released]"]);
+    let leases: Vec<_> = answer.nodes().iter().map(|node| format!("{:?}", node.leases)).collect();
+    assert_eq!(leases, ["[NotHeld]", "[Released]", "[Released]"]);
     cluster.store.settled().await;
     assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::NotHeld));
     grant(&cluster.store, &own).await;

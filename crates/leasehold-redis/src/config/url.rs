@@ -95,7 +95,7 @@ impl RedisConfig {
     }
 }
 
-/// The server or servers of a URL. Takes the options that say how to connect.
+/// The server or servers of a URL. Takes the options for the connection.
 fn endpoints(url: &mut StoreUrl) -> Result<Endpoints> {
     let scheme = url.scheme().to_owned();
     let tls = tls::of_url(&scheme, url)?;
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_mistake_and_no_secret() {
-        for (url, said) in [
+        for (url, fragment) in [
             ("postgres://h", "begins with one of"),
             ("redis:h", "cannot be parsed"),
             ("redis://h1,h2", "several servers"),
@@ -317,7 +317,7 @@ mod tests {
             let error = RedisConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
             let text = format!("{error} {error:?}");
-            assert!(text.contains(said) && !text.contains("hunter2"), "{url}: {text}");
+            assert!(text.contains(fragment) && !text.contains("hunter2"), "{url}: {text}");
         }
     }
 }

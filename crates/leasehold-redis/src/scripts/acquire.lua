@@ -6,12 +6,12 @@ local id, term, note, forget_after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4
 local function forgets(quarantine, refuses_promoted)
   local section = quarantine == 'durable' and 'persistence' or 'server'
   local info = redis.call('INFO', section, 'replication')
-  local function says(line) return string.find(info, line .. '\r', 1, true) end
-  if refuses_promoted and not says('second_repl_offset:-1') then return {'promoted'} end
+  local function has(line) return string.find(info, line .. '\r', 1, true) end
+  if refuses_promoted and not has('second_repl_offset:-1') then return {'promoted'} end
   if quarantine == 'durable' then
-    if not says('aof_enabled:1') then return {'appendonly'} end
-    local is_rewriting = says('aof_rewrite_in_progress:1') or says('aof_rewrite_scheduled:1')
-    if is_rewriting and says('aof_base_size:0') then return {'rewrite'} end
+    if not has('aof_enabled:1') then return {'appendonly'} end
+    local is_rewriting = has('aof_rewrite_in_progress:1') or has('aof_rewrite_scheduled:1')
+    if is_rewriting and has('aof_base_size:0') then return {'rewrite'} end
     return nil
   end
   -- The first second is counted from when it was full.

@@ -4,7 +4,7 @@
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- Numbers are doubles here: exact below 2^53, but written with an exponent unless asked not to be.
+-- Numbers are doubles here: exact below 2^53, but written with an exponent by default.
 local function int(number)
   return string.format('%.0f', number)
 end
@@ -43,8 +43,8 @@ local function parse(book, field, value)
   }
 end
 
--- Reads what stands at a key and in its book, and decides who holds. The plain key is the truth: nobody holds
--- when it is absent. If it has the book's mark, the book says who holds; else the one whose id it is.
+-- Reads a key and its book, and decides who holds. The plain key is the truth: nobody holds
+-- when it is absent. If it has the book's mark, the book lists the holders; else its value is the id of the holder.
 local function look(plain, book)
   local lock = {plain = plain, book = book, holders = {}, counter = 0}
   lock.value = redis.call('GET', plain)
@@ -72,7 +72,7 @@ local function look(plain, book)
       if lock.value == lock.mark then
         holder.live = not is_over(holder)
       elseif lock.value == holder.id and holder.mode == 'x' and holder.state == 'h' then
-        -- Its own client may have extended it without telling the book.
+        -- Its own client may have extended it without changing the book.
         holder.live, holder.ends = true, lock.ends
       end
     end
@@ -216,25 +216,25 @@ local function of_token(holder, token)
   return holder
 end
 
--- Hints that a key may be free, and tells to how many connections. What was done stays done if the server refuses it.
+-- Publishes that the key may be free, with the number of subscribed connections. If the server refuses, the change stays.
 local function wake(lock)
   local channel = 'lh:wake:' .. string.sub(lock.book, 9)
-  local hearers = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2] or 1
-  if hearers > 0 then redis.pcall('SPUBLISH', channel, hearers) end
+  local subscribers = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2] or 1
+  if subscribers > 0 then redis.pcall('SPUBLISH', channel, subscribers) end
 end
 
--- A holder as it is told to the client.
+-- A holder, as the client receives it.
 local function shown(holder)
   return {holder.foreign and 1 or 0, holder.id, holder.live and 1 or 0, record(holder)}
 end
 
--- What one lease of many comes to. What would fail every other too is not its own.
+-- The outcome of one lease of many. An error that every other lease would meet too fails the request.
 local function alone(act)
   local fine, outcome = pcall(act)
   if fine then return outcome end
-  local said = type(outcome) == 'table' and outcome.err or tostring(outcome)
-  local code = string.match(said, '^%-?(%u+)')
-  local moving = string.find(said, 'non local key', 1, true)
-  if code == 'WRONGTYPE' or code == 'LHCORRUPT' or moving then return {'failed', said} end
+  local message = type(outcome) == 'table' and outcome.err or tostring(outcome)
+  local code = string.match(message, '^%-?(%u+)')
+  local moving = string.find(message, 'non local key', 1, true)
+  if code == 'WRONGTYPE' or code == 'LHCORRUPT' or moving then return {'failed', message} end
   error(outcome)
 end

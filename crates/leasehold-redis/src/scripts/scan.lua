@@ -4,20 +4,20 @@ local prefix = ARGV[4]
 local scanned = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
 local replies = {}
 
--- Asked first, for each refused access is noted in the server's log of them.
+-- Checked first: the server writes each refused access to its ACL log.
 local function is_readable(name, book)
   return redis.acl_check_cmd('GET', name) and redis.acl_check_cmd('PEXPIRETIME', name)
     and redis.acl_check_cmd('HGETALL', book)
 end
 
--- What the server says to the first one that is not readable. Where it is the command that is denied, no other is.
+-- How the server refuses the first lock that is not readable. If it denies the command itself, no other is readable.
 local denied
 local function refusal(name, book)
   if not denied then
-    local _, said = pcall(look, name, book)
-    said = type(said) == 'table' and said.err or tostring(said)
-    if not string.find(said, ' access .*key') then error({err = said}) end
-    denied = {'failed', 'NOPERM ' .. said}
+    local _, message = pcall(look, name, book)
+    message = type(message) == 'table' and message.err or tostring(message)
+    if not string.find(message, ' access .*key') then error({err = message}) end
+    denied = {'failed', 'NOPERM ' .. message}
   end
   return denied
 end

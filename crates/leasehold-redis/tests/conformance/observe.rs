@@ -25,10 +25,10 @@ pub(crate) async fn observe(url: &str, prefix: &str) -> Result<Observation> {
     for (name, plain) in names.iter().zip(&keys) {
         ask.cmd("GET").arg(plain).cmd("PEXPIRETIME").arg(plain).cmd("HGETALL").arg(name);
     }
-    let said = link.send_packed_commands(&ask, 0, 3 * keys.len()).await?;
+    let replies = link.send_packed_commands(&ask, 0, 3 * keys.len()).await?;
     let (mut rows, mut counters) = (Vec::new(), Vec::new());
-    let mut said = said.into_iter();
-    let mut next = || said.next().ok_or_else(|| Failure::new("an answer is missing"));
+    let mut replies = replies.into_iter();
+    let mut next = || replies.next().ok_or_else(|| Failure::new("an answer is missing"));
     for plain in &keys {
         let key = plain.strip_prefix(prefix.as_bytes()).expect("nothing else stands there");
         let key = Key::try_from(key)?;

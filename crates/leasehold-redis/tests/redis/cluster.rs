@@ -121,8 +121,8 @@ async fn a_slot_that_moves_takes_leases_and_waiters_with_it() {
             if moved == 1 {
                 // Half of it is here, half there: nobody can know, and nobody guesses.
                 let error = acquired.unwrap_err();
-                let said = (error.kind(), error.effect());
-                assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
+                let failure = (error.kind(), error.effect());
+                assert_eq!(failure, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
             } else {
                 refused(acquired);
             }
@@ -212,8 +212,8 @@ async fn a_silent_node_delays_only_its_own_keys_and_by_one_limit() {
     };
     let (lost, ()) = tokio::join!(lost, others);
     let error = lost.unwrap_err();
-    let said = (error.kind(), error.effect());
-    assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
+    let failure = (error.kind(), error.effect());
+    assert_eq!(failure, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
     proxies[0].set(Fault::None);
     // The connection was given up, and the next is another.
     refused(store.acquire(&request).await);
@@ -264,8 +264,8 @@ async fn nodes_that_redirect_to_each_other_are_an_error() {
         let Err(error) = store.acquire(&acquire("job", "a", Mode::Exclusive)).await else {
             return false;
         };
-        let said = (error.kind(), error.effect());
-        assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
+        let failure = (error.kind(), error.effect());
+        assert_eq!(failure, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
         error.to_string().contains("disagree")
     })
     .await;

@@ -27,8 +27,8 @@ async fn name_at(cluster: &Cluster, master: usize) -> (String, i64) {
     unreachable!()
 }
 
-/// The waiter hears what is published at this node.
-async fn hears(wakeups: &mut Wakeups, name: &str, node: &Server) {
+/// A hint published at this node wakes the waiter.
+async fn is_woken_by(wakeups: &mut Wakeups, name: &str, node: &Server) {
     let channel = format!("lh:wake:{{{name}}}:{name}");
     until(async || node.number(&["SPUBLISH", &channel, ""]).await == 1).await;
     assert_eq!(in_time(wakeups.next()).await, key(name));
@@ -75,8 +75,8 @@ async fn a_failure_that_may_have_acted_represents_all_parts() {
                 let renewals = both.map(|at| RenewEntry::extend(id("a"), claims(at), ttl));
                 store.renew(&RenewRequest::new(renewals.collect())).await.map(drop).unwrap_err()
             };
-            let said = (error.kind(), error.effect());
-            assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{order:?}: {error}");
+            let failure = (error.kind(), error.effect());
+            assert_eq!(failure, (ErrorKind::Unavailable, Effect::Unknown), "{order:?}: {error}");
             proxies[1].set(Fault::None);
         }
     }
@@ -98,8 +98,8 @@ async fn one_failed_topology_request_fails_all_that_wait_for_it() {
         let request = everything();
         for listed in join_all((0..callers).map(|_| store.list(&request))).await {
             let error = listed.unwrap_err();
-            let said = (error.kind(), error.effect());
-            assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
+            let failure = (error.kind(), error.effect());
+            assert_eq!(failure, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
         }
         exchanges() - before
     };
@@ -111,13 +111,13 @@ async fn one_failed_topology_request_fails_all_that_wait_for_it() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_subscribes_at_the_old_node_hears_from_the_new_one() {
+async fn a_waiter_that_subscribes_at_the_old_node_is_woken_by_the_new_one() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let (name, slot) = name_at(&cluster, 0).await;
     let store = RedisStore::connect(&cluster.url()).await.unwrap();
     cluster.move_slot(slot, 0, 1, &[], async |_| {}).await;
     let mut wakeups = store.subscribe(&[key(&name)]).await.unwrap();
-    hears(&mut wakeups, &name, &cluster.nodes[1]).await;
+    is_woken_by(&mut wakeups, &name, &cluster.nodes[1]).await;
 }
 
 #[tokio::test]
@@ -134,11 +134,11 @@ async fn waiters_are_moved_repeatedly_until_the_new_node_is_reachable() {
     // More exchanges than one try and one topology request.
     until(async || proxies[1].exchanges() >= before + 8).await;
     proxies[1].set(Fault::None);
-    hears(&mut wakeups, &name, &cluster.nodes[1]).await;
+    is_woken_by(&mut wakeups, &name, &cluster.nodes[1]).await;
 }
 
 #[tokio::test]
-async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
+async fn waiters_are_woken_by_the_new_node_once_the_nodes_agree() {
     let cluster = Cluster::start(ClusterOptions::default()).await.unwrap();
     let proxies = cluster.behind_proxies().await;
     let (name, slot) = name_at(&cluster, 0).await;
@@ -176,8 +176,12 @@ async fn waiters_hear_from_the_new_node_once_the_nodes_agree() {
         let hinted = wakeups.next().now_or_never();
         assert!(is_cut || hinted.is_none());
         new.ask(&here).await.unwrap();
-        assert_eq!(in_time(wakeups.next()).await, key(&name), "that it is heard of again");
-        hears(&mut wakeups, &name, new).await;
+        assert_eq!(
+            in_time(wakeups.next()).await,
+            key(&name),
+            "the first hint after it subscribed again"
+        );
+        is_woken_by(&mut wakeups, &name, new).await;
         proxies[from].set(Fault::None);
     }
 }
@@ -198,8 +202,8 @@ async fn a_listing_fails_while_a_lock_is_being_moved() {
                 return both().await;
             }
             let error = store.list(&everything()).await.unwrap_err();
-            let said = (error.kind(), error.effect());
-            assert_eq!(said, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
+            let failure = (error.kind(), error.effect());
+            assert_eq!(failure, (ErrorKind::Unavailable, Effect::NotApplied), "{error}");
         };
         cluster.move_slot(slot, from, to, &keys, between).await;
         both().await;

@@ -79,12 +79,13 @@ async fn a_check_names_the_commands_that_are_renamed_or_denied() {
 
     let silent = without("SPUBLISH", &[]).await;
     let (_, health) = silent.checked("").await.unwrap();
-    let says = |health: &Health, said: &str| health.hazards.iter().any(|one| one.contains(said));
-    assert!(says(&health, "SPUBLISH, so waiters poll"), "{health:?}");
+    let has_hazard =
+        |health: &Health, fragment: &str| health.hazards.iter().any(|one| one.contains(fragment));
+    assert!(has_hazard(&health, "SPUBLISH, so waiters poll"), "{health:?}");
     let denied = Server::start(&[]).await.unwrap();
     denied.ask(&["ACL", "SETUSER", "default", "-hset"]).await.unwrap();
     let (_, health) = denied.checked("").await.unwrap();
-    assert!(says(&health, "may not run HSET"), "{health:?}");
+    assert!(has_hazard(&health, "may not run HSET"), "{health:?}");
 }
 
 #[tokio::test]
@@ -93,8 +94,8 @@ async fn an_acquire_that_lacks_a_command_takes_no_key() {
         let server = without(command, &[]).await;
         let store = server.store().await;
         let acquired = store.acquire(&acquire("k", "a", Mode::Exclusive)).await;
-        let said = "renamed or removed a command";
-        failed(acquired, ErrorKind::Incompatible, Effect::Unknown, said);
+        let fragment = "renamed or removed a command";
+        failed(acquired, ErrorKind::Incompatible, Effect::Unknown, fragment);
         assert_eq!(server.number(&["EXISTS", "k"]).await, 0, "{command}");
     }
     let server = without("EVALSHA", &[]).await;
@@ -112,8 +113,8 @@ async fn a_release_that_lacks_a_command_frees_the_key() {
         let released = store.release(&release("k", "a")).await;
         assert_eq!(server.number(&["EXISTS", "k"]).await, 0, "{command}");
         if command == "HDEL" {
-            let said = "renamed or removed a command";
-            failed(released, ErrorKind::Incompatible, Effect::Unknown, said);
+            let fragment = "renamed or removed a command";
+            failed(released, ErrorKind::Incompatible, Effect::Unknown, fragment);
         } else {
             assert!(matches!(only(released.unwrap().leases), ReleaseOutcome::Released));
         }

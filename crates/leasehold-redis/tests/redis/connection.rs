@@ -146,11 +146,11 @@ async fn a_release_wakes_the_waiters_of_its_key_only() {
     other.evict(&EvictRequest::exactly(targets, None)).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k"));
     drop(wakeups);
-    until(async || server.hearers("lh:wake:{k}:k").await == 0).await;
+    until(async || server.subscribers("lh:wake:{k}:k").await == 0).await;
 }
 
 #[tokio::test]
-async fn a_hint_that_many_hear_is_put_off() {
+async fn a_hint_for_many_connections_is_put_off() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     let mut wakeups = store.subscribe(&[key("many"), key("one")]).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_hint_that_many_hear_is_put_off() {
         publish(&[many]).await;
         assert_eq!(in_time(wakeups.next()).await, key("many"));
         publish(&[many, one]).await;
-        // A waiter that hears of one key tries for all, and need not hear of the other.
+        // A waiter that is woken for one key tries for all, and needs no hint for the other.
         if in_time(wakeups.next()).await == key("one") {
             overtaken += 1;
         } else {
@@ -180,7 +180,7 @@ async fn a_hint_that_many_hear_is_put_off() {
 }
 
 #[tokio::test]
-async fn a_hint_put_off_in_a_runtime_that_ended_is_heard() {
+async fn a_hint_put_off_in_a_runtime_that_ended_is_delivered() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
@@ -198,13 +198,13 @@ async fn a_hint_put_off_in_a_runtime_that_ended_is_heard() {
         in_time(witness.next()).await;
         let listens = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let heard = runtime.unwrap().block_on(async { wakeups.next().now_or_never() });
-            (heard, wakeups)
+            let hint = runtime.unwrap().block_on(async { wakeups.next().now_or_never() });
+            (hint, wakeups)
         });
-        let heard;
-        (heard, wakeups) = listens.join().unwrap();
+        let hint;
+        (hint, wakeups) = listens.join().unwrap();
         // The random delay may be zero.
-        if heard.is_none() {
+        if hint.is_none() {
             break;
         }
     }
@@ -252,9 +252,9 @@ async fn a_waiter_notices_a_connection_that_died_silently() {
         let config = RedisConfig::parse(&url).unwrap().timeout(Duration::from_secs(1));
         let store = config.connect().await.unwrap();
         let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
-        assert_eq!(server.hearers("lh:wake:{k}:k").await, 1);
+        assert_eq!(server.subscribers("lh:wake:{k}:k").await, 1);
         proxy.set(Fault::BlackHole);
-        until(async || server.hearers("lh:wake:{k}:k").await == 0).await;
+        until(async || server.subscribers("lh:wake:{k}:k").await == 0).await;
         proxy.set(Fault::None);
         // That it was connected again, and that the key may be free.
         assert_eq!(in_time(wakeups.next()).await, key("k"), "{url}");

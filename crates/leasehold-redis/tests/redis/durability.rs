@@ -97,18 +97,18 @@ async fn a_fenced_quorum_needs_nodes_that_are_stated_to_be_durable() {
 async fn durable_is_refused_where_settings_disagree() {
     let everysec = &["--appendonly", "yes", "--appendfsync", "everysec"][..];
     let on_rewrite = [DURABLE, &["--no-appendfsync-on-rewrite", "yes"]].concat();
-    for (settings, said) in [
+    for (settings, fragment) in [
         (&[][..], "no append-only file"),
         (everysec, "appendfsync everysec"),
         (&on_rewrite, "no-appendfsync-on-rewrite yes"),
     ] {
         let server = Server::start(settings).await.unwrap();
         let (store, health) = server.checked("").await.unwrap();
-        assert_eq!((health.level, health.durable), (Level::BestEffort, false), "{said}");
-        assert!(has_hazard(&health, said), "{health:?}");
+        assert_eq!((health.level, health.durable), (Level::BestEffort, false), "{fragment}");
+        assert!(has_hazard(&health, fragment), "{health:?}");
         granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
         let checked = server.checked("durable=1").await;
-        let error = failed(checked, ErrorKind::Incompatible, Effect::NotApplied, said);
+        let error = failed(checked, ErrorKind::Incompatible, Effect::NotApplied, fragment);
         assert!(error.to_string().contains("durable=1"), "{error}");
     }
     let server = Server::start(DURABLE).await.unwrap();

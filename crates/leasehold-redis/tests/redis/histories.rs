@@ -229,8 +229,8 @@ async fn a_fail_over_loses_the_newest_leases_and_lets_second_holders_in() {
     let replica = [DURABLE, &["--replicaof", "127.0.0.1", &port]].concat();
     let replica = Server::start(&replica).await.unwrap();
     until(async || {
-        let said = replica.text(&["INFO", "replication"]).await.unwrap();
-        said.contains("master_link_status:up")
+        let info = replica.text(&["INFO", "replication"]).await.unwrap();
+        info.contains("master_link_status:up")
     })
     .await;
     let before = master.store().await;

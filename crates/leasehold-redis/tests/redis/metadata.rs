@@ -91,7 +91,7 @@ async fn nothing_is_left_some_time_after_the_last_release() {
 }
 
 #[tokio::test]
-async fn a_hint_says_how_many_connections_hear_it() {
+async fn a_hint_has_the_number_of_subscribed_connections() {
     let server = Server::start(&[]).await.unwrap();
     let (holder, waiter) = (server.store().await, server.store().await);
     let (sender, mut told) = mpsc::unbounded_channel();
@@ -101,13 +101,13 @@ async fn a_hint_says_how_many_connections_hear_it() {
     let client = redis::Client::open(info.set_redis_settings(settings)).unwrap();
     let mut raw = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     redis::cmd("SSUBSCRIBE").arg("lh:wake:{k}:k").exec_async(&mut raw).await.unwrap();
-    for (waits, hearers) in [(0, 1), (2, 2), (0, 1)] {
+    for (waits, subscribers) in [(0, 1), (2, 2), (0, 1)] {
         let mut waiting = Vec::new();
         for _ in 0..waits {
             waiting.push(waiter.subscribe(&[key("k")]).await.unwrap());
         }
         // A listener leaves in the background.
-        until(async || server.hearers("lh:wake:{k}:k").await == hearers).await;
+        until(async || server.subscribers("lh:wake:{k}:k").await == subscribers).await;
         granted(holder.acquire(&acquire("k", "a", Mode::Exclusive)).await);
         holder.release(&release("k", "a")).await.unwrap();
         let published = async {
@@ -120,6 +120,6 @@ async fn a_hint_says_how_many_connections_hear_it() {
                 }
             }
         };
-        assert_eq!(in_time(published).await, hearers.to_string());
+        assert_eq!(in_time(published).await, subscribers.to_string());
     }
 }

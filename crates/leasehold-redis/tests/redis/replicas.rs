@@ -21,12 +21,12 @@ async fn pair() -> (Server, Server) {
     let mut settings = DURABLE.to_vec();
     settings.extend(["--replicaof", "127.0.0.1", &port]);
     let replica = Server::start(&settings).await.unwrap();
-    until(async || says(&replica, "master_link_status:up").await).await;
+    until(async || reports(&replica, "master_link_status:up").await).await;
     (master, replica)
 }
 
 /// What a server reports about replication; not while a sentinel cuts its connections.
-async fn says(server: &Server, what: &str) -> bool {
+async fn reports(server: &Server, what: &str) -> bool {
     let told = server
         .ask(&["INFO", "replication"])
         .await
@@ -92,9 +92,9 @@ async fn a_master_that_became_a_replica_is_no_longer_used() {
         leasehold_testkit::redis::ask(&url, &["SENTINEL", "FAILOVER", SERVICE]).await.is_ok()
     };
     until(failed_over).await;
-    until(async || says(&master, "role:slave").await).await;
+    until(async || reports(&master, "role:slave").await).await;
     until_refused(&store, "k").await;
-    assert!(says(&replica, "role:master").await);
+    assert!(reports(&replica, "role:master").await);
 }
 
 #[tokio::test]
@@ -149,8 +149,8 @@ async fn a_grant_is_unknown_if_replicas_may_not_be_counted() {
     let renewed = store.renew(&renew("app:k", "a", Mode::Exclusive, ttl)).await.map(drop);
     for outcome in [acquired, renewed] {
         let error = outcome.unwrap_err();
-        let said = (error.kind(), error.effect());
-        assert_eq!(said, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
+        let failure = (error.kind(), error.effect());
+        assert_eq!(failure, (ErrorKind::Unavailable, Effect::Unknown), "{error}");
         assert!(error.to_string().contains("NOPERM"), "{error}");
     }
     assert_eq!(master.text(&["GET", "app:k"]).await.as_deref(), Some("a"), "it has acted");

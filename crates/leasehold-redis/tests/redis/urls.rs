@@ -42,7 +42,7 @@ async fn tls_with_a_private_authority_and_a_client_certificate() {
     ] {
         let error = RedisStore::connect(&wrong).await.unwrap_err();
         let kind = error.kind();
-        // A server that refuses a client may close before it has said why.
+        // A server that refuses a client may close before it has sent the reason.
         assert!(matches!(kind, ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
         assert_eq!(error.effect(), leasehold_core::Effect::NotApplied);
     }

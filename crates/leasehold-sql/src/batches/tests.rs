@@ -281,15 +281,16 @@ async fn where_many_wait_two_batches_are_under_way_and_no_key_is_in_both() {
     let mut calls =
         enter(&batches, [request("acquire", "same", 0), request("acquire", "same", 1)]).await;
     calls.extend(enter(&batches, many("x")).await);
-    let said = |of: &str| (0..MANY).map(|n| format!("acquire {of}{n:02} 0")).collect::<Vec<_>>();
-    assert_eq!(sent(), [vec!["acquire same 0".to_owned()], said("x")]);
+    let acquires =
+        |of: &str| (0..MANY).map(|n| format!("acquire {of}{n:02} 0")).collect::<Vec<_>>();
+    assert_eq!(sent(), [vec!["acquire same 0".to_owned()], acquires("x")]);
     calls.extend(enter(&batches, many("y")).await);
     assert_eq!(sent().len(), 2);
     batches.0.server.let_through.add_permits(100);
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    let third: Vec<_> = std::iter::once("acquire same 1".to_owned()).chain(said("y")).collect();
+    let third: Vec<_> = std::iter::once("acquire same 1".to_owned()).chain(acquires("y")).collect();
     let of_third: HashSet<_> = sent()[2..].concat().into_iter().collect();
     assert_eq!(of_third, third.into_iter().collect());
 }

@@ -13,10 +13,10 @@ use leasehold_sqlite::SqliteStore;
 use leasehold_testkit::requests::{is_unreadable, purge_leaves};
 
 #[track_caller]
-fn assert_error(error: &Error, kind: ErrorKind, says: &[&str]) {
+fn assert_error(error: &Error, kind: ErrorKind, fragment: &[&str]) {
     assert_eq!((error.kind(), error.effect()), (kind, Effect::NotApplied), "{error}");
     let text = error.to_string();
-    for part in says {
+    for part in fragment {
         assert!(text.contains(part), "{part:?} is missing in: {text}");
     }
 }
@@ -132,10 +132,10 @@ async fn a_dropped_table_is_not_created_again() {
         let store = place.open().await;
         grant(&store, "a", "k").await;
         place.change(&format!("DROP TABLE leasehold_{table}"));
-        let says = ["schema version 1", "dropped", "restore it"];
-        assert_error(&acquire(&store, "b", "k").await.unwrap_err(), Corrupt, &says);
-        assert_error(&store.prepare().await.unwrap_err(), Corrupt, &says);
-        assert_error(&open_error(&place.path).await, Corrupt, &says);
+        let fragment = ["schema version 1", "dropped", "restore it"];
+        assert_error(&acquire(&store, "b", "k").await.unwrap_err(), Corrupt, &fragment);
+        assert_error(&store.prepare().await.unwrap_err(), Corrupt, &fragment);
+        assert_error(&open_error(&place.path).await, Corrupt, &fragment);
     }
 }
 
@@ -164,7 +164,7 @@ async fn a_damaged_file() {
 
 #[tokio::test]
 async fn values_that_leasehold_cannot_have_written() {
-    for (change, says) in [
+    for (change, fragment) in [
         ("UPDATE leasehold_holders SET token = 0", "token"),
         ("UPDATE leasehold_holders SET token = 9007199254740992", "token"),
         ("UPDATE leasehold_holders SET token = -1", "token"),
@@ -186,9 +186,9 @@ async fn values_that_leasehold_cannot_have_written() {
         grant(&store, "a", "k").await;
         place.change(&format!("PRAGMA ignore_check_constraints = ON; {change}"));
         let error = acquire(&store, "b", "k").await.unwrap_err();
-        assert_error(&error, Corrupt, &[says, "remove that row"]);
+        assert_error(&error, Corrupt, &[fragment, "remove that row"]);
         grant(&store, "b", "another key").await;
-        if !says.contains("counter") {
+        if !fragment.contains("counter") {
             is_unreadable(&store, "k").await;
         }
         place.clock.advance(60 * SECOND);
@@ -216,12 +216,12 @@ async fn missing_epochs() {
 #[tokio::test]
 async fn wrong_options() {
     let place = Workplace::new();
-    for (config, says) in [
+    for (config, fragment) in [
         (place.config().prefix("a-b"), "prefix"),
         (place.config().prefix("sqlite_x"), "prefix"),
         (place.config().timeout(Duration::ZERO), "timeout"),
     ] {
-        assert_error(&config.connect().await.unwrap_err(), InvalidInput, &[says]);
+        assert_error(&config.connect().await.unwrap_err(), InvalidInput, &[fragment]);
     }
     assert!(!place.path.exists());
     let error = SqliteStore::connect("sqlite:x.db?cache=shared").await.unwrap_err();

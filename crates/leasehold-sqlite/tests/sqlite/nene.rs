@@ -75,7 +75,7 @@ fn php(workplace: &Workplace, ahead: i64) -> Php {
     Php::start_ahead(&format!("sqlite:{}", workplace.path.display()), "", ahead)
 }
 
-/// Says when the store looks at it.
+/// Reports when the store looks at it.
 #[derive(Debug)]
 struct Looked {
     clock: SystemClock,
@@ -125,7 +125,7 @@ impl Moved {
 }
 
 #[tokio::test]
-async fn a_php_holder_keeps_ours_out_until_its_own_clock_must_have_said_so() {
+async fn a_php_holder_keeps_ours_out_until_its_row_has_expired_by_its_own_clock() {
     let mut moved = Moved::new().await;
     assert!(moved.php.acquired("r", "php", 30));
     let request = acquire_for("r", "ours", Mode::Exclusive, TERM);

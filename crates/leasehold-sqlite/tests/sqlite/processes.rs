@@ -244,8 +244,8 @@ async fn a_waiter_that_is_killed_while_it_watches_leaves_others_alone() {
         let test = "a_waiter_that_is_killed_while_it_watches_leaves_others_alone";
         let mut command = again(test, &[], &place.path);
         let mut waiter = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(waiter.stdout.take().unwrap());
-        said.lines().find(|line| line.as_ref().unwrap().contains("watches")).unwrap().unwrap();
+        let printed = BufReader::new(waiter.stdout.take().unwrap());
+        printed.lines().find(|line| line.as_ref().unwrap().contains("watches")).unwrap().unwrap();
         waiters.push(waiter);
     }
     for waiter in &mut waiters {

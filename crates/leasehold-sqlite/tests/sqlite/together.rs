@@ -41,7 +41,7 @@ impl Crowd {
     }
 }
 
-fn said(reply: Result<AcquireReply>) -> &'static str {
+fn outcome(reply: Result<AcquireReply>) -> &'static str {
     match reply {
         Ok(AcquireReply::Granted(granted)) if granted.fresh => "granted",
         Ok(AcquireReply::Granted(_)) => "confirmed",
@@ -62,7 +62,7 @@ async fn each_member_has_its_own_outcome_also_for_one_key() {
     let wanted = [("a", "k"), ("b", "k"), ("a", "k"), ("c", "other")];
     let all = wanted.iter().map(|(id, key)| acquire(store, id, key)).collect();
     let (replies, transactions) = crowd.act(all).await;
-    let replies: Vec<_> = replies.into_iter().map(said).collect();
+    let replies: Vec<_> = replies.into_iter().map(outcome).collect();
     assert_eq!(replies, ["granted", "refused", "confirmed", "granted"]);
     assert_eq!(transactions, 1);
     let (ended, transactions) = crowd
@@ -91,7 +91,7 @@ async fn a_member_that_fails_fails_alone() {
     let wanted = [("a", "k"), ("b", "damaged"), ("c", "other"), ("d", "k")];
     let all = wanted.iter().map(|(id, key)| acquire(store, id, key)).collect();
     let (replies, transactions) = crowd.act(all).await;
-    let replies: Vec<_> = replies.into_iter().map(said).collect();
+    let replies: Vec<_> = replies.into_iter().map(outcome).collect();
     assert_eq!(replies, ["granted", "corrupt", "granted", "refused"]);
     assert_eq!(transactions, 5, "one together, and one each");
 }
@@ -112,7 +112,7 @@ async fn a_member_whose_caller_has_gone_acts_and_disturbs_nobody() {
         async { Some(acquire(store, "a", "other").await) }.boxed_local(),
     ];
     let (mut replies, transactions) = crowd.act(all).await;
-    assert_eq!((replies.pop().flatten().map(said), transactions), (Some("granted"), 1));
+    assert_eq!((replies.pop().flatten().map(outcome), transactions), (Some("granted"), 1));
     let refused = refuse(store, "b", "k").await;
     assert_eq!(refused.key, key("k"));
 }
@@ -133,8 +133,8 @@ async fn a_member_that_is_late_does_not_act_and_delays_nobody() {
     let mut later = Box::pin(acquire(&store, "b", "k"));
     assert!((&mut later).now_or_never().is_none());
     crowd.clock.go_on();
-    assert_eq!(said(first.await), "granted");
-    assert_eq!(said(early.await), "unavailable");
-    assert_eq!(said(later.await), "granted");
+    assert_eq!(outcome(first.await), "granted");
+    assert_eq!(outcome(early.await), "unavailable");
+    assert_eq!(outcome(later.await), "granted");
     assert_eq!(count(&crowd.place.raw(), "leasehold_holders"), 2);
 }

@@ -68,7 +68,7 @@ impl Php {
         }
     }
 
-    fn says(&mut self, words: &[&str]) -> bool {
+    fn succeeds(&mut self, words: &[&str]) -> bool {
         match self.ask(words).unwrap().as_str() {
             "yes" => true,
             "no" => false,
@@ -109,15 +109,15 @@ impl Php {
     }
 
     pub fn renews(&mut self, resource: &str, owner: &str, ttl: u64) -> bool {
-        self.says(&["renew", resource, owner, &ttl.to_string()])
+        self.succeeds(&["renew", resource, owner, &ttl.to_string()])
     }
 
     pub fn releases(&mut self, resource: &str, owner: &str) -> bool {
-        self.says(&["release", resource, owner])
+        self.succeeds(&["release", resource, owner])
     }
 
     pub fn is_held(&mut self, resource: &str) -> bool {
-        self.says(&["held", resource])
+        self.succeeds(&["held", resource])
     }
 
     /// From now on its clock stands still.

@@ -107,16 +107,16 @@ impl Cluster {
         proxies
     }
 
-    /// Waits until all nodes have heard of the newest epoch. A new owner of a slot that has not claims it in an older one,
-    /// and loses it with its keys.
+    /// Waits until all nodes know the newest epoch. A new owner of a slot that does not know it claims the slot in an older
+    /// one, and loses it with its keys.
     pub async fn agree_on_epoch(&self) {
         let mut newest = 0;
         for node in &self.nodes {
             newest = newest.max(node.epoch().await);
         }
         let newest = format!("cluster_current_epoch:{newest}\r");
-        let has_heard = |told: &str| told.contains(&newest);
-        until(&self.servers(), false, &["CLUSTER", "INFO"], has_heard).await.unwrap();
+        let is_newest = |info: &str| info.contains(&newest);
+        until(&self.servers(), false, &["CLUSTER", "INFO"], is_newest).await.unwrap();
     }
 
     /// Moves a slot with these keys, and shows each state in between, after so many of them.
@@ -168,7 +168,7 @@ impl Server {
         self.text(&["CLUSTER", "MYID"]).await.unwrap()
     }
 
-    /// The newest configuration epoch of its cluster that it has heard of.
+    /// The newest configuration epoch of its cluster that it knows.
     async fn epoch(&self) -> u64 {
         let info = self.text(&["CLUSTER", "INFO"]).await.unwrap();
         let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
@@ -197,7 +197,7 @@ async fn until(
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Err(Failure::new(format!("no node came to say what was waited for: {words:?}")))
+    Err(Failure::new(format!("no node reported what was awaited: {words:?}")))
 }
 
 /// The slots of a master.

@@ -28,16 +28,16 @@ pub async fn without_the_schema_every_operation_names_the_command_that_creates_i
 >() {
     let server = S::start(&[]).await.unwrap();
     let store = S::open(&server.url("")).await.unwrap();
-    let says = "run `leasehold init`";
+    let fragment = "run `leasehold init`";
     let (kind, effect) = (ErrorKind::Incompatible, Effect::NotApplied);
-    failed(store.check().await, kind, effect, says);
-    failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, says);
-    failed(store.acquire(&acquire("k", "a", Mode::SHARED)).await, kind, effect, says);
+    failed(store.check().await, kind, effect, fragment);
+    failed(store.acquire(&acquire("k", "a", Mode::Exclusive)).await, kind, effect, fragment);
+    failed(store.acquire(&acquire("k", "a", Mode::SHARED)).await, kind, effect, fragment);
     let renewal = renew("k", "a", Mode::Exclusive, Ttl::NEVER);
-    failed(store.renew(&renewal).await, kind, effect, says);
-    failed(store.release(&release("k", "a")).await, kind, effect, says);
-    failed(store.list(&ListRequest::new(Filter::default())).await, kind, effect, says);
-    failed(store.evict(&EvictRequest::expired(Filter::default())).await, kind, effect, says);
+    failed(store.renew(&renewal).await, kind, effect, fragment);
+    failed(store.release(&release("k", "a")).await, kind, effect, fragment);
+    failed(store.list(&ListRequest::new(Filter::default())).await, kind, effect, fragment);
+    failed(store.evict(&EvictRequest::expired(Filter::default())).await, kind, effect, fragment);
     store.prepare().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
 }
@@ -60,10 +60,10 @@ pub async fn a_crowd_prepares_one_schema<S: SqlTestServer>() {
 pub async fn older_and_newer_schemas_are_named<S: SqlTestServer>() {
     let server = S::start(&[]).await.unwrap();
     let store = server.store().await;
-    for (version, says) in [(2, "update this program"), (0, "run `leasehold init`")] {
+    for (version, fragment) in [(2, "update this program"), (0, "run `leasehold init`")] {
         server.ask(&format!("UPDATE {} SET version = {version}", S::VERSION)).await;
-        failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, says);
-        failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, says);
+        failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, fragment);
+        failed(store.prepare().await, ErrorKind::Incompatible, Effect::NotApplied, fragment);
     }
 }
 
@@ -143,8 +143,8 @@ pub async fn a_row_that_was_damaged_by_hand_is_never_granted<S: SqlTestServer>()
 
 pub async fn certificates_are_verified<S: SqlTestServer>() {
     let [require, verify, file] = S::TLS;
-    let denied = |opened: leasehold_core::Result<S::Store>, says: &str| {
-        failed(opened, ErrorKind::Denied, Effect::NotApplied, says)
+    let denied = |opened: leasehold_core::Result<S::Store>, fragment: &str| {
+        failed(opened, ErrorKind::Denied, Effect::NotApplied, fragment)
     };
     let authority = Authority::private();
     authority.sign("server");

@@ -71,7 +71,7 @@ struct Blocked {
     retry_after: Option<Duration>,
     /// The longest pause before the next try, if the store may not wake waiters when the keys are free.
     poll_within: Option<Duration>,
-    /// What each node of a quorum said.
+    /// What each node of a quorum reported.
     nodes: NodeReports,
 }
 

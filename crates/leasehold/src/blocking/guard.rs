@@ -91,7 +91,7 @@ impl Guard {
         })
     }
 
-    /// What each node of a quorum said, as [`crate::Guard::nodes`].
+    /// What each node of a quorum reported, as [`crate::Guard::nodes`].
     pub fn nodes(&self) -> NodeReports {
         self.guard.nodes()
     }

@@ -73,7 +73,7 @@ struct State {
     unconfirmed: bool,
     /// How the last one failed.
     failure: Option<Error>,
-    /// What each node of a quorum said last.
+    /// What each node of a quorum reported last.
     nodes: NodeReports,
     /// Until its release takes it over.
     ownership: Option<Arc<Ownership>>,
@@ -366,7 +366,7 @@ impl LeaseState {
         self.state().store_until
     }
 
-    /// What each node of a quorum said last about the lease.
+    /// What each node of a quorum reported last about the lease.
     pub(crate) fn nodes(&self) -> NodeReports {
         self.state().nodes.clone()
     }
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_says_whether_a_renewal_was_in_flight() {
+    fn a_loss_reports_whether_a_renewal_was_in_flight() {
         let idle = held(None);
         assert!(matches!(
             idle.status(130 * S),

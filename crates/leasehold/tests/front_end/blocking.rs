@@ -425,10 +425,10 @@ fn on_a_manual_clock_nothing_waits() {
 
 #[test]
 fn a_failed_connect_returns_only_its_own_error() {
-    for (url, said) in [("nope://x", "not known here"), ("locks.db", "has no scheme")] {
+    for (url, fragment) in [("nope://x", "not known here"), ("locks.db", "has no scheme")] {
         let error = Locker::connect(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
     let locks = Locker::connect("local:").unwrap();
     locks.lock("blocking-connect").take().unwrap().release().unwrap();

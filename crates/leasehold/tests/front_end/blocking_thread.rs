@@ -69,17 +69,17 @@ fn the_thread_ends_with_a_janitor_that_was_the_last_handle() {
 fn a_blocking_call_on_the_thread_itself_is_refused() {
     let (_store, locks, others) = store();
     let _held = others.lock("k").take().unwrap();
-    let (said, says) = mpsc::channel();
+    let (sender, replies) = mpsc::channel();
     let asks = {
         let locks = locks.clone();
         move |_| {
-            said.send(locks.is_held("k")).unwrap_or_default();
+            sender.send(locks.is_held("k")).unwrap_or_default();
             None
         }
     };
     let waiting = locks.lock("k").backoff(asks);
     in_time(|| waiting.take().unwrap_err());
-    let error = says.recv_timeout(LONG).unwrap().unwrap_err();
+    let error = replies.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unexpected, Effect::NotApplied));
     assert!(error.to_string().contains("wait for itself"), "{error}");
     assert!(locks.is_held("k").unwrap(), "others are served");
@@ -135,10 +135,10 @@ const ALONE: &str = "LEASEHOLD_TEST_ALONE";
 #[test]
 fn a_process_exits_at_once_with_live_guards_and_a_release_that_hangs() {
     if std::env::var_os(ALONE).is_none() {
-        let said = alone(
+        let printed = alone(
             "blocking_thread::a_process_exits_at_once_with_live_guards_and_a_release_that_hangs",
         );
-        assert!(said.expect("it ends").contains("goes"));
+        assert!(printed.expect("it ends").contains("goes"));
         return;
     }
     let (store, locks, _others) = store();
@@ -154,11 +154,11 @@ fn a_process_exits_at_once_with_live_guards_and_a_release_that_hangs() {
 #[test]
 fn a_call_in_a_forked_process_is_refused_and_does_not_hang() {
     if std::env::var_os(ALONE).is_none() {
-        let said =
+        let printed =
             alone("blocking_thread::a_call_in_a_forked_process_is_refused_and_does_not_hang");
-        let said = said.expect("it ends");
-        assert_eq!(said.matches("create the Locker after the fork").count(), 2, "{said}");
-        assert!(said.contains("goes"), "{said}");
+        let printed = printed.expect("it ends");
+        assert_eq!(printed.matches("create the Locker after the fork").count(), 2, "{printed}");
+        assert!(printed.contains("goes"), "{printed}");
         return;
     }
     let (_store, locks, _others) = store();

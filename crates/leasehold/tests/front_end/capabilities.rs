@@ -6,14 +6,14 @@ use leasehold::{ErrorKind, Level, LockRequest, Ttl};
 /// The lock is `Unsupported` on a store without the feature that `lack` removes, and works on one that has it.
 async fn needs(
     lack: impl FnOnce(&mut leasehold::inspect::Capabilities),
-    said: &str,
+    fragment: &str,
     lock: impl Fn(&leasehold::Locker) -> LockRequest,
 ) {
     drop(lock(&Flaky::new().locks()).await.expect("a store that can"));
     let store = Flaky::that_can(lack);
     let error = lock(&store.locks()).await.expect_err("a store that cannot");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    assert!(error.to_string().contains(said), "{error}");
+    assert!(error.to_string().contains(fragment), "{error}");
     assert_eq!(store.log(), []);
 }
 
@@ -62,8 +62,8 @@ async fn a_lock_is_refused_below_the_level_that_it_requires() {
         election.campaign().await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        let said = "reaches L2 fenced, and L3 fenced write is required";
-        assert!(error.to_string().contains(said), "{error}");
+        let fragment = "reaches L2 fenced, and L3 fenced write is required";
+        assert!(error.to_string().contains(fragment), "{error}");
     }
     assert_eq!(store.acquires().len(), sent, "nothing is acquired");
 }

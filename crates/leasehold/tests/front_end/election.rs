@@ -142,7 +142,7 @@ async fn a_cancelled_campaign_leaves_nothing_and_renews_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_campaign_with_a_deadline_of_its_own_says_who_led() {
+async fn a_campaign_with_a_deadline_of_its_own_reports_who_led() {
     let store = Flaky::new();
     let _leader = store.others().election("n").candidate_name("them").campaign().await.unwrap();
     let election = store.locks().election("n").wait(Wait::UpTo(secs(5)));

@@ -311,7 +311,7 @@ async fn after_max_hold_another_is_elected_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_it_lets_others_try_it_hears_its_shutdown() {
+async fn while_it_lets_others_try_it_obeys_its_shutdown() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n"));
     candidate.elected().await.unwrap().resign().await.unwrap();
@@ -324,7 +324,7 @@ async fn while_it_lets_others_try_it_hears_its_shutdown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_is_not_running_says_so() {
+async fn a_candidate_that_is_not_running_reports_it() {
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n").candidate_name("a"));
     candidate.elected().await.unwrap();
@@ -463,9 +463,9 @@ async fn each_change_of_its_leadership_is_an_event_of_tracing() {
     within(candidate.elected()).await.unwrap();
     drop(stop);
     within(candidate.join()).await.unwrap();
-    let said = log();
+    let lines = log();
     for what in ["changed", "gained", "resigned"] {
         let event = format!("leadership {what} ");
-        assert!(said.iter().any(|line| line.contains(&event)), "{said:?}");
+        assert!(lines.iter().any(|line| line.contains(&event)), "{lines:?}");
     }
 }

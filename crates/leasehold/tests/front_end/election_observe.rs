@@ -264,7 +264,7 @@ async fn a_slow_reader_misses_no_leader_however_often_a_candidate_tries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_cannot_name_the_holder_does_not_say_that_nobody_leads() {
+async fn a_store_that_cannot_name_the_holder_does_not_report_that_nobody_leads() {
     let store = Flaky::with_push(false);
     store.down(Fault::Unnamed);
     let candidate = forever(&store.locks().election("n"));
@@ -358,7 +358,7 @@ async fn an_observer_whose_future_is_dropped_again_and_again_still_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_store_does_not_answer_an_observer_says_once_that_the_leader_is_unknown() {
+async fn while_the_store_does_not_answer_an_observer_reports_once_that_the_leader_is_unknown() {
     let store = Flaky::with_push(false);
     let _leader = taken(&store, "n", secs(3_600)).await;
     let mut observed = store.locks().election("n").observe().unwrap();

@@ -295,7 +295,7 @@ async fn spindle_08_tokens_are_ordered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spindle_09_a_leader_without_its_store_hears_of_it_and_steps_down() {
+async fn spindle_09_a_leader_without_its_store_notices_and_steps_down() {
     let store = Flaky::new();
     let candidate =
         store.locks().election("lock").ttl(secs(9)).spawn(std::future::pending()).unwrap();

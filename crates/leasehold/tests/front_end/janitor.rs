@@ -87,7 +87,7 @@ async fn a_purge_lets_other_tasks_run_between_two_batches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purge_that_fails_says_so_and_its_removals_stay() {
+async fn a_purge_that_fails_is_reported_and_its_removals_stay() {
     let store = Flaky::new();
     let locks = store.locks();
     leave(&locks, 25).await;
@@ -275,10 +275,10 @@ async fn on_a_manual_clock_it_needs_no_waiting() {
 async fn its_arguments_are_checked_first() {
     let store = Flaky::new();
     let locks = store.locks();
-    let refused = |every, batch, said: &str| {
+    let refused = |every, batch, fragment: &str| {
         let error = locks.janitor().every(every).batch(batch).spawn().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     };
     refused(ms(999), 100, "at least 1s");
     refused(secs(1), 0, "1 to 1000");
@@ -289,7 +289,7 @@ async fn its_arguments_are_checked_first() {
 }
 
 #[test]
-fn outside_a_runtime_the_error_says_what_it_needs() {
+fn outside_a_runtime_the_error_names_what_it_needs() {
     let locks = Locker::new(LocalStore::new());
     let error = locks.janitor().spawn().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected);

@@ -115,7 +115,7 @@ fn the_next_keeper_does_what_a_runtime_left_undone() {
 }
 
 #[test]
-fn without_timers_the_error_says_so() {
+fn without_timers_the_error_names_them() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let locks = Locker::new(LocalStore::new());
     let error = runtime.block_on(async { locks.lock("k").await.unwrap_err() });
@@ -125,14 +125,14 @@ fn without_timers_the_error_says_so() {
 
 /// Run it alone: the hook is that of the whole process.
 #[test]
-#[ignore = "tokio 1.54 says only by a panic that a runtime has no timers"]
+#[ignore = "tokio 1.54 reports only by a panic that a runtime has no timers"]
 fn without_timers_the_panic_hook_sees_nothing() {
     static SEEN: AtomicUsize = AtomicUsize::new(0);
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {
         SEEN.fetch_add(1, Ordering::SeqCst);
     }));
-    without_timers_the_error_says_so();
+    without_timers_the_error_names_them();
     std::panic::set_hook(usual);
     assert_eq!(SEEN.load(Ordering::SeqCst), 0);
 }
@@ -147,11 +147,15 @@ fn a_forked_process_acquires_no_lock_that_nobody_would_renew() {
     if std::env::var_os(ALONE).is_none() {
         let name = "keeper::a_forked_process_acquires_no_lock_that_nobody_would_renew";
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let said = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
-        let said = String::from_utf8(said.stdout).unwrap();
-        assert!(said.contains("Unexpected (effect NotApplied)"), "{said}");
-        assert!(said.contains("create the Locker after the fork"), "{said}");
-        assert!(said.contains("the parent's guard is held here: false, Some(Closed)"), "{said}");
+        let printed =
+            alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let printed = String::from_utf8(printed.stdout).unwrap();
+        assert!(printed.contains("Unexpected (effect NotApplied)"), "{printed}");
+        assert!(printed.contains("create the Locker after the fork"), "{printed}");
+        assert!(
+            printed.contains("the parent's guard is held here: false, Some(Closed)"),
+            "{printed}"
+        );
         return;
     }
     let store = Flaky::in_real_time();

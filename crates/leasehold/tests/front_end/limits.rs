@@ -217,7 +217,7 @@ async fn contradictory_options_are_refused() {
     let mut lease = locks.lock("k").await.unwrap().detach();
     lease.token = None;
     let sent = store.log().len();
-    for (lock, said) in [
+    for (lock, fragment) in [
         (locks.lock_claims(claims()).permits(3), "its own mode"),
         (locks.lock_claims(claims()).shared(), "its own mode"),
         (locks.acquire_or_renew(lease.clone()).shared(), "its own mode"),
@@ -226,7 +226,7 @@ async fn contradictory_options_are_refused() {
     ] {
         let error = lock.await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
     assert_eq!(store.log().len(), sent);
 }

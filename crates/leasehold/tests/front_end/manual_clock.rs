@@ -14,7 +14,7 @@ fn locks(clock: &ManualClock) -> Locker {
 }
 
 #[tokio::test]
-async fn a_lease_is_lost_when_the_clock_says_so() {
+async fn a_lease_is_lost_by_the_clock_of_the_test() {
     let clock = ManualClock::new();
     let locks = locks(&clock);
     let guard = locks.lock("k").ttl(30 * SECOND).keepalive(Keepalive::Off).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_lease_is_renewed_by_the_clock() {
 }
 
 #[tokio::test]
-async fn a_wait_times_out_when_the_clock_says_so() {
+async fn a_wait_times_out_by_the_clock_of_the_test() {
     let clock = ManualClock::new();
     let locks = locks(&clock);
     let _holder = locks.lock("k").await.unwrap();

@@ -30,13 +30,13 @@ fn urls(password: &str) -> Vec<String> {
 /// What somebody sees of the failure to open it.
 async fn refusal(url: &str) -> (ErrorKind, String) {
     let error = Locker::connect_unchecked(url).await.expect_err("nothing listens there");
-    let mut said = format!("{error} {error:?}");
+    let mut shown = format!("{error} {error:?}");
     let mut source = error.source();
     while let Some(cause) = source {
-        said.push_str(&format!(" {cause} {cause:?}"));
+        shown.push_str(&format!(" {cause} {cause:?}"));
         source = cause.source();
     }
-    (error.kind(), said)
+    (error.kind(), shown)
 }
 
 /// Opens all URLs with this password, or if they are clear, and a connection is tried, only the `nth`, for the time that
@@ -48,16 +48,16 @@ async fn assert_not_shown(password: &str, nth: usize) {
         urls = vec![urls.swap_remove(nth % urls.len())];
     }
     for url in urls {
-        let (kind, said) = refusal(&url).await;
-        assert!(!said.contains("hunter2") && !said.contains("secret"), "{url:?}: {said}");
+        let (kind, shown) = refusal(&url).await;
+        assert!(!shown.contains("hunter2") && !shown.contains("secret"), "{url:?}: {shown}");
         // An `&` ends a node that is not encoded.
         let is_cut =
             password.contains('&') && url.starts_with("quorum:?node=") && url.contains("://");
         if is_ambiguous && !is_cut {
-            assert_eq!(kind, ErrorKind::InvalidInput, "{url:?}: {said}");
-            assert!(said.contains("percent-encode the password"), "{url:?}: {said}");
+            assert_eq!(kind, ErrorKind::InvalidInput, "{url:?}: {shown}");
+            assert!(shown.contains("percent-encode the password"), "{url:?}: {shown}");
         } else if !is_cut {
-            assert_eq!(kind, ErrorKind::Unavailable, "{url:?}: {said}");
+            assert_eq!(kind, ErrorKind::Unavailable, "{url:?}: {shown}");
         }
     }
 }

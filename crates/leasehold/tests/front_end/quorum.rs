@@ -71,7 +71,7 @@ async fn a_guard_and_its_release_report_each_node() {
 async fn a_quorum_refuses_what_it_cannot_do_before_it_asks_any_node() {
     let three = Three::new();
     let locks = three.locks();
-    for (lock, says) in [
+    for (lock, fragment) in [
         (locks.lock("k").fenced(), "fenced"),
         (locks.lock("k").permits(2), "two of three nodes"),
         (locks.lock("k").ttl(secs(61)), "max_ttl"),
@@ -79,7 +79,7 @@ async fn a_quorum_refuses_what_it_cannot_do_before_it_asks_any_node() {
     ] {
         let error = lock.await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unsupported, Effect::NotApplied));
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
     assert!(three.nodes.iter().all(|node| node.log().is_empty()));
     drop(locks.lock("k").shared().await.unwrap());

@@ -102,7 +102,7 @@ async fn a_release_hands_over_to_another_process_at_once() {
     let guard = others.lock("k").ttl(Duration::from_secs(3_600)).await.unwrap();
     let waits = locks.lock("k").wait(Wait::UpTo(LONG)).into_future();
     let releases = async {
-        until(async || server.hearers("lh:wake:{k}:k").await > 0).await;
+        until(async || server.subscribers("lh:wake:{k}:k").await > 0).await;
         guard.release().await.unwrap();
         // Before any poll.
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -227,7 +227,7 @@ async fn redlock_11_a_term_below_a_millisecond_is_refused_before_anything_is_sen
 }
 
 #[tokio::test]
-async fn redlock_12_a_holder_hears_of_each_failure_and_of_the_end() {
+async fn redlock_12_a_holder_is_notified_of_each_failure_and_of_the_end() {
     let fleet = Fleet::one().await;
     let guard = fleet.locks().await.lock("k").ttl(secs(6)).await.unwrap();
     let mut events = guard.events();
@@ -310,7 +310,7 @@ async fn redlock_15_zero_nodes_and_one_node_twice_are_refused_and_an_even_number
 }
 
 #[tokio::test]
-async fn redlock_16_a_release_says_whether_the_lock_was_still_held_on_redis() {
+async fn redlock_16_a_release_reports_whether_the_lock_was_still_held_on_redis() {
     let fleet = Fleet::nodes(3).await;
     let locks = fleet.locks().await;
     for (emptied, released) in [(0, true), (1, true), (3, false)] {

@@ -52,7 +52,7 @@ async fn a_lease_is_handed_over_and_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquire_or_renew_continues_or_acquires_again_and_says_which() {
+async fn acquire_or_renew_continues_or_acquires_again_and_reports_which() {
     let store = Flaky::new();
     let locks = store.locks();
     let lease = locks.lock("k").ttl(secs(10)).await.unwrap().detach();
@@ -223,7 +223,7 @@ async fn connect_accepts_its_schemes_and_refuses_others() {
     let same = Locker::connect("local:").await.unwrap();
     assert!(same.try_lock("connect-test").await.unwrap().is_none(), "one store a process");
     drop(guard);
-    for (url, said) in [
+    for (url, fragment) in [
         ("nope://x", "\"nope\" is not known here"),
         ("local:x", "nothing after it"),
         ("local:?timeout=1s", "unknown option \"timeout\""),
@@ -231,7 +231,7 @@ async fn connect_accepts_its_schemes_and_refuses_others() {
     ] {
         let error = Locker::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     }
 }
 

@@ -99,7 +99,7 @@ async fn an_ended_lease_is_requested_once_in_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_adoption_says_why() {
+async fn a_failed_adoption_reports_why() {
     let store = Flaky::new();
     let locks = store.locks();
     let lease = handed_over(&locks).await;

@@ -35,7 +35,7 @@ async fn later_steps(steps: &AtomicU32) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spawned_work_ends_with_the_lease_and_says_why() {
+async fn spawned_work_ends_with_the_lease_and_reports_why() {
     let store = Flaky::new();
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(9)).await.unwrap();

@@ -10,7 +10,7 @@ use leasehold_testkit::until;
 use crate::switched::{Clients, SOON};
 
 /// Whether a server has this line about replication. A sentinel ends all connections to a new master.
-async fn says(server: &Server, line: &str) -> bool {
+async fn reports(server: &Server, line: &str) -> bool {
     let told = server.try_text(&["INFO", "replication"]).await.ok().flatten();
     told.is_some_and(|told| told.contains(line))
 }
@@ -19,7 +19,7 @@ async fn says(server: &Server, line: &str) -> bool {
 async fn pair() -> (Server, Server) {
     let old = Server::start(&[]).await.unwrap();
     let new = Server::start(&["--replicaof", "127.0.0.1", &old.port().to_string()]).await.unwrap();
-    until(async || says(&new, "master_link_status:up").await).await;
+    until(async || reports(&new, "master_link_status:up").await).await;
     (old, new)
 }
 
@@ -56,7 +56,7 @@ async fn all_follow_the_sentinels_to_the_new_master() {
     has_all_of(&new, &old).await;
     let asked = format!("redis://127.0.0.1:{}/", sentinels.ports[0]);
     until(async || ask(&asked, &["SENTINEL", "FAILOVER", SERVICE]).await.is_ok()).await;
-    until(async || says(&new, "role:master").await).await;
+    until(async || reports(&new, "role:master").await).await;
     // The sentinels do so some seconds later. Until then it accepts writes, too.
     old.ask(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await.unwrap();
     clients.work_within(SOON, &new.url()).await;
@@ -70,9 +70,9 @@ async fn all_follow_the_nodes_of_a_cluster_to_the_new_masters() {
     let clients = Clients::start(&url(0), &url(0)).await;
     for new in &cluster.nodes[MASTERS..] {
         new.ask(&["CLUSTER", "FAILOVER"]).await.unwrap();
-        until(async || says(new, "role:master").await).await;
+        until(async || reports(new, "role:master").await).await;
     }
-    // Each node hears of it from the others.
+    // Each node learns of it from the others.
     until(async || Locker::connect(&url(MASTERS)).await.is_ok()).await;
     clients.work_within(SOON, &url(MASTERS)).await;
 }

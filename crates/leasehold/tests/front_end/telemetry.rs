@@ -91,7 +91,7 @@ fn a_verification_that_finds_no_lease_counts_as_a_loss_and_as_no_renewal() {
     assert_eq!(renewals, None, "none was sent");
 }
 
-/// Both clocks, and what is said about each.
+/// Both clocks, and what is read from each.
 #[tokio::test(start_paused = true)]
 async fn the_machines_clock_beside_paused_time_is_one_warning_that_names_the_tokio_clock() {
     let log = logged("clock-of-the-test");
@@ -201,10 +201,10 @@ async fn grants_refusals_and_releases_are_debug_events_with_the_key() {
     drop(guard);
     locks.close(secs(1)).await.unwrap();
     let log = log();
-    let said = |what: &str| log.iter().filter(|l| l.contains("DEBUG") && l.contains(what)).count();
-    assert_eq!(said("a lock is granted store=\"local\" key=debugged-key lease="), 2, "{log:?}");
-    assert_eq!(said("a lease is continued store"), 1, "{log:?}");
-    assert_eq!(said("a lock is released store"), 2, "{log:?}");
+    let count = |what: &str| log.iter().filter(|l| l.contains("DEBUG") && l.contains(what)).count();
+    assert_eq!(count("a lock is granted store=\"local\" key=debugged-key lease="), 2, "{log:?}");
+    assert_eq!(count("a lease is continued store"), 1, "{log:?}");
+    assert_eq!(count("a lock is released store"), 2, "{log:?}");
     let refusals: Vec<_> = log.iter().filter(|line| line.contains("a lock is refused")).collect();
     assert!(refusals.len() == 1 && refusals[0].contains("(nightly)"), "who holds it: {log:?}");
     assert!(refusals[0].contains("of_this_process=true"), "{log:?}");

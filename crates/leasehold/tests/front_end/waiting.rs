@@ -15,7 +15,7 @@ async fn a_free_key_is_taken_by_the_first_try_without_subscribing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_wait_is_one_try_and_says_who_holds() {
+async fn no_wait_is_one_try_and_reports_who_holds() {
     let store = Flaky::new();
     let other = store.others().lock("k").comment("nightly").await.unwrap();
     let error = store.locks().lock("k").wait(Wait::No).await.unwrap_err();
@@ -145,7 +145,7 @@ async fn a_time_out_in_flight_returns_at_once_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_report_says_key_time_tries_and_cause() {
+async fn the_report_has_key_time_tries_and_cause() {
     let store = Flaky::new();
     let _other = taken(&store, "b", secs(60)).await;
     let error = store.locks().lock_all(["a", "b"]).wait(secs(3)).await.unwrap_err();
@@ -330,9 +330,9 @@ async fn a_grant_that_came_too_late_is_released_and_requested_again() {
 async fn the_first_wrong_argument_is_the_error_and_nothing_is_sent() {
     let store = Flaky::new();
     let locks = store.locks();
-    let wrong = |error: Error, said: &str| {
+    let wrong = |error: Error, fragment: &str| {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(fragment), "{error}");
     };
     wrong(locks.lock("").await.unwrap_err(), "key is empty");
     wrong(locks.lock("k").ttl(Duration::ZERO).shared().permits(0).await.unwrap_err(), "TTL is 0ns");

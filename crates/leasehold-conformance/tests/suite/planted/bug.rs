@@ -4,9 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
     // Who holds
-    ReleaseFreesWhoeverHolds,
+    ReleaseFreesAnyHolder,
     ReleaseTakesWhatBeginsAlike,
-    RenewalExtendsWhoeverHolds,
+    RenewalExtendsAnyHolder,
     GroupEntersAgain,
     OtherModeIsConfirmed,
     GroupIsOverwritten,
@@ -50,7 +50,7 @@ pub(crate) enum Bug {
     RetryAfterIgnoresNever,
     LastRefusingKeyIsNamed,
     WrongHolderIsNamed,
-    ExpiredReleaseSaysReleased,
+    ExpiredReleaseReportsReleased,
     EvictionIsNotTold,
     EvictionDoesNotWake,
     EveryReleaseWakes,

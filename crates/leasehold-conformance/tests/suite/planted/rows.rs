@@ -271,7 +271,7 @@ impl Rows {
         let mut rows = Vec::new();
         for claim in renewal.claims() {
             let mut row = self.find(&claim.key, renewal.id());
-            if self.has(Bug::RenewalExtendsWhoeverHolds) {
+            if self.has(Bug::RenewalExtendsAnyHolder) {
                 let holds = |row: &Row| row.key == claim.key && self.held(row, at);
                 row = row.or_else(|| self.rows.iter().position(holds));
             }
@@ -333,7 +333,7 @@ impl Rows {
 
     pub(crate) fn release(&mut self, ending: &ReleaseEntry, at: At) -> ReleaseOutcome {
         let id = Some(ending.id());
-        if self.has(Bug::ReleaseFreesWhoeverHolds) {
+        if self.has(Bug::ReleaseFreesAnyHolder) {
             let before = self.rows.len();
             self.rows.retain(|row| !ending.keys().contains(&row.key));
             let freed = self.rows.len() < before;
@@ -382,7 +382,9 @@ impl Rows {
         }
         match (all_held, any_expired) {
             (true, _) => ReleaseOutcome::Released,
-            (false, true) if self.has(Bug::ExpiredReleaseSaysReleased) => ReleaseOutcome::Released,
+            (false, true) if self.has(Bug::ExpiredReleaseReportsReleased) => {
+                ReleaseOutcome::Released
+            }
             (false, true) => ReleaseOutcome::Expired,
             (false, false) => ReleaseOutcome::NotHeld,
         }

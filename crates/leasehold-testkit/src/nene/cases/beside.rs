@@ -20,7 +20,7 @@ use crate::{SECOND, until};
 const FAST: i64 = 30;
 const FASTER: i64 = 34;
 
-/// Each keeps the other out until its own clock must have said so, and takes over after that.
+/// Each keeps the other out until its row has expired by its own clock, and takes over after that.
 pub async fn both_sides_exclude_each_other<D: Database>() {
     let (database, store) = table::<D>().await;
     let (mut php, mut fast) = (database.php(), database.php_ahead(FAST));

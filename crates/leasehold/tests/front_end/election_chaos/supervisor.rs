@@ -272,7 +272,7 @@ impl Supervisor {
     /// How the leader with `token` ended.
     fn until_over(&mut self, token: FencingToken) -> Over {
         let over = self.until(LONG, |told| told.over.get(&token).cloned());
-        over.expect("it says that it no longer leads")
+        over.expect("it reports that it no longer leads")
     }
 
     fn until<T>(&mut self, limit: Duration, pick: impl Fn(&Self) -> Option<T>) -> Option<T> {

@@ -32,7 +32,7 @@ pub(crate) fn logged(text: &'static str) -> impl Fn() -> Vec<String> {
     });
     let log = log.clone();
     move || {
-        let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        said.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+        let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        written.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
     }
 }
