@@ -225,4 +225,28 @@ mod tests {
         }
         Exponential::new(MS, MS).unwrap();
     }
+
+    #[test]
+    fn an_exponential_grows_by_its_factor() {
+        let factor = NonZeroU32::new(3).unwrap();
+        let exponential = Exponential::new(MS, 20 * MS).unwrap().with_jitter(Jitter::None);
+        let mut pauses = exponential.with_factor(factor);
+        let pauses: Vec<_> = (0..4).map(|retry| pauses.next(retry).unwrap()).collect();
+        assert_eq!(pauses, [MS, 3 * MS, 9 * MS, 20 * MS]);
+    }
+
+    #[test]
+    fn a_closure_decides_each_pause() {
+        let mut twice = |retry: u32| (retry < 2).then_some(MS * (retry + 1));
+        let pauses = [0, 1, 2].map(|retry| Backoff::next(&mut twice, retry));
+        assert_eq!(pauses, [Some(MS), Some(2 * MS), None]);
+    }
+
+    #[test]
+    fn a_seed_repeats_its_sequence() {
+        let draw = |mut random: Random| [(); 8].map(|()| random.up_to(Duration::from_secs(1)));
+        assert_eq!(draw(Random::from_seed(7)), draw(Random::from_seed(7)));
+        assert_ne!(draw(Random::from_seed(7)), draw(Random::from_seed(8)));
+        assert_ne!(draw(Random::seeded()), draw(Random::seeded()));
+    }
 }

@@ -123,4 +123,15 @@ mod tests {
             Claims::new([claim("a", Mode::Exclusive), claim("a", Mode::SHARED)]).unwrap_err();
         assert!(error.to_string().contains("as exclusive and as shared"), "{error}");
     }
+
+    #[test]
+    fn a_lease_has_each_key_once_in_key_order() {
+        let keys = || ["c", "a", "b", "a"].map(|key| Key::new(key).unwrap());
+        let claims = Claims::all(keys(), Mode::SHARED).unwrap();
+        assert_eq!((claims.len(), claims.first()), (3, &claim("a", Mode::SHARED)));
+        let expected = ["a", "b", "c"].map(|key| claim(key, Mode::SHARED));
+        assert!(claims.into_iter().eq(&expected));
+        let one = Claims::one(Key::new("a").unwrap(), Mode::SHARED);
+        assert_eq!((one.len(), one.first()), (1, &expected[0]));
+    }
 }

@@ -1,4 +1,6 @@
 mod report;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -303,21 +305,5 @@ impl From<InvalidValue> for Error {
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn context_is_kept_from_the_innermost() {
-        let error = Error::unavailable(Effect::Unknown, "no reply within 5s")
-            .with_context("sqlite", "acquire")
-            .with_context("outer", "lock");
-        assert_eq!(error.to_string(), "sqlite acquire: no reply within 5s");
-        assert_eq!((error.store(), error.operation()), (Some("sqlite"), Some("acquire")));
-        assert!(error.is_retryable());
-        assert!(!Error::corrupt("x").is_retryable());
     }
 }

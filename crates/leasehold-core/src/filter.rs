@@ -1,3 +1,6 @@
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -250,89 +253,5 @@ fn glob(pattern: &str, text: &str) -> bool {
         }
         (p, t) = (after, shorter.as_str());
         retry = Some((after, t));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Note, RecordTerm};
-
-    const S: Duration = Duration::from_secs(1);
-
-    fn record(key: &str, left: Option<Remaining>) -> Record {
-        let term = left.map_or(RecordTerm::Expired(None), RecordTerm::Live);
-        Record::new(Key::new(key).unwrap(), Mode::Exclusive, term)
-    }
-
-    #[test]
-    fn glob_matches_whole_texts() {
-        for (pattern, text, expected) in [
-            ("*", "anything", true),
-            ("a*c", "abbc", true),
-            ("a*c", "abcd", false),
-            ("a?c", "a\u{fc}c", true),
-            ("a?c", "ac", false),
-            ("*b*b*", "abab", true),
-            ("*b*b*", "ab", false),
-            ("a", "ab", false),
-            ("%_", "%_", true),
-            ("**a", "bba", true),
-            ("[a]", "a", false),
-        ] {
-            assert_eq!(glob(pattern, text), expected, "{pattern} {text}");
-        }
-    }
-
-    #[test]
-    fn ranges_are_half_open_and_leave_no_gap() {
-        let one = record("k", Some(Remaining::For(S)));
-        let never = record("k", Some(Remaining::Never));
-        let range = |a: u32, b: u32| {
-            Filter::default().with_remaining(Remaining::For(S * a)..Remaining::For(S * b))
-        };
-        assert!(range(1, 2).matches(&one) && !range(0, 1).matches(&one));
-        assert!(!range(0, 100).matches(&never));
-        assert!(Filter::default().with_remaining_from(Remaining::For(S)).matches(&never));
-        let mut aged = one.clone();
-        aged.age = Some(S);
-        assert!(Filter::default().with_age(S..2 * S).matches(&aged));
-        assert!(!Filter::default().with_age(Duration::ZERO..S).matches(&aged));
-        assert!(!Filter::default().with_age_from(S).matches(&one), "age unknown");
-    }
-
-    #[test]
-    fn expired_records_match_only_on_request() {
-        let (live, over) = (record("k", Some(Remaining::For(S))), record("k", None));
-        let answers = |expired| {
-            let filter = Filter::default().with_expired(expired);
-            (filter.matches(&live), filter.matches(&over))
-        };
-        assert_eq!(answers(Expired::Out), (true, false));
-        assert_eq!(answers(Expired::In), (true, true));
-        assert_eq!(answers(Expired::Only), (false, true));
-    }
-
-    #[test]
-    fn every_condition_narrows() {
-        let mut full = record("a:1", Some(Remaining::For(S)));
-        full.id = Some(LeaseId::foreign(b"w").unwrap());
-        full.group = Some(GroupName::new("o").unwrap());
-        full.note = Note::default().with_host("h").unwrap();
-        let filter = Filter::default()
-            .with_key(Key::new("a:1").unwrap())
-            .with_prefix("a:")
-            .with_glob("a:?")
-            .unwrap()
-            .with_lease(full.id.clone().unwrap())
-            .with_group(full.group.clone().unwrap())
-            .with_mode(Mode::Exclusive)
-            .with_host("h");
-        assert!(filter.matches(&full));
-        assert!(!filter.matches(&record("a:1", Some(Remaining::For(S)))));
-        assert!(!filter.clone().with_mode(Mode::SHARED).matches(&full));
-        assert!(!filter.clone().with_host("x").matches(&full));
-        assert!(!filter.with_prefix("b").matches(&full));
-        assert_eq!(Filter::default().with_glob("ab*").unwrap().key_prefix(), "ab");
     }
 }

@@ -76,3 +76,32 @@ impl fmt::Display for Level {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_level_is_for_terms_up_to_its_longest() {
+        let mut health = Health::new(Level::Fenced);
+        assert_eq!(health.level_of(Ttl::NEVER), Level::Fenced);
+        health.level_max_ttl = Some(9 * S);
+        for (ttl, level) in [
+            (Ttl::new(9 * S).unwrap(), Level::Fenced),
+            (Ttl::new(10 * S).unwrap(), Level::BestEffort),
+            (Ttl::NEVER, Level::BestEffort),
+        ] {
+            assert_eq!(health.level_of(ttl), level, "{ttl}");
+        }
+    }
+
+    #[test]
+    fn levels_are_ordered_by_what_they_guarantee() {
+        let levels = [Level::BestEffort, Level::Lease, Level::Fenced, Level::FencedWrite];
+        assert!(levels.is_sorted());
+        let shown = levels.map(|level| level.to_string());
+        assert_eq!(shown, ["L0 best effort", "L1 lease", "L2 fenced", "L3 fenced write"]);
+    }
+}

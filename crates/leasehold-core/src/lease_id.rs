@@ -179,6 +179,30 @@ mod tests {
     }
 
     #[test]
+    fn an_id_of_the_generator_is_written_as_uuid() {
+        let id = LeaseId::of_uuid(std::array::from_fn(|at| {
+            u8::try_from(at).unwrap().wrapping_mul(0x1f)
+        }));
+        let text = "001f3e5d-7c9b-bad9-f817-36557493b2d1";
+        assert_eq!((&*id.to_string(), &*id.to_bytes()), (text, text.as_bytes()));
+        assert_eq!(LeaseId::try_from(text).unwrap(), id);
+        assert_eq!(format!("{id:?}"), format!("LeaseId({text})"));
+    }
+
+    #[test]
+    fn what_is_almost_uuid_text_stays_as_it_is() {
+        let uuid = "001f3e5d-7c9b-bad9-f817-36557493b2d1";
+        let moved = "001f3e5d7-c9b-bad9-f817-36557493b2d1";
+        let no_hex = uuid.replace('f', "g");
+        let more_dashes = uuid.replace("365574", "3-5574");
+        for text in [moved, &no_hex, &more_dashes, &uuid[..35], &format!("{uuid}0")] {
+            let id = LeaseId::foreign(text.as_bytes()).unwrap();
+            assert!(matches!(id.0, Repr::Foreign(_)), "{text}");
+            assert_eq!(id.to_string(), text);
+        }
+    }
+
+    #[test]
     fn limits() {
         assert!(LeaseId::foreign(b"").is_err());
         assert!(LeaseId::foreign(&[b'x'; 255]).is_ok());

@@ -51,3 +51,25 @@ impl fmt::Display for LostReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_name_and_a_text() {
+        let reason = Reason::new("maintenance").unwrap();
+        for (lost, name, text) in [
+            (LostReason::Expired, "expired", "its term ended"),
+            (LostReason::Gone, "gone", "no longer has it"),
+            (LostReason::Evicted(None), "evicted", "ended by force"),
+            (LostReason::Evicted(Some(reason)), "evicted", "ended by force: maintenance"),
+            (LostReason::StoreUnreachable, "store_unreachable", "renewals failed"),
+            (LostReason::StoreReplaced, "store_replaced", "was replaced"),
+            (LostReason::MaxHold, "max_hold", "longest allowed time"),
+        ] {
+            assert_eq!(lost.name(), name);
+            assert!(lost.to_string().contains(text), "{lost}");
+        }
+    }
+}

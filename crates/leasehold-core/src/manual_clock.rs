@@ -155,9 +155,11 @@ impl Drop for Sleep {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
 
     use super::*;
+    use crate::Now;
 
     #[test]
     fn a_sleeper_wakes_at_its_instant_and_a_dropped_one_is_forgotten() {
@@ -175,5 +177,83 @@ mod tests {
         assert!(other.as_mut().poll(&mut context).is_pending());
         drop(other);
         assert_eq!(clock.next_wake(), None);
+    }
+
+    #[test]
+    fn both_clocks_advance_and_the_wall_clock_can_be_set() {
+        let clock = ManualClock::new();
+        let before = Now::read(&clock);
+        assert_eq!(before.boot, Duration::from_secs(3_600));
+        assert_eq!(before.wall_micros, 1_767_225_600_000_000);
+        clock.clone().advance(Duration::from_millis(5));
+        assert_eq!(clock.now() - before.boot, Duration::from_millis(5));
+        assert_eq!(clock.wall_micros() - before.wall_micros, 5_000);
+        clock.set_wall_micros(7);
+        assert_eq!((clock.wall_micros(), clock.now() - before.boot), (7, Duration::from_millis(5)));
+    }
+
+    /// Counts how often it woke its task.
+    #[derive(Default)]
+    struct Wakes(AtomicU32);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Wakes {
+        fn poll<T>(self: &Arc<Self>, future: &mut BoxFuture<'_, T>) -> Poll<T> {
+            future.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone())))
+        }
+
+        fn count(&self) -> u32 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn each_sleeper_is_woken_once_at_its_instant() {
+        let clock = ManualClock::new();
+        let second = Duration::from_secs(1);
+        let at = |seconds| clock.now() + seconds * second;
+        let (first, last) = (at(1), at(3));
+        let wakes = [(); 2].map(|()| Arc::new(Wakes::default()));
+        let mut sleeps = [clock.sleep_until(last), clock.sleep_until(first)];
+        for _ in 0..2 {
+            for (wakes, sleep) in wakes.iter().zip(&mut sleeps) {
+                assert!(wakes.poll(sleep).is_pending());
+            }
+        }
+        assert_eq!(clock.next_wake(), Some(first));
+        let counts = |by: u32| {
+            clock.advance(by * second);
+            wakes.each_ref().map(|wakes| wakes.count())
+        };
+        assert_eq!(
+            [counts(0), counts(1), counts(1), counts(2), counts(9)],
+            [[0, 0], [0, 1], [0, 1], [1, 1], [1, 1]]
+        );
+        assert!(wakes[0].poll(&mut sleeps[0]).is_ready());
+    }
+
+    #[test]
+    fn a_test_can_wait_until_a_task_sleeps() {
+        let clock = ManualClock::new();
+        let at = clock.now() + Duration::from_secs(2);
+        let wakes = Arc::new(Wakes::default());
+        let mut waits: BoxFuture<'_, ()> = Box::pin(clock.slept_until(at));
+        assert!(wakes.poll(&mut waits).is_pending());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut other = clock.sleep_until(at + Duration::from_secs(1));
+        assert!(other.as_mut().poll(&mut context).is_pending());
+        assert_eq!(wakes.count(), 1);
+        assert!(wakes.poll(&mut waits).is_pending());
+        let mut sleep = clock.sleep_until(at);
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        assert_eq!(wakes.count(), 2);
+        assert!(wakes.poll(&mut waits).is_ready());
+        drop(sleep);
+        assert_eq!(clock.next_wake(), Some(at + Duration::from_secs(1)));
     }
 }

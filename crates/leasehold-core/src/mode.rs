@@ -51,3 +51,39 @@ impl fmt::Display for Mode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(max: u32) -> Mode {
+        Mode::Shared { max: NonZeroU32::new(max) }
+    }
+
+    #[test]
+    fn the_smaller_limit_applies_to_shared_holders_alone() {
+        for (mode, max_holders, expected) in [
+            (Mode::SHARED, 0, Mode::SHARED),
+            (Mode::SHARED, 2, shared(2)),
+            (shared(3), 0, shared(3)),
+            (shared(3), 2, shared(2)),
+            (shared(3), 4, shared(3)),
+            (Mode::Exclusive, 2, Mode::Exclusive),
+        ] {
+            assert_eq!(mode.limited_to(NonZeroU32::new(max_holders)), expected, "{max_holders}");
+        }
+    }
+
+    #[test]
+    fn modes_are_of_one_kind_whatever_their_limits() {
+        assert!(!Mode::Exclusive.is_shared() && Mode::SHARED.is_shared());
+        assert!(Mode::SHARED.same_kind(shared(3)) && Mode::Exclusive.same_kind(Mode::Exclusive));
+        assert!(!Mode::SHARED.same_kind(Mode::Exclusive));
+    }
+
+    #[test]
+    fn a_mode_is_shown_with_its_limit() {
+        let shown = [Mode::Exclusive, Mode::SHARED, shared(3)].map(|mode| mode.to_string());
+        assert_eq!(shown, ["exclusive", "shared", "shared (at most 3)"]);
+    }
+}

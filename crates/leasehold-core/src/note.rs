@@ -82,3 +82,36 @@ impl Note {
         self.comment.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_what_was_given_and_nothing_else() {
+        let empty = Note::default();
+        assert_eq!((empty.host(), empty.pid()), (None, None));
+        assert_eq!((empty.program(), empty.comment()), (None, None));
+        let note = empty.with_host("db-3").unwrap().with_pid(4711).with_program("cron").unwrap();
+        let note = note.with_comment("nightly").unwrap();
+        assert_eq!((note.host(), note.pid()), (Some("db-3"), Some(4711)));
+        assert_eq!((note.program(), note.comment()), (Some("cron"), Some("nightly")));
+    }
+
+    #[test]
+    fn limits_are_exact_and_named() {
+        let note = Note::default;
+        let (name, comment) = ("n".repeat(255), "c".repeat(512));
+        note().with_host(&name).unwrap().with_program(&name).unwrap();
+        note().with_comment(&comment).unwrap();
+        for (result, said) in [
+            (note().with_host(&(name.clone() + "n")), "the host name has 256 bytes; at most 255"),
+            (note().with_program(&(name + "n")), "the program name has 256 bytes"),
+            (note().with_comment(&(comment + "c")), "the comment has 513 bytes; at most 512"),
+            (note().with_comment(""), "the comment is empty"),
+        ] {
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+}

@@ -104,3 +104,40 @@ impl fmt::Display for Who<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(term: RecordTerm) -> Record {
+        Record::new(Key::new("job").unwrap(), Mode::Exclusive, term)
+    }
+
+    #[test]
+    fn nothing_remains_of_an_expired_record() {
+        let (nothing, rest) = (Remaining::For(Duration::ZERO), Remaining::For(Duration::MAX));
+        for (term, live, remaining) in [
+            (RecordTerm::Live(rest), true, rest),
+            (RecordTerm::Live(Remaining::Never), true, Remaining::Never),
+            (RecordTerm::Expired(None), false, nothing),
+            (RecordTerm::Expired(Some(Duration::MAX)), false, nothing),
+        ] {
+            let record = record(term);
+            assert_eq!((record.is_live(), record.remaining()), (live, remaining));
+        }
+    }
+
+    #[test]
+    fn people_read_what_is_known_of_a_holder() {
+        let mut record = record(RecordTerm::Live(Remaining::Never));
+        assert_eq!(record.who().to_string(), "a client without an id");
+        record.id = Some(LeaseId::foreign(b"w1").unwrap());
+        assert_eq!(record.who().to_string(), "lease w1");
+        record.note = Note::default().with_pid(7);
+        assert_eq!(record.who().to_string(), "lease w1, pid 7");
+        let note = record.note.with_host("db-3").unwrap().with_program("cron").unwrap();
+        record.note = note.with_comment("nightly").unwrap();
+        record.group = Some(GroupName::new("reports").unwrap());
+        assert_eq!(record.who().to_string(), "reports, cron, pid 7 on db-3 (nightly)");
+    }
+}

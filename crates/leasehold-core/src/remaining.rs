@@ -29,3 +29,18 @@ impl fmt::Display for Remaining {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_is_longer_than_any() {
+        let most = Remaining::For(Duration::MAX);
+        assert!(Remaining::Never > most);
+        assert_eq!((most.duration(), Remaining::Never.duration()), (Some(Duration::MAX), None));
+        let shown =
+            [Remaining::For(Duration::from_secs(9)), Remaining::Never].map(|r| r.to_string());
+        assert_eq!(shown, ["9s", "never"]);
+    }
+}

@@ -71,4 +71,16 @@ mod tests {
         assert_eq!(u64::from(largest), FencingToken::MAX);
         assert_eq!(i64::from(largest), (1_i64 << 53) - 1);
     }
+
+    #[test]
+    fn a_token_is_at_least_one_and_below_two_to_the_53() {
+        for good in [1, 7, FencingToken::MAX] {
+            let token = FencingToken::try_from(good).unwrap();
+            assert_eq!((token.get(), token.to_string()), (good, good.to_string()));
+        }
+        for bad in [0, FencingToken::MAX + 1, u64::MAX] {
+            let error = FencingToken::try_from(bad).unwrap_err();
+            assert!(error.to_string().contains(&format!("is {bad}; it must be 1 to")), "{error}");
+        }
+    }
 }

@@ -96,6 +96,10 @@ mod tests {
 
     #[test]
     fn never_is_longer_than_any() {
-        assert!(Ttl::NEVER > Ttl::new(Ttl::MAX).unwrap());
+        let longest = Ttl::try_from(Ttl::MAX).unwrap();
+        assert!(Ttl::NEVER > longest);
+        assert_eq!((longest.duration(), longest.is_never()), (Some(Ttl::MAX), false));
+        assert_eq!((Ttl::NEVER.duration(), Ttl::NEVER.is_never()), (None, true));
+        assert_eq!([longest, Ttl::NEVER].map(|ttl| ttl.to_string()), ["315360000s", "never"]);
     }
 }

@@ -31,3 +31,17 @@ impl From<Duration> for Wait {
         Self::UpTo(limit)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_the_longest_wait() {
+        let limit = Duration::from_secs(30);
+        assert_eq!(
+            (Wait::default(), Wait::from(limit / 2)),
+            (Wait::UpTo(limit), Wait::UpTo(limit / 2))
+        );
+    }
+}

@@ -50,3 +50,39 @@ impl fmt::Debug for Wakeups {
         f.write_str(if self.0.is_some() { "Wakeups(open)" } else { "Wakeups(none)" })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    struct Keys(std::array::IntoIter<Key, 2>);
+
+    impl Stream for Keys {
+        type Item = Key;
+
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Key>> {
+            Poll::Ready(self.0.next())
+        }
+    }
+
+    fn next(wakeups: &mut Wakeups) -> Option<Key> {
+        match pin!(wakeups.next()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(key) => Some(key),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_stream_that_has_ended_wakes_nobody() {
+        let keys = ["a", "b"].map(|key| Key::new(key).unwrap());
+        let mut wakeups = Wakeups::new(Keys(keys.clone().into_iter()));
+        assert_eq!(format!("{wakeups:?}"), "Wakeups(open)");
+        assert_eq!([next(&mut wakeups), next(&mut wakeups)], keys.map(Some));
+        assert_eq!([next(&mut wakeups), next(&mut wakeups)], [None, None]);
+        assert_eq!(format!("{wakeups:?}"), "Wakeups(none)");
+        assert_eq!(next(&mut Wakeups::none()), None);
+    }
+}

@@ -107,7 +107,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReports, RecordTerm, Remaining};
+    use crate::{
+        Cursor, ErrorKind, FencingToken, Key, LeaseId, Mode, NodeReports, RecordTerm, Remaining,
+    };
 
     /// A page of three nodes: each lists the named leases, or failed.
     fn page(nodes: [Option<&[(&str, u64)]>; 3]) -> ListReply {
@@ -238,5 +240,42 @@ mod tests {
         whole.append(page([Some(&[]), Some(&[]), Some(&[])]));
         assert!(whole.nodes[1].error.is_some());
         assert_eq!(whole.holders().unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_merged_holder_shows_what_a_majority_has() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let lease = [("a", 9)];
+        for (kept, expected) in [(0, false), (1, false), (2, true), (3, true)] {
+            let mut page = page([Some(&lease), Some(&lease), Some(&lease)]);
+            for (record, age) in page.records.iter_mut().zip(1..) {
+                (record.age, record.renewed) = (seconds(age), seconds(age + 3));
+                record.kept = age <= kept;
+            }
+            let holders = page.holders().unwrap();
+            let [one] = &holders[..] else { panic!("{holders:?}") };
+            assert_eq!((one.age, one.renewed, &one.node), (seconds(3), seconds(4), &None));
+            assert_eq!(one.kept, expected, "{kept}");
+        }
+    }
+
+    #[test]
+    fn an_undecidable_holder_is_told_with_the_count_of_answers() {
+        let error = page([Some(&[("a", 9)]), None, None]).holders().unwrap_err();
+        assert!(error.to_string().starts_with("1 of 3 nodes answered"), "{error}");
+    }
+
+    #[test]
+    fn pages_of_a_single_store_make_one_list() {
+        let mut list = page([Some(&[("a", 9)]), Some(&[]), Some(&[])]);
+        let mut next = page([Some(&[("b", 9)]), Some(&[]), Some(&[])]);
+        for page in [&mut list, &mut next] {
+            page.nodes = NodeReports::default();
+            page.unreadable = vec![Unreadable::new("k", Error::corrupt("damaged"))];
+        }
+        next.next = Some(Cursor::new(vec![1]));
+        list.append(next);
+        assert_eq!((list.records.len(), list.unreadable.len()), (2, 2));
+        assert_eq!((list.next, list.nodes.is_of_quorum()), (Some(Cursor::new(vec![1])), false));
     }
 }

@@ -70,9 +70,7 @@ impl<'a, P: Ord> Page<'a, P> {
 
     fn pass(&mut self, position: P) {
         self.passed = self.reply.unreadable.len();
-        if self.last.as_ref().is_none_or(|last| *last < position) {
-            self.last = Some(position);
-        }
+        self.last = self.last.take().max(Some(position));
     }
 }
 

@@ -110,9 +110,9 @@ impl Request for ReleaseEntry {
             Some(keep) if keep > Ttl::MAX => Err(Error::invalid_input(format!(
                 "the key is to be kept for {keep:?}; at most 10 years (3650 days) is allowed"
             ))),
-            // The longest term applies to kept keys too.
-            Some(keep) if keep > can.max_term => can.check_term(keep),
-            _ => Ok(()),
+            // The longest term applies to kept keys too, the shortest does not.
+            Some(keep) => can.check_term(keep.max(can.min_term)),
+            None => Ok(()),
         }
     }
 }

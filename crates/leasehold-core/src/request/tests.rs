@@ -100,7 +100,6 @@ fn a_store_refuses_terms_that_it_cannot_keep() {
     lacks(untold, &plain, &raised(), "no fencing tokens");
     let kept = |seconds| release("a").with_keep(S * seconds);
     lacks(|can| can.keep = false, &release("a"), &kept(1), "no keeping a key taken");
-    // The shortest term does not apply to what is kept.
     lacks(bounds, &kept(1), &kept(21), "is 21s");
     lacks(bounds, &kept(20), &kept(21), "is 21s");
 }
