@@ -32,7 +32,7 @@ pub(crate) enum Sought {
 }
 
 impl Plan {
-    /// Acquires it. `blocked` gets the report of each try after which the wait goes on.
+    /// Acquires it. `blocked` gets the report of each try after which the wait continues.
     pub(crate) async fn seek(
         &self,
         locker: &Locker,

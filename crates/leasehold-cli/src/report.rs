@@ -33,7 +33,7 @@ pub(crate) enum Level {
 /// An event to report.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// The store fails, and the wait goes on.
+    /// The store fails, and the wait continues.
     StoreAwaited {
         failure: &'a Failure,
     },
@@ -41,7 +41,7 @@ pub(crate) enum Event<'a> {
     Asking {
         keys: &'a [Key],
     },
-    /// The keys are held, and the wait goes on.
+    /// The keys are held, and the wait continues.
     Waiting {
         keys: &'a [Key],
         holder: Option<&'a Record>,

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn system_sleep_ends_no_earlier_than_asked() {
+    async fn system_sleep_ends_no_earlier_than_requested() {
         let at = SystemClock.now() + Duration::from_millis(5);
         SystemClock.sleep_until(at).await;
         assert!(SystemClock.now() >= at);

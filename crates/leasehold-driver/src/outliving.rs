@@ -9,7 +9,7 @@ use leasehold_core::{Effect, Error, Result};
 /// Those of the exchange; `Unavailable` with an unknown effect if the runtime has ended.
 ///
 /// # Cancel safety
-/// May be dropped; the exchange goes on.
+/// May be dropped; the exchange continues.
 pub fn outliving<T: Send + 'static>(
     exchange: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send {

@@ -10,7 +10,7 @@ pub(crate) const BRIEF: Duration = Duration::from_millis(100);
 
 /// The turns of requests on connections of their own. Each may have to wait for a row that somebody else's transaction
 /// holds. At least one connection, of more than one, is never kept by such a wait and never used by an acquire, so that
-/// renewals, releases, lists, evictions and checks go on.
+/// renewals, releases, lists, evictions and checks continue.
 #[derive(Debug, Clone)]
 pub(crate) struct RowWaits {
     acquires: Arc<Turns>,

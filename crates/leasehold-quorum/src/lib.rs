@@ -1,6 +1,6 @@
 //! Leasehold's store made of several independent stores: a majority of them decides (Redlock, over any store).
 //!
-//! A quorum of N nodes works while a majority of them works, and no single node can let in a second holder. The
+//! A quorum of N nodes works while a majority of them works, and no single node can grant a lock to a second holder. The
 //! [`manual`] states what it guarantees and what it requires of its nodes.
 //!
 //! ```

@@ -117,7 +117,7 @@ impl Election {
         self.with(|campaign| campaign.backoff(pauses))
     }
 
-    /// Calls `call` after each try that did not elect this candidate, if its campaign goes on; see
+    /// Calls `call` after each try that did not elect this candidate, if its campaign continues; see
     /// [`LockRequest::on_blocked`].
     pub fn on_blocked(self, call: impl FnMut(&WaitReport) + Send + 'static) -> Self {
         self.with(|campaign| campaign.on_blocked(call))

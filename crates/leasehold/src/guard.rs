@@ -118,13 +118,13 @@ impl Guard {
     /// is checked each time before `work` continues, so that it does not run after the machine slept past the term, and
     /// once more when `work` has completed.
     ///
-    /// Only `work` itself is dropped. A task is not part of the future that started it: tokio lets it go on when its
+    /// Only `work` itself is dropped. A task is not part of the future that started it: tokio lets it continue when its
     /// handle is dropped. So give `run` the work, and let [`spawn`](Guard::spawn) run what needs a task of its own:
     ///
     /// ```
     /// # async fn worker() {}
     /// # async fn both(guard: leasehold::Guard) -> Result<(), Box<dyn std::error::Error>> {
-    /// // Wrong: on loss only the handle is dropped, and the worker goes on without the lock.
+    /// // Wrong: on loss only the handle is dropped, and the worker continues without the lock.
     /// // guard.run(tokio::spawn(worker())).await?;
     /// guard.run(worker()).await?;
     /// guard.spawn(worker()).await??;

@@ -1,4 +1,4 @@
-//! Tells why a wait goes on.
+//! Tells why a wait continues.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_at_once_on_each_change_and_every_minute_on_a_terminal() {
+    fn a_cause_is_reported_at_once_on_each_change_and_every_minute_on_a_terminal() {
         let at = Duration::from_secs;
         for (repeat, later) in [(None, false), (Some(REPEAT), true)] {
             let mut told = Told { last: None, repeat };

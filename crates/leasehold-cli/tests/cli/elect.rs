@@ -177,7 +177,7 @@ fn after_a_kill_its_command_ends_and_the_next_leads_after_the_term() {
     running.signal(Signal::SIGKILL);
     let from = now();
     until("dead", || !runs(&command) && !runs(&shim.to_string()));
-    assert!(store.is_held("e") || now() - from > Duration::from_secs(1), "its term goes on");
+    assert!(store.is_held("e") || now() - from > Duration::from_secs(1), "its term continues");
     second.line();
     assert_eq!(second.code(), 0);
 }

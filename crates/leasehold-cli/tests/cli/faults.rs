@@ -95,7 +95,7 @@ fn mail_server() -> u16 {
 }
 
 #[test]
-fn of_postgresql_end_a_wait_or_are_told() {
+fn of_postgresql_end_a_wait_or_are_reported() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(postgres::Server::start(&[])).unwrap();
     let run = |text: &str| runtime.block_on(server.run(text));
@@ -139,7 +139,7 @@ fn of_postgresql_end_a_wait_or_are_told() {
 }
 
 #[test]
-fn of_mariadb_end_a_wait_or_are_told() {
+fn of_mariadb_end_a_wait_or_are_reported() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(mysql::Server::start(&[])).unwrap();
     let run = |text: &str| runtime.block_on(server.run(text));
@@ -177,7 +177,7 @@ fn of_mariadb_end_a_wait_or_are_told() {
 }
 
 #[test]
-fn of_redis_end_a_wait_or_are_told() {
+fn of_redis_end_a_wait_or_are_reported() {
     let runtime = Runtime::new().unwrap();
     let start = |settings: &[&str]| runtime.block_on(redis::Server::start(settings)).unwrap();
     let (server, full) = (start(&[]), start(&["--maxmemory", "1"]));
@@ -210,7 +210,7 @@ fn of_redis_end_a_wait_or_are_told() {
 }
 
 #[test]
-fn of_sqlite_end_a_wait_or_are_told() {
+fn of_sqlite_end_a_wait_or_are_reported() {
     let store = Store::new();
     std::fs::write(store.file("letter.txt"), "Dear reader, this is no database.".repeat(99))
         .unwrap();
@@ -230,7 +230,7 @@ fn of_sqlite_end_a_wait_or_are_told() {
 }
 
 #[test]
-fn of_some_nodes_of_a_quorum_end_a_wait_or_are_told() {
+fn of_some_nodes_of_a_quorum_end_a_wait_or_are_reported() {
     let (a, b, c) = (Store::new(), Store::new(), Store::new());
     let quorum = |nodes: [&str; 3]| {
         let nodes = nodes.map(|node| format!("node={}", node.replace('?', "%3F")));
@@ -245,7 +245,7 @@ fn of_some_nodes_of_a_quorum_end_a_wait_or_are_told() {
 }
 
 #[test]
-fn that_come_and_go_during_a_wait_are_told_as_they_change() {
+fn that_come_and_go_during_a_wait_are_reported_as_they_change() {
     let runtime = Runtime::new().unwrap();
     let server = runtime.block_on(redis::Server::start(redis::DURABLE)).unwrap();
     let store = Store::new();
@@ -278,7 +278,7 @@ fn that_come_and_go_during_a_wait_are_told_as_they_change() {
 
 /// By a clock that runs sixty times as fast.
 #[test]
-fn that_last_are_told_every_minute_on_a_terminal_and_once_elsewhere() {
+fn that_last_are_reported_every_minute_on_a_terminal_and_once_elsewhere() {
     let store = Store::new();
     let command = || {
         let mut command = store.command("run -w 200s k -- true");

@@ -48,7 +48,7 @@ fn systemd_tmpfiles_spares_the_folder_of_a_run() {
 }
 
 #[test]
-fn a_nested_command_is_told_how_to_go_on_when_the_folder_is_gone() {
+fn a_nested_command_is_refused_with_advice_when_the_folder_is_gone() {
     let store = Store::new();
     let script = "rm -r ${LEASEHOLD_LEASE_FILE%/*}; $LEASEHOLD run -n k -- true; echo $?
         $LEASEHOLD run -n --store-file url k -- true; echo $?";

@@ -29,8 +29,8 @@ cases! {
     evict_exactly_a_lease_without_end [Never],
     evict_exactly_a_kept_lease [Keep],
     evict_exactly_an_expired_lease [ReportsExpired],
-    evict_tells_the_holder_why [ReportsEvicted],
-    evict_without_a_reason_tells_the_holder_too [ReportsEvicted],
+    evict_gives_the_holder_the_reason [ReportsEvicted],
+    evict_without_a_reason_notifies_the_holder_too [ReportsEvicted],
     evict_leaves_a_mark_that_excludes_nobody,
 }
 
@@ -256,7 +256,7 @@ async fn evict_exactly_an_expired_lease<B: Backing>(fixture: &Fixture<B>) -> Cas
     PASSED
 }
 
-async fn evict_tells_the_holder_why<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
+async fn evict_gives_the_holder_the_reason<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), Some("maintenance of db-3")).await?;
@@ -269,7 +269,7 @@ async fn evict_tells_the_holder_why<B: Backing>(fixture: &Fixture<B>) -> CaseRes
     PASSED
 }
 
-async fn evict_without_a_reason_tells_the_holder_too<B: Backing>(
+async fn evict_without_a_reason_notifies_the_holder_too<B: Backing>(
     fixture: &Fixture<B>,
 ) -> CaseResult {
     let lease = fixture.exclusive("job");

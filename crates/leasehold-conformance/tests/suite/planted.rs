@@ -212,7 +212,7 @@ planted! {
     expired_release_reports_released: ExpiredReleaseReportsReleased
         => "c13_an_expired_lease_is_reported", "oracle";
     eviction_is_not_told: EvictionIsNotTold
-        => "evict_tells_the_holder_why", "oracle";
+        => "evict_gives_the_holder_the_reason", "oracle";
     eviction_does_not_wake: EvictionDoesNotWake
         => "c12_an_eviction_wakes";
     every_release_wakes: EveryReleaseWakes

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Error, Key, Record};
 
-/// The report of a wait that ended without a lock, or goes on.
+/// The report of a wait that ended without a lock, or continues.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitReport {

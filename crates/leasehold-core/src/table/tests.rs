@@ -145,7 +145,7 @@ fn a_record_excludes_others_until_its_term_and_the_margin_are_over() {
 }
 
 #[test]
-fn a_counter_is_forgotten_only_when_it_is_older_than_asked() {
+fn a_counter_is_forgotten_only_when_it_is_older_than_requested() {
     for (counter, wall_micros, forget_after, forgotten) in [
         (5, 1_000_005, Some(S), false),
         (5, 1_000_006, Some(S), true),

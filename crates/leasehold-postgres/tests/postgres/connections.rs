@@ -86,7 +86,7 @@ async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
         () = waits => {}
     }
     other.batch_execute(&format!("SELECT pg_advisory_unlock({LOCK})")).await.unwrap();
-    // It goes on without its caller.
+    // It continues without its caller.
     until(async || sessions(&server, "active").await.is_empty()).await;
     until(async || store.check().await.is_ok()).await;
     grants_are_seen(&server, &store).await;

@@ -61,7 +61,7 @@ async fn functions_of_an_earlier_version_are_named_and_replaced() {
     store.prepare().await.unwrap();
     store.check().await.unwrap();
     store.prepare().await.unwrap();
-    // Leases stay, and clients that are running go on.
+    // Leases stay, and clients that are running continue.
     refused(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);
     running.release(&release("k", "a")).await.unwrap();
     granted(store.acquire(&acquire("k", "b", Mode::Exclusive)).await);

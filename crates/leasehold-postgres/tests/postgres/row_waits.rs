@@ -22,7 +22,7 @@ async fn holds(server: &Server, name: &str) -> Client {
 }
 
 #[tokio::test]
-async fn renewals_lists_evicts_and_checks_go_on_while_requests_wait_for_a_row() {
+async fn renewals_lists_evicts_and_checks_continue_while_requests_wait_for_a_row() {
     let server = Server::start(&[]).await.unwrap();
     let ttl = Ttl::new(LONG).unwrap();
     for connections in [2, 3, 5] {

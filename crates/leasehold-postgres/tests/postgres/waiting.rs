@@ -217,7 +217,7 @@ async fn a_thousand_waiters_hold_up_no_index_and_no_vacuum() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_connection_ended_is_told_and_polls_until_there_is_another() {
+async fn a_waiter_whose_connection_ended_is_woken_and_polls_until_there_is_another() {
     let server = Server::start(&[]).await.unwrap();
     let store = server.store().await;
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);

@@ -243,7 +243,7 @@ async fn a_node_that_a_write_back_may_still_reach_does_not_count() {
 
 /// Each node compares with the token that it has minted itself, so the quorum names none to it.
 #[tokio::test(start_paused = true)]
-async fn nodes_are_asked_without_the_token_of_the_quorum() {
+async fn nodes_get_requests_without_the_token_of_the_quorum() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
     let token = grant(&cluster.store, &own).await.unwrap();

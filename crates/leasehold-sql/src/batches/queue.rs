@@ -31,7 +31,7 @@ pub(super) struct Lane {
     pub(super) batch: HashMap<Key, Sent>,
     /// When it began.
     pub(super) since: Instant,
-    /// It has sent one, and goes on.
+    /// It has sent one, and continues.
     pub(super) has_begun: bool,
     /// Others go past it.
     pub(super) is_passed: bool,

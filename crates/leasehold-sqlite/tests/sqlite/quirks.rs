@@ -39,7 +39,7 @@ async fn open_modes_are_a_hazard() {
     assert!(hazards.contains("mode 0644") && hazards.contains("mode 0770"), "{hazards}");
 }
 
-/// Whatever the umask, and its log and shared memory too: the group's users are then let in.
+/// Whatever the umask, and its log and shared memory too: the group's users then have access.
 #[tokio::test]
 async fn a_file_shared_with_its_group_is_no_hazard() {
     let place = Workplace::new();

@@ -70,7 +70,7 @@ impl Backoff for Pauses {
     }
 }
 
-/// Learns why a wait goes on; clones share it.
+/// Learns why a wait continues; clones share it.
 #[derive(Clone)]
 pub(crate) struct OnBlocked(Arc<Mutex<Call>>);
 

@@ -173,7 +173,7 @@ impl<T> LockRequest<T> {
         })
     }
 
-    /// Calls `call` after each try that is not granted, if the wait goes on: with what the last try met, the last known
+    /// Calls `call` after each try that is not granted, if the wait continues: with what the last try met, the last known
     /// holder, and the number of tries. So a program can state why it waits: the key is held, or the store fails.
     ///
     /// It is called inside the wait and must not block. A request that is behind another of the same [`Locker`] in the

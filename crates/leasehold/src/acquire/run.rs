@@ -324,7 +324,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// After a first refusal: subscribes, if the store can notify; true if a try must follow at once (C12). The
-    /// subscription goes on for as long as it takes, but what frees a key meanwhile is not missed.
+    /// subscription continues for as long as it takes, but what frees a key meanwhile is not missed.
     async fn subscribe(&mut self, blocked: &Blocked) -> bool {
         let keeper = Arc::clone(&self.inner.keeper);
         let wanted = keeper.can.notifications
@@ -399,7 +399,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Tells the caller why the wait goes on.
+    /// Tells the caller why the wait continues.
     fn tell_blocked(&mut self, blocked: &Blocked) {
         if let Some(on_blocked) = self.on_blocked.clone() {
             let report = self.report(blocked.key.clone(), blocked.cause.clone());

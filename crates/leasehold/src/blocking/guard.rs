@@ -134,7 +134,7 @@ impl Guard {
     }
 
     fn into_inner(self) -> crate::Guard {
-        Arc::into_inner(self.guard).expect("a call drops its share before its caller goes on")
+        Arc::into_inner(self.guard).expect("a call drops its share before its caller continues")
     }
 
     fn call<T: Send + 'static, F>(&self, ask: impl FnOnce(Arc<crate::Guard>) -> F) -> Result<T>

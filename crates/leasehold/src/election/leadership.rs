@@ -76,7 +76,7 @@ impl Leadership {
     }
 
     /// Runs `work` on a task of its own for as long as this leads; see [`Guard::spawn`]. A task that is spawned by other
-    /// means goes on after the leadership, also if `run` was given its handle.
+    /// means continues after the leadership, also if `run` was given its handle.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -59,7 +59,7 @@ fn the_thread_ends_with_a_janitor_that_was_the_last_handle() {
     let ended = end_of_thread(&locks);
     let mut janitor = locks.janitor().every(Janitor::LEAST).batch(10).spawn().unwrap();
     drop(locks);
-    let report = janitor.next_round().unwrap().expect("it goes on");
+    let report = janitor.next_round().unwrap().expect("it continues");
     assert!((1..=janitor.report().rounds).contains(&report.rounds), "{report:?}");
     assert!(janitor.stop().unwrap().error.is_none());
     ended.recv_timeout(LONG).expect("the thread ends");

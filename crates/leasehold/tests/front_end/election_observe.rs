@@ -85,7 +85,7 @@ async fn a_waiting_candidate_knows_the_leader_until_the_leaders_term_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leader_asks_the_store_and_ignores_an_expired_leader() {
+async fn leader_queries_the_store_and_ignores_an_expired_leader() {
     let store = Flaky::new();
     let locks = store.locks();
     let election = locks.election("n");
@@ -185,7 +185,7 @@ async fn a_resigning_candidate_is_not_reported_as_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_reader_is_told_of_the_leader_and_earlier_readers_are_not_told_again() {
+async fn a_late_reader_gets_the_leader_and_earlier_readers_do_not_get_it_again() {
     for pauses in [true, false] {
         let store = Flaky::new();
         let others = store.others();

@@ -69,7 +69,7 @@ async fn a_purge_during_which_the_machine_sleeps_does_not_pause_for_as_long() {
     }
     // The limit of one operation.
     clock.advance(secs(10));
-    let purged = tokio::time::timeout(secs(20), purging).await.expect("it goes on");
+    let purged = tokio::time::timeout(secs(20), purging).await.expect("it continues");
     assert_eq!(counts(purged.unwrap().unwrap()), (25, 0, 3));
 }
 
@@ -198,7 +198,7 @@ async fn it_ends_when_it_is_stopped_or_dropped_or_its_locker_is_closed() {
     let others = rounds(2);
     tokio::time::sleep(secs(600)).await;
     assert_eq!((rounds(1), rounds(2)), (before, others));
-    assert!(rounds(3) >= 60, "the third goes on");
+    assert!(rounds(3) >= 60, "the third continues");
     locks.close(secs(1)).await.unwrap();
     let ending = async { while closed.next_round().await.is_some() {} };
     tokio::time::timeout(limit, ending).await.expect("it ends");

@@ -34,7 +34,7 @@ async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_renewal_is_no_loss_and_renewal_goes_on() {
+async fn a_failed_renewal_is_no_loss_and_renewal_continues() {
     for fault in
         [Fault::LostRequest, Fault::Denied, Fault::Incompatible, Fault::EntriesFailed, Fault::Panic]
     {
@@ -181,7 +181,7 @@ async fn a_lease_without_end_notices_a_break_within_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn verify_asks_the_store() {
+async fn verify_queries_the_store() {
     let store = Flaky::new();
     let guard = store.locks().lock_all(["a", "b"]).await.unwrap();
     assert!(guard.verify().await.unwrap());

@@ -68,7 +68,7 @@ async fn a_guard_and_its_release_report_each_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quorum_refuses_what_it_cannot_do_before_it_asks_any_node() {
+async fn a_quorum_refuses_what_it_cannot_do_before_it_sends_a_request() {
     let three = Three::new();
     let locks = three.locks();
     for (lock, fragment) in [

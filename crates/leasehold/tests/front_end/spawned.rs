@@ -80,9 +80,9 @@ async fn spawned_work_ends_when_its_guard_does() {
     }
 }
 
-/// The trap: the future that `run` drops is the handle, and the task goes on.
+/// The trap: the future that `run` drops is the handle, and the task continues.
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_handle_is_given_to_run_goes_on_after_a_loss() {
+async fn a_task_whose_handle_is_given_to_run_continues_after_a_loss() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(9)).await.unwrap();
     store.down(Fault::Hang);
@@ -113,9 +113,9 @@ async fn what_a_leader_spawned_ends_with_its_leadership() {
     assert_eq!(later_steps(&steps).await, 0);
 }
 
-/// Neither can be stopped from outside: both go on after the loss, and both are reported as lost.
+/// Neither can be stopped from outside: both continue after the loss, and both are reported as lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_never_awaits_and_a_blocking_thread_go_on_after_a_loss() {
+async fn work_that_never_awaits_and_a_blocking_thread_continue_after_a_loss() {
     let clock = ManualClock::new();
     let store = LocalStore::with_clock(Arc::new(clock.clone()));
     let locks = Locker::builder(store).clock(Arc::new(clock.clone())).build();
@@ -150,7 +150,7 @@ async fn work_that_never_awaits_and_a_blocking_thread_go_on_after_a_loss() {
             assert_eq!(ended(task).await.unwrap_err().kind(), ErrorKind::Lost);
         }
         finishes.recv().unwrap();
-        assert!(is_done.load(Ordering::Acquire), "it went on");
+        assert!(is_done.load(Ordering::Acquire), "it continued");
     }
     assert!(clock.now() > secs(18));
 }

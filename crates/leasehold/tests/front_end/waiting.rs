@@ -187,7 +187,7 @@ async fn a_waiter_with_its_own_back_off_holds_up_no_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_try_after_which_a_wait_goes_on_is_told_with_its_cause() {
+async fn each_try_after_which_a_wait_continues_is_reported_with_its_cause() {
     let store = Flaky::with_push(false);
     let _other = taken(&store, "k", secs(300)).await;
     store.on_acquire([Fault::Fine, Fault::Refused]);
@@ -203,7 +203,7 @@ async fn each_try_after_which_a_wait_goes_on_is_told_with_its_cause() {
     assert!(matches!(reports[2].cause, WaitCause::Held), "{reports:?}");
     assert!(reports.iter().all(|report| report.holder.is_some()), "{reports:?}");
     request.wait(Wait::No).await.unwrap_err();
-    assert_eq!(told.try_iter().count(), 0, "the wait does not go on");
+    assert_eq!(told.try_iter().count(), 0, "the wait does not continue");
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,7 +245,7 @@ async fn after_a_store_failure_the_pause_is_shorter_than_the_slow_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_with_equal_claims_queue_and_only_the_first_asks_the_store() {
+async fn callers_with_equal_claims_queue_and_only_the_first_requests_the_lock() {
     let store = Flaky::new();
     let other = taken(&store, "k", secs(3_600)).await;
     let locks = store.locks();

@@ -18,7 +18,7 @@ fn held(state: State) -> Table {
 }
 
 #[test]
-fn a_named_lease_ends_at_once_and_its_holder_is_told() {
+fn a_named_lease_ends_at_once_and_its_holder_is_notified() {
     let mut table = held(State::Held);
     evict(&mut table, "w", "a", Some("maintenance"), at(1));
     let evicted = table.entry(&key("a")).unwrap().holders[0].clone();

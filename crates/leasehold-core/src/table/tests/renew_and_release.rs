@@ -99,7 +99,7 @@ fn a_broken_lease_is_lost_with_its_reason_and_removed_from_its_other_keys() {
 }
 
 #[test]
-fn an_eviction_is_told_before_an_expiry() {
+fn an_eviction_is_reported_before_an_expiry() {
     let mut table = Table::default();
     let lease = holder("w", Mode::SHARED, Some(2));
     put(&mut table, "a", [in_state(State::Evicted(None), lease.clone())]);
@@ -153,7 +153,7 @@ fn a_release_ends_the_lease_on_all_keys_and_states_what_it_found() {
 }
 
 #[test]
-fn keys_stay_taken_whatever_a_later_release_asks() {
+fn keys_stay_taken_whatever_a_later_release_requests() {
     let mut table = shared();
     let lease = |keep| ReleaseEntry::new(id("w"), keys("a b")).with_keep(keep);
     release(&mut table, lease(5 * S), at(1));
