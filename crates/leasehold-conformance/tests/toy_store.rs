@@ -57,7 +57,7 @@ impl ToyLease {
     }
 }
 
-/// When a term that begins now ends. It is rounded up: no lease ends sooner than was asked.
+/// When a term that begins now ends. It is rounded up: no lease ends sooner than requested.
 fn end(now: Now, term: Duration) -> Duration {
     Duration::from_micros(micros_up(now.boot + term))
 }
