@@ -1,43 +1,33 @@
-//! One call: a procedure or a statement, and its values.
+//! One call: a procedure or a statement, and its values; and how its rows are read.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use leasehold_core::LeaseId;
-use mysql_async::Value;
+use leasehold_core::{Error, LeaseId, Result};
+use leasehold_sql::Stored;
+use mysql_async::prelude::FromValue;
+use mysql_async::{Row, Value};
 
+use crate::error;
 use crate::sql::Sql;
 
 /// A call of one of our procedures, or a statement, with all values bound (C14).
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
-    text: Text<'a>,
+pub struct Call<'a> {
+    pub(crate) text: Cow<'a, str>,
     pub(crate) values: Vec<Value>,
 }
 
-#[derive(Debug)]
-enum Text<'a> {
-    Procedure(&'static str),
-    Statement(&'a str),
-}
-
 impl<'a> Call<'a> {
-    pub(crate) fn procedure(name: &'static str, values: impl Into<Vec<Value>>) -> Self {
-        Self { text: Text::Procedure(name), values: values.into() }
+    pub(crate) fn procedure(sql: &Sql, name: &str, values: impl Into<Vec<Value>>) -> Self {
+        let values = values.into();
+        let marks = vec!["?"; values.len()].join(",");
+        let text = format!("CALL {}.leasehold_{name}({marks})", sql.database.quoted());
+        Self { text: text.into(), values }
     }
 
     pub(crate) fn statement(text: &'a str, values: impl Into<Vec<Value>>) -> Self {
-        Self { text: Text::Statement(text), values: values.into() }
-    }
-
-    pub(crate) fn text(&self, sql: &Sql) -> Cow<'a, str> {
-        match self.text {
-            Text::Statement(text) => text.into(),
-            Text::Procedure(name) => {
-                let marks = vec!["?"; self.values.len()].join(",");
-                format!("CALL {}.leasehold_{name}({marks})", sql.database.quoted()).into()
-            }
-        }
+        Self { text: text.into(), values: values.into() }
     }
 }
 
@@ -107,6 +97,69 @@ impl<'a> Element<'a> {
     pub(crate) fn integer(integer: Option<i64>) -> Self {
         integer.map_or(Self::Null, Self::Integer)
     }
+}
+
+/// The value of a column; `None` if it is null.
+pub(crate) fn column<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<Option<T>> {
+    match row.get_opt::<Option<T>, _>(name) {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(e)) => Err(error::unexpected(server, format_args!("{name}: {e}"))),
+        None => Err(error::unexpected(server, format_args!("no {name}"))),
+    }
+}
+
+/// The value of a column that is not null.
+pub(crate) fn required<T: FromValue>(server: &str, row: &Row, name: &str) -> Result<T> {
+    column(server, row, name)?.ok_or_else(|| error::unexpected(server, format_args!("no {name}")))
+}
+
+/// The text of a column of bytes.
+pub(crate) fn text(server: &str, row: &Row, name: &str) -> Result<Option<String>> {
+    let Some(bytes) = column::<Vec<u8>>(server, row, name)? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|e| {
+        Error::corrupt(format!("the column {name} of a row has no text in UTF-8")).with_source(e)
+    })
+}
+
+/// What a row of the table states; one that cannot be read is damaged.
+pub(crate) fn stored(server: &str, row: &Row) -> Stored {
+    read(server, row).unwrap_or_else(|error| {
+        let key = match row.get::<Value, _>("key") {
+            Some(Value::Bytes(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            _ => String::new(),
+        };
+        let slot = column(server, row, "slot").ok().flatten().unwrap_or_default();
+        Stored::damaged(key, slot, error)
+    })
+}
+
+fn read(server: &str, row: &Row) -> Result<Stored> {
+    let text = |name: &str| text(server, row, name);
+    let mut stored = Stored::default();
+    stored.key = text("key")?.unwrap_or_default();
+    stored.slot = required(server, row, "slot")?;
+    stored.counter = required(server, row, "counter")?;
+    stored.id = column::<Vec<u8>>(server, row, "id")?.map(|id| hex(&id));
+    stored.shared = column::<i64>(server, row, "shared")?.map(|shared| shared != 0);
+    stored.state = text("state")?;
+    stored.token = column(server, row, "token")?;
+    stored.expires = column(server, row, "expires")?;
+    stored.granted_at = column(server, row, "granted_at")?;
+    stored.renewed_at = column(server, row, "renewed_at")?;
+    stored.group_name = text("group_name")?;
+    stored.host = text("host")?;
+    stored.pid = column(server, row, "pid")?;
+    stored.program = text("program")?;
+    stored.comment = text("comment")?;
+    stored.reason = text("reason")?;
+    if stored.id.is_none() && stored.state.as_deref() != Some("f") {
+        return Err(Error::corrupt(format!("the row of the key {:?} has no id", stored.key)));
+    }
+    Ok(stored)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,16 +1,21 @@
-//! The calls with their values.
+//! The calls with their values, and how their rows are read.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use leasehold_core::{
-    AcquireRequest, Claims, EvictTarget, FencingToken, Key, Mode, Reason, ReleaseEntry, RenewEntry,
-    Result,
+    AcquireRequest, Claims, FencingToken, Key, Mode, Reason, ReleaseEntry, RenewEntry, Result,
 };
-use leasehold_sql::{Position, Purge, Request};
+use leasehold_sql::{
+    Connection, Eviction, KeyColumn, Position, Purge, ReadRows, Records, Request, Scan, Statements,
+    Stored,
+};
 use mysql_async::{Row, Value};
 
-use crate::call::{Call, Element, Json, id, micros};
+use crate::call::{Call, Element, Json, column, id, micros, required, stored};
+use crate::dialect::Mysql;
 use crate::error;
-use crate::rows::required;
-use crate::sql::Sql;
+use crate::session::{Session, Sessions};
 
 /// The keys of claims, and the limits as our procedures take them.
 fn limited(claims: &Claims) -> Value {
@@ -53,27 +58,6 @@ fn who(request: &AcquireRequest) -> [Value; 5] {
     ]
 }
 
-/// The calls of a request.
-pub(crate) trait Calls: Request {
-    /// For an exclusive lease of one key.
-    fn one(&self) -> Call<'static>;
-
-    /// For any lease.
-    fn any(&self) -> Call<'static>;
-
-    /// Whether another may be in one call with it: all acquires of a call have one host, process and program.
-    fn may_join(&self, _: &Self) -> bool {
-        true
-    }
-
-    /// For several exclusive leases, each of one key, of which each may join the first. `batch` is a number that occurs
-    /// once.
-    fn batch(batch: i64, requests: &[&Self]) -> Call<'static>;
-
-    /// The same, by a statement of MariaDB.
-    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a>;
-}
-
 /// What the members of a batch ask for.
 fn wanted<'r, R: Request, const N: usize>(
     requests: &[&'r R],
@@ -87,42 +71,36 @@ fn wanted<'r, R: Request, const N: usize>(
     wanted.value()
 }
 
-impl Calls for AcquireRequest {
-    fn one(&self) -> Call<'static> {
-        let mut values = vec![self.key().as_str().into(), id(self.id()), term(self).into()];
-        values.extend(who(self));
-        Call::procedure("acquire_one", values)
+impl Statements<AcquireRequest> for Mysql {
+    fn one<'c>(&'c self, request: &'c AcquireRequest) -> Call<'c> {
+        let mut values =
+            vec![request.key().as_str().into(), id(request.id()), term(request).into()];
+        values.extend(who(request));
+        Call::procedure(&self.sql, "acquire_one", values)
     }
 
-    fn any(&self) -> Call<'static> {
-        let mut values = vec![id(self.id()), limited(self.claims()), term(self).into()];
-        values.extend(who(self));
-        Call::procedure("acquire", values)
+    fn any<'c>(&'c self, request: &'c AcquireRequest, _: Duration) -> Call<'c> {
+        let mut values = vec![id(request.id()), limited(request.claims()), term(request).into()];
+        values.extend(who(request));
+        Call::procedure(&self.sql, "acquire", values)
     }
 
-    fn may_join(&self, other: &Self) -> bool {
-        let (first, other) = (self.note(), other.note());
+    fn may_join(first: &AcquireRequest, other: &AcquireRequest) -> bool {
+        let (first, other) = (first.note(), other.note());
         first.host() == other.host()
             && first.pid() == other.pid()
             && first.program() == other.program()
     }
 
-    fn batch(batch: i64, requests: &[&Self]) -> Call<'static> {
-        let [host, pid, program] = joined(requests);
-        let values = [batch.into(), wanted_acquires(requests), host, pid, program];
-        Call::procedure("acquire_batch", values)
+    fn batch<'c>(
+        &'c self,
+        connection: &Connection<Sessions>,
+        requests: &[&'c AcquireRequest],
+    ) -> Call<'c> {
+        let [_, host, pid, program, _] = who(requests[0]);
+        let values = vec![wanted_acquires(requests), host, pid, program];
+        self.batch_of(connection, ("acquire_batch", &self.sql.acquire_batch), values)
     }
-
-    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
-        let [host, pid, program] = joined(requests);
-        Call::statement(&sql.acquire_batch, [wanted_acquires(requests), host, pid, program])
-    }
-}
-
-/// The host, process and program of the members of a batch.
-fn joined(requests: &[&AcquireRequest]) -> [Value; 3] {
-    let [_, host, pid, program, _] = who(requests[0]);
-    [host, pid, program]
 }
 
 fn wanted_acquires(requests: &[&AcquireRequest]) -> Value {
@@ -136,25 +114,26 @@ fn wanted_acquires(requests: &[&AcquireRequest]) -> Value {
     })
 }
 
-impl Calls for RenewEntry {
-    fn one(&self) -> Call<'static> {
-        let mut values = vec![self.key().as_str().into(), id(self.id())];
-        values.extend(terms(self).map(Value::from));
-        Call::procedure("renew_one", values)
+impl Statements<RenewEntry> for Mysql {
+    fn one<'c>(&'c self, request: &'c RenewEntry) -> Call<'c> {
+        let mut values = vec![request.key().as_str().into(), id(request.id())];
+        values.extend(terms(request).map(Value::from));
+        Call::procedure(&self.sql, "renew_one", values)
     }
 
-    fn any(&self) -> Call<'static> {
-        let mut values = vec![id(self.id()), limited(self.claims())];
-        values.extend(terms(self).map(Value::from));
-        Call::procedure("renew", values)
+    fn any<'c>(&'c self, request: &'c RenewEntry, _: Duration) -> Call<'c> {
+        let mut values = vec![id(request.id()), limited(request.claims())];
+        values.extend(terms(request).map(Value::from));
+        Call::procedure(&self.sql, "renew", values)
     }
 
-    fn batch(batch: i64, requests: &[&Self]) -> Call<'static> {
-        Call::procedure("renew_batch", [batch.into(), wanted_renewals(requests)])
-    }
-
-    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
-        Call::statement(&sql.renew_batch, [wanted_renewals(requests)])
+    fn batch<'c>(
+        &'c self,
+        connection: &Connection<Sessions>,
+        requests: &[&'c RenewEntry],
+    ) -> Call<'c> {
+        let values = vec![wanted_renewals(requests)];
+        self.batch_of(connection, ("renew_batch", &self.sql.renew_batch), values)
     }
 }
 
@@ -170,30 +149,36 @@ fn wanted_renewals(requests: &[&RenewEntry]) -> Value {
     })
 }
 
-impl Calls for ReleaseEntry {
-    fn one(&self) -> Call<'static> {
-        let token = self.token().map(integer);
-        Call::procedure("release_one", [self.key().as_str().into(), id(self.id()), token.into()])
+impl Statements<ReleaseEntry> for Mysql {
+    fn one<'c>(&'c self, request: &'c ReleaseEntry) -> Call<'c> {
+        let token = request.token().map(integer);
+        Call::procedure(
+            &self.sql,
+            "release_one",
+            [request.key().as_str().into(), id(request.id()), token.into()],
+        )
     }
 
-    fn any(&self) -> Call<'static> {
+    fn any<'c>(&'c self, request: &'c ReleaseEntry, _: Duration) -> Call<'c> {
         Call::procedure(
+            &self.sql,
             "release",
             [
-                id(self.id()),
-                names(self.keys().iter().map(Key::as_str)),
-                self.keep().map(micros).into(),
-                self.token().map(integer).into(),
+                id(request.id()),
+                names(request.keys().iter().map(Key::as_str)),
+                request.keep().map(micros).into(),
+                request.token().map(integer).into(),
             ],
         )
     }
 
-    fn batch(batch: i64, requests: &[&Self]) -> Call<'static> {
-        Call::procedure("release_batch", [batch.into(), wanted_releases(requests)])
-    }
-
-    fn batch_direct<'a>(sql: &'a Sql, requests: &[&Self]) -> Call<'a> {
-        Call::statement(&sql.release_batch, [wanted_releases(requests)])
+    fn batch<'c>(
+        &'c self,
+        connection: &Connection<Sessions>,
+        requests: &[&'c ReleaseEntry],
+    ) -> Call<'c> {
+        let values = vec![wanted_releases(requests)];
+        self.batch_of(connection, ("release_batch", &self.sql.release_batch), values)
     }
 }
 
@@ -203,59 +188,111 @@ fn wanted_releases(requests: &[&ReleaseEntry]) -> Value {
     })
 }
 
-pub(crate) fn evict(targets: &[EvictTarget], reason: Option<&Reason>) -> Call<'static> {
-    let mut wanted = Json::default();
-    for target in targets {
-        let bytes = target.id.as_ref().map(|id| id.to_bytes());
-        wanted.push([
-            Element::Bytes(target.key.as_str().as_bytes()),
-            bytes.as_deref().map_or(Element::Null, Element::Bytes),
-            Element::integer(target.token.map(integer)),
-        ]);
+impl Mysql {
+    /// A batch in a transaction of its procedure, or by the statement of MariaDB where the session takes it.
+    fn batch_of<'c>(
+        &self,
+        connection: &Connection<Sessions>,
+        (procedure, statement): (&str, &'c str),
+        mut values: Vec<Value>,
+    ) -> Call<'c> {
+        if self.pool.is_direct(connection) {
+            return Call::statement(statement, values);
+        }
+        // It occurs once.
+        values.insert(0, self.batches.fetch_add(1, Ordering::Relaxed).into());
+        Call::procedure(&self.sql, procedure, values)
     }
-    Call::procedure("evict", [wanted.value(), reason.map(Reason::as_str).into()])
 }
 
-pub(crate) fn purge(purge: &Purge) -> Call<'static> {
-    let (mut over, mut counted) = (Json::default(), Json::default());
-    for ((key, id), token) in purge.keys.iter().zip(&purge.ids).zip(&purge.tokens) {
-        over.push([Element::Bytes(key.as_bytes()), Element::Bytes(id), Element::integer(*token)]);
+impl Records for Mysql {
+    fn look_up<'c>(&'c self, keys: &'c [String]) -> Call<'c> {
+        Call::procedure(&self.sql, "look_up", [names(keys.iter().map(String::as_str))])
     }
-    for (key, counter) in purge.counted.iter().zip(&purge.counters) {
-        counted.push([Element::Bytes(key.as_bytes()), Element::Integer(*counter)]);
+
+    fn page<'c>(&'c self, after: &'c Position, most: usize) -> Call<'c> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let values = [after.key.as_str().into(), after.slot.into(), most.into()];
+        Call::procedure(&self.sql, "page", values)
     }
-    Call::procedure("purge", [over.value(), counted.value()])
-}
 
-pub(crate) fn look_up(keys: &[String]) -> Call<'static> {
-    Call::procedure("look_up", [names(keys.iter().map(String::as_str))])
-}
-
-pub(crate) fn page(after: &Position, most: usize) -> Call<'static> {
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    Call::procedure("page", [after.key.as_str().into(), after.slot.into(), most.into()])
-}
-
-pub(crate) fn scan(
-    keys: Option<&[String]>,
-    after: &Position,
-    most: usize,
-    forget_after: Option<i64>,
-) -> Call<'static> {
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let keys = keys.map_or(Value::NULL, |keys| names(keys.iter().map(String::as_str)));
-    let values =
-        [after.key.as_str().into(), after.slot.into(), keys, most.into(), forget_after.into()];
-    Call::procedure("scan", values)
-}
-
-/// The positions that a procedure returns.
-pub(crate) fn gone(server: &str, rows: &[Row]) -> Result<Option<Vec<i64>>> {
-    let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
-    if required::<String>(server, row, "outcome")? == "locked" {
-        return Ok(None);
+    fn evict<'c>(&'c self, these: Eviction<'c>, _: Duration) -> Call<'c> {
+        let mut wanted = Json::default();
+        for target in these.targets {
+            let bytes = target.id.as_ref().map(|id| id.to_bytes());
+            wanted.push([
+                Element::Bytes(target.key.as_str().as_bytes()),
+                bytes.as_deref().map_or(Element::Null, Element::Bytes),
+                Element::integer(target.token.map(integer)),
+            ]);
+        }
+        Call::procedure(
+            &self.sql,
+            "evict",
+            [wanted.value(), these.reason.map(Reason::as_str).into()],
+        )
     }
-    let gone: String = required(server, row, "o_gone")?;
-    let parsed: std::result::Result<_, _> = gone.split_whitespace().map(str::parse).collect();
-    parsed.map(Some).map_err(|e| error::unexpected(server, e))
+
+    fn scan<'c>(&'c self, these: Scan<'c>) -> Call<'c> {
+        let Scan { keys, after, most, .. } = these;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let keys = keys.map_or(Value::NULL, |keys| names(keys.iter().map(String::as_str)));
+        let (key, slot) = (after.key.as_str().into(), after.slot.into());
+        let values = [key, slot, keys, most.into(), self.forget_after.into()];
+        Call::procedure(&self.sql, "scan", values)
+    }
+
+    fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c> {
+        let (mut over, mut counted) = (Json::default(), Json::default());
+        for ((key, id), token) in purge.keys.iter().zip(&purge.ids).zip(&purge.tokens) {
+            over.push([
+                Element::Bytes(key.as_bytes()),
+                Element::Bytes(id),
+                Element::integer(*token),
+            ]);
+        }
+        for (key, counter) in purge.counted.iter().zip(&purge.counters) {
+            counted.push([Element::Bytes(key.as_bytes()), Element::Integer(*counter)]);
+        }
+        Call::procedure(&self.sql, "purge", [over.value(), counted.value()])
+    }
+
+    fn positions(&self, rows: &[Row]) -> Result<Option<Vec<i64>>> {
+        let server = self.pool.server();
+        let row = rows.first().ok_or_else(|| error::unexpected(server, "no row"))?;
+        if required::<String>(server, row, "outcome")? == "locked" {
+            return Ok(None);
+        }
+        let gone: String = required(server, row, "o_gone")?;
+        let parsed: std::result::Result<_, _> = gone.split_whitespace().map(str::parse).collect();
+        parsed.map(Some).map_err(|e| error::unexpected(server, e))
+    }
+}
+
+impl ReadRows for Session {
+    type Row = Row;
+
+    const MEMBER: KeyColumn = KeyColumn::Name("key");
+
+    const IN_ANOTHER_MODE: KeyColumn = KeyColumn::Number("o_nth");
+
+    fn flag(server: &str, row: &Row, name: &str) -> Result<bool> {
+        column(server, row, name).map(|flag: Option<i64>| flag == Some(1))
+    }
+
+    fn is_late(server: &str, row: &Row) -> Result<bool> {
+        required(server, row, "o_late").map(|is_late: i64| is_late != 0)
+    }
+
+    fn stored(server: &str, row: &Row) -> Result<Stored> {
+        Ok(stored(server, row))
+    }
+
+    fn text(server: &str, row: &Row, name: &str) -> Result<Option<String>> {
+        column(server, row, name)
+    }
+
+    fn integer(server: &str, row: &Row, name: &str) -> Result<Option<i64>> {
+        column(server, row, name)
+    }
 }

@@ -1,6 +1,7 @@
 //! Converts failures of the driver and of the server.
 
 use leasehold_core::{Effect, Error};
+pub(crate) use leasehold_sql::unexpected;
 use mysql_async::{DriverError, Error as Failure, IoError, ServerError};
 
 /// The error of a request to `server`.
@@ -41,12 +42,6 @@ pub(crate) fn of_connecting(server: &str, error: Failure) -> Error {
         ),
     };
     mapped.with_source(error)
-}
-
-/// A reply that none of our procedures gives.
-pub(crate) fn unexpected(server: &str, what: impl std::fmt::Display) -> Error {
-    Error::unexpected(format!("{server} sent a reply that none of our procedures gives: {what}"))
-        .with_effect(Effect::Unknown)
 }
 
 /// The codes by which a server refuses what the user lacks a privilege for.

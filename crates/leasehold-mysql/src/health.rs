@@ -7,17 +7,16 @@ use leasehold_driver::{Deadline, Halfway};
 use leasehold_sql::incomplete;
 use mysql_async::Row;
 
-use crate::call::Call;
+use crate::call::{Call, required};
 use crate::dialect::Mysql;
 use crate::error;
-use crate::rows::required;
 use crate::schema::admit_version;
 
 impl Mysql {
     pub(crate) async fn health(&self, deadline: Deadline) -> Result<Health> {
         let server = self.pool.server();
-        let health = self.read(deadline, Call::procedure("health", []));
-        let (rows, halfway) = Halfway::of(health).await;
+        let call = || Call::procedure(&self.sql, "health", []);
+        let (rows, halfway) = Halfway::of(self.pool.read(deadline, call)).await;
         let (about_us, about_it): (Vec<Row>, Vec<Row>) =
             rows?.into_iter().partition(|row| row.len() > 2);
         let settings = Settings::of(server, &about_it)?;

@@ -31,7 +31,6 @@ mod health;
 #[cfg(feature = "nene")]
 mod nene;
 mod pool;
-mod rows;
 mod schema;
 mod server;
 mod session;

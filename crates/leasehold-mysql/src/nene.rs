@@ -12,12 +12,11 @@ use leasehold_driver::{Deadline, Halfway};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Error as Failure, Params, Row};
 
-use crate::call::Call;
+use crate::call::{Call, column, required, text};
 use crate::config::{MysqlConfig, NAME};
 use crate::error;
 use crate::health::Settings;
 use crate::pool::{Pool, Unanswered};
-use crate::rows::{Reply, column, required, text};
 use crate::sql::Sql;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
@@ -172,6 +171,9 @@ fn bound(values: Vec<Value>) -> Vec<mysql_async::Value> {
     values.into_iter().map(bound).collect()
 }
 
+/// A row of a reply of this server.
+struct Reply<'r>(&'r str, &'r Row);
+
 impl Columns for Reply<'_> {
     fn text(&self, name: &str) -> Result<Option<String>> {
         text(self.0, self.1, name)
@@ -199,7 +201,7 @@ impl NeneRows for NeneDatabase {
         let connection = self.pool.get(until).await?;
         let call = Call::statement(text, bound(values));
         let server = self.pool.server();
-        let (connection, rows) = self.pool.query(connection, until, &self.sql, call).await;
+        let (connection, rows) = self.pool.query(connection, until, call).await;
         let rows = rows.map_err(|e| {
             of_table(self.sql.database.as_str(), self.pool.error(e)).with_effect(Effect::NotApplied)
         })?;

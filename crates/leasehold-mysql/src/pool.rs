@@ -7,12 +7,11 @@ use leasehold_core::{Effect, Result};
 use leasehold_driver::Deadline;
 use leasehold_sql::{CALLERS, Connection, no_connection};
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Opts, OptsBuilder, Params, Row};
+use mysql_async::{Conn, Opts, OptsBuilder, Row};
 
-use crate::call::Call;
 use crate::error;
 use crate::session::{Session, Sessions};
-use crate::sql::{self, Sql};
+use crate::sql;
 
 /// The fewest connections that are not reserved for batches.
 const OTHERS: usize = 1;
@@ -72,27 +71,6 @@ impl Pool {
     /// Whether a connection accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
     pub(crate) fn is_direct(&self, session: &Session) -> bool {
         self.is_mariadb && self.has_live_clock && session.is_ours()
-    }
-
-    /// What a call returns until `deadline`, in one exchange, and the connection if it can be used again.
-    pub(crate) async fn query(
-        &self,
-        connection: Connection<Sessions>,
-        deadline: Deadline,
-        sql: &Sql,
-        call: Call<'_>,
-    ) -> (Option<Connection<Sessions>>, Result<Vec<Row>, Unanswered>) {
-        let text = call.text(sql);
-        self.within(connection, deadline, async |conn: &mut Conn| {
-            let mut result = conn.exec_iter(&*text, Params::Positional(call.values)).await?;
-            let mut rows = Vec::new();
-            while !result.is_empty() {
-                rows.extend(result.collect::<Row>().await?);
-            }
-            result.drop_result().await?;
-            Ok(rows)
-        })
-        .await
     }
 
     /// Runs statements without values, one after the other.

@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use leasehold_core::{Effect, Error, Result};
-use leasehold_sql::{Source, locked};
+use leasehold_sql::{Answer, Source, locked};
 use mysql_async::consts::StatusFlags;
 use mysql_async::prelude::Queryable as _;
-use mysql_async::{Conn, Opts};
+use mysql_async::{Conn, Opts, Params, Row};
 
+use crate::call::Call;
 use crate::error;
 use crate::sql::READ_ONLY;
 
@@ -120,6 +121,21 @@ impl Session {
 
 impl leasehold_sql::Session for Session {
     type Error = mysql_async::Error;
+
+    type Call<'c> = Call<'c>;
+
+    fn query<'q, 'c: 'q>(&'q mut self, call: Call<'c>) -> Answer<'q, Vec<Row>, Self::Error> {
+        Box::pin(self.exchange(async move |conn: &mut Conn| {
+            let values = Params::Positional(call.values);
+            let mut result = conn.exec_iter(&*call.text, values).await?;
+            let mut rows = Vec::new();
+            while !result.is_empty() {
+                rows.extend(result.collect::<Row>().await?);
+            }
+            result.drop_result().await?;
+            Ok(rows)
+        }))
+    }
 
     fn is_usable(&self) -> bool {
         self.is_clean

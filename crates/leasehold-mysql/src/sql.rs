@@ -62,25 +62,9 @@ const SEES_REPLICAS: &str = "(SELECT COUNT(*) FROM information_schema.USER_PRIVI
 pub(crate) const ABILITIES: &str =
     "SELECT 0 /*M!100600 + 1 */, NOW(6) < SYSDATE(6) FROM (SELECT SLEEP(0.001)) AS pause";
 
-/// The files that create the objects, in order. A line `-- next` separates statements.
-const SCHEMA: &[&str] = &[
-    include_str!("sql/schema.sql"),
-    include_str!("sql/helpers.sql"),
-    include_str!("sql/acquire.sql"),
-    include_str!("sql/acquire_one.sql"),
-    include_str!("sql/acquire_batch.sql"),
-    include_str!("sql/renew.sql"),
-    include_str!("sql/renew_one.sql"),
-    include_str!("sql/renew_batch.sql"),
-    include_str!("sql/release.sql"),
-    include_str!("sql/release_one.sql"),
-    include_str!("sql/release_batch.sql"),
-    include_str!("sql/evict.sql"),
-    include_str!("sql/purge.sql"),
-    include_str!("sql/look.sql"),
-    // The last: it reports that everything is there.
-    include_str!("sql/ready.sql"),
-];
+/// The files that create the objects, in order; the last one reports that everything is there. A line `-- next` separates
+/// statements.
+const SCHEMA: &[&str] = leasehold_sql::objects!(["schema", "helpers"], ["look", "ready"]);
 
 /// The texts of the calls.
 #[derive(Debug)]

@@ -1,32 +1,23 @@
-//! The statements with their values.
+//! The statements with their values, and how their rows are read.
 
-use leasehold_core::{AcquireRequest, Claims, EvictTarget, Mode, Reason, ReleaseEntry, RenewEntry};
-use leasehold_sql::{Position, Purge, Request, Stored};
+use std::time::Duration;
+
+use leasehold_core::{AcquireRequest, Claims, Mode, Reason, ReleaseEntry, RenewEntry, Result};
+use leasehold_sql::{
+    Connection, Eviction, KeyColumn, Position, Purge, ReadRows, Records, Request as _, Scan,
+    Statements, Stored,
+};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::call::{Call, bytes, integer, micros, names};
-use crate::row_waits::{RowWaits, Turns};
-use crate::sql::Sql;
+use crate::call::{Call, bytes, column, integer, micros, names};
+use crate::dialect::Postgres;
+use crate::error;
+use crate::session::{Session, Sessions};
 
-/// The longest wait for a row, in milliseconds, unless the session knows it.
-pub(crate) type Patience = Option<String>;
-
-/// The statements of a request.
-pub(crate) trait Statements: Request {
-    /// For an exclusive lease of one key.
-    fn one<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a>;
-
-    /// For several exclusive leases, each of one key.
-    fn batch<'a>(requests: &[&'a Self], sql: &'a Sql, patience: Patience) -> Call<'a>;
-
-    /// For any lease.
-    fn any<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a>;
-
-    /// The turns to wait for a row.
-    fn turns(waits: &RowWaits) -> &Turns {
-        waits.of_others()
-    }
+/// The longest wait for a row, in milliseconds, as our functions take it.
+fn millis(patience: Duration) -> Option<String> {
+    Some(patience.as_millis().max(1).to_string())
 }
 
 /// A value of each request.
@@ -62,18 +53,18 @@ fn with_note<'a>(call: Call<'a>, request: &'a AcquireRequest) -> Call<'a> {
         .with(Type::TEXT, note.comment())
 }
 
-impl Statements for AcquireRequest {
-    fn one<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a> {
-        let call = Call::new(&sql.acquire_one)
-            .with(Type::TEXT, patience)
-            .with(Type::TEXT, self.key().as_str())
-            .with(Type::BYTEA, bytes(self.id()));
-        with_note(call, self)
+impl Statements<AcquireRequest> for Postgres {
+    fn one<'c>(&'c self, request: &'c AcquireRequest) -> Call<'c> {
+        let call = Call::new(&self.sql.acquire_one)
+            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, request.key().as_str())
+            .with(Type::BYTEA, bytes(request.id()));
+        with_note(call, request)
     }
 
-    fn batch<'a>(requests: &[&'a Self], sql: &'a Sql, patience: Patience) -> Call<'a> {
-        Call::new(&sql.acquire_batch)
-            .with(Type::TEXT, patience)
+    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c AcquireRequest]) -> Call<'c> {
+        Call::new(&self.sql.acquire_batch)
+            .with(Type::TEXT, self.pool.patience())
             .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
             .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())))
             .with(Type::INT8_ARRAY, each(requests, term))
@@ -84,17 +75,13 @@ impl Statements for AcquireRequest {
             .with(Type::TEXT_ARRAY, each(requests, |one| one.note().comment()))
     }
 
-    fn any<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a> {
-        let call = Call::new(&sql.acquire)
-            .with(Type::TEXT, patience)
-            .with(Type::BYTEA, bytes(self.id()))
-            .with(Type::TEXT_ARRAY, names(self.claims().keys()))
-            .with(Type::INT4_ARRAY, limits(self.claims()));
-        with_note(call, self)
-    }
-
-    fn turns(waits: &RowWaits) -> &Turns {
-        waits.of_acquires()
+    fn any<'c>(&'c self, request: &'c AcquireRequest, patience: Duration) -> Call<'c> {
+        let call = Call::new(&self.sql.acquire)
+            .with(Type::TEXT, millis(patience))
+            .with(Type::BYTEA, bytes(request.id()))
+            .with(Type::TEXT_ARRAY, names(request.claims().keys()))
+            .with(Type::INT4_ARRAY, limits(request.claims()));
+        with_note(call, request)
     }
 }
 
@@ -103,118 +90,140 @@ fn terms(lease: &RenewEntry) -> [Option<i64>; 3] {
     [lease.to().duration().map(micros), lease.token().map(integer), lease.raise().map(integer)]
 }
 
-impl Statements for RenewEntry {
-    fn one<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a> {
-        let call = Call::new(&sql.renew_one)
-            .with(Type::TEXT, patience)
-            .with(Type::TEXT, self.key().as_str())
-            .with(Type::BYTEA, bytes(self.id()));
-        terms(self).into_iter().fold(call, |call, value| call.with(Type::INT8, value))
+impl Statements<RenewEntry> for Postgres {
+    fn one<'c>(&'c self, request: &'c RenewEntry) -> Call<'c> {
+        let call = Call::new(&self.sql.renew_one)
+            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, request.key().as_str())
+            .with(Type::BYTEA, bytes(request.id()));
+        terms(request).into_iter().fold(call, |call, value| call.with(Type::INT8, value))
     }
 
-    fn batch<'a>(requests: &[&'a Self], sql: &'a Sql, patience: Patience) -> Call<'a> {
-        let call = Call::new(&sql.renew_batch)
-            .with(Type::TEXT, patience)
+    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c RenewEntry]) -> Call<'c> {
+        let call = Call::new(&self.sql.renew_batch)
+            .with(Type::TEXT, self.pool.patience())
             .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
             .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())));
         let nth = |nth: usize| each(requests, |one| terms(one)[nth]);
         [0, 1, 2].into_iter().fold(call, |call, column| call.with(Type::INT8_ARRAY, nth(column)))
     }
 
-    fn any<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a> {
-        let call = Call::new(&sql.renew)
-            .with(Type::TEXT, patience)
-            .with(Type::BYTEA, bytes(self.id()))
-            .with(Type::TEXT_ARRAY, names(self.claims().keys()))
-            .with(Type::INT4_ARRAY, limits(self.claims()));
-        terms(self).into_iter().fold(call, |call, value| call.with(Type::INT8, value))
+    fn any<'c>(&'c self, request: &'c RenewEntry, patience: Duration) -> Call<'c> {
+        let call = Call::new(&self.sql.renew)
+            .with(Type::TEXT, millis(patience))
+            .with(Type::BYTEA, bytes(request.id()))
+            .with(Type::TEXT_ARRAY, names(request.claims().keys()))
+            .with(Type::INT4_ARRAY, limits(request.claims()));
+        terms(request).into_iter().fold(call, |call, value| call.with(Type::INT8, value))
     }
 }
 
-impl Statements for ReleaseEntry {
-    fn one<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a> {
-        Call::new(&sql.release_one)
-            .with(Type::TEXT, patience)
-            .with(Type::TEXT, self.key().as_str())
-            .with(Type::BYTEA, bytes(self.id()))
-            .with(Type::INT8, self.token().map(integer))
-            .with(Type::BOOL, self.wakes())
+impl Statements<ReleaseEntry> for Postgres {
+    fn one<'c>(&'c self, request: &'c ReleaseEntry) -> Call<'c> {
+        Call::new(&self.sql.release_one)
+            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, request.key().as_str())
+            .with(Type::BYTEA, bytes(request.id()))
+            .with(Type::INT8, request.token().map(integer))
+            .with(Type::BOOL, request.wakes())
     }
 
-    fn batch<'a>(requests: &[&'a Self], sql: &'a Sql, patience: Patience) -> Call<'a> {
-        Call::new(&sql.release_batch)
-            .with(Type::TEXT, patience)
+    fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c ReleaseEntry]) -> Call<'c> {
+        Call::new(&self.sql.release_batch)
+            .with(Type::TEXT, self.pool.patience())
             .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
             .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())))
             .with(Type::INT8_ARRAY, each(requests, |one| one.token().map(integer)))
             .with(Type::BOOL_ARRAY, each(requests, ReleaseEntry::wakes))
     }
 
-    fn any<'a>(&'a self, sql: &'a Sql, patience: Patience) -> Call<'a> {
-        Call::new(&sql.release)
-            .with(Type::TEXT, patience)
-            .with(Type::BYTEA, bytes(self.id()))
-            .with(Type::TEXT_ARRAY, names(self.keys()))
-            .with(Type::INT8, self.keep().map(micros))
-            .with(Type::INT8, self.token().map(integer))
-            .with(Type::BOOL, self.wakes())
+    fn any<'c>(&'c self, request: &'c ReleaseEntry, patience: Duration) -> Call<'c> {
+        Call::new(&self.sql.release)
+            .with(Type::TEXT, millis(patience))
+            .with(Type::BYTEA, bytes(request.id()))
+            .with(Type::TEXT_ARRAY, names(request.keys()))
+            .with(Type::INT8, request.keep().map(micros))
+            .with(Type::INT8, request.token().map(integer))
+            .with(Type::BOOL, request.wakes())
     }
 }
 
-/// `targets` all have ids.
-pub(crate) fn evict<'a>(
-    sql: &'a Sql,
-    patience: Patience,
-    targets: &'a [EvictTarget],
-    reason: Option<&'a Reason>,
-) -> Call<'a> {
-    let ids = targets.iter().filter_map(|target| target.id.as_ref().map(bytes));
-    let tokens = targets.iter().map(|target| target.token.map(integer));
-    Call::new(&sql.evict)
-        .with(Type::TEXT, patience)
-        .with(Type::TEXT_ARRAY, names(targets.iter().map(|target| &target.key)))
-        .with(Type::BYTEA_ARRAY, ids.collect::<Vec<_>>())
-        .with(Type::INT8_ARRAY, tokens.collect::<Vec<_>>())
-        .with(Type::TEXT, reason.map(Reason::as_str))
+impl Records for Postgres {
+    fn look_up<'c>(&'c self, keys: &'c [String]) -> Call<'c> {
+        Call::new(&self.sql.look_up).with(Type::TEXT_ARRAY, keys)
+    }
+
+    fn page<'c>(&'c self, after: &'c Position, most: usize) -> Call<'c> {
+        Call::new(&self.sql.page)
+            .with(Type::TEXT, &*after.key)
+            .with(Type::INT4, after.slot)
+            .with(Type::INT8, i64::try_from(most).unwrap_or(i64::MAX))
+    }
+
+    fn evict<'c>(&'c self, these: Eviction<'c>, patience: Duration) -> Call<'c> {
+        let targets = these.targets;
+        let ids = targets.iter().filter_map(|target| target.id.as_ref().map(bytes));
+        let tokens = targets.iter().map(|target| target.token.map(integer));
+        Call::new(&self.sql.evict)
+            .with(Type::TEXT, millis(patience))
+            .with(Type::TEXT_ARRAY, names(targets.iter().map(|target| &target.key)))
+            .with(Type::BYTEA_ARRAY, ids.collect::<Vec<_>>())
+            .with(Type::INT8_ARRAY, tokens.collect::<Vec<_>>())
+            .with(Type::TEXT, these.reason.map(Reason::as_str))
+    }
+
+    fn scan<'c>(&'c self, these: Scan<'c>) -> Call<'c> {
+        Call::new(&self.sql.scan)
+            .with(Type::TEXT, &*these.after.key)
+            .with(Type::INT4, these.after.slot)
+            .with(Type::TEXT_ARRAY, these.keys)
+            .with(Type::INT8, i64::try_from(these.most).unwrap_or(i64::MAX))
+            .with(Type::INT8, self.forget_after)
+    }
+
+    fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c> {
+        Call::new(&self.sql.purge)
+            .with(Type::TEXT, None::<&str>)
+            .with(Type::TEXT_ARRAY, &*purge.keys)
+            .with(Type::BYTEA_ARRAY, &*purge.ids)
+            .with(Type::INT8_ARRAY, &*purge.tokens)
+            .with(Type::TEXT_ARRAY, &*purge.counted)
+            .with(Type::INT8_ARRAY, &*purge.counters)
+    }
+
+    fn positions(&self, rows: &[Row]) -> Result<Option<Vec<i64>>> {
+        let position = |row: &Row| match row.try_get::<_, i32>(0) {
+            Ok(position) => Ok(position.into()),
+            Err(e) => Err(error::unexpected(self.pool.server(), e)),
+        };
+        rows.iter().map(position).collect::<Result<_>>().map(Some)
+    }
 }
 
-pub(crate) fn purge<'a>(sql: &'a Sql, purge: &'a Purge) -> Call<'a> {
-    Call::new(&sql.purge)
-        .with(Type::TEXT, Patience::None)
-        .with(Type::TEXT_ARRAY, &*purge.keys)
-        .with(Type::BYTEA_ARRAY, &*purge.ids)
-        .with(Type::INT8_ARRAY, &*purge.tokens)
-        .with(Type::TEXT_ARRAY, &*purge.counted)
-        .with(Type::INT8_ARRAY, &*purge.counters)
-}
+impl ReadRows for Session {
+    type Row = Row;
 
-pub(crate) fn look_up<'a>(sql: &'a Sql, keys: &'a [String]) -> Call<'a> {
-    Call::new(&sql.look_up).with(Type::TEXT_ARRAY, keys)
-}
+    const MEMBER: KeyColumn = KeyColumn::Number("o_nth");
 
-pub(crate) fn page<'a>(sql: &'a Sql, after: &'a Position, most: usize) -> Call<'a> {
-    Call::new(&sql.page)
-        .with(Type::TEXT, &*after.key)
-        .with(Type::INT4, after.slot)
-        .with(Type::INT8, i64::try_from(most).unwrap_or(i64::MAX))
-}
+    const IN_ANOTHER_MODE: KeyColumn = KeyColumn::Name("o_key");
 
-pub(crate) fn scan<'a>(
-    sql: &'a Sql,
-    keys: Option<&'a [String]>,
-    after: &'a Position,
-    most: usize,
-    forget_after: Option<i64>,
-) -> Call<'a> {
-    Call::new(&sql.scan)
-        .with(Type::TEXT, &*after.key)
-        .with(Type::INT4, after.slot)
-        .with(Type::TEXT_ARRAY, keys)
-        .with(Type::INT8, i64::try_from(most).unwrap_or(i64::MAX))
-        .with(Type::INT8, forget_after)
-}
+    fn integer(server: &str, row: &Row, name: &str) -> Result<Option<i64>> {
+        column(server, row, name)
+    }
 
-/// What a row reports, with the clock of its reading.
-pub(crate) fn stored(row: &Row) -> Option<(i64, Stored)> {
-    Some((row.try_get(0).ok()?, Stored::parse(row.try_get(1).ok()?)))
+    fn text(server: &str, row: &Row, name: &str) -> Result<Option<String>> {
+        column(server, row, name)
+    }
+
+    fn flag(server: &str, row: &Row, name: &str) -> Result<bool> {
+        column(server, row, name)
+    }
+
+    fn stored(server: &str, row: &Row) -> Result<Stored> {
+        Ok(Stored::parse(column(server, row, "o_holder")?))
+    }
+
+    fn is_late(server: &str, row: &Row) -> Result<bool> {
+        Self::flag(server, row, "o_in_time").map(|in_time| !in_time)
+    }
 }

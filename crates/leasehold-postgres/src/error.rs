@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::io;
 
 use leasehold_core::{Effect, Error};
+pub(crate) use leasehold_sql::unexpected;
 use tokio_postgres::error::{DbError, SqlState};
 
 /// The code by which our functions refuse another isolation than READ COMMITTED.
@@ -72,12 +73,6 @@ fn is_of_another_product(error: &tokio_postgres::Error) -> bool {
         || io.is_some_and(|e| e.kind() == io::ErrorKind::InvalidInput)
         // The connection ended inside what would be a message.
         || io.is_some_and(|e| e.to_string() == "bytes remaining on stream")
-}
-
-/// A reply that none of our functions gives.
-pub(crate) fn unexpected(server: &str, what: impl std::fmt::Display) -> Error {
-    Error::unexpected(format!("{server} sent a reply that none of our functions gives: {what}"))
-        .with_effect(Effect::Unknown)
 }
 
 /// Whether the session had prepared a call of a function that was replaced since, with other columns.

@@ -45,7 +45,7 @@ impl Postgres {
 
     /// What the function `health` returns.
     pub(crate) async fn query_health(&self) -> Result<Row> {
-        let rows = self.read(&Call::new(&self.sql.health)).await?;
+        let rows = self.pool.read(self.pool.deadline(), || Call::new(&self.sql.health)).await?;
         rows.into_iter().next().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))
     }
 }

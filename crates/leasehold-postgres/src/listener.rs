@@ -213,7 +213,7 @@ impl Inner {
         // As in the function `wake`: the commit may have to wait for others that notify.
         let text =
             "SELECT pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_notify($1, '')";
-        self.query(&Call::new(text).with(Type::TEXT, self.channel())).await?;
+        self.query(Call::new(text).with(Type::TEXT, self.channel())).await?;
         is_ready.await.map_err(|_| {
             let message = format!("the connection to {name} for wake-ups ended");
             Error::unavailable(Effect::NotApplied, message)
@@ -228,7 +228,7 @@ impl Inner {
             .with(Type::TEXT_ARRAY, keys)
             .with(Type::TEXT, &*self.name)
             .with(Type::INT8, micros(REMEMBERED));
-        self.query(&listen).await
+        self.query(listen).await
     }
 
     /// Tells the server for which keys nobody listens any more.
@@ -241,10 +241,10 @@ impl Inner {
         }
         // If it fails, hints arrive that nobody reads.
         let leave = Call::new(&self.sql.leave).with(Type::TEXT_ARRAY, keys);
-        drop(self.query(&leave.with(Type::TEXT, &*self.name)).await);
+        drop(self.query(leave.with(Type::TEXT, &*self.name)).await);
     }
 
-    async fn query(&self, call: &Call<'_>) -> Result<()> {
+    async fn query(&self, call: Call<'_>) -> Result<()> {
         let until = self.pool.deadline();
         let connection = self.pool.get(until).await?;
         let (_, asked) = self.pool.query(connection, until, call).await;

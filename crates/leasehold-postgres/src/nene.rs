@@ -14,7 +14,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use crate::PostgresConfig;
-use crate::call::{Call, Reply, column};
+use crate::call::{Call, column};
 use crate::config::NAME;
 use crate::error;
 use crate::health::Settings;
@@ -145,7 +145,8 @@ impl NeneDatabase {
         let server = self.pool.server();
         loop {
             let connection = self.pool.get(until).await?;
-            let (connection, rows) = match self.pool.query(connection, until, call).await {
+            let exchange = async |session: &mut Session| session.rows(call).await;
+            let (connection, rows) = match self.pool.exchange(connection, until, exchange).await {
                 (_, Err(Unanswered::Server(e))) if is_of_others(&e) => continue,
                 (connection, rows) => (connection, rows),
             };
@@ -204,6 +205,9 @@ fn of_table(error: Error) -> Error {
     }
 }
 
+/// A row of a reply of this server.
+struct Reply<'r>(&'r str, &'r Row);
+
 impl Columns for Reply<'_> {
     fn text(&self, name: &str) -> Result<Option<String>> {
         column(self.0, self.1, name)
@@ -235,7 +239,7 @@ impl NeneRows for NeneDatabase {
     /// What was rolled back because of another transaction has changed no row.
     async fn write(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<bool> {
         let connection = self.pool.get(until).await?;
-        match self.pool.query(connection, until, &call(text, values)).await.1 {
+        match self.pool.query(connection, until, call(text, values)).await.1 {
             Ok(rows) => Ok(!rows.is_empty()),
             Err(Unanswered::Server(e)) if is_of_others(&e) => Ok(false),
             Err(failure) => Err(of_table(self.pool.error(failure))),

@@ -2,20 +2,17 @@
 
 use std::error::Error as _;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error, LeaseId, Result};
 use leasehold_driver::Deadline;
-use leasehold_sql::{Connection, unanswered};
+use leasehold_sql::unanswered;
+use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Config, Row};
 
-use crate::call::Call;
 use crate::error;
 use crate::row_waits::RowWaits;
-use crate::session::{BEGIN, Session, Sessions};
+use crate::session::{Session, Sessions};
 use crate::tls::Tls;
 
 /// How long a request waits for a row that somebody else is changing while others wait behind it.
@@ -33,8 +30,6 @@ pub(crate) struct Pool {
     connections: leasehold_sql::Pool<Sessions>,
     /// Each connection is a session that the server began for us, so settings stay.
     pub(crate) direct: bool,
-    /// The sessions' transactions are not READ COMMITTED by default.
-    isolates: Arc<AtomicBool>,
     /// Who may wait for a row.
     pub(crate) row_waits: RowWaits,
 }
@@ -49,8 +44,7 @@ impl Pool {
         timeout: Duration,
     ) -> Result<Self> {
         let build = |config: Config, direct: bool| {
-            let (config, tls) = (Box::new(config), tls.clone());
-            let source = Sessions::Server { config, tls, limit: timeout, prepares: direct };
+            let source = Sessions::new(config, tls.clone(), timeout, direct);
             let connections =
                 leasehold_sql::Pool::own(source, server.clone(), timeout, most, OTHERS);
             // Those that are not reserved, of which one is left.
@@ -94,7 +88,7 @@ impl Pool {
     }
 
     fn new(connections: leasehold_sql::Pool<Sessions>, direct: bool, row_waits: RowWaits) -> Self {
-        Self { connections, direct, isolates: Arc::default(), row_waits }
+        Self { connections, direct, row_waits }
     }
 
     async fn session_sign(&self) -> Result<Option<String>> {
@@ -105,66 +99,9 @@ impl Pool {
         asked.ok_or_else(late)?.map_err(|e| error::of_connecting(self.server(), e))
     }
 
-    /// The error of an acquire that had no turn to use a connection.
-    pub(crate) fn no_turn(&self, until: Deadline) -> Error {
-        let (server, limit) = (self.server(), until.limit());
-        Error::unavailable(
-            Effect::NotApplied,
-            format!(
-                "other acquires kept all connections to {server} that acquires may use for {limit:?}"
-            ),
-        )
-    }
-
     /// How long a statement that has others behind it waits for a row; `None` if the session knows it.
     pub(crate) fn patience(&self) -> Option<String> {
         (!self.direct).then(|| PATIENCE.as_millis().to_string())
-    }
-
-    /// The rows that a call returns, in one exchange, and the connection if it can be used again.
-    pub(crate) async fn query(
-        &self,
-        connection: Connection<Sessions>,
-        until: Deadline,
-        call: &Call<'_>,
-    ) -> (Option<Connection<Sessions>>, Result<Vec<Row>, Unanswered>) {
-        let isolates = self.isolates.load(Ordering::Relaxed);
-        self.exchange(connection, until, async |session: &mut Session| {
-            match session.rows(call, isolates.then_some(BEGIN)).await {
-                Err(e) if error::is_isolation(&e) => {
-                    self.isolates.store(true, Ordering::Relaxed);
-                    session.rows(call, Some(BEGIN)).await
-                }
-                rows => rows,
-            }
-        })
-        .await
-    }
-
-    /// As [`query`](Self::query), for a call that may wait for rows: the server gives it up after `patience`, so that the
-    /// outcome is known. `None` if it did.
-    pub(crate) async fn query_patiently(
-        &self,
-        connection: Connection<Sessions>,
-        until: Deadline,
-        patience: Duration,
-        call: &Call<'_>,
-    ) -> Result<Option<Vec<Row>>, Unanswered> {
-        let (began, begin) = (self.deadline(), within(patience));
-        let rows = self.exchange(connection, until, async |session: &mut Session| {
-            session.rows(call, Some(&begin)).await
-        });
-        match rows.await.1 {
-            Ok(rows) => Ok(Some(rows)),
-            Err(Unanswered::Server(e)) if error::is_locked(&e) => Ok(None),
-            // A shorter limit is the session's own.
-            Err(Unanswered::Server(e))
-                if error::is_cancelled(&e) && began.limit() - began.left() >= patience =>
-            {
-                Ok(None)
-            }
-            Err(failure) => Err(failure),
-        }
     }
 
     /// Runs a transaction: the statements that begin it, and what `then` sends.
@@ -188,20 +125,6 @@ impl Deref for Pool {
     fn deref(&self) -> &Self::Target {
         &self.connections
     }
-}
-
-/// Begins a transaction in which a statement that takes longer is given up, unless the session has a shorter limit. Such
-/// a limit never ends a commit. (`lock_timeout` would count for each lock anew, and a row may need several.)
-fn within(limit: Duration) -> String {
-    let (ms, timeout) = (
-        limit.as_millis().max(1),
-        "pg_catalog.current_setting('statement_timeout')::pg_catalog.interval",
-    );
-    format!(
-        "{BEGIN}; SELECT pg_catalog.set_config('statement_timeout', '{ms}', true) \
-         WHERE {timeout} OPERATOR(pg_catalog.=) '0'::pg_catalog.interval \
-         OR {timeout} OPERATOR(pg_catalog.>) '{ms} ms'::pg_catalog.interval"
-    )
 }
 
 /// The server or a pooler answered, and not about the login: without the options it may accept the connection.

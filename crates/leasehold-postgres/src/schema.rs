@@ -31,7 +31,7 @@ impl Postgres {
 
     async fn is_prepared(&self) -> Result<bool> {
         let schema = self.sql.schema.as_str();
-        let rows = self.read(&exists(&self.sql)).await?;
+        let rows = self.pool.read(self.pool.deadline(), || exists(&self.sql)).await?;
         let row = rows.first().ok_or_else(|| error::unexpected(self.pool.server(), "no row"))?;
         if row.get::<_, &str>(3) != "UTF8" {
             return Err(Error::incompatible(format!(

@@ -3,14 +3,16 @@
 use std::future::pending;
 use std::ops::Deref;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{ClientWrapper, Object, PoolError, TimeoutType};
 use futures_util::FutureExt as _;
 use futures_util::future::{OptionFuture, select};
 use leasehold_core::{Effect, Error, Result};
-use leasehold_sql::{Source, all_in_use};
+use leasehold_driver::Deadline;
+use leasehold_sql::{Answer, Source, all_in_use};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
@@ -23,11 +25,19 @@ use crate::tls::Tls;
 
 /// Where sessions come from.
 #[expect(missing_debug_implementations, reason = "nobody outside can name it")]
-pub enum Sessions {
-    /// Those of our own, in which statements are prepared unless a pooler may run them in another session.
-    Server { config: Box<Config>, tls: Tls, limit: Duration, prepares: bool },
+pub struct Sessions {
+    origin: Origin,
+    /// Statements are prepared, unless a pooler may run them in another session.
+    prepares: bool,
+    /// The sessions' transactions are not READ COMMITTED by default.
+    isolates: Arc<AtomicBool>,
+}
+
+enum Origin {
+    /// They are our own.
+    Server { config: Box<Config>, tls: Tls, limit: Duration },
     /// A caller's, who may have begun anything in them. Those that were made before `retired` are not used.
-    Callers { pool: deadpool_postgres::Pool, prepares: bool, retired: Mutex<Option<Instant>> },
+    Callers { pool: deadpool_postgres::Pool, retired: Mutex<Option<Instant>> },
 }
 
 /// A session.
@@ -35,6 +45,7 @@ pub enum Sessions {
 pub struct Session {
     client: Client,
     prepares: bool,
+    isolates: Arc<AtomicBool>,
     /// All that was begun on it has ended, and it is in no transaction.
     is_clean: bool,
 }
@@ -50,12 +61,19 @@ enum Client {
 const OUTSIDE: &str = "DO 'BEGIN COMMIT; END'";
 
 /// Begins a transaction as our functions need it, for a session whose default is another.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 impl Sessions {
+    /// Those of a server.
+    pub(crate) fn new(config: Config, tls: Tls, limit: Duration, prepares: bool) -> Self {
+        let origin = Origin::Server { config: Box::new(config), tls, limit };
+        Self { origin, prepares, isolates: Arc::default() }
+    }
+
     /// Those of a caller's pool.
     pub(crate) fn callers(pool: deadpool_postgres::Pool, prepares: bool) -> Self {
-        Self::Callers { pool, prepares, retired: Mutex::default() }
+        let origin = Origin::Callers { pool, retired: Mutex::default() };
+        Self { origin, prepares, isolates: Arc::default() }
     }
 }
 
@@ -63,26 +81,27 @@ impl Source for Sessions {
     type Session = Session;
 
     async fn connect(&self, server: &str) -> Result<Session> {
-        let (client, prepares) = match self {
-            Self::Server { config, tls, limit, prepares } => {
+        let client = match &self.origin {
+            Origin::Server { config, tls, limit } => {
                 let client = Client::connect(config, tls, *limit).await;
-                (client.map_err(|e| error::of_connecting(server, e))?, *prepares)
+                client.map_err(|e| error::of_connecting(server, e))?
             }
-            Self::Callers { pool, prepares, retired } => loop {
+            Origin::Callers { pool, retired } => loop {
                 let client = pool.get().await.map_err(|e| of_pool(server, pool, e))?;
                 let created = Object::metrics(&client).created;
                 let retired = *retired.lock().unwrap_or_else(PoisonError::into_inner);
                 if retired.is_none_or(|at| created > at) {
-                    break (Client::Callers(client), *prepares);
+                    break Client::Callers(client);
                 }
                 drop(Object::take(client));
             },
         };
-        Ok(Session { client, prepares, is_clean: true })
+        let (prepares, isolates) = (self.prepares, Arc::clone(&self.isolates));
+        Ok(Session { client, prepares, isolates, is_clean: true })
     }
 
     fn retire(&self) {
-        if let Self::Callers { pool, retired, .. } = self {
+        if let Origin::Callers { pool, retired } = &self.origin {
             #[expect(clippy::disallowed_methods, reason = "the pool's metrics count on this clock")]
             let now = Instant::now();
             *retired.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
@@ -91,7 +110,7 @@ impl Source for Sessions {
     }
 
     fn all_in_use(&self) -> Option<usize> {
-        let Self::Callers { pool, .. } = self else { return None };
+        let Origin::Callers { pool, .. } = &self.origin else { return None };
         let status = pool.status();
         (status.size >= status.max_size && status.available == 0).then_some(status.max_size)
     }
@@ -150,13 +169,34 @@ fn of_pool(server: &str, pool: &deadpool_postgres::Pool, error: PoolError) -> Er
 impl leasehold_sql::Session for Session {
     type Error = tokio_postgres::Error;
 
+    type Call<'c> = Call<'c>;
+
+    fn query<'q, 'c: 'q>(&'q mut self, call: Call<'c>) -> Answer<'q, Vec<Row>, Self::Error> {
+        Box::pin(async move { self.rows(&call).await })
+    }
+
+    fn query_within<'q, 'c: 'q>(
+        &'q mut self,
+        call: Call<'c>,
+        patience: Duration,
+    ) -> Answer<'q, Option<Vec<Row>>, Self::Error> {
+        Box::pin(async move {
+            let (began, begin) = (Deadline::after(patience), within(patience));
+            match self.rows_after(Some(&begin), &call).await {
+                // A shorter limit is the session's own.
+                Err(e) if error::is_cancelled(&e) && began.left().is_zero() => Ok(None),
+                rows => rows.map(Some),
+            }
+        })
+    }
+
     fn is_usable(&self) -> bool {
         self.is_clean && !self.client.is_closed()
     }
 
     async fn read_only(&mut self, server: &str) -> Result<Option<Error>> {
         let text = "SELECT pg_catalog.current_setting('transaction_read_only')::boolean, pg_catalog.pg_is_in_recovery()";
-        let rows = self.rows(&Call::new(text), None).await;
+        let rows = self.rows_after(None, &Call::new(text)).await;
         let rows = rows.map_err(|e| error::of_connecting(server, e))?;
         let is = |column| rows.first().is_some_and(|row| row.try_get(column).unwrap_or(false));
         Ok(is(0).then(|| error::read_only(server, is(1))))
@@ -178,6 +218,10 @@ impl leasehold_sql::Session for Session {
         error::is_conflict(error) || error::is_locked(error)
     }
 
+    fn is_over(error: &tokio_postgres::Error) -> bool {
+        error::is_conflict(error)
+    }
+
     fn casts_doubt(error: &tokio_postgres::Error) -> bool {
         error::casts_doubt(error)
     }
@@ -188,12 +232,27 @@ impl leasehold_sql::Session for Session {
 }
 
 impl Session {
-    /// The rows that a call returns; after these statements, if any, which begin a transaction. All statements are sent
-    /// together.
+    /// The rows that a call returns, in a transaction as our functions need it.
     pub(crate) async fn rows(
         &mut self,
         call: &Call<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let isolates = self.isolates.load(Ordering::Relaxed);
+        match self.rows_after(isolates.then_some(BEGIN), call).await {
+            Err(e) if error::is_isolation(&e) => {
+                self.isolates.store(true, Ordering::Relaxed);
+                self.rows_after(Some(BEGIN), call).await
+            }
+            rows => rows,
+        }
+    }
+
+    /// The rows that a call returns; after these statements, if any, which begin a transaction. All statements are sent
+    /// together.
+    async fn rows_after(
+        &mut self,
         begin: Option<&str>,
+        call: &Call<'_>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         self.is_clean = false;
         let prepared = self.prepare(call).await;
@@ -287,4 +346,18 @@ impl Session {
     fn is_callers(&self) -> bool {
         matches!(self.client, Client::Callers(_))
     }
+}
+
+/// Begins a transaction in which a statement that takes longer is given up, unless the session has a shorter limit. Such
+/// a limit never ends a commit. (`lock_timeout` would count for each lock anew, and a row may need several.)
+fn within(limit: Duration) -> String {
+    let (ms, timeout) = (
+        limit.as_millis().max(1),
+        "pg_catalog.current_setting('statement_timeout')::pg_catalog.interval",
+    );
+    format!(
+        "{BEGIN}; SELECT pg_catalog.set_config('statement_timeout', '{ms}', true) \
+         WHERE {timeout} OPERATOR(pg_catalog.=) '0'::pg_catalog.interval \
+         OR {timeout} OPERATOR(pg_catalog.>) '{ms} ms'::pg_catalog.interval"
+    )
 }

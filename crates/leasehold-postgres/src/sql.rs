@@ -54,23 +54,7 @@ const INDEXED: &str = "SET enable_seqscan = off SET enable_hashjoin = off SET en
                        SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan";
 
 /// The files that create the schema, in order.
-const SCHEMA: &[&str] = &[
-    include_str!("sql/schema.sql"),
-    include_str!("sql/helpers.sql"),
-    include_str!("sql/writable.sql"),
-    include_str!("sql/acquire.sql"),
-    include_str!("sql/acquire_one.sql"),
-    include_str!("sql/acquire_batch.sql"),
-    include_str!("sql/renew.sql"),
-    include_str!("sql/renew_one.sql"),
-    include_str!("sql/renew_batch.sql"),
-    include_str!("sql/release.sql"),
-    include_str!("sql/release_one.sql"),
-    include_str!("sql/release_batch.sql"),
-    include_str!("sql/evict.sql"),
-    include_str!("sql/purge.sql"),
-    include_str!("sql/health.sql"),
-];
+const SCHEMA: &[&str] = leasehold_sql::objects!(["schema", "helpers", "writable"], ["health"]);
 
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {

@@ -8,65 +8,114 @@ use leasehold_core::{
 };
 use leasehold_driver::Deadline;
 
-use crate::expired::{Purge, ScannedRow};
+use crate::connection::Connection;
+use crate::expired::{Purge, Scan};
 use crate::pool::Pool;
 use crate::position::Position;
 use crate::request::{Outcome, Request};
-use crate::session::Source;
-use crate::stored::Stored;
+use crate::session::{Call, Row, Source};
 
-/// How requests of one kind are sent to a server.
-pub trait Exchange<R: Request>: Send + Sync + 'static {
-    /// Sends a request about an exclusive lease of one key, on a connection that is reserved for batches, without a long
-    /// wait for its row. It did not act if there was no connection until `begin`.
-    fn send(&self, request: &R, begin: Deadline) -> impl Future<Output = Outcome<R::Reply>> + Send;
+/// How the tries of a request that may have to wait for a row follow one another.
+pub trait Tries: Send {
+    /// Waits until a try may use a connection.
+    ///
+    /// # Errors
+    /// Without effect if it may not until then.
+    fn begin(&mut self, _: Deadline) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
 
-    /// Sends several such requests, of different keys, in key order, in one transaction that waits for no row. An outcome
-    /// for each. None of them acted if there was no connection until `begin`.
-    fn send_batch(
-        &self,
-        requests: &[&R],
-        begin: Deadline,
-    ) -> impl Future<Output = Vec<Outcome<R::Reply>>> + Send;
+    /// How long a try that has begun may wait for a row, if the answer must be there by then.
+    fn patience(&self, until: Deadline) -> Duration {
+        until.left()
+    }
 
-    /// Sends any request, on a connection of its own, and tries until then if its rows are locked.
-    fn send_alone(
-        &self,
-        request: &R,
-        until: Deadline,
-    ) -> impl Future<Output = Outcome<R::Reply>> + Send;
+    /// Waits, after a try whose row was locked, until another makes sense. False if none does before `until`, or after a last
+    /// one that has had all the time there is.
+    fn pause(&mut self, until: Deadline, was_last: bool) -> impl Future<Output = bool> + Send;
 }
 
-/// A server that carries out requests, one exchange each.
-pub(crate) trait Server:
-    Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry>
-{
-    /// How many batches may be under way at a time: as many connections are reserved.
-    fn lanes(&self) -> usize;
+/// A client of a SQL server.
+pub trait Client: Send + Sync + 'static {
+    /// Where its connections come from.
+    type Source: Source;
 
-    /// The time limit of an operation.
-    fn timeout(&self) -> Duration;
+    /// Whether [`one`](Statements::one) may return no row, and has not acted then.
+    const ONE_MAY_BE_UNDECIDED: bool = false;
 
-    /// Closes every connection that was made before now, the idle ones at once: none of them serves a request that is sent
-    /// from now on.
-    fn retire(&self);
+    /// Its connections.
+    fn pool(&self) -> &Pool<Self::Source>;
+
+    /// The tries of a request that takes keys, or of another one.
+    fn tries(&self, takes: bool) -> impl Tries + '_;
+}
+
+/// The statements of requests of one kind.
+pub trait Statements<R: Request>: Client {
+    /// For an exclusive lease of one key, without a long wait for its row.
+    fn one<'c>(&'c self, request: &'c R) -> Call<'c, Self::Source>;
+
+    /// For several such leases, of different keys, in key order, in one transaction that waits for no row.
+    fn batch<'c>(
+        &'c self,
+        connection: &Connection<Self::Source>,
+        requests: &[&'c R],
+    ) -> Call<'c, Self::Source>;
+
+    /// Whether a batch that begins with one request may have another.
+    fn may_join(_first: &R, _other: &R) -> bool {
+        true
+    }
+
+    /// For any lease. A server that can waits so long for a row.
+    fn any<'c>(&'c self, request: &'c R, patience: Duration) -> Call<'c, Self::Source>;
+}
+
+/// The statements about records of any lease.
+pub trait Records: Client {
+    /// All rows of these keys with a lease, each with the server's clock.
+    fn look_up<'c>(&'c self, keys: &'c [String]) -> Call<'c, Self::Source>;
+
+    /// At most `most` rows with a lease after a position, each with the server's clock.
+    fn page<'c>(&'c self, after: &'c Position, most: usize) -> Call<'c, Self::Source>;
+
+    /// Ends exactly these records. A server that can waits so long for a row.
+    fn evict<'c>(&'c self, these: Eviction<'c>, patience: Duration) -> Call<'c, Self::Source>;
+
+    /// What may be purged, and the last of the rows in any case: whether it is the last and more may follow (`o_more`), whether
+    /// its lease is over (`o_over`), and whether its counter may be forgotten (`o_old`).
+    fn scan<'c>(&'c self, these: Scan<'c>) -> Call<'c, Self::Source>;
+
+    /// Removes what is over.
+    fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c, Self::Source>;
+
+    /// The positions that an eviction or a purge returns, counted from 1: of records as they are, of counters below zero.
+    /// `None` if another transaction holds a row.
+    ///
+    /// # Errors
+    /// `Unexpected` for other rows.
+    fn positions(&self, rows: &[Row<Self::Source>]) -> Result<Option<Vec<i64>>>;
+}
+
+/// Records that an eviction names.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Eviction<'e> {
+    /// The records, of which each has an id.
+    pub targets: &'e [EvictTarget],
+    /// What their holders are told.
+    pub reason: Option<&'e Reason>,
 }
 
 /// A SQL server: its statements, what its rows and errors mean, and how it wakes waiters.
 pub trait Dialect:
-    Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry> + Sized
+    Statements<AcquireRequest> + Statements<RenewEntry> + Statements<ReleaseEntry> + Records + Sized
 {
     /// The name of the store, as in its URL.
     const NAME: &'static str;
 
-    /// Where its connections come from.
-    type Source: Source;
-
     /// Connects to the server that a URL names.
     fn connect(url: &str) -> impl Future<Output = Result<Self>> + Send;
-
-    /// Its connections.
-    fn pool(&self) -> &Pool<Self::Source>;
 
     /// What the server guarantees now.
     fn check(&self) -> impl Future<Output = Result<Health>> + Send;
@@ -98,37 +147,33 @@ pub trait Dialect:
     fn close(&self) -> impl Future<Output = ()> + Send {
         self.pool().close(self.pool().deadline())
     }
+}
 
-    /// All rows of these keys with a lease, each with the server's clock.
-    fn look_up(&self, keys: &[String]) -> impl Future<Output = Result<Vec<(i64, Stored)>>> + Send;
-
-    /// At most `most` rows with a lease after a position, each with the server's clock; and whether there were as many.
-    fn page(
+/// How requests of one kind are sent to a server.
+pub(crate) trait Exchange<R: Request>: Send + Sync + 'static {
+    /// Sends requests about exclusive leases of one key each, on a connection that is reserved for batches: one without a long
+    /// wait for its row; several, of different keys, in key order, in one transaction that waits for no row. An outcome for
+    /// each. None of them acted if there was no connection until `begin`.
+    fn send(
         &self,
-        after: &Position,
-        most: usize,
-    ) -> impl Future<Output = Result<(Vec<(i64, Stored)>, bool)>> + Send;
+        requests: &[&R],
+        begin: Deadline,
+    ) -> impl Future<Output = Vec<Outcome<R::Reply>>> + Send;
+}
 
-    /// Ends exactly these records, of which each has an id, and returns the positions of those that were there, counted
-    /// from 1.
-    fn evict(
-        &self,
-        targets: &[EvictTarget],
-        reason: Option<&Reason>,
-    ) -> impl Future<Output = Result<Vec<i64>>> + Send;
+/// A server that carries out requests, one exchange each.
+pub(crate) trait Server:
+    Exchange<AcquireRequest> + Exchange<RenewEntry> + Exchange<ReleaseEntry>
+{
+    /// How many batches may be under way at a time: as many connections are reserved.
+    fn lanes(&self) -> usize;
 
-    /// What may be purged among the next `most` rows after a position, or of these keys, and the last of these rows in any
-    /// case.
-    fn scan(
-        &self,
-        keys: Option<&[String]>,
-        after: &Position,
-        most: usize,
-    ) -> impl Future<Output = Result<Vec<ScannedRow>>> + Send;
+    /// The time limit of an operation.
+    fn timeout(&self) -> Duration;
 
-    /// Removes what is over, and returns the positions of what is gone, counted from 1: of records as they are, of
-    /// counters below zero.
-    fn purge(&self, purge: &Purge) -> impl Future<Output = Result<Vec<i64>>> + Send;
+    /// Closes every connection that was made before now, the idle ones at once: none of them serves a request that is sent
+    /// from now on.
+    fn retire(&self);
 }
 
 impl<D: Dialect> Server for D {

@@ -1,5 +1,6 @@
 //! The errors of all SQL servers.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use leasehold_core::{Effect, Error};
@@ -30,4 +31,12 @@ pub fn all_in_use(server: &str, most: usize, limit: Duration) -> Error {
              back sooner"
         ),
     )
+}
+
+/// The error of a reply that none of the store's statements and routines has. What was sent may have acted.
+pub fn unexpected(server: &str, what: impl Display) -> Error {
+    Error::unexpected(format!(
+        "{server} sent an unexpected reply ({what}); are the store's objects there of another version?"
+    ))
+    .with_effect(Effect::Unknown)
 }

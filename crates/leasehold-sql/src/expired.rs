@@ -1,19 +1,31 @@
+use crate::position::Position;
 use crate::stored::Stored;
 
 /// A row that was read for a purge.
 #[derive(Debug)]
-#[expect(clippy::exhaustive_structs, reason = "the statements of purges return exactly this")]
-pub struct ScannedRow {
+pub(crate) struct ScannedRow {
     /// The server's clock when it was read.
-    pub now: i64,
+    pub(crate) now: i64,
     /// The row.
-    pub stored: Stored,
+    pub(crate) stored: Stored,
     /// It is the last of as many as were asked for.
-    pub is_last: bool,
+    pub(crate) is_last: bool,
     /// Its lease is over.
-    pub is_over: bool,
+    pub(crate) is_over: bool,
     /// Its counter may be forgotten once its key has no lease.
-    pub is_forgettable: bool,
+    pub(crate) is_forgettable: bool,
+}
+
+/// The next rows that a purge looks at.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Scan<'s> {
+    /// Of these keys, or of all.
+    pub keys: Option<&'s [String]>,
+    /// Those after this one.
+    pub after: &'s Position,
+    /// At most so many.
+    pub most: usize,
 }
 
 /// What one step of a purge is to remove, if it is still as it was.

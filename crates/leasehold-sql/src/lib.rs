@@ -11,6 +11,7 @@ mod connection;
 mod dialect;
 mod doubt;
 mod error;
+mod exchange;
 mod expired;
 mod list;
 mod pool;
@@ -25,16 +26,31 @@ mod version;
 
 pub use config::{Settings, UrlRules};
 pub use connection::Connection;
-pub use dialect::{Dialect, Exchange};
-pub use error::{all_in_use, locked, no_connection, unanswered};
-pub use expired::{Purge, ScannedRow};
-pub use pool::{CALLERS, Failed, Pool, Unanswered};
+pub use dialect::{Client, Dialect, Eviction, Records, Statements, Tries};
+pub use error::{all_in_use, locked, no_connection, unanswered, unexpected};
+pub use expired::{Purge, Scan};
+pub use pool::{CALLERS, Pool, Unanswered};
 pub use position::Position;
-pub use reply::ReplyRow;
+#[doc(hidden)]
+pub use reply::Reply;
+pub use reply::{KeyColumn, ReadRows};
+pub use request::Request;
 #[doc(hidden)]
 pub use request::{Errand, Ticket};
-pub use request::{Outcome, Request};
-pub use session::{Session, Source};
+pub use session::{Answer, Call, Failed, Row, Session, Source};
 pub use store::SqlStore;
 pub use stored::Stored;
 pub use version::{admit_version, incomplete};
+
+/// The files that create the store's objects, of the folder `sql` beside the file that asks for them: those with the first
+/// names, the routines of requests, and those with the last.
+#[macro_export]
+macro_rules! objects {
+    (@ $($name:literal)*) => {
+        &[$(include_str!(concat!("sql/", $name, ".sql"))),*]
+    };
+    ([$($first:literal),*], [$($last:literal),*]) => {
+        $crate::objects!(@ $($first)* "acquire" "acquire_one" "acquire_batch" "renew" "renew_one" "renew_batch"
+            "release" "release_one" "release_batch" "evict" "purge" $($last)*)
+    };
+}

@@ -4,6 +4,8 @@ use leasehold_core::{ListReply, ListRequest, Page, Result, Unreadable};
 
 use crate::dialect::Dialect;
 use crate::position::Position;
+use crate::reply::Reply;
+use crate::session::{Row, Source};
 use crate::stored::Stored;
 
 /// How many rows one page reads at most, so that a filter that matches little makes no page slow. A page may then hold
@@ -11,11 +13,13 @@ use crate::stored::Stored;
 const LOOK_AT: usize = 2_000;
 
 pub(crate) async fn list(dialect: &impl Dialect, request: &ListRequest) -> Result<ListReply> {
+    let pool = dialect.pool();
     let (filter, after) = (request.filter(), request.cursor().map(Position::parse).transpose()?);
     match filter.keys() {
         Some(keys) => {
             let keys: Vec<_> = keys.iter().map(|key| key.as_str().to_owned()).collect();
-            let found = dialect.look_up(&keys).await?;
+            let found = pool.read(pool.deadline(), || dialect.look_up(&keys)).await?;
+            let found = stored(dialect, &found)?;
             Ok(page(Page::new(request, after), found, "", false))
         }
         None => {
@@ -23,10 +27,17 @@ pub(crate) async fn list(dialect: &impl Dialect, request: &ListRequest) -> Resul
             let start = Position::before(prefix);
             let start = after.map_or(start.clone(), |after| after.max(start));
             let most = LOOK_AT.max(request.limit() + 1);
-            let (found, is_full) = dialect.page(&start, most).await?;
+            let found = pool.read(pool.deadline(), || dialect.page(&start, most)).await?;
+            let (is_full, found) = (found.len() == most, stored(dialect, &found)?);
             Ok(page(Page::new(request, None), found, prefix, is_full))
         }
     }
+}
+
+/// The rows of the table, each with the server's clock when it was read.
+fn stored<D: Dialect>(dialect: &D, rows: &[Row<D::Source>]) -> Result<Vec<(i64, Stored)>> {
+    let server = dialect.pool().server();
+    rows.iter().map(|row| Reply::<<D::Source as Source>::Session>(server, row).stored()).collect()
 }
 
 /// The page of these rows, in their order, up to the first key without the prefix: in key order, all with it are adjacent.

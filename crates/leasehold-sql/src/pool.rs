@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::connection::{Connection, Connections, Pooled};
 use crate::doubt::now;
 use crate::error::{all_in_use, no_connection, unanswered};
-use crate::session::{Session, Source};
+use crate::session::{Call, Failed, Row, Session, Source};
 
 /// The server of a caller's pool, for messages.
 pub const CALLERS: &str = "the pool's server";
@@ -104,7 +104,7 @@ impl<S: Source> Pool<S> {
     }
 
     /// A connection that is reserved for batches.
-    async fn reserved(&self, until: Deadline) -> Result<Connection<S>> {
+    pub(crate) async fn reserved(&self, until: Deadline) -> Result<Connection<S>> {
         if let Some(pooled) = self.0.take_reserved() {
             let reserved = Connection::new(pooled, &self.0);
             if let Some(alive) = until.bound(self.alive(reserved)).await.flatten() {
@@ -112,30 +112,6 @@ impl<S: Source> Pool<S> {
             }
         }
         self.get(until).await
-    }
-
-    /// What an exchange on a reserved connection returns, within the time limit of an operation. `None` if it was rolled back
-    /// because of another transaction, or there was no connection until `begin`.
-    pub async fn briefly<T>(
-        &self,
-        begin: Deadline,
-        exchange: impl AsyncFnOnce(
-            Connection<S>,
-            Deadline,
-        ) -> (Option<Connection<S>>, Result<T, Unanswered<Failed<S>>>),
-    ) -> Option<Result<T>> {
-        let connection = match self.reserved(begin).await {
-            Ok(connection) => connection,
-            Err(_) if begin.left().is_zero() => return None,
-            Err(error) => return Some(Err(error)),
-        };
-        let (connection, result) = exchange(connection, self.deadline()).await;
-        connection.into_iter().for_each(Connection::reserve);
-        match result {
-            Ok(result) => Some(Ok(result)),
-            Err(Unanswered::Server(error)) if S::Session::is_conflict(&error) => None,
-            Err(failure) => Some(Err(self.error(failure))),
-        }
     }
 
     /// A connection, outside a transaction.
@@ -273,7 +249,29 @@ impl<S: Source> Pool<S> {
         until: Deadline,
         exchange: impl AsyncFnOnce(&mut S::Session) -> Result<T, Failed<S>>,
     ) -> (Option<Connection<S>>, Result<T, Unanswered<Failed<S>>>) {
-        let result = match until.bound(Box::pin(exchange(&mut connection))).await {
+        let answer = until.bound(Box::pin(exchange(&mut connection))).await;
+        self.answered(connection, until, answer)
+    }
+
+    /// The rows that a call returns until then, and the connection if it can be used again.
+    pub async fn query(
+        &self,
+        mut connection: Connection<S>,
+        until: Deadline,
+        call: Call<'_, S>,
+    ) -> (Option<Connection<S>>, Result<Vec<Row<S>>, Unanswered<Failed<S>>>) {
+        let answer = until.bound(connection.query(call)).await;
+        self.answered(connection, until, answer)
+    }
+
+    /// What an exchange returned, if it did until then, and the connection if it can be used again.
+    pub(crate) fn answered<T>(
+        &self,
+        connection: Connection<S>,
+        until: Deadline,
+        answer: Option<Result<T, Failed<S>>>,
+    ) -> (Option<Connection<S>>, Result<T, Unanswered<Failed<S>>>) {
+        let result = match answer {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => {
                 // Of a connection that is retired it is known.
@@ -299,9 +297,6 @@ impl<S: Source> Pool<S> {
         }
     }
 }
-
-/// The error of a source's driver.
-pub type Failed<S> = <<S as Source>::Session as Session>::Error;
 
 impl<S: Source> Clone for Pool<S> {
     fn clone(&self) -> Self {

@@ -7,9 +7,11 @@ use leasehold_core::{Effect, EvictReply, EvictTarget, Expired, Filter, Result, U
 use leasehold_driver::{Deadline, outliving};
 
 use crate::dialect::Dialect;
-use crate::error::unanswered;
-use crate::expired::{Purge, ScannedRow};
+use crate::error::{unanswered, unexpected};
+use crate::expired::{Purge, Scan, ScannedRow};
 use crate::position::Position;
+use crate::reply::Reply;
+use crate::session::Source;
 
 /// How many rows one step removes, which limits how long it locks them.
 const STEP: usize = 100;
@@ -39,7 +41,9 @@ pub(crate) async fn purge<D: Dialect>(
     let mut look_at = LOOK_AT.0;
     while !until.left().is_zero() {
         let acted = !reply.removed.is_empty() || reply.counters_forgotten > 0;
-        let scanned = until.bound(dialect.scan(keys.as_deref(), &at, look_at)).await;
+        let scanned = until
+            .bound(scan(&**dialect, Scan { keys: keys.as_deref(), after: &at, most: look_at }))
+            .await;
         let scanned = scanned.unwrap_or_else(|| {
             Err(unanswered(dialect.pool().server(), until.limit(), Effect::NotApplied))
         });
@@ -89,7 +93,7 @@ async fn remove<D: Dialect>(
 ) -> Result<()> {
     let Candidates { targets, purge, .. } = candidates;
     let purging = Arc::clone(dialect);
-    let purged = until.bound(outliving(async move { purging.purge(&purge).await })).await;
+    let purged = until.bound(outliving(async move { remove_all(&*purging, &purge).await })).await;
     let purged = purged.unwrap_or_else(|| {
         Err(unanswered(dialect.pool().server(), until.limit(), Effect::Unknown))
     })?;
@@ -102,6 +106,27 @@ async fn remove<D: Dialect>(
         }
     }
     Ok(())
+}
+
+/// What may be purged, as [`Records::scan`] reads it.
+async fn scan<D: Dialect>(dialect: &D, these: Scan<'_>) -> Result<Vec<ScannedRow>> {
+    let pool = dialect.pool();
+    let rows = pool.read(pool.deadline(), || dialect.scan(these)).await?;
+    let scanned = |row| {
+        let row = Reply::<<D::Source as Source>::Session>(pool.server(), row);
+        let (now, stored) = row.stored()?;
+        let (is_last, is_over) = (row.flag("o_more")?, row.flag("o_over")?);
+        Ok(ScannedRow { now, stored, is_last, is_over, is_forgettable: row.flag("o_old")? })
+    };
+    rows.iter().map(scanned).collect()
+}
+
+/// The positions of what is gone.
+async fn remove_all(dialect: &impl Dialect, purge: &Purge) -> Result<Vec<i64>> {
+    let pool = dialect.pool();
+    let rows = pool.read(pool.deadline(), || dialect.purge(purge)).await?;
+    let gone = dialect.positions(&rows)?;
+    gone.ok_or_else(|| unexpected(pool.server(), "a purge that waits"))
 }
 
 /// What one step is to remove.

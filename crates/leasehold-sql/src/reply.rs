@@ -1,155 +1,144 @@
-//! What the rows of replies mean.
+//! Reads the rows of replies.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Error, FencingToken, Granted, Key, LeaseId, LostReason,
-    Mode, Reason, RefusalReason, Refused, ReleaseOutcome, Remaining, RenewEntry, RenewOutcome,
-    Result,
-};
+use leasehold_core::{Claims, Error, LeaseId, Mode, Remaining, Result};
 
+use crate::error::unexpected;
 use crate::stored::Stored;
 
-/// A row of a reply, by the names of its columns.
-pub trait ReplyRow {
+/// How the rows of a driver are read, by the names of their columns. A row without such a column is an `Unexpected` error.
+pub trait ReadRows {
+    /// A row.
+    type Row: Send + Sync + 'static;
+
+    /// What names the member of a batch that a row is about.
+    const MEMBER: KeyColumn;
+
+    /// What names the key that a lease holds in another mode.
+    const IN_ANOTHER_MODE: KeyColumn;
+
     /// The number in a column; `None` for null.
-    ///
-    /// # Errors
-    /// `Unexpected` without such a column.
-    fn integer(&self, column: &str) -> Result<Option<i64>>;
+    fn integer(server: &str, row: &Self::Row, column: &str) -> Result<Option<i64>>;
 
     /// The text in a column; `None` for null.
-    ///
-    /// # Errors
-    /// `Unexpected` without such a column.
-    fn text(&self, column: &str) -> Result<Option<String>>;
+    fn text(server: &str, row: &Self::Row, column: &str) -> Result<Option<String>>;
 
-    /// The row of the lease that refuses an acquire.
-    ///
-    /// # Errors
-    /// `Unexpected` if there is none.
-    fn holder(&self) -> Result<Stored>;
-
-    /// The key that the lease holds in another mode.
-    ///
-    /// # Errors
-    /// `Unexpected` if it is none of these.
-    fn key<'c>(&self, claims: &'c Claims) -> Result<&'c Key>;
+    /// Whether a column is true.
+    fn flag(server: &str, row: &Self::Row, column: &str) -> Result<bool>;
 
     /// Whether a member of a batch was released after its term.
-    ///
-    /// # Errors
-    /// `Unexpected` if the row does not report it.
-    fn is_late(&self) -> Result<bool>;
+    fn is_late(server: &str, row: &Self::Row) -> Result<bool>;
 
-    /// The error for a reply that has no meaning.
-    fn unexpected(&self, what: impl Display) -> Error;
+    /// The row of the table that is shown.
+    fn stored(server: &str, row: &Self::Row) -> Result<Stored>;
 }
 
-/// How a request ended by the first row of its reply: `None` if it did not act, because another transaction has locked a row,
-/// or because only the general statement can decide.
-pub(crate) fn outcome(row: &impl ReplyRow) -> Result<Option<String>> {
-    let outcome = row.text("outcome")?.unwrap_or_default();
-    Ok(Some(outcome).filter(|outcome| !["locked", "undecided"].contains(&outcome.as_str())))
+/// A column that names one of several keys.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a dialect uses one or the other")]
+pub enum KeyColumn {
+    /// It has the key.
+    Name(&'static str),
+    /// It has the number of the key, counted from 1.
+    Number(&'static str),
 }
 
-pub(crate) fn acquired(
-    request: &AcquireRequest,
-    row: &impl ReplyRow,
-    outcome: &str,
-) -> Result<AcquireReply> {
-    match outcome {
-        "granted" => granted(row, true),
-        "confirmed" => granted(row, false),
-        "refused" => {
-            let holder = row.holder()?;
-            let record = holder.record(required(row, "o_now")?)?;
-            let key = request.claims().keys().find(|key| key.as_str() == holder.key);
-            let key = key
-                .ok_or_else(|| row.unexpected(format_args!("the key {:?}", holder.key)))?
-                .clone();
-            let rest = row.integer("o_rest")?.map(duration);
-            let why = RefusalReason::Held(record.map(Box::new));
-            Ok(AcquireReply::Refused(Refused::new(key, why, rest)))
+/// A row of a reply of this server.
+#[expect(missing_debug_implementations, reason = "a driver's row need not have it")]
+pub struct Reply<'r, S: ReadRows>(pub(crate) &'r str, pub(crate) &'r S::Row);
+
+impl<S: ReadRows> Reply<'_, S> {
+    pub(crate) fn integer(&self, column: &str) -> Result<Option<i64>> {
+        S::integer(self.0, self.1, column)
+    }
+
+    pub(crate) fn text(&self, column: &str) -> Result<Option<String>> {
+        S::text(self.0, self.1, column)
+    }
+
+    pub(crate) fn flag(&self, column: &str) -> Result<bool> {
+        S::flag(self.0, self.1, column)
+    }
+
+    pub(crate) fn required(&self, column: &str) -> Result<i64> {
+        self.integer(column)?.ok_or_else(|| self.unexpected(format_args!("no {column}")))
+    }
+
+    /// The row of the table, with the server's clock when it was read.
+    pub(crate) fn stored(&self) -> Result<(i64, Stored)> {
+        Ok((self.required("o_now")?, S::stored(self.0, self.1)?))
+    }
+
+    /// Which of `count` members of a batch the row is about. `find` finds one by the name of its key.
+    pub(crate) fn member(
+        &self,
+        count: usize,
+        find: impl FnOnce(&str) -> Option<usize>,
+    ) -> Result<usize> {
+        self.nth(&S::MEMBER, count, find)
+    }
+
+    /// Whether that one was released after its term.
+    pub(crate) fn is_late(&self) -> Result<bool> {
+        S::is_late(self.0, self.1)
+    }
+
+    /// How the request ended: `None` if it did not act, because another transaction has locked a row, or because only the
+    /// general statement can decide.
+    pub(crate) fn outcome(&self) -> Result<Option<String>> {
+        let outcome = self.text("outcome")?.unwrap_or_default();
+        Ok(Some(outcome).filter(|outcome| !["locked", "undecided"].contains(&outcome.as_str())))
+    }
+
+    /// What remains of the term; without it, the term has no end.
+    pub(crate) fn remaining(&self) -> Result<Remaining> {
+        Ok(self.rest()?.map_or(Remaining::Never, Remaining::For))
+    }
+
+    pub(crate) fn rest(&self) -> Result<Option<Duration>> {
+        let micros = self.integer("o_rest")?.map(|rest| u64::try_from(rest).unwrap_or(0));
+        Ok(micros.map(Duration::from_micros))
+    }
+
+    /// The error for a lease that holds a key in another mode than it is requested in.
+    pub(crate) fn mode_conflict(&self, id: &LeaseId, claims: &Claims) -> Result<Error> {
+        let find = |name: &str| claims.keys().position(|key| key.as_str() == name);
+        let nth = self.nth(&S::IN_ANOTHER_MODE, claims.len(), find)?;
+        let claim = claims.iter().nth(nth).unwrap_or(claims.first());
+        let held = match claim.mode {
+            Mode::Exclusive => Mode::SHARED,
+            Mode::Shared { .. } => Mode::Exclusive,
+        };
+        Ok(claim.conflict(id, held))
+    }
+
+    /// Which of `count` keys a column names. `find` finds one by its name.
+    fn nth(
+        &self,
+        column: &KeyColumn,
+        count: usize,
+        find: impl FnOnce(&str) -> Option<usize>,
+    ) -> Result<usize> {
+        match *column {
+            KeyColumn::Name(column) => {
+                let name = self.text(column)?.unwrap_or_default();
+                find(&name).ok_or_else(|| self.unexpected(format_args!("the key {name:?}")))
+            }
+            KeyColumn::Number(column) => {
+                let number = self.required(column)?;
+                let nth = usize::try_from(number - 1).ok().filter(|nth| *nth < count);
+                nth.ok_or_else(|| self.unexpected(format_args!("the key number {number}")))
+            }
         }
-        "mode" => Err(mode_conflict(request.id(), request.claims(), row)?),
-        "exhausted" => Err(Error::corrupt(format!(
-            "the token counter of {:?} has reached its maximum",
-            request.claims().first().key
-        ))),
-        other => Err(row.unexpected(format_args!("the outcome {other:?}"))),
     }
-}
 
-pub(crate) fn renewed(
-    lease: &RenewEntry,
-    row: &impl ReplyRow,
-    outcome: &str,
-) -> Result<RenewOutcome> {
-    let lost = |reason| Ok(RenewOutcome::Lost(Some(reason)));
-    match outcome {
-        "held" => held(row),
-        "gone" => lost(LostReason::Gone),
-        "expired" => lost(LostReason::Expired),
-        "evicted" => {
-            let reason = row.text("o_reason")?;
-            // A reason that cannot be read does not change the outcome.
-            lost(LostReason::Evicted(reason.and_then(|reason| Reason::new(&reason).ok())))
-        }
-        "mode" => mode_conflict(lease.id(), lease.claims(), row).map(RenewOutcome::Failed),
-        other => Err(row.unexpected(format_args!("the outcome {other:?}"))),
+    pub(crate) fn unexpected(&self, what: impl Display) -> Error {
+        unexpected(self.0, what)
     }
-}
 
-pub(crate) fn released(row: &impl ReplyRow, outcome: &str) -> Result<ReleaseOutcome> {
-    match outcome {
-        "released" => Ok(ReleaseOutcome::Released),
-        "kept" => Ok(ReleaseOutcome::Kept(duration(required(row, "o_rest")?))),
-        "expired" => Ok(ReleaseOutcome::Expired),
-        "not held" => Ok(ReleaseOutcome::NotHeld),
-        other => Err(row.unexpected(format_args!("the outcome {other:?}"))),
+    pub(crate) fn unexpected_outcome(&self, outcome: &str) -> Error {
+        self.unexpected(format_args!("the outcome {outcome:?}"))
     }
-}
-
-/// A grant; without a rest, for ever.
-pub(crate) fn granted(row: &impl ReplyRow, fresh: bool) -> Result<AcquireReply> {
-    let token = u64::try_from(required(row, "o_token")?).ok();
-    let token = token.and_then(|token| FencingToken::new(token).ok());
-    let token = token.ok_or_else(|| row.unexpected("a token"))?;
-    Ok(AcquireReply::Granted(Granted::new(Some(token), rest(row)?, fresh)))
-}
-
-pub(crate) fn held(row: &impl ReplyRow) -> Result<RenewOutcome> {
-    rest(row).map(RenewOutcome::Held)
-}
-
-/// The end of a member of a batch that was found.
-pub(crate) fn ended(row: &impl ReplyRow) -> Result<ReleaseOutcome> {
-    Ok(if row.is_late()? { ReleaseOutcome::Expired } else { ReleaseOutcome::Released })
-}
-
-/// What remains of a term; without it, the term has no end.
-fn rest(row: &impl ReplyRow) -> Result<Remaining> {
-    let rest = row.integer("o_rest")?;
-    Ok(rest.map_or(Remaining::Never, |rest| Remaining::For(duration(rest))))
-}
-
-fn required(row: &impl ReplyRow, column: &str) -> Result<i64> {
-    row.integer(column)?.ok_or_else(|| row.unexpected(format_args!("no {column}")))
-}
-
-fn duration(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// The error for a lease that holds a key in another mode than it is requested in.
-fn mode_conflict(id: &LeaseId, claims: &Claims, row: &impl ReplyRow) -> Result<Error> {
-    let key = row.key(claims)?;
-    let claim = claims.iter().find(|claim| claim.key == *key).unwrap_or(claims.first());
-    let held = match claim.mode {
-        Mode::Exclusive => Mode::SHARED,
-        Mode::Shared { .. } => Mode::Exclusive,
-    };
-    Ok(claim.conflict(id, held))
 }

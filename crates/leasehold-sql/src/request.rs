@@ -1,27 +1,25 @@
-//! The requests about one lease, of which several go in one batch.
+//! The requests about one lease, of which several go in one batch, and what the rows of their replies mean.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Key, LeaseId, Mode, ReleaseEntry, ReleaseOutcome,
-    RenewEntry, RenewOutcome, Result,
+    AcquireReply, AcquireRequest, Claims, Error, FencingToken, Granted, Key, LeaseId, LostReason,
+    Mode, Reason, RefusalReason, Refused, ReleaseEntry, ReleaseOutcome, RenewEntry, RenewOutcome,
+    Result,
 };
 use leasehold_driver::{Deadline, patience};
 use tokio::sync::oneshot;
 
-use crate::reply::{self, ReplyRow};
+use crate::reply::{ReadRows, Reply};
 
 /// How a request ended.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Outcome<T> {
+pub(crate) enum Outcome<T> {
     /// The server has replied, or failed.
     Done(Result<T>),
     /// It did not act, and must be sent alone.
     SendAlone,
-    /// Another transaction holds a row of its keys.
-    RowLocked,
 }
 
 /// A request about one lease, and the type of its reply.
@@ -32,6 +30,9 @@ pub trait Request: Sized + Send + Sync + 'static {
     /// Whether it may be sent again while nobody knows what became of it: late, it revives nothing (C6) and shortens
     /// nothing.
     const MAY_BE_REPEATED: bool = false;
+
+    /// Whether it takes keys.
+    const TAKES: bool = false;
 
     /// The first key.
     fn key(&self) -> &Key;
@@ -47,17 +48,19 @@ pub trait Request: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn ticket(errand: Errand<Self>) -> Ticket;
 
-    /// The reply in the row of a statement about this request alone; `None` if the server did not act.
+    /// The reply in the row of a statement about this request alone that ended so.
     ///
     /// # Errors
     /// That of the request, or that of a reply without a meaning.
-    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>>;
+    #[doc(hidden)]
+    fn reply(&self, row: &Reply<'_, impl ReadRows>, outcome: &str) -> Result<Self::Reply>;
 
     /// The reply in the row of a member of a batch that was carried out.
     ///
     /// # Errors
     /// That of a reply without a meaning.
-    fn member(row: &impl ReplyRow) -> Result<Self::Reply>;
+    #[doc(hidden)]
+    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply>;
 
     /// How long it may wait for the reply to what was sent before it on a connection, where an operation may take
     /// `timeout`: short enough that a lease is renewed in time all the same.
@@ -72,6 +75,8 @@ fn is_one(claims: &Claims) -> bool {
 
 impl Request for AcquireRequest {
     type Reply = AcquireReply;
+
+    const TAKES: bool = true;
 
     fn key(&self) -> &Key {
         &self.claims().first().key
@@ -89,14 +94,40 @@ impl Request for AcquireRequest {
         Ticket::Acquire(errand)
     }
 
-    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>> {
-        let Some(outcome) = reply::outcome(row)? else { return Ok(None) };
-        reply::acquired(self, row, &outcome).map(Some)
+    fn reply(&self, row: &Reply<'_, impl ReadRows>, outcome: &str) -> Result<Self::Reply> {
+        match outcome {
+            "granted" => granted(row, true),
+            "confirmed" => granted(row, false),
+            "refused" => {
+                let (now, holder) = row.stored()?;
+                let record = holder.record(now)?;
+                let key = self.claims().keys().find(|key| key.as_str() == holder.key);
+                let key = key
+                    .ok_or_else(|| row.unexpected(format_args!("the key {:?}", holder.key)))?
+                    .clone();
+                let why = RefusalReason::Held(record.map(Box::new));
+                Ok(AcquireReply::Refused(Refused::new(key, why, row.rest()?)))
+            }
+            "mode" => Err(row.mode_conflict(self.id(), self.claims())?),
+            "exhausted" => Err(Error::corrupt(format!(
+                "the token counter of {:?} has reached its maximum",
+                self.claims().first().key
+            ))),
+            other => Err(row.unexpected_outcome(other)),
+        }
     }
 
-    fn member(row: &impl ReplyRow) -> Result<Self::Reply> {
-        reply::granted(row, true)
+    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
+        granted(row, true)
     }
+}
+
+/// A grant; without a rest, for ever.
+fn granted(row: &Reply<'_, impl ReadRows>, fresh: bool) -> Result<AcquireReply> {
+    let token = u64::try_from(row.required("o_token")?).ok();
+    let token = token.and_then(|token| FencingToken::new(token).ok());
+    let token = token.ok_or_else(|| row.unexpected("a token"))?;
+    Ok(AcquireReply::Granted(Granted::new(Some(token), row.remaining()?, fresh)))
 }
 
 impl Request for RenewEntry {
@@ -120,13 +151,24 @@ impl Request for RenewEntry {
         Ticket::Renew(errand)
     }
 
-    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>> {
-        let Some(outcome) = reply::outcome(row)? else { return Ok(None) };
-        reply::renewed(self, row, &outcome).map(Some)
+    fn reply(&self, row: &Reply<'_, impl ReadRows>, outcome: &str) -> Result<Self::Reply> {
+        let lost = |reason| Ok(RenewOutcome::Lost(Some(reason)));
+        match outcome {
+            "held" => Self::member(row),
+            "gone" => lost(LostReason::Gone),
+            "expired" => lost(LostReason::Expired),
+            "evicted" => {
+                let reason = row.text("o_reason")?;
+                // A reason that cannot be read does not change the outcome.
+                lost(LostReason::Evicted(reason.and_then(|reason| Reason::new(&reason).ok())))
+            }
+            "mode" => row.mode_conflict(self.id(), self.claims()).map(RenewOutcome::Failed),
+            other => Err(row.unexpected_outcome(other)),
+        }
     }
 
-    fn member(row: &impl ReplyRow) -> Result<Self::Reply> {
-        reply::held(row)
+    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
+        row.remaining().map(RenewOutcome::Held)
     }
 }
 
@@ -149,13 +191,21 @@ impl Request for ReleaseEntry {
         Ticket::Release(errand)
     }
 
-    fn reply(&self, row: &impl ReplyRow) -> Result<Option<Self::Reply>> {
-        let Some(outcome) = reply::outcome(row)? else { return Ok(None) };
-        reply::released(row, &outcome).map(Some)
+    fn reply(&self, row: &Reply<'_, impl ReadRows>, outcome: &str) -> Result<Self::Reply> {
+        match outcome {
+            "released" => Ok(ReleaseOutcome::Released),
+            "kept" => {
+                let rest = row.rest()?.ok_or_else(|| row.unexpected("no o_rest"))?;
+                Ok(ReleaseOutcome::Kept(rest))
+            }
+            "expired" => Ok(ReleaseOutcome::Expired),
+            "not held" => Ok(ReleaseOutcome::NotHeld),
+            other => Err(row.unexpected_outcome(other)),
+        }
     }
 
-    fn member(row: &impl ReplyRow) -> Result<Self::Reply> {
-        reply::ended(row)
+    fn member(row: &Reply<'_, impl ReadRows>) -> Result<Self::Reply> {
+        Ok(if row.is_late()? { ReleaseOutcome::Expired } else { ReleaseOutcome::Released })
     }
 }
 

@@ -15,8 +15,9 @@ use leasehold_core::{
 use leasehold_driver::{Deadline, outliving};
 
 use crate::batches::{Batches, Turn};
-use crate::dialect::{Dialect, Exchange};
-use crate::error::{locked, unanswered};
+use crate::dialect::{Dialect, Eviction, Statements};
+use crate::error::{locked, unanswered, unexpected};
+use crate::exchange::send_alone;
 use crate::list;
 use crate::position::Position;
 use crate::purge;
@@ -53,15 +54,19 @@ impl<D: Dialect> SqlStore<D> {
     /// # Cancel safety
     /// May be dropped; nothing stays open.
     pub async fn connect(url: &str) -> Result<Self> {
-        D::connect(url).await.map(Self::new).map_err(|e| e.with_context(D::NAME, "connect"))
+        Self::of(D::connect(url)).await
     }
 
-    /// A store on this server.
+    /// A store on the server that this connects to.
+    ///
+    /// # Errors
+    /// Those of connecting.
     #[doc(hidden)]
-    pub fn new(dialect: D) -> Self {
-        let dialect = Arc::new(dialect);
+    pub async fn of(connects: impl Future<Output = Result<D>>) -> Result<Self> {
+        let connected = connects.await.map_err(|e| e.with_context(D::NAME, "connect"))?;
+        let dialect = Arc::new(connected);
         let batches = Batches::new(Arc::clone(&dialect), MOST);
-        Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() }))
+        Ok(Self(Arc::new(Inner { dialect, batches, purged_to: Mutex::default() })))
     }
 }
 
@@ -164,7 +169,7 @@ impl<D: Dialect> Inner<D> {
         mut keys: impl Iterator<Item = &'a Key>,
     ) -> Vec<Result<Option<R::Reply>>>
     where
-        D: Exchange<R>,
+        D: Statements<R>,
     {
         let (requests, until): (Vec<_>, _) =
             (requests.iter().cloned().map(Arc::new).collect(), self.deadline());
@@ -200,7 +205,7 @@ impl<D: Dialect> Inner<D> {
         until: Deadline,
     ) -> Result<Option<R::Reply>>
     where
-        D: Exchange<R>,
+        D: Statements<R>,
     {
         let patience = request.patience(self.dialect.pool().timeout());
         if let Some(turn) = turn {
@@ -209,13 +214,7 @@ impl<D: Dialect> Inner<D> {
             }
         }
         let dialect = Arc::clone(&self.dialect);
-        outliving(async move {
-            match dialect.send_alone(&*request, until).await {
-                Outcome::Done(reply) => reply.map(Some),
-                Outcome::SendAlone | Outcome::RowLocked => Ok(None),
-            }
-        })
-        .await
+        outliving(async move { send_alone(&*dialect, &*request, until).await }).await
     }
 
     /// How a request ended that is sent in a batch.
@@ -262,11 +261,15 @@ async fn evict_exactly(dialect: &impl Dialect, request: &EvictRequest) -> Result
     let named: Vec<_> =
         targets[..most].iter().filter(|target| target.id.is_some()).cloned().collect();
     let mut removed = Vec::new();
-    for nth in dialect.evict(&named, reason.as_ref()).await? {
+    let pool = dialect.pool();
+    let these = Eviction { targets: &named, reason: reason.as_ref() };
+    let call = |patience| dialect.evict(these, patience);
+    let read = |rows: &[_]| dialect.positions(rows);
+    let gone = pool.patiently(pool.deadline(), None, dialect.tries(false), call, read).await?;
+    for nth in gone.ok_or_else(|| locked(pool.server()))? {
         let target = usize::try_from(nth - 1).ok().and_then(|nth| named.get(nth));
         removed.push(target.cloned().ok_or_else(|| {
-            Error::unexpected(format!("{} evicted what nobody named", dialect.pool().server()))
-                .with_effect(Effect::Unknown)
+            unexpected(pool.server(), format_args!("an eviction of the target number {nth}"))
         })?);
     }
     Ok(EvictReply::new(removed, 0, most < targets.len()))

@@ -13,9 +13,26 @@ use leasehold_testkit::mysql::{Server, pool};
 use leasehold_testkit::requests::{
     acquire, granted, id, key, refused, release, released, renew, renewed,
 };
+use leasehold_testkit::sql::SqlTestServer as _;
+use leasehold_testkit::sql::together::rows_that_name_no_member_are_unexpected;
 use leasehold_testkit::{LONG, in_time};
 
 leasehold_testkit::sql_together!(Server);
+
+/// On a caller's pool, where no batch is a statement of MariaDB.
+#[tokio::test]
+async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
+    let server = Server::start(&[]).await.unwrap();
+    server.store().await;
+    let store = server.open_on_pool(4).await;
+    let breaks = [
+        "DROP PROCEDURE leasehold.leasehold_release_batch",
+        "CREATE PROCEDURE leasehold.leasehold_release_batch(p_batch BIGINT, p_wanted LONGTEXT) BEGIN \
+         UPDATE leasehold.leasehold_leases SET state = 'f' WHERE INSTR(p_wanted, LOWER(HEX(`key`))) > 0; \
+         SELECT 'nobody' AS `key`, 0 AS o_late; END",
+    ];
+    rows_that_name_no_member_are_unexpected(&server, &store, &breaks).await;
+}
 
 /// In a small table the server would rather read every row than use the primary key.
 #[tokio::test]

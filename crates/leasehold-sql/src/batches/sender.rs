@@ -67,12 +67,7 @@ impl<S: Server> Sender<S> {
         let first = errands.iter().map(|errand| errand.until).min_by_key(|until| until.left());
         let Some(begin) = first.map(Deadline::earlier) else { return ControlFlow::Continue(()) };
         let server = &self.shared.server;
-        let outcomes = async {
-            match &requests[..] {
-                [request] => vec![server.send(*request, begin).await],
-                requests => server.send_batch(requests, begin).await,
-            }
-        };
+        let outcomes = server.send(&requests, begin);
         // First of all, so that a task that nobody drove for long sends nothing more.
         let Either::Right((outcomes, _)) = select(&mut self.given_up, pin!(outcomes)).await else {
             return ControlFlow::Break(());

@@ -3,14 +3,15 @@
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claim, Claims, ErrorKind, Filter, ListRequest, Mode, Note,
-    RefusalReason, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome,
+    AcquireReply, AcquireRequest, Claim, Claims, Effect, ErrorKind, Filter, ListRequest, Mode,
+    Note, RefusalReason, ReleaseEntry, ReleaseOutcome, ReleaseRequest, RenewEntry, RenewOutcome,
     RenewRequest, Store, Ttl,
 };
 
 use super::{SqlTestServer, commit, names, warm};
 use crate::requests::{
-    acquire, acquire_for, granted, id, key, only, refused, release, released, renew, renewed,
+    acquire, acquire_for, failed, granted, id, key, only, refused, release, released, renew,
+    renewed,
 };
 use crate::{LONG, SECOND, in_time};
 
@@ -295,4 +296,29 @@ pub async fn of_crossing_sets_one_is_granted_at_most<S: SqlTestServer>() {
     assert!(granted > 200, "{granted}");
     // A try that loses leaves no error in the server's log.
     assert_eq!(server.logged_errors(), Vec::<String>::new());
+}
+
+/// Releases in one batch, after `breaks` has replaced its routine by one that acts, but whose rows name no member, or all the
+/// first.
+pub async fn rows_that_name_no_member_are_unexpected(
+    server: &impl SqlTestServer,
+    store: &impl Store,
+    breaks: &[&str],
+) {
+    let names = names(3);
+    for name in &names {
+        granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
+    }
+    for statement in breaks {
+        server.ask(statement).await;
+    }
+    let ends: Vec<_> = names.iter().map(|name| release(name, "a")).collect();
+    let replies = join_all(ends.iter().map(|end| released(store, end))).await;
+    for (nth, reply) in replies.into_iter().enumerate() {
+        if nth == 0 && matches!(reply, Ok(ReleaseOutcome::Released)) {
+            continue;
+        }
+        // Sent again, it would not be held any more.
+        failed(reply, ErrorKind::Unexpected, Effect::Unknown, "of another version");
+    }
 }

@@ -1,7 +1,8 @@
 -- What may be purged among the next rows after a position, or of these keys; the last of these rows in any case. Whether
 -- it is the last and more may follow, whether its record is over, and whether its counter may be forgotten once no record
 -- is left. $5 is how far a counter must lie behind the server's clock for that; without it, none is forgotten.
-SELECT n, {schema}.shown(lease), nth OPERATOR(pg_catalog.=) rows AND rows OPERATOR(pg_catalog.=) $4, over, old
+SELECT n AS o_now, {schema}.shown(lease) AS o_holder, nth OPERATOR(pg_catalog.=) rows AND rows OPERATOR(pg_catalog.=) $4 AS o_more,
+    over AS o_over, old AS o_old
 FROM (SELECT {schema}.now_us() AS n) AS clock, LATERAL (
     SELECT lease, pg_catalog.row_number() OVER (ORDER BY (lease).key, (lease).slot) AS nth,
         pg_catalog.count(*) OVER () AS rows, (lease).id IS NOT NULL AND is_over AS over,
