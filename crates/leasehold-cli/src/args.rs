@@ -75,7 +75,7 @@ pub(crate) enum Command {
 
 /// List leases.
 ///
-/// The order is not defined, and the list is no snapshot; a lock that is held all the time is in it.
+/// The order is not defined, and the list is not a snapshot; a lock that is held throughout is in it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -103,7 +103,7 @@ pub(crate) struct StatusArgs {
 /// Show the leader of an election.
 ///
 /// The leader is the holder of the lock NAME. With --watch, what is found first and then each change is
-/// shown, until a signal ends it; leaders that come and go between two looks are not seen. While the store
+/// shown, until a signal ends it; leaders that come and go between two queries are not seen. While the store
 /// does not answer, it reports this once on stderr and continues.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -125,7 +125,7 @@ pub(crate) struct LeaderArgs {
 ///
 /// Lists the live leases and ends exactly those: a lease that is taken meanwhile is not touched. A holder learns
 /// of it at its next renewal; `leasehold run` then kills its command at once. A waiting process may get the lock
-/// before that, so make sure that the holder is dead, or let whatever the lock protects check the token.
+/// before that, so make sure that the holder is dead, or let the protected resource check the token.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -141,7 +141,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) lease: Option<LeaseId>,
 
-    /// Why, for the holder to read
+    /// The reason, shown to the holder
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<Reason>,
 }

@@ -52,14 +52,14 @@ pub struct Capabilities {
     /// reach a later lease of the same id (C3).
     pub compares_tokens: bool,
     /// The store refuses an unfit server when it first uses it. So only a caller who requires a level has to check
-    /// first, which may ask servers that the caller does not use.
+    /// first, which may query servers that the caller does not use.
     pub checks_on_use: bool,
     /// The shortest term.
     pub min_term: Duration,
     /// The longest finite term.
     pub max_term: Duration,
     /// The longest time by which a lease ends for its holder before it ends for others. In a format shared with
-    /// clients that use their own clocks, a record excludes others for longer than its holder is told (C5).
+    /// clients that use their own clocks, a record excludes others for longer than the reply to its holder states (C5).
     pub margin: Duration,
     /// The longest key, in bytes.
     pub max_key_bytes: usize,

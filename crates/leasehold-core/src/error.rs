@@ -247,7 +247,7 @@ impl Error {
         self.0.operation
     }
 
-    /// When the request could succeed, where the store can tell.
+    /// After what time the request could succeed, if the store knows.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }

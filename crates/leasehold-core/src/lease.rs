@@ -22,7 +22,7 @@ pub struct Lease {
     pub claims: Claims,
     /// Its fencing token, where the store has them.
     pub token: Option<FencingToken>,
-    /// The term that each renewal asks for.
+    /// The term that each renewal requests.
     pub ttl: Ttl,
     /// The group it is listed under.
     pub group: Option<GroupName>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{BoxFuture, Clock};
 
-/// A clock that moves only when told to, so that expiry and time-outs are tested without sleeping.
+/// A clock that moves only when a test moves it, so that expiry and time-outs are tested without sleeping.
 ///
 /// Clones share their time. Starts one hour after its zero, at 2026-01-01 00:00 UTC.
 ///

@@ -38,7 +38,7 @@ pub struct Record {
 pub enum RecordTerm {
     /// It excludes others for this much longer.
     Live(Remaining),
-    /// It ended; how long ago, where the store can tell.
+    /// It ended; how long ago, if the store knows.
     Expired(Option<Duration>),
 }
 

@@ -75,7 +75,7 @@ impl Refused {
 #[derive(Debug, Clone)]
 #[expect(clippy::exhaustive_enums, reason = "each is waited for in its own way")]
 pub enum RefusalReason {
-    /// Another lease holds it: if the store can tell, the one whose end the request awaits.
+    /// Another lease holds it: if the store knows, the one whose end the request awaits.
     Held(Option<Box<Record>>),
     /// Another operation on the key is in progress; the key may be free.
     Busy,

@@ -103,7 +103,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn subscribe(&self, keys: &[Key]) -> impl Future<Output = Result<Wakeups>> + Send;
 
     /// Waits for requests that continue after their callers were answered (a quorum answers before its slowest node
-    /// does), then ends the store's connections as their protocol asks, so that the server sees no client that
+    /// does), then ends the store's connections as their protocol requires, so that the server sees no client that
     /// disappeared. Ends within the store's time limit, whatever a server does, and by default at once.
     ///
     /// A connection that is in use ends when it is free, and one of a caller's pool stays there. The store stays

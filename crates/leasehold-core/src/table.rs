@@ -23,7 +23,7 @@ use crate::{Key, LeaseId, Now};
 /// How long a counter is remembered after the last grant of its key, by default: 30 days.
 pub const FORGET_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How long, at most, an evicted lease is remembered so that its holder can be told.
+/// The longest time for which the mark of an evicted lease is kept for its holder.
 const TELL_EVICTED_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Keys, their counters and their holders.

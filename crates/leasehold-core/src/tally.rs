@@ -1,6 +1,6 @@
 //! Decides for a quorum: pure functions of what each node has answered so far.
 //!
-//! A quorum asks all its nodes at once and answers as soon as a majority agrees or can no longer agree. Each
+//! A quorum sends to all its nodes at once and answers as soon as a majority agrees or can no longer agree. Each
 //! function takes one [`Answer`] per node and returns a [`Decision`]. The quorum calls it again with every new
 //! answer, and with `Some(Err(…))` for each node that ran out of time. What must be put back or rolled back on a
 //! single node is decided here too: [`is_absent`], [`rolls_back`], [`needs_write_back`].

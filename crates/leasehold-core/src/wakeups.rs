@@ -13,7 +13,7 @@ use crate::Key;
 pub struct Wakeups(Option<Pin<Box<dyn Stream<Item = Key> + Send>>>);
 
 impl Wakeups {
-    /// Never wakes anybody: for stores that cannot push.
+    /// Never wakes a waiter: for stores that cannot push.
     pub fn none() -> Self {
         Self(None)
     }

@@ -44,7 +44,7 @@ use crate::locker::Locker;
 ///
 /// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is sent. Two
 /// `Locker`s of one process are independent: the store excludes their candidates like those of two processes. The order of
-/// succession is not defined: the candidate that asks first when the name is free is elected.
+/// succession is not defined: the candidate whose request is first when the name is free is elected.
 ///
 /// The builder keeps the first wrong argument, which is the error of the first call that needs it.
 ///
@@ -211,9 +211,9 @@ impl Election {
 
     /// Watches the leader without being a candidate: first the present one, then each change.
     ///
-    /// Where the store can push, it is asked when it reports that the name may be free and when the leader's
-    /// term is over, else every 10 s; where it cannot, after the same pauses as those of a candidate, at most
-    /// 1 s apart. Leaders that come and go between two looks are not seen. While
+    /// A store that can push is queried when it reports that the name may be free, when the leader's term is over, and
+    /// otherwise every 10 s; another store after the same pauses as a candidate's, at most 1 s apart. Leaders that come
+    /// and go between two queries are not seen. While
     /// the store does not answer, the leader is [`Unknown`](LeadershipEvent::Unknown).
     ///
     /// # Errors

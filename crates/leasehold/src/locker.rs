@@ -20,7 +20,7 @@ const PARTING: Duration = Duration::from_millis(250);
 
 /// Handle for locking on one store: cheap to clone, and the same type for every store.
 ///
-/// Callers of one `Locker` that want the same keys queue, and only the first of them asks the store. One background
+/// Callers of one `Locker` that want the same keys queue, and only the first of them sends a request. One background
 /// task per `Locker`, which the first acquire starts on its tokio runtime, renews the leases. If that runtime ends, or
 /// nobody drives it, another runtime that uses the `Locker` continues the work. A forked child has no such task: make its
 /// `Locker` after the fork. A guard inherited by a child belongs to the parent, and dropping it
@@ -166,7 +166,7 @@ impl Locker {
     /// Removes expired records, or ends exactly the named leases, of any holder.
     ///
     /// # Errors
-    /// As any operation; asking again is safe.
+    /// As any operation; repeating it is safe.
     ///
     /// # Cancel safety
     /// May be dropped; its effect is then unknown.

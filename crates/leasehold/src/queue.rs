@@ -10,7 +10,7 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 
 use crate::telemetry;
 
-/// Queues the callers of one `Locker` with equal claims: only the first of each queue asks the store (F1).
+/// Queues the callers of one `Locker` with equal claims: only the first of each queue sends a request (F1).
 #[derive(Default)]
 pub(crate) struct Queues {
     by_key: Mutex<BTreeMap<Key, Vec<Arc<Queue>>>>,

@@ -33,7 +33,7 @@ fn label(label: Option<&Arc<str>>) -> SharedString {
     label.map_or(SharedString::const_str(""), |label| SharedString::from_shared(Arc::clone(label)))
 }
 
-/// Tells the recorder what each metric means; it may be told again.
+/// Describes each metric to the recorder; may be repeated.
 pub(crate) fn describe() {
     #[cfg(feature = "metrics")]
     {
@@ -128,7 +128,7 @@ pub(crate) fn refused(store: &'static str, key: &Key, holder: Option<&Record>, i
     }
 }
 
-/// A caller waits for a lease that it asked for itself, and that is still held.
+/// A caller waits for a lease of its own that is still held.
 pub(crate) fn waits_for_itself(store: &'static str, holder: &Record, warns: bool) {
     #[cfg(feature = "tracing")]
     {

@@ -20,7 +20,7 @@ Examples:
   leasehold run --permits 3 encoders -- ./encode.sh input.mkv
 
 The command finds in its environment:
-  LEASEHOLD_KEY          the key; several keys one a line
+  LEASEHOLD_KEY          the key; several keys are one per line
   LEASEHOLD_TOKEN        the fencing token, where the store has them
   LEASEHOLD_LEASE_FILE   a file with the lease as JSON";
 

@@ -47,7 +47,7 @@ pub enum State {
     Held,
     /// The holder released it, and the key stays taken until the term ends.
     Kept,
-    /// The lease was ended by force; the record blocks nobody and only informs the holder.
+    /// The lease was ended by force; the record blocks no request and only informs the holder.
     Evicted(Option<Reason>),
 }
 
@@ -73,7 +73,7 @@ impl Holder {
             && self.expires.is_none_or(|expires| now.boot < expires + margin)
     }
 
-    /// True if nothing needs it any more: it excludes nobody and informs nobody.
+    /// True if it is no longer needed: it blocks no request and informs no holder.
     pub(super) fn is_spent(&self, now: Now, margin: Duration) -> bool {
         match self.state {
             State::Evicted(_) => self.is_over(now),

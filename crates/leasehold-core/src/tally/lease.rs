@@ -92,7 +92,7 @@ fn kept<'a>(nodes: usize, replies: impl Iterator<Item = &'a ReleaseOutcome>) -> 
     held_by_majority(nodes, kept).unwrap_or_default()
 }
 
-/// How much a reason tells the holder.
+/// How much information a reason gives the holder.
 fn telling(reason: Option<&LostReason>) -> u8 {
     match reason {
         None => 0,

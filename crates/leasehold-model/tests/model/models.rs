@@ -97,7 +97,7 @@ fn twins() -> Vec<Named> {
 fn limits() -> Vec<Named> {
     let one = || Rules { tries: 1, ..broken() };
     vec![
-        outlives("limit-break-unheard", Rules { breaks_unanswered: true, ..one() }),
+        outlives("limit-break-unanswered", Rules { breaks_unanswered: true, ..one() }),
         outlives("limit-break-unsettled", Rules { breaks_unsettled: true, ..one() }),
         outlives("limit-break-two-renewals", Rules { renewals: 2, ..one() }),
     ]

@@ -50,7 +50,7 @@ pub(crate) struct LockOptions {
     pub(crate) fenced: bool,
     pub(crate) level: Level,
     pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
-    /// Who asks, if that is not who awaits the request.
+    /// Who makes the request, if another awaits it.
     pub(crate) caller: Option<Caller>,
 }
 

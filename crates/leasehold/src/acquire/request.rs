@@ -101,7 +101,7 @@ impl Locker {
     /// Continues `lease` if the store still has it, otherwise locks its keys again with the options of the
     /// builder; [`Guard::is_fresh`] states which. Keys, TTL and group are the lease's.
     ///
-    /// It first renews the lease. Only if the store reports that the lease has ended does it ask for a new one, under
+    /// It first renews the lease. Only if the store reports that the lease has ended does it request a new one, under
     /// a new id unless [`lease_id`](LockRequest::lease_id) sets one.
     pub fn acquire_or_renew(&self, lease: Lease) -> LockRequest<Guard> {
         self.acquiring(Ok::<_, Error>(LockTarget::Resume(Box::new(lease))))
@@ -259,7 +259,7 @@ impl<T> LockRequest<T> {
     ///
     /// A new try starts only when every earlier request of this `Locker` that names the id for one of its keys has been
     /// answered; with [`Wait::No`] it otherwise fails as `Unavailable`. If a renewal or release was never answered, and
-    /// the store cannot tell the leases of one id apart ([`Capabilities::compares_tokens`]), that lasts until the term
+    /// the store does not distinguish leases of one id ([`Capabilities::compares_tokens`]), that lasts until the term
     /// has passed. Two processes that use the same id do not exclude each other.
     ///
     /// [`Capabilities::compares_tokens`]: leasehold_core::Capabilities::compares_tokens

@@ -60,7 +60,7 @@ struct Waiting<'a> {
     tries: u32,
     pauses: u32,
     holder: Option<Box<Record>>,
-    /// It was told that it waits for itself.
+    /// It was warned that it waits for itself.
     is_told: bool,
 }
 
@@ -204,7 +204,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Continues the lease to resume; asks for a new one once that has ended.
+    /// Continues the lease to resume; requests a new one once that has ended.
     async fn resume_or_ask(
         &mut self,
         last: bool,
@@ -255,7 +255,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Logs a refusal, and tells those who wait behind this caller who holds the key.
+    /// Logs a refusal, and passes the holder on to the callers behind this one.
     fn tell_refusal(&mut self, key: &Key) {
         let holder = self.holder.take();
         let is_here = holder.as_deref().and_then(held_here).is_some();
@@ -267,7 +267,7 @@ impl<'a> Waiting<'a> {
         self.holder = holder;
     }
 
-    /// Warns a caller who is about to wait for a lease that it asked for itself.
+    /// Warns a caller that is about to wait for a lease of its own.
     fn tell_itself(&mut self, holder: Option<&Record>) {
         let Some(holder) = holder.filter(|_| !self.is_told && self.spec.wait != Wait::No) else {
             return;

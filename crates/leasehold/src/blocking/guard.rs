@@ -15,7 +15,7 @@ use crate::locker::Locker;
 /// threads, share it, and drop it on any of them. Dropping it releases the lease in the background, best effort:
 /// it never blocks, and it is **not immediate**.
 ///
-/// Methods that ask the store fail as any operation, and as [the module](crate::blocking) states.
+/// Methods that send a request fail as any operation, and as [the module](crate::blocking) states.
 #[derive(Debug)]
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {

@@ -16,7 +16,7 @@ use crate::thread::Thread;
 
 /// Handle for locking on one store without async; its methods are those of [`crate::Locker`].
 ///
-/// Cheap to clone; clones share everything, including the thread that serves them. Methods that ask the store fail
+/// Cheap to clone; clones share everything, including the thread that serves them. Methods that send a request fail
 /// as any operation, and as [the module](crate::blocking) states.
 ///
 /// To set the clock, limits or note, convert a [`crate::Locker`] that has them:
@@ -181,7 +181,7 @@ impl Locker {
     /// Removes expired records, or ends exactly the named leases, of any holder.
     ///
     /// # Errors
-    /// As any operation; asking again is safe.
+    /// As any operation; repeating it is safe.
     pub fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let request = request.clone();
         self.call(|locks| async move { locks.evict(&request).await })

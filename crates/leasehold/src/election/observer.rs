@@ -20,7 +20,7 @@ pub(super) struct Observer {
     wakeups: Option<Wakeups>,
     /// The leader at the last look; `None` before the first, and while the store does not answer.
     seen: Option<Option<Identity>>,
-    /// The caller was told that the store does not answer.
+    /// It was reported that the store does not answer.
     is_told: bool,
     /// Pauses since the last change.
     pauses: u32,

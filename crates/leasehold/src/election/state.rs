@@ -28,7 +28,7 @@ pub struct CandidateStatus {
     /// Its token while it leads, where the store has them.
     pub token: Option<FencingToken>,
     /// The leader: itself, or the holder that refused its last try, unless that holder's term is over or the candidate
-    /// was paused since. `None` if it knows no leader; [`Candidate::leader`](crate::Candidate::leader) asks the store.
+    /// was paused since. `None` if it knows no leader; [`Candidate::leader`](crate::Candidate::leader) queries the store.
     pub leader: Option<Record>,
 }
 

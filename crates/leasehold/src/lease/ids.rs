@@ -10,7 +10,7 @@ use tokio::task;
 /// A lease id on one of its keys.
 type Name = (LeaseId, Key);
 
-/// Who asked for a lock: a task, or a thread outside tasks.
+/// Who requested a lock: a task, or a thread outside tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     Task(task::Id),
@@ -23,7 +23,7 @@ impl Caller {
     }
 }
 
-/// Who asked for the lease that has a reserved id, while it is held.
+/// Who requested the lease that has a reserved id, while it is held.
 type Holder = Arc<Mutex<Option<Caller>>>;
 
 /// The ids of every `Locker` of this process.
@@ -67,7 +67,7 @@ pub(crate) struct IdReservation {
 }
 
 impl IdReservation {
-    /// Notes who asked for the lease, or that it is held no more.
+    /// Notes who requested the lease, or that it is held no more.
     pub(crate) fn held_by(&self, caller: Option<Caller>) {
         *self.holder.lock().unwrap_or_else(PoisonError::into_inner) = caller;
     }

@@ -56,7 +56,7 @@ pub(crate) struct HoldPolicy {
     pub(crate) note: Note,
     /// The user's metrics label.
     pub(crate) label: Option<Arc<str>>,
-    /// Who asked for the lease.
+    /// Who requested the lease.
     pub(crate) caller: Caller,
 }
 
@@ -111,7 +111,7 @@ impl State {
 }
 
 impl HoldPolicy {
-    /// The term to ask for now: long enough for the rest of `min_hold` (F3).
+    /// The term to request now: long enough for the rest of `min_hold` (F3).
     pub(crate) fn term_at(&self, now: Duration) -> Ttl {
         let rest = self.min_hold_until.map(|until| until.saturating_sub(now)).unwrap_or_default();
         at_least(self.term, rest)
