@@ -18,6 +18,9 @@ impl Locker {
     /// | `quorum:?node=URL&node=URL&node=URL` | several of these, of which a majority decides | `quorum` |
     /// | `local:` | the one store of this process | `local` |
     ///
+    /// The options of each URL stand at `parse` of the store's configuration, such as `PostgresConfig::parse`, and in the
+    /// manual of its crate; those of a quorum in [its manual](https://docs.rs/leasehold-quorum).
+    ///
     /// [`STORES`](crate::store::STORES) is this table, with every scheme, for your own `--help`.
     ///
     /// MySQL and PostgreSQL are prepared once for each database, by `leasehold init`, by the statements of

@@ -54,7 +54,7 @@ impl Guard {
     pub fn fencing_token(&self) -> Result<FencingToken> {
         let none = || {
             Error::unsupported(
-                "the lease has no fencing token; lock with fenced(), on a store that has tokens",
+                "the lease has no fencing token; lock with fenced(), on a store that has tokens (a quorum has them with fenced=1)",
             )
         };
         self.token().ok_or_else(none)
@@ -145,9 +145,10 @@ impl Guard {
     /// return.
     ///
     /// Dropping the handle detaches the task, which still ends with the lease. Nothing can stop work from outside that
-    /// never awaits, or a thread of `spawn_blocking`: give these the guard, in an `Arc`, to [`ensure_held`](Guard::ensure_held) before
-    /// each side effect. Before you release the lock, end the task, by [`JoinHandle::abort`] or a signal of your own, and
-    /// await its handle: else its last step may still run when the next holder begins.
+    /// never awaits, or a thread of `spawn_blocking`: give these the guard, in an `Arc`, to
+    /// [`ensure_held`](Guard::ensure_held) before each side effect. Before you release the lock, end the task, by
+    /// [`JoinHandle::abort`](tokio::task::JoinHandle::abort) or a signal of your own, and await its handle: else its last
+    /// step may still run when the next holder begins.
     ///
     /// # Panics
     /// Outside a tokio runtime.

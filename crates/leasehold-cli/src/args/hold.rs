@@ -19,7 +19,7 @@ pub(super) struct HoldArgs {
     #[arg(short, long, conflicts_with = "wait")]
     nonblock: bool,
 
-    /// Wait at most this long
+    /// Wait at most this long, such as 30s, 5m or 1h30m [default: for ever]
     #[arg(short, long, value_name = "DUR", value_parser = values::duration)]
     wait: Option<Duration>,
 

@@ -110,7 +110,8 @@ impl StoreKind {
         STORES.iter().find(|kind| kind.schemes.contains(&scheme)).ok_or_else(|| {
             let known: Vec<_> = STORES.iter().map(Self::to_string).collect();
             Error::invalid_input(format!(
-                "the store scheme {scheme:?} is not known here; this build knows: {}",
+                "the store scheme {scheme:?} is not known here; this build knows: {}. Each store needs its cargo feature of \
+                 leasehold: postgres, redis, mysql, sqlite, quorum or local",
                 known.join(", ")
             ))
         })

@@ -225,6 +225,7 @@ async fn connect_accepts_its_schemes_and_refuses_others() {
     drop(guard);
     for (url, fragment) in [
         ("nope://x", "\"nope\" is not known here"),
+        ("nope://x", "cargo feature of leasehold: postgres, redis"),
         ("local:x", "nothing after it"),
         ("local:?timeout=1s", "unknown option \"timeout\""),
         ("locks.db", "has no scheme"),
