@@ -12,7 +12,7 @@ pub(crate) fn deny() -> Outcome {
     run(cargo(&["fetch", "--locked"]))?;
 
     section("licences, bans, sources");
-    run(deny(&["--offline", "check", "licenses", "bans", "sources"]))?;
+    run(deny(&["--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))?;
 
     section("advisories");
     match capture(deny(&["fetch", "db"])) {
