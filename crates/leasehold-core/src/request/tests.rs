@@ -96,8 +96,8 @@ fn a_store_refuses_terms_that_it_cannot_keep() {
     let raised = || renew(ttl(9)).with_token_raised_to(token(7));
     let plain = renew(ttl(9)).with_token(token(7));
     lacks(|can| can.raise = false, &plain, &raised(), "that can be raised");
-    let untold = |can: &mut Capabilities| (can.raise, can.tokens) = (false, false);
-    lacks(untold, &plain, &raised(), "no fencing tokens");
+    let no_tokens = |can: &mut Capabilities| (can.raise, can.tokens) = (false, false);
+    lacks(no_tokens, &plain, &raised(), "no fencing tokens");
     let kept = |seconds| release("a").with_keep(S * seconds);
     lacks(|can| can.keep = false, &release("a"), &kept(1), "no keeping a key taken");
     lacks(bounds, &kept(1), &kept(21), "is 21s");

@@ -87,7 +87,7 @@ fn grant(
     let confirmed = || grants(answers).filter(|granted| !granted.fresh);
     let confirming = confirmed().count();
     let fresh = confirming < needed;
-    if fresh && confirming > 0 && confirming + pending >= needed {
+    if fresh && confirming + pending >= needed {
         return None;
     }
     let agreed = |token: &FencingToken| {

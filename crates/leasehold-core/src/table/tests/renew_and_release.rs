@@ -79,14 +79,13 @@ fn a_renewal_in_another_mode_fails_and_changes_nothing() {
 #[test]
 fn a_broken_lease_is_lost_with_its_reason_and_removed_from_its_other_keys() {
     let reason = || Some(Reason::new("maintenance").unwrap());
-    let on_b = |holder: Holder| vec![holder];
     let lease = |ends| holder("w", Mode::SHARED, Some(ends));
     for (rest, expected) in [
         (vec![], LostReason::Gone),
-        (on_b(in_state(State::Kept, lease(9))), LostReason::Gone),
-        (on_b(lease(2)), LostReason::Expired),
-        (on_b(in_state(State::Evicted(None), lease(9))), LostReason::Evicted(None)),
-        (on_b(in_state(State::Evicted(reason()), lease(9))), LostReason::Evicted(reason())),
+        (vec![in_state(State::Kept, lease(9))], LostReason::Gone),
+        (vec![lease(2)], LostReason::Expired),
+        (vec![in_state(State::Evicted(None), lease(9))], LostReason::Evicted(None)),
+        (vec![in_state(State::Evicted(reason()), lease(9))], LostReason::Evicted(reason())),
     ] {
         let mut table = shared();
         put(&mut table, "b", rest);
