@@ -73,7 +73,7 @@ impl Exit {
         }
     }
 
-    /// The code that tells a shell which signal ended the process.
+    /// The code that shows a shell which signal ended the process.
     pub(crate) fn of_signal(signal: Signal) -> Self {
         Self::of_signal_number(signal as i32)
     }

@@ -48,7 +48,7 @@ impl Failure {
         Self::unexpected(format!("{what}: {error}{limits}"))
     }
 
-    /// The store granted what was asked for, but too late.
+    /// The store granted the request, but too late.
     pub(crate) fn too_late() -> Self {
         let what = "the grant came too late for its term to be trusted";
         Self::new(Exit::UNAVAILABLE, kind_name(ErrorKind::Unavailable), what.to_owned())

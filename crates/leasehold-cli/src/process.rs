@@ -1,4 +1,4 @@
-//! Processes, and what `leasehold` and its [shim](crate::shim) do with them and tell each other.
+//! Processes, what `leasehold` and its [shim](crate::shim) do with them, and their messages.
 //!
 //! - [`Descendants`] are the processes below this one, a [`Group`] is the command's, [`terminal`] lends it the
 //!   terminal.

@@ -102,7 +102,7 @@ pub(crate) enum Event<'a> {
     ReleaseFailed {
         error: &'a Error,
     },
-    /// The store does not answer who leads, and it is asked again.
+    /// The store does not answer who leads, and is queried again.
     LeaderUnknown {
         name: &'a str,
         error: &'a Error,

@@ -9,7 +9,7 @@ use crate::InvalidValue;
 
 /// The id of one *attempt* to acquire, and of the lease that it wins.
 ///
-/// The client mints it before the request: 128 bits of the operating system's random generator, written as UUID
+/// The client creates it before the request: 128 bits of the operating system's random generator, written as UUID
 /// text. [`LeaseId::foreign`] takes the id of another client's lock, so that it can be adopted, renewed and
 /// released. It is a name, not a credential: every client that can write to the store can end any lease.
 ///

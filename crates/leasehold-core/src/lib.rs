@@ -9,7 +9,7 @@
 //!   [`EvictRequest`]) and their replies; [`AnyStore`]; [`Capabilities`], [`Health`], [`Wakeups`]; [`Error`] with its
 //!   [`Effect`].
 //! - The pure core: [`table`] decides every request, [`tally`] what a quorum of stores answers, [`term`] how long
-//!   a holder may believe in its lease, [`Wait`] and [`Backoff`] when to try again.
+//!   a holder may rely on its lease, [`Wait`] and [`Backoff`] when to try again.
 //! - [`Clock`], with [`ManualClock`] for tests.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

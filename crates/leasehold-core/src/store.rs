@@ -18,7 +18,7 @@ use crate::{
 /// - **C2** All claims or none; a refusal changes no live lease and no counter.
 /// - **C3** A [`LeaseId`](crate::LeaseId) names one attempt. While its lease lives, an acquire with the same
 ///   id and claims returns the same token, `fresh: false`, and a term of max(current, now + term). A live id
-///   on a named key in another mode is `InvalidInput`. A store never mints an id, and a second id never
+///   on a named key in another mode is `InvalidInput`. A store never creates an id, and a second id never
 ///   enters because its group is the same.
 /// - **C3b** A lease is held on all its keys or on none: when one of its named keys is gone, the same step removes the
 ///   rest.
@@ -26,7 +26,7 @@ use crate::{
 /// - **C5** An expired lease is absent for granting, renewing and counting, purged or not.
 /// - **C6** An ended lease is never revived; renewal never shortens; at exactly its term a lease is over.
 /// - **C7** Tokens strictly grow per key: one per grant, above every earlier token of each of its keys,
-///   max(stored + 1, wall clock in µs), advanced after the key is won, remembered through release, expiry,
+///   max(stored + 1, wall clock in µs), advanced after the key is won, kept through release, expiry,
 ///   eviction and restart.
 /// - **C8** Only its holder, or an evict that names it, removes a live lease.
 /// - **C9** `Shared { max }` is granted only if there is no live exclusive holder and fewer than `max` live

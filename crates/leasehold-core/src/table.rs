@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::{Key, LeaseId, Now};
 
-/// How long a counter is remembered after the last grant of its key, by default: 30 days.
+/// How long a counter is kept after the last grant of its key, by default: 30 days.
 pub const FORGET_AFTER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest time for which the mark of an evicted lease is kept for its holder.
@@ -47,7 +47,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Sets how long a counter is remembered; `None` for ever (C7).
+    /// Sets how long a counter is kept; `None` for ever (C7).
     #[must_use]
     pub fn with_forget_after(mut self, forget_after: Option<Duration>) -> Self {
         self.forget_after = forget_after;

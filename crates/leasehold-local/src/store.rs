@@ -37,7 +37,7 @@ impl LocalStore {
         Self::with_forget_after(clock, Some(table::FORGET_AFTER))
     }
 
-    /// An empty store that remembers the counter of a key for `forget_after` after its last grant; `None` for ever
+    /// An empty store that keeps the counter of a key for `forget_after` after its last grant; `None` for ever
     /// (C7).
     pub fn with_forget_after(clock: Arc<dyn Clock>, forget_after: Option<Duration>) -> Self {
         let table = Mutex::new(Table::default().with_forget_after(forget_after));

@@ -140,7 +140,7 @@ impl MysqlConfig {
 
     /// The statements that create the store's objects, as [`prepare`](leasehold_core::Store::prepare) runs them, for a
     /// migration of your own. They create the database unless it exists; each can be run again. The bodies of procedures
-    /// contain semicolons: send the text whole, or tell your client another delimiter.
+    /// contain semicolons: send the text whole, or set another delimiter in your client.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong setting.

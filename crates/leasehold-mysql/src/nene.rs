@@ -77,7 +77,7 @@ impl MysqlNeneConfig {
     }
 }
 
-/// Tells names apart byte by byte, also by spaces at the end.
+/// Compares names byte by byte, also by spaces at the end.
 const COLLATION: &str = "utf8mb4_0900_bin";
 const COLLATION_OF_MARIADB: &str = "utf8mb4_nopad_bin";
 

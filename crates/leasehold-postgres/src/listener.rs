@@ -21,11 +21,11 @@ use crate::server::Server;
 use crate::sql::Sql;
 use crate::trace;
 
-/// For how long the server remembers who listens, unless told again.
+/// For how long the server keeps a listener that does not renew its row.
 const REMEMBERED: Duration = Duration::from_secs(60);
-/// How often the connection is asked whether it lives, and its server is the primary still.
+/// How often the connection is checked: whether it lives, and its server is still the primary.
 const LOOK_EVERY: Duration = Duration::from_millis(2_500);
-/// At how many looks the server is told once again.
+/// After how many checks the rows are renewed.
 const LOOKS: u32 = 4;
 /// The bytes of a name that are its channel; the function `wake` knows it too.
 const CHANNEL: usize = "leasehold_0".len();
@@ -51,9 +51,9 @@ struct Inner {
     /// The keys for which the last one has left, and the server may not know it yet.
     unsubscribed: Mutex<Vec<String>>,
     client: AsyncMutex<Option<Client>>,
-    /// The server is told of one change at a time.
+    /// One change at a time is sent to the server.
     telling: AsyncMutex<()>,
-    /// The last attempt to connect or to be told failed.
+    /// The last attempt to connect or to send a change failed.
     deaf: AtomicBool,
     watched: AtomicBool,
     /// Its store was closed, and nobody has begun to listen since.
@@ -83,7 +83,7 @@ impl Listener {
         self.0.listeners.has_any(keys.map(Key::as_str))
     }
 
-    /// Tells the server of those who have left, and ends the connection, with a farewell.
+    /// Removes the listeners that have left, and ends the connection as the protocol requires.
     pub(crate) async fn close(&self) {
         let _turn = self.0.telling.lock().await;
         self.0.forget().await;
@@ -209,7 +209,7 @@ impl Inner {
             }
         }));
         client.batch_execute(&format!("LISTEN {}", self.channel())).await.map_err(failed)?;
-        // From another connection: a pooler passes nothing on to a client that asks nothing.
+        // From another connection: a pooler passes nothing on to a client that sends nothing.
         // As in the function `wake`: the commit may have to wait for others that notify.
         let text =
             "SELECT pg_catalog.set_config('lock_timeout', '0', true), pg_catalog.pg_notify($1, '')";
@@ -231,7 +231,7 @@ impl Inner {
         self.query(listen).await
     }
 
-    /// Tells the server for which keys nobody listens any more.
+    /// Removes the rows of keys that have no listener any more.
     async fn forget(&self) {
         let keys = std::mem::take(&mut *self.unsubscribed());
         let keys = self.listeners.without_listener(keys);
@@ -251,7 +251,7 @@ impl Inner {
         asked.map(drop).map_err(|failure| self.pool.error(failure))
     }
 
-    /// Passes on a notification: how many were told, and the key.
+    /// Passes on a notification: how many listeners it has, and the key.
     fn hint(&self, payload: &str) {
         let Some((told, key)) = payload.split_once(' ') else { return };
         let told: u32 = told.parse().unwrap_or(1);
@@ -265,7 +265,7 @@ impl Inner {
         self.listeners.hint_at_once(&self.listeners.names());
     }
 
-    /// In the background, while anyone listens: tells the server again, and replaces a connection that has ended or is
+    /// In the background, while anyone listens: renews the rows, and replaces a connection that has ended or is
     /// dead on one side.
     fn watch(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
@@ -274,7 +274,7 @@ impl Inner {
         }
     }
 
-    /// Whether all is well. The server is told again who listens if `tells`, and after notifications may have been lost.
+    /// Whether all is well. Renews the rows if `tells`, and after notifications may have been lost.
     async fn look(self: &Arc<Self>, tells: bool) -> Result<()> {
         let was_deaf = self.deaf.load(Ordering::Relaxed);
         let mut client = self.client.lock().await;

@@ -117,7 +117,7 @@ impl Source for Sessions {
 }
 
 impl Client {
-    /// Connects. The connection ends with a farewell, after the replies that are still to come, but no later than `limit`
+    /// Connects. The connection ends as the protocol requires, after the replies that are still to come, but no later than `limit`
     /// after its client.
     async fn connect(
         config: &Config,

@@ -126,7 +126,7 @@ impl Attempt {
         round
     }
 
-    /// Writes the token to a majority, under the lease, or rolls the grant back. Nodes mint from their own clocks:
+    /// Writes the token to a majority, under the lease, or rolls the grant back. Nodes create tokens from their own clocks:
     /// without this, another majority could next grant a smaller token.
     async fn write_back(
         &self,

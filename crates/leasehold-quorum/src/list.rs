@@ -67,7 +67,7 @@ const NO_INNER: u8 = 0xFE;
 const LAST_KIND: u8 = 6;
 
 impl Inner {
-    /// Lists the records of one node after the other. A filter that names keys asks all remaining nodes at once.
+    /// Lists the records of one node after the other. A filter that names keys queries all remaining nodes at once.
     pub(crate) async fn list(self: &Arc<Self>, request: &ListRequest) -> Result<ListReply> {
         let position = request.cursor().map(|cursor| Position::of(cursor, self.nodes.len()));
         let position = position.transpose()?;

@@ -99,7 +99,7 @@ impl Queues {
         places
     }
 
-    /// How many keys of leases are remembered.
+    /// How many keys of leases are kept.
     pub(crate) fn len(&self) -> usize {
         self.state().queues.len()
     }

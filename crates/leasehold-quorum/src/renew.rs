@@ -57,7 +57,7 @@ impl Inner {
 }
 
 impl Renewing {
-    /// Asks a node about each lease when its turn there comes, about several together where possible. Behind a
+    /// Sends a node the renewal of each lease when its turn there comes, several together where possible. Behind a
     /// request that may add the lease there, the node does not count: the others voted before that, and a lease
     /// that was broken meanwhile would revive.
     async fn ask_in_turn(

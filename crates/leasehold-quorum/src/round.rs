@@ -135,7 +135,7 @@ impl<T> Round<T> {
 }
 
 impl Inner {
-    /// Asks every node the same, and waits for all within the limit.
+    /// Sends every node the same request, and waits for all within the limit.
     pub(crate) async fn ask_all<T, F>(
         self: &Arc<Self>,
         operation: &'static str,

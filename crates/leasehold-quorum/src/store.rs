@@ -70,7 +70,7 @@ impl QuorumStore {
         self.0.settled().await;
     }
 
-    /// How many keys of leases are remembered because a request that names them is unanswered.
+    /// How many keys of leases are kept because a request that names them is unanswered.
     #[doc(hidden)]
     pub fn remembered(&self) -> usize {
         self.0.queues.len()

@@ -28,12 +28,12 @@ use topology::{NO_HOST, Topology};
 pub(crate) struct Cluster(Arc<Inner>);
 
 struct Inner {
-    /// The nodes to ask first for the topology.
+    /// The nodes to query first for the topology.
     seeds: Vec<Client>,
     name: String,
     options: ConnectionOptions,
     state: Mutex<State>,
-    /// Held while asking for the topology, so that one caller asks for all.
+    /// Held during a query for the topology, so that one caller queries for all.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -42,7 +42,7 @@ struct State {
     topology: Topology,
     /// By address.
     nodes: HashMap<Arc<str>, Node>,
-    /// How many times the topology was asked for, and the result of the last time.
+    /// How many times the topology was queried, and the result of the last time.
     rounds: u64,
     last: Option<Error>,
 }
@@ -82,7 +82,7 @@ impl Cluster {
         }
     }
 
-    /// Asks for the topology, if it is not known yet.
+    /// Queries the topology, if it is not known yet.
     pub(crate) async fn connect(&self) -> Result<()> {
         let rounds = self.0.state().rounds;
         if self.0.state().topology.is_known() { Ok(()) } else { self.0.refresh(rounds).await }
@@ -147,7 +147,7 @@ impl Cluster {
         ))
     }
 
-    /// The node where a scan continues, and the position there. A scan begins by asking for the topology. A node
+    /// The node where a scan continues, and the position there. A scan begins with a query for the topology. A node
     /// that is no longer a master is scanned again from the start at its successor.
     pub(crate) async fn node_at(&self, at: Position) -> Result<(Connections, Position)> {
         let rounds = self.0.state().rounds;

@@ -70,7 +70,7 @@ impl RedisConfig {
     }
 
     /// The master that these sentinels know as `service`. `server` has the login there; its address is not
-    /// used. Each connection asks all sentinels and takes the first server named that reports itself as a
+    /// used. Each connection queries all sentinels and takes the first server named that reports itself as a
     /// master.
     ///
     /// # Errors

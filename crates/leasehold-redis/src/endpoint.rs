@@ -24,7 +24,7 @@ pub(crate) enum Endpoint {
 /// A master that Sentinel finds.
 #[derive(Clone)]
 pub(crate) struct Sentinel {
-    /// The sentinels to ask.
+    /// The sentinels to query.
     pub(crate) sentinels: Vec<Client>,
     /// The sentinels' name for the master.
     pub(crate) service: String,
@@ -99,7 +99,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl Sentinel {
-    /// Asks all sentinels at once and takes the first server named that reports itself as a master.
+    /// Queries all sentinels at once and takes the first server named that reports itself as a master.
     async fn master(&self, limit: Duration, login: &Credentials) -> RedisResult<Client> {
         let queries = self.sentinels.iter().map(|sentinel| self.query(sentinel, limit, login));
         let mut answers: FuturesUnordered<_> = queries.collect();
@@ -110,7 +110,7 @@ impl Sentinel {
                 Err(error) => failures.push(error),
             }
         }
-        // A refused login tells more than an unreachable sentinel.
+        // A refused login is more informative than an unreachable sentinel.
         let telling = failures.iter().position(|error| !error.is_io_error());
         let failure = failures.into_iter().nth(telling.unwrap_or_default());
         Err(failure.unwrap_or_else(|| failed("there is no sentinel to ask")))

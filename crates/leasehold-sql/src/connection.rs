@@ -181,7 +181,7 @@ impl<S: Source> Drop for Closing<'_, S> {
     }
 }
 
-/// Ends a connection in the background, with a farewell. Without a runtime it ends too, without one.
+/// Ends a connection in the background, as the protocol requires. Without a runtime it is only dropped.
 fn end<T: Session>(pooled: Pooled<T>) {
     let Pooled { session, slot, open, .. } = pooled;
     drop(slot);

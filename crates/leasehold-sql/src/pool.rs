@@ -199,7 +199,7 @@ impl<S: Source> Pool<S> {
         outliving(in_time).await.map_err(|e| e.with_effect(Effect::NotApplied))
     }
 
-    /// Asks a session whether its server is writable. Others begin after it if it is not.
+    /// Checks on a session whether its server is writable. Others begin after it if it is not.
     async fn is_writable(&self) -> Result<()> {
         let mut answer = Ok(());
         for _ in 0..=self.0.source.idle() {
@@ -234,7 +234,7 @@ impl<S: Source> Pool<S> {
         self.0.open.subscribe()
     }
 
-    /// Ends the connections that are our own, each with a farewell, the idle ones at once; a caller's return to their pool.
+    /// Ends the connections that are our own, each as the protocol requires, idle ones at once; a caller's return to their pool.
     /// What is under way still connects, and its connections end when it has ended. What does not end until then stays
     /// behind.
     pub async fn close(&self, until: Deadline) {

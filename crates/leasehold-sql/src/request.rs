@@ -37,7 +37,7 @@ pub trait Request: Sized + Send + Sync + 'static {
     /// The first key.
     fn key(&self) -> &Key;
 
-    /// The term that it asks for; `None` without one.
+    /// The term that it requests; `None` without one.
     fn term(&self) -> Option<Duration>;
 
     /// Whether it may go in a batch: it is about an exclusive lease of one key. A release does not know the mode; a shared
@@ -238,7 +238,7 @@ impl Ticket {
         }
     }
 
-    /// What is remembered of it until it is answered.
+    /// What is kept of it until it is answered.
     pub(crate) fn sent(&self) -> Sent {
         match self {
             Self::Acquire(errand) => Sent::Acquire(Arc::clone(&errand.request)),

@@ -68,7 +68,7 @@ pub trait Session: ReadRows + Send + Sized + 'static {
     /// receive the late reply to another, and nobody's grant may be part of a transaction that nobody commits.
     fn is_usable(&self) -> bool;
 
-    /// Whether the server answers, which is asked after a pause. Not needed of a driver that notices the end of an idle
+    /// Whether the server answers, which is checked after a pause. Not needed of a driver that notices the end of an idle
     /// connection.
     fn ping(&mut self) -> impl Future<Output = bool> + Send {
         async { true }
@@ -80,7 +80,7 @@ pub trait Session: ReadRows + Send + Sized + 'static {
     /// Those of the query, without effect.
     fn read_only(&mut self, server: &str) -> impl Future<Output = Result<Option<Error>>> + Send;
 
-    /// Ends it with a farewell.
+    /// Ends it as the protocol requires.
     fn end(self) -> impl Future<Output = ()> + Send;
 
     /// Whether a request was rolled back because of another transaction, and may succeed later.

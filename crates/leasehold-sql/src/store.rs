@@ -111,7 +111,7 @@ impl<D: Dialect> Store for SqlStore<D> {
         self.capabilities().carry_out("subscribe", &(), self.0.dialect.subscribe(keys)).await
     }
 
-    /// Ends the connections that are the store's own, with a farewell; those of a caller's pool stay there.
+    /// Ends the connections that are the store's own, as the protocol requires; those of a caller's pool stay there.
     async fn close(&self) {
         self.0.dialect.close().await;
     }

@@ -83,7 +83,7 @@ impl Stored {
         LeaseId::foreign(&bytes).map(Some).map_err(|e| self.corrupt("id", e))
     }
 
-    /// True if it only tells the holder that the lease was evicted.
+    /// True if it only marks for the holder that the lease was evicted.
     pub fn is_mark(&self) -> bool {
         self.state.as_deref() == Some("e")
     }

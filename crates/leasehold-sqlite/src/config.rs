@@ -170,7 +170,7 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets how long the counter of a key is remembered after its last grant: 30 days by default, `None` for ever
+    /// Sets how long the counter of a key is kept after its last grant: 30 days by default, `None` for ever
     /// (C7).
     #[must_use]
     pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {

@@ -177,7 +177,7 @@ const EXISTING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
     .union(OpenFlags::SQLITE_OPEN_NOFOLLOW)
     .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
-/// A connection, and what tells its file from another at the same path.
+/// A connection, and what distinguishes its file from another at the same path.
 struct Opened {
     connection: Connection,
     file: Option<(u64, u64)>,

@@ -196,7 +196,7 @@ impl Election {
         Ok(Candidate::new(state))
     }
 
-    /// Asks the store for the leader: the lease's id, the candidate's name as its group, the note for people, the time
+    /// Queries the store for the leader: the lease's id, the candidate's name as its group, the note for people, the time
     /// since its election and last renewal, and what remains. `None` if there is no leader, also if the last leader's term
     /// is over.
     ///

@@ -171,7 +171,7 @@ impl Guard {
         Handle::current().spawn(work)
     }
 
-    /// Asks the store whether it still has the lease, on all its keys. If not, the lease is lost.
+    /// Checks with the store whether it still has the lease, on all its keys. If not, the lease is lost.
     ///
     /// # Errors
     /// As any operation; the lease is then held or not as before.

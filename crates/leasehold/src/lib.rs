@@ -36,7 +36,7 @@
 //   `lease/ids`. What is granted is a `lease/state`, which `guard` gives to the `keeper` (`keeper/schedule`).
 // - A renewal: `keeper/task` wakes at the time of `keeper/schedule`; `keeper/renew` sends, and applies to `lease/state`.
 // - A loss: `lease/state` compares its deadline with the clock whenever `guard`, `keeper/task` or an answer asks. The one that
-//   finds it tells `lease/events`, and hands a `lease/cleanup` to `keeper/mailbox`, which `keeper/release` sends.
+//   finds it reports it to `lease/events`, and hands a `lease/cleanup` to `keeper/mailbox`, which `keeper/release` sends.
 // - `connect`, `group`, `janitor`, `election` and `blocking` stand on top; `telemetry`, `registry` and `thread` below.
 mod acquire;
 pub mod blocking;

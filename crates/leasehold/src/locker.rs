@@ -15,7 +15,7 @@ use crate::registry::Registry;
 use crate::telemetry;
 use crate::thread::Thread;
 
-/// How long the store's connections have for their farewell although the limit of a close has passed.
+/// How long the store's connections have to end although the limit of a close has passed.
 const PARTING: Duration = Duration::from_millis(250);
 
 /// Handle for locking on one store: cheap to clone, and the same type for every store.

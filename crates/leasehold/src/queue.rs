@@ -162,7 +162,7 @@ impl Place {
         self.queue().holder.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells those behind it by which lease it was refused.
+    /// Passes on to those behind it which lease refused it.
     pub(crate) fn refused_by(&self, holder: Option<&Record>) {
         let mut known = self.queue().holder.lock().unwrap_or_else(PoisonError::into_inner);
         *known = holder.cloned().map(Box::new);
@@ -173,7 +173,7 @@ impl Place {
         self.turn.as_deref_mut()
     }
 
-    /// Tells the next in the queue, if there is one, that the keys are taken. Hints that came before are out of
+    /// Reports to the next in the queue, if there is one, that the keys are taken. Hints that came before are out of
     /// date.
     pub(crate) fn leave_taken(&mut self, taken: Taken) {
         if self.queue().places() == 1 {

@@ -10,7 +10,7 @@ use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::run::Signals;
 
-/// How long the connections have for their farewell.
+/// How long the connections have to end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What `job` reports of the store that is opened for it, whose sessions are ended properly then: also if the job fails, or a

@@ -4,7 +4,7 @@
 //! death of its parent, which `execve` keeps, and then executes the command. So the command does not outlive the lock
 //! even if `leasehold` and the shim are killed together.
 //!
-//! Through a pipe, which closes when the command is executed, the launcher tells the shim that it is [`READY`], and
+//! Through a pipe, which closes when the command is executed, the launcher reports to the shim that it is [`READY`], and
 //! why it could not execute the command.
 
 use std::convert::Infallible;

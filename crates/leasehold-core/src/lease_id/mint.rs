@@ -1,7 +1,7 @@
 use crate::{Error, LeaseId, Result};
 
 impl LeaseId {
-    /// Mints an id from the operating system's random generator.
+    /// Creates an id from the operating system's random generator.
     ///
     /// # Errors
     /// `Unexpected`, effect `NotApplied`, if the generator fails.

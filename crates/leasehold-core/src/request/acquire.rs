@@ -1,7 +1,7 @@
 use super::admission::{Request, Sealed};
 use crate::{Capabilities, Claims, Error, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
-/// Asks for all claims or none, under a fresh id (C2, C3).
+/// A request for all claims or none, under a fresh id (C2, C3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireRequest {
     id: LeaseId,
@@ -13,7 +13,7 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Asks for `claims` for a finite `term`; a lease without end is acquired for a while and then renewed to
+    /// Requests `claims` for a finite `term`; a lease without end is acquired for a while and then renewed to
     /// [`Ttl::NEVER`].
     pub fn new(id: LeaseId, claims: Claims, term: Ttl) -> Self {
         Self { id, claims, term, group: None, note: Note::default(), again: None }

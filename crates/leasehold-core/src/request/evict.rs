@@ -1,7 +1,7 @@
 use super::admission::{Request, Sealed, check_limit};
 use crate::{Capabilities, Error, FencingToken, Filter, Key, LeaseId, Reason, Record, Result};
 
-/// Asks to remove expired records, or exactly the named ones.
+/// A request to remove expired records, or exactly the named ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictRequest {
     what: EvictScope,

@@ -3,7 +3,7 @@ use std::fmt;
 use super::admission::{Request, Sealed, check_limit};
 use crate::{Capabilities, Error, Filter, Key, LeaseId, Record, Result};
 
-/// Asks for one page of records. There is no order and no snapshot: a record that is present throughout comes at
+/// A request for one page of records. There is no order and no snapshot: a record that is present throughout comes at
 /// least once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRequest {
@@ -61,7 +61,7 @@ impl fmt::Debug for Cursor {
 }
 
 impl ListRequest {
-    /// Asks for the first 100 records that match.
+    /// Requests the first 100 records that match.
     pub fn new(filter: Filter) -> Self {
         Self { filter, cursor: None, limit: 100 }
     }

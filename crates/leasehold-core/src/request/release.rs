@@ -4,14 +4,14 @@ use std::time::Duration;
 use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Error, Feature, FencingToken, Key, LeaseId, Result, Ttl};
 
-/// Asks to end leases; each has its own outcome (C3b, C13).
+/// A request to end leases; each has its own outcome (C3b, C13).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseRequest {
     leases: Vec<ReleaseEntry>,
 }
 
 impl ReleaseRequest {
-    /// Asks for these leases; the reply keeps their order.
+    /// Names these leases; the reply keeps their order.
     pub fn new(leases: Vec<ReleaseEntry>) -> Self {
         Self { leases }
     }
@@ -56,7 +56,7 @@ impl ReleaseEntry {
         self
     }
 
-    /// The entry for a node of a quorum, which has minted its own token.
+    /// The entry for a node of a quorum, which has created its own token.
     #[must_use]
     pub fn without_token(mut self) -> Self {
         self.token = None;

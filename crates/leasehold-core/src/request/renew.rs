@@ -1,14 +1,14 @@
 use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Claims, Feature, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
-/// Asks to extend leases; each has its own outcome (C3b, C6).
+/// A request to extend leases; each has its own outcome (C3b, C6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewRequest {
     leases: Vec<RenewEntry>,
 }
 
 impl RenewRequest {
-    /// Asks for these leases; the reply keeps their order.
+    /// Names these leases; the reply keeps their order.
     pub fn new(leases: Vec<RenewEntry>) -> Self {
         Self { leases }
     }
@@ -32,7 +32,7 @@ pub struct RenewEntry {
 }
 
 impl RenewEntry {
-    /// Asks for at least `to` to remain; never shortens a longer term.
+    /// Requests that at least `to` remains; never shortens a longer term.
     pub fn extend(id: LeaseId, claims: Claims, to: Ttl) -> Self {
         Self { id, claims, to, group: None, note: Note::default(), token: None, raise: None }
     }
@@ -59,7 +59,7 @@ impl RenewEntry {
         self
     }
 
-    /// The entry for a node of a quorum, which has minted its own token.
+    /// The entry for a node of a quorum, which has created its own token.
     #[must_use]
     pub fn without_token(mut self) -> Self {
         self.token = None;

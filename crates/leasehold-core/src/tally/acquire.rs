@@ -11,7 +11,7 @@ use crate::{AcquireReply, Effect, FencingToken, Granted, LeaseId, RefusalReason,
 ///   must end before a majority is free. It promises a wake-up if a majority names the same lease: then that lease
 ///   was granted, and its release wakes. A node that is `Busy` has not decided and counts as failed.
 ///
-/// With `tokens`, the token of a fresh grant is the largest that the granting nodes minted from their own clocks,
+/// With `tokens`, the token of a fresh grant is the largest that the granting nodes created from their own clocks,
 /// and [`needs_write_back`] states whether it must still be written to a majority. If some nodes held the lease
 /// before, their token may be that of an earlier grant, and the new one is above it. A lease that a majority held
 /// already keeps the token that `again` names, else the one that a majority confirms. The decision waits for nodes

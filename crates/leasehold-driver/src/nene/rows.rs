@@ -256,7 +256,7 @@ pub trait NeneRows: Send + Sync + 'static {
     }
 }
 
-/// What tells whether a row is as it was seen.
+/// What identifies the state of a row.
 fn as_seen(row: &NeneRow) -> [Value; 3] {
     [row.resource.as_str().into(), row.owner.as_str().into(), row.expires_at.into()]
 }

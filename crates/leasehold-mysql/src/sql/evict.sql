@@ -1,4 +1,4 @@
--- Ends exactly the named records, and tells their holders the reason for an hour at most. p_wanted is an array of arrays:
+-- Ends exactly the named records, and leaves a mark with the reason for their holders, for an hour at most. p_wanted is an array of arrays:
 -- key and id in hexadecimal digits, token. Returns which were there. It waits for no row.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_evict(p_wanted LONGTEXT, p_reason VARBINARY(255))
 SQL SECURITY INVOKER

@@ -38,7 +38,7 @@ BEGIN
     CALL {schema}.leasehold_count_others(p_keys);
 END
 -- next
--- Locks the first slots of keys, and tells whether somebody else has one of them. Inside a transaction.
+-- Locks the first slots of keys, and returns whether another transaction has one of them. Inside a transaction.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_lock(p_keys LONGTEXT, OUT p_is_locked BOOLEAN)
 SQL SECURITY INVOKER
 BEGIN

@@ -84,9 +84,9 @@ BEGIN
     COMMIT;
 END
 -- next
--- The server's clock, the version of the objects, what tells this store from others, and what the server reports about
+-- The server's clock, the version of the objects, what identifies this store, and what the server reports about
 -- itself. A variable that it does not have is missing. Replicas: MariaDB counts them for everybody, MySQL lists them for
--- those with the privilege PROCESS: whether this user has it is said too.
+-- those with the privilege PROCESS: whether this user has it is reported too.
 CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_health()
 SQL SECURITY INVOKER
 BEGIN

@@ -1,7 +1,7 @@
 -- Everything that Leasehold keeps in MySQL and MariaDB: schema version 1. https://docs.rs/leasehold-mysql explains every column.
 -- {schema} stands for the database of the URL, "leasehold" by default. Each statement can be run again.
 
--- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key
+-- The rows of a key are slots. Slot 0 exists as long as the key's counter is kept; every operation on the key
 -- locks it first. A slot with the state f is free, and what it reports of a lease means nothing: it stays, so that the next
 -- lease changes the row where it is. An exclusive lease is in slot 0. More than one shared lease, and the marks of
 -- evicted leases, take further slots, which are used again. All text is UTF-8 in binary columns, which no character set
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS {schema}.leasehold_leases (
     PRIMARY KEY (`key`, slot)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 -- next
--- The version of all objects, and what tells this store from others: one row, written last.
+-- The version of all objects, and what identifies this store: one row, written last.
 CREATE TABLE IF NOT EXISTS {schema}.leasehold_version (
     one      TINYINT NOT NULL PRIMARY KEY,
     version  INT NOT NULL,

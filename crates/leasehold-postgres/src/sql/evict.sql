@@ -1,4 +1,4 @@
--- Ends exactly the named records, and tells their holders the reason for an hour at most. Returns which were there.
+-- Ends exactly the named records, and leaves a mark with the reason for their holders, for an hour at most. Returns which were there.
 CREATE OR REPLACE FUNCTION {schema}.evict(
     p_patience text,
     p_keys text[],

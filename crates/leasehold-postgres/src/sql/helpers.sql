@@ -34,7 +34,7 @@ BEGIN
 END
 $$;
 
--- Tells those who listen for a key that it may be free, and how many they are. The row of the key is locked, so this
+-- Notifies the listeners of a key that it may be free, with their number. The row of the key is locked, so this
 -- statement sees every waiter whose try did not wait for the lock. Processes whose names begin alike share a channel.
 CREATE OR REPLACE FUNCTION {schema}.wake(p_keys text[]) RETURNS void
 LANGUAGE plpgsql {safe} AS $$

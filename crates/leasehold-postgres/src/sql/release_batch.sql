@@ -27,7 +27,7 @@ BEGIN
     UPDATE {schema}.leases AS lease SET id = NULL
     FROM held WHERE lease.ctid = place
     RETURNING nth, (lease.expires IS NULL OR lease.expires > n);
-    -- A key that was skipped may wake somebody in vain.
+    -- A key that was skipped may wake a waiter in vain.
     SELECT array_agg(name) INTO listened
     FROM unnest(p_keys, p_wakes) AS released (name, wakes)
     WHERE wakes AND EXISTS (SELECT FROM {schema}.waiters WHERE key = name OFFSET 0);

@@ -10,7 +10,7 @@ ALTER TABLE {schema}.version ADD COLUMN IF NOT EXISTS functions integer;
 INSERT INTO {schema}.version (version) SELECT 1 WHERE NOT EXISTS (SELECT FROM {schema}.version);
 UPDATE {schema}.version SET functions = {functions};
 
--- The rows of a key are slots. Slot 0 exists as long as the key's counter is remembered; every operation on the key
+-- The rows of a key are slots. Slot 0 exists as long as the key's counter is kept; every operation on the key
 -- locks it first. A slot with an id has a lease; in a slot without one, all columns after it mean nothing. An
 -- exclusive lease is in slot 0. More than one shared lease, and the marks of evicted leases, take further slots,
 -- which are used again.

@@ -1,4 +1,4 @@
-//! Asks the nodes which of them owns which slot, and moves what listens there.
+//! Queries the nodes for the owner of each slot, and moves what listens there.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::endpoint::Endpoint;
 use crate::names::slot;
 use crate::{error, health, trace};
 
-/// How long one node may take before the next is asked too.
+/// How long one node may take before the next is queried too.
 const NEXT_NODE: Duration = Duration::from_millis(100);
 
 impl Inner {
     pub(super) fn refresh_in_background(self: &Arc<Self>) {
-        // Another caller is asking.
+        // Another caller is querying.
         if self.asking.try_lock().is_err() {
             return;
         }
@@ -37,7 +37,7 @@ impl Inner {
         }
     }
 
-    /// Asks for the topology, unless another caller has since this round.
+    /// Queries the topology, unless another caller has since this round.
     pub(super) async fn refresh(self: &Arc<Self>, rounds: u64) -> Result<()> {
         let _turn = self.asking.lock().await;
         {
@@ -57,7 +57,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Asks all known nodes and takes the first answer. Only if none answers does it ask the first ones, whose
+    /// Queries all known nodes and takes the first answer. Only if none answers does it ask the first ones, whose
     /// addresses may belong to others by now.
     async fn query(&self) -> Result<Topology> {
         let known: Vec<Connections> =
@@ -107,8 +107,8 @@ impl Inner {
     }
 }
 
-/// The first answer to the query for the topology; if there is none, the most telling failure. The nodes are asked one
-/// after the other, and no answer is awaited for long before the next is asked.
+/// The first answer to the query for the topology; if there is none, the most informative failure. The nodes are queried one
+/// after the other, and no answer is awaited for long before the next is queried.
 async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
     let queries = nodes.iter().zip(0..).map(async |(node, at)| {
         tokio::time::sleep(NEXT_NODE * at).await;
@@ -122,7 +122,7 @@ async fn first_topology(nodes: &[Connections]) -> Result<Option<Topology>> {
             Err(failure) => failures.push(failure),
         }
     }
-    // A refused login tells more than an unreachable node.
+    // A refused login is more informative than an unreachable node.
     let telling = failures.iter().position(|failure| failure.kind() != ErrorKind::Unavailable);
     match failures.into_iter().nth(telling.unwrap_or_default()) {
         Some(failure) => Err(failure),

@@ -12,7 +12,7 @@ use crate::error;
 const LEAST: [u64; 3] = [7, 0, 0];
 const LEAST_IN_CLUSTER: [u64; 3] = [7, 0, 7];
 
-/// Whether the server is a node of a cluster; false if it does not tell.
+/// Whether the server is a node of a cluster; false if it does not report it.
 pub(crate) async fn is_in_cluster(
     connection: &mut MultiplexedConnection,
 ) -> redis::RedisResult<bool> {
@@ -61,7 +61,7 @@ pub(crate) fn refuse<'a>(
     }
 }
 
-/// Asks for the settings that matter.
+/// Queries the settings that matter.
 pub(crate) fn query_settings() -> redis::Cmd {
     let mut config = redis::cmd("CONFIG");
     config.arg("GET").arg("maxmemory-policy").arg("appendfsync").arg("no-appendfsync-on-rewrite");

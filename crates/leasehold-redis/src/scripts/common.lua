@@ -81,7 +81,7 @@ local function look(plain, book)
   if lock.value and not shown then
     -- A mark whose book is gone names nobody.
     local is_mark = lock.value == lock.mark or string.match(lock.value, '^lh:%x+$')
-    -- What the book remembers of an earlier life of this id is over.
+    -- The book's record of an earlier lease of this id is over.
     for at = #lock.holders, 1, -1 do
       if lock.holders[at].id == lock.value then table.remove(lock.holders, at) end
     end

@@ -21,7 +21,7 @@ use crate::locker::Inner;
 use crate::queue::{Hints, Place, QueueState, Taken};
 use crate::telemetry;
 
-/// Asks for a lock until it is granted or the wait ends.
+/// Requests a lock until it is granted or the wait ends.
 pub(crate) async fn acquire(inner: &Arc<Inner>, mut options: Box<LockOptions>) -> Result<Guard> {
     let (backoff, on_blocked) = (options.backoff.take(), options.on_blocked.take());
     let mut waiting = Waiting::new(inner, LockSpec::new(inner, options)?, backoff, on_blocked);
@@ -223,7 +223,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Asks for a new lease under a new id (C3).
+    /// Requests a new lease under a new id (C3).
     async fn ask(&mut self, last: bool, limit: Duration) -> Result<Result<Guard, Blocked>> {
         let keeper = &self.inner.keeper;
         let id = self.spec.lease_id.clone().map_or_else(LeaseId::mint, Ok)?;
@@ -399,7 +399,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Tells the caller why the wait continues.
+    /// Reports to the caller why the wait continues.
     fn tell_blocked(&mut self, blocked: &Blocked) {
         if let Some(on_blocked) = self.on_blocked.clone() {
             let report = self.report(blocked.key.clone(), blocked.cause.clone());
@@ -430,7 +430,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Asks until the store answers, the finite term ends, or the limit passes.
+/// Repeats the request until the store answers, the finite term ends, or the limit passes.
 async fn make_endless(guard: &Guard, clock: &dyn Clock, limit: Duration) -> Result<()> {
     let mut pause = Duration::from_millis(10);
     loop {

@@ -101,7 +101,7 @@ impl Guard {
         Events { events: self.guard.events(), locks: self.locks.clone() }
     }
 
-    /// Asks the store whether it still has the lease, on all its keys. If not, the lease is lost.
+    /// Checks with the store whether it still has the lease, on all its keys. If not, the lease is lost.
     ///
     /// # Errors
     /// As any operation; the lease is then held or not as before.

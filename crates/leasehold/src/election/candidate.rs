@@ -74,7 +74,7 @@ impl Candidate {
         self.0.status()
     }
 
-    /// Asks the store for the leader; see [`Election::leader`](crate::Election::leader).
+    /// Queries the store for the leader; see [`Election::leader`](crate::Election::leader).
     ///
     /// # Errors
     /// `Closed` if it no longer runs; else as [`Locker::status`](crate::Locker::status).

@@ -56,7 +56,7 @@ struct Own {
 #[derive(Default)]
 pub(super) struct View {
     pub(super) leadership: Option<Arc<Leadership>>,
-    /// A handle has asked it to pause.
+    /// A handle has requested a pause.
     pub(super) paused: bool,
     /// It is paused: it holds nothing and no request is open.
     pub(super) rests: bool,
@@ -159,7 +159,7 @@ impl CandidateState {
         }
     }
 
-    /// Asks it to pause or to resume; fails if it has ended.
+    /// Requests a pause or its end; fails if it has ended.
     pub(super) fn wish(&self, paused: bool) -> Result<()> {
         self.running()?;
         self.view.send_if_modified(|view| std::mem::replace(&mut view.paused, paused) != paused);

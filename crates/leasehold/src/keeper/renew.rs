@@ -106,7 +106,7 @@ impl Keeper {
         }
     }
 
-    /// Asks for the renewal of held leases; one outcome for each.
+    /// Requests the renewal of held leases; one outcome for each.
     async fn ask_renew(
         &self,
         leases: &[Arc<LeaseState>],

@@ -1,3 +1,3 @@
--- Has a row in any case, which tells about the session and the server.
+-- Always returns a row, with the state of the session and of the server.
 SELECT {columns}
 FROM (SELECT 1) AS one LEFT JOIN {schema}.`{table}` ON resource = ?
