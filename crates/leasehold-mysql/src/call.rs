@@ -22,7 +22,7 @@ impl<'a> Call<'a> {
     pub(crate) fn procedure(sql: &Sql, name: &str, values: impl Into<Vec<Value>>) -> Self {
         let values = values.into();
         let marks = vec!["?"; values.len()].join(",");
-        let text = format!("CALL {}.leasehold_{name}({marks})", sql.database.quoted());
+        let text = format!("CALL {}{name}({marks})", sql.routines);
         Self { text: text.into(), values }
     }
 

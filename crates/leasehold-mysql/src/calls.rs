@@ -196,7 +196,7 @@ impl Mysql {
         (procedure, statement): (&str, &'c str),
         mut values: Vec<Value>,
     ) -> Call<'c> {
-        if self.pool.is_direct(connection) {
+        if self.pool.is_direct && connection.is_ours() {
             return Call::statement(statement, values);
         }
         // It occurs once.

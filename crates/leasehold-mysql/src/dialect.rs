@@ -66,7 +66,7 @@ impl Client for Mysql {
     const ONE_MAY_BE_UNDECIDED: bool = true;
 
     fn pool(&self) -> &leasehold_sql::Pool<Sessions> {
-        &self.pool
+        &self.pool.connections
     }
 
     fn tries(&self, _: bool) -> impl Tries + '_ {

@@ -22,11 +22,12 @@ pub(crate) type Unanswered = leasehold_sql::Unanswered<mysql_async::Error>;
 /// The connections of a store.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    connections: leasehold_sql::Pool<Sessions>,
+    pub(crate) connections: leasehold_sql::Pool<Sessions>,
     /// The server is MariaDB, whatever version it reports.
     pub(crate) is_mariadb: bool,
-    /// Its clock can be read during a statement.
-    has_live_clock: bool,
+    /// It accepts the statements of MariaDB in a session of ours, in which each commits by itself: its clock can be read
+    /// during a statement.
+    pub(crate) is_direct: bool,
 }
 
 impl Pool {
@@ -60,17 +61,12 @@ impl Pool {
 
     /// These connections, with what the server can do.
     async fn new(connections: leasehold_sql::Pool<Sessions>, until: Deadline) -> Result<Self> {
-        let mut pool = Self { connections, is_mariadb: false, has_live_clock: false };
+        let mut pool = Self { connections, is_mariadb: false, is_direct: false };
         let rows = pool.query_text(until, sql::ABILITIES).await;
         let rows = rows.map_err(|e| e.with_effect(Effect::NotApplied))?;
         let can = |nth| rows.first().and_then(|row| row.get::<i64, _>(nth)) == Some(1);
-        (pool.is_mariadb, pool.has_live_clock) = (can(0), can(1));
+        (pool.is_mariadb, pool.is_direct) = (can(0), can(0) && can(1));
         Ok(pool)
-    }
-
-    /// Whether a connection accepts the statements of MariaDB: they need a session of ours, in which each commits by itself.
-    pub(crate) fn is_direct(&self, session: &Session) -> bool {
-        self.is_mariadb && self.has_live_clock && session.is_ours()
     }
 
     /// Runs statements without values, one after the other.

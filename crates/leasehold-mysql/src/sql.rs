@@ -71,6 +71,8 @@ const SCHEMA: &[&str] = leasehold_sql::objects!(["schema", "helpers"], ["look", 
 pub(crate) struct Sql {
     pub(crate) database: DatabaseName,
     clock: &'static str,
+    /// What the name of each procedure begins with.
+    pub(crate) routines: String,
     pub(crate) acquire_batch: String,
     pub(crate) renew_batch: String,
     pub(crate) release_batch: String,
@@ -83,6 +85,7 @@ impl Sql {
             acquire_batch: inserted(include_str!("sql/mariadb/acquire_batch.sql")),
             renew_batch: inserted(include_str!("sql/mariadb/renew_batch.sql")),
             release_batch: inserted(include_str!("sql/mariadb/release_batch.sql")),
+            routines: format!("{}.leasehold_", database.quoted()),
             database,
             clock,
         }

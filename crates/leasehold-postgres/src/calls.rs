@@ -56,7 +56,7 @@ fn with_note<'a>(call: Call<'a>, request: &'a AcquireRequest) -> Call<'a> {
 impl Statements<AcquireRequest> for Postgres {
     fn one<'c>(&'c self, request: &'c AcquireRequest) -> Call<'c> {
         let call = Call::new(&self.sql.acquire_one)
-            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, self.patience.as_deref())
             .with(Type::TEXT, request.key().as_str())
             .with(Type::BYTEA, bytes(request.id()));
         with_note(call, request)
@@ -64,7 +64,7 @@ impl Statements<AcquireRequest> for Postgres {
 
     fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c AcquireRequest]) -> Call<'c> {
         Call::new(&self.sql.acquire_batch)
-            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, self.patience.as_deref())
             .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
             .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())))
             .with(Type::INT8_ARRAY, each(requests, term))
@@ -93,7 +93,7 @@ fn terms(lease: &RenewEntry) -> [Option<i64>; 3] {
 impl Statements<RenewEntry> for Postgres {
     fn one<'c>(&'c self, request: &'c RenewEntry) -> Call<'c> {
         let call = Call::new(&self.sql.renew_one)
-            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, self.patience.as_deref())
             .with(Type::TEXT, request.key().as_str())
             .with(Type::BYTEA, bytes(request.id()));
         terms(request).into_iter().fold(call, |call, value| call.with(Type::INT8, value))
@@ -101,7 +101,7 @@ impl Statements<RenewEntry> for Postgres {
 
     fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c RenewEntry]) -> Call<'c> {
         let call = Call::new(&self.sql.renew_batch)
-            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, self.patience.as_deref())
             .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
             .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())));
         let nth = |nth: usize| each(requests, |one| terms(one)[nth]);
@@ -121,7 +121,7 @@ impl Statements<RenewEntry> for Postgres {
 impl Statements<ReleaseEntry> for Postgres {
     fn one<'c>(&'c self, request: &'c ReleaseEntry) -> Call<'c> {
         Call::new(&self.sql.release_one)
-            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, self.patience.as_deref())
             .with(Type::TEXT, request.key().as_str())
             .with(Type::BYTEA, bytes(request.id()))
             .with(Type::INT8, request.token().map(integer))
@@ -130,7 +130,7 @@ impl Statements<ReleaseEntry> for Postgres {
 
     fn batch<'c>(&'c self, _: &Connection<Sessions>, requests: &[&'c ReleaseEntry]) -> Call<'c> {
         Call::new(&self.sql.release_batch)
-            .with(Type::TEXT, self.pool.patience())
+            .with(Type::TEXT, self.patience.as_deref())
             .with(Type::TEXT_ARRAY, each(requests, |one| one.key().as_str()))
             .with(Type::BYTEA_ARRAY, each(requests, |one| bytes(one.id())))
             .with(Type::INT8_ARRAY, each(requests, |one| one.token().map(integer)))

@@ -10,7 +10,7 @@ use leasehold_sql::{Client, Dialect, SqlStore, Tries};
 use crate::call::micros;
 use crate::config::{NAME, PostgresConfig};
 use crate::listener::Listener;
-use crate::pool::Pool;
+use crate::pool::{PATIENCE, Pool};
 use crate::session::Sessions;
 use crate::sql::Sql;
 
@@ -21,6 +21,8 @@ const UNHEARD: Duration = Duration::from_secs(1);
 pub struct Postgres {
     pub(crate) pool: Pool,
     pub(crate) sql: Arc<Sql>,
+    /// How long a statement that has others behind it waits for a row, in milliseconds; `None` if the session knows it.
+    pub(crate) patience: Option<String>,
     pub(crate) listener: Option<Listener>,
     /// In microseconds.
     pub(crate) forget_after: Option<i64>,
@@ -56,7 +58,8 @@ impl Postgres {
         let (pool, schema, forget_after, waker) = config.open_parts().await?;
         let sql = Arc::new(Sql::new(schema));
         let listener = waker.map(|server| Listener::new(*server, pool.clone(), Arc::clone(&sql)));
-        Ok(Self { pool, sql, listener, forget_after: forget_after.map(micros) })
+        let patience = (!pool.direct).then(|| PATIENCE.as_millis().to_string());
+        Ok(Self { pool, sql, patience, listener, forget_after: forget_after.map(micros) })
     }
 }
 
@@ -64,7 +67,7 @@ impl Client for Postgres {
     type Source = Sessions;
 
     fn pool(&self) -> &leasehold_sql::Pool<Sessions> {
-        &self.pool
+        &self.pool.connections
     }
 
     fn tries(&self, takes: bool) -> impl Tries + '_ {

@@ -27,7 +27,7 @@ pub(crate) type Unanswered = leasehold_sql::Unanswered<tokio_postgres::Error>;
 /// The connections of a store. Clones are one.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
-    connections: leasehold_sql::Pool<Sessions>,
+    pub(crate) connections: leasehold_sql::Pool<Sessions>,
     /// Each connection is a session that the server began for us, so settings stay.
     pub(crate) direct: bool,
     /// Who may wait for a row.
@@ -97,11 +97,6 @@ impl Pool {
         let asked = until.bound(connection.setting("leasehold.session")).await;
         let late = || unanswered(self.server(), until.limit(), Effect::NotApplied);
         asked.ok_or_else(late)?.map_err(|e| error::of_connecting(self.server(), e))
-    }
-
-    /// How long a statement that has others behind it waits for a row; `None` if the session knows it.
-    pub(crate) fn patience(&self) -> Option<String> {
-        (!self.direct).then(|| PATIENCE.as_millis().to_string())
     }
 
     /// Runs a transaction: the statements that begin it, and what `then` sends.

@@ -29,7 +29,7 @@ pub use connection::Connection;
 pub use dialect::{Client, Dialect, Eviction, Records, Statements, Tries};
 pub use error::{all_in_use, locked, no_connection, unanswered, unexpected};
 pub use expired::{Purge, Scan};
-pub use pool::{CALLERS, Pool, Unanswered};
+pub use pool::{CALLERS, Exchanged, Pool, Unanswered};
 pub use position::Position;
 #[doc(hidden)]
 pub use reply::Reply;

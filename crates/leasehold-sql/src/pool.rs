@@ -45,6 +45,9 @@ pub enum Unanswered<E> {
     Late(Duration),
 }
 
+/// What an exchange returns, and its connection if that can be used again.
+pub type Exchanged<S, T> = (Option<Connection<S>>, Result<T, Unanswered<Failed<S>>>);
+
 impl<S: Source> Pool<S> {
     /// At most so many connections to `server`, and at least two. One is reserved for batches, or two if there are `others`
     /// beside them.
@@ -248,7 +251,7 @@ impl<S: Source> Pool<S> {
         mut connection: Connection<S>,
         until: Deadline,
         exchange: impl AsyncFnOnce(&mut S::Session) -> Result<T, Failed<S>>,
-    ) -> (Option<Connection<S>>, Result<T, Unanswered<Failed<S>>>) {
+    ) -> Exchanged<S, T> {
         let answer = until.bound(Box::pin(exchange(&mut connection))).await;
         self.answered(connection, until, answer)
     }
@@ -259,7 +262,7 @@ impl<S: Source> Pool<S> {
         mut connection: Connection<S>,
         until: Deadline,
         call: Call<'_, S>,
-    ) -> (Option<Connection<S>>, Result<Vec<Row<S>>, Unanswered<Failed<S>>>) {
+    ) -> Exchanged<S, Vec<Row<S>>> {
         let answer = until.bound(connection.query(call)).await;
         self.answered(connection, until, answer)
     }
@@ -270,7 +273,7 @@ impl<S: Source> Pool<S> {
         connection: Connection<S>,
         until: Deadline,
         answer: Option<Result<T, Failed<S>>>,
-    ) -> (Option<Connection<S>>, Result<T, Unanswered<Failed<S>>>) {
+    ) -> Exchanged<S, T> {
         let result = match answer {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => {
