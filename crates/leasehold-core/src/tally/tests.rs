@@ -180,6 +180,27 @@ fn renewal_of_every_combination_of_answers() {
     println!("{cases} combinations");
 }
 
+#[test]
+fn a_lost_lease_is_reported_with_the_reason_that_tells_most() {
+    let reason = crate::Reason::new("maintenance").unwrap();
+    let reasons = [
+        None,
+        Some(LostReason::Gone),
+        Some(LostReason::Expired),
+        Some(LostReason::Evicted(None)),
+        Some(LostReason::Evicted(Some(reason))),
+    ];
+    for (less, more) in reasons.iter().zip(&reasons[1..]) {
+        for pair in [[less, more], [more, less]] {
+            let [first, second] = pair.map(|reason| Some(Ok(RenewOutcome::Lost(reason.clone()))));
+            match renew(&[first, second, None]) {
+                Decision::Made(RenewOutcome::Lost(reason)) => assert_eq!(reason, *more),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
 fn release_kinds() -> [Answer<ReleaseOutcome>; 7] {
     [
         None,
