@@ -153,14 +153,12 @@ fn pages_show_every_record_once_in_the_order_of_keys_and_ids() {
     for limit in 1..=6 {
         let mut request = ListRequest::new(Filter::default()).with_limit(limit);
         let mut seen = vec![];
-        loop {
+        for _ in 0..all.len() {
             let page = table.list(&request, at(1)).unwrap();
             assert!(page.records.len() <= limit);
             seen.extend(leases(&page));
-            match page.next {
-                Some(next) => request = request.with_cursor(next),
-                None => break,
-            }
+            let Some(next) = page.next else { break };
+            request = request.with_cursor(next);
         }
         assert_eq!(seen, all, "{limit}");
     }
