@@ -17,6 +17,7 @@ pub mod crowd;
 mod data;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod directory;
+pub mod faulty;
 pub mod limits;
 #[cfg(feature = "mysql")]
 pub mod mysql;

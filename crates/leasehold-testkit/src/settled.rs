@@ -5,17 +5,14 @@
 //! happens before. Nothing may then be left on a minority.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
-use leasehold_core::{
-    AcquireReply, AcquireRequest, AnyStore, Capabilities, EvictReply, EvictRequest, Health, Key,
-    ListReply, ListRequest, ManualClock, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
-    Store, Wakeups, tally,
-};
+use leasehold_core::{AnyStore, Key, ManualClock, Store, tally};
 use leasehold_quorum::{QuorumConfig, QuorumStore};
+
+use crate::faulty::{Faulty, Hook, Reply, Request};
 
 /// The clients of one state.
 pub struct Clients {
@@ -36,14 +33,14 @@ impl Clients {
             .clock(Arc::new(self.clock.clone()))
             // Time limits run on this clock too, which some parts of the suite move while others wait.
             .node_timeout(Duration::from_secs(24 * 60 * 60));
-        Ok(Settled { quorum: self.quorum(config, nodes)?, waits: true })
+        Ok(Faulty(Settling { quorum: self.quorum(config, nodes)?, waits: true }))
     }
 
     /// A client whose nodes may not answer: its operations end as soon as a majority agrees, and its time limits
     /// are real. [`settled`](Self::settled) waits for what it leaves.
     pub fn open_unsettled(&self, nodes: Vec<AnyStore>) -> Result<Settled> {
         let config = QuorumConfig::new().node_timeout(Duration::from_secs(12));
-        Ok(Settled { quorum: self.quorum(config, nodes)?, waits: false })
+        Ok(Faulty(Settling { quorum: self.quorum(config, nodes)?, waits: false }))
     }
 
     fn quorum(&self, config: QuorumConfig, nodes: Vec<AnyStore>) -> Result<QuorumStore> {
@@ -115,61 +112,24 @@ fn is_same(one: &Row, other: &Row) -> bool {
 }
 
 /// A quorum whose operations end when every node has followed, unless it was opened not to wait.
+pub type Settled = Faulty<Settling>;
+
 #[derive(Debug)]
-pub struct Settled {
+pub struct Settling {
     quorum: QuorumStore,
     waits: bool,
 }
 
-impl Settled {
-    async fn after<T>(&self, operation: impl Future<Output = T> + Send) -> T {
-        let answer = operation.await;
+impl Hook for Settling {
+    fn store(&self) -> impl Store {
+        self.quorum.clone()
+    }
+
+    async fn handle(&self, request: Request) -> leasehold_core::Result<Reply> {
+        let reply = request.send_to(self.quorum.clone()).await;
         if self.waits {
             self.quorum.settled().await;
         }
-        answer
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-impl Store for Settled {
-    fn capabilities(&self) -> Capabilities {
-        self.quorum.capabilities()
-    }
-
-    async fn check(&self) -> leasehold_core::Result<Health> {
-        self.after(self.quorum.check()).await
-    }
-
-    async fn prepare(&self) -> leasehold_core::Result<()> {
-        self.after(self.quorum.prepare()).await
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> leasehold_core::Result<AcquireReply> {
-        self.after(self.quorum.acquire(request)).await
-    }
-
-    async fn renew(&self, request: &RenewRequest) -> leasehold_core::Result<RenewReply> {
-        self.after(self.quorum.renew(request)).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> leasehold_core::Result<ReleaseReply> {
-        self.after(self.quorum.release(request)).await
-    }
-
-    async fn list(&self, request: &ListRequest) -> leasehold_core::Result<ListReply> {
-        self.after(self.quorum.list(request)).await
-    }
-
-    async fn evict(&self, request: &EvictRequest) -> leasehold_core::Result<EvictReply> {
-        self.after(self.quorum.evict(request)).await
-    }
-
-    async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
-        self.after(self.quorum.subscribe(keys)).await
-    }
-
-    async fn close(&self) {
-        self.quorum.close().await;
+        reply
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::faulty::{
-    Cluster, Fault, LIMIT, Node, TERM, ask, claims, grant, id, key, ms, refused, released, renewed,
-    ttl,
+    Cluster, Fault, Faulty, LIMIT, Node, TERM, ask, claims, grant, id, key, ms, refused, released,
+    renewed, ttl,
 };
 use leasehold_core::{
     AcquireReply, AcquireRequest, Clock, Cursor, Effect, Error, ErrorKind, Filter, ListReply,
@@ -17,7 +17,7 @@ use leasehold_quorum::{QuorumConfig, QuorumStore};
 #[tokio::test(start_paused = true)]
 async fn one_hung_node_costs_at_most_its_time_limit() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[1].set(Fault::Hung);
+    cluster.nodes[1].down(Fault::Stalled);
     let own = id("own");
     let began = || cluster.clock.now();
     let at_once = |since: std::time::Duration| assert_eq!(cluster.clock.now() - since, ms(0));
@@ -40,7 +40,7 @@ async fn one_hung_node_costs_at_most_its_time_limit() {
     let since = began();
     cluster.store.subscribe(&[key()]).await.unwrap();
     within(since);
-    cluster.nodes[2].set(Fault::Hung);
+    cluster.nodes[2].down(Fault::Stalled);
     let since = began();
     cluster.store.acquire(&ask(&id("second"))).await.unwrap_err();
     within(since);
@@ -51,7 +51,7 @@ async fn one_hung_node_costs_at_most_its_time_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_grant_can_be_renewed_at_once() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     for round in 0..5_000 {
         let own = id(&format!("round {round}"));
         grant(&cluster.store, &own).await;
@@ -63,8 +63,8 @@ async fn a_grant_can_be_renewed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_short_term_gives_a_node_a_twentieth_of_it() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[0].set(Fault::Hung);
-    cluster.nodes[1].set(Fault::Hung);
+    cluster.nodes[0].down(Fault::Stalled);
+    cluster.nodes[1].down(Fault::Stalled);
     for (term, limit) in [(2_000, 100), (100, 10), (30_000, 500)] {
         let since = cluster.clock.now();
         let request = AcquireRequest::new(id("own"), claims(), ttl(ms(term)));
@@ -77,11 +77,11 @@ async fn a_short_term_gives_a_node_a_twentieth_of_it() {
 #[tokio::test(start_paused = true)]
 async fn a_quarantine_is_not_a_refusal() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[1].set(Fault::Quarantined(ms(40_000)));
+    cluster.nodes[1].quarantine(ms(40_000));
     grant(&cluster.store, &id("one node may be")).await;
     released(&cluster.store, &id("one node may be")).await;
     cluster.store.settled().await;
-    cluster.nodes[2].set(Fault::Quarantined(ms(50_000)));
+    cluster.nodes[2].quarantine(ms(50_000));
     let error = cluster.store.acquire(&ask(&id("two may not"))).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     // Until the second of three is free: n0 now, n1 after 40 s.
@@ -93,10 +93,10 @@ async fn a_quarantine_is_not_a_refusal() {
 #[tokio::test(start_paused = true)]
 async fn a_refusal_reports_when_a_majority_is_free_and_names_the_holder() {
     let cluster = Cluster::new(3, false);
-    grant(&cluster.nodes[0].store(), &id("minority")).await;
+    grant(&cluster.nodes[0].local(), &id("minority")).await;
     for node in &cluster.nodes[1..] {
         let request = AcquireRequest::new(id("majority"), claims(), ttl(ms(20_000)));
-        node.store().acquire(&request).await.unwrap();
+        node.local().acquire(&request).await.unwrap();
     }
     // n0 would be free after 30 s, later than a majority; n1 and n2 after 20 s.
     cluster.nodes[0].next(&[Fault::SlowReply(ms(100))]);
@@ -121,7 +121,7 @@ async fn a_listing_needs_a_majority() {
     grant(&cluster.store, &id("own")).await;
     cluster.store.settled().await;
     for filter in [Filter::default(), Filter::default().with_key(key())] {
-        cluster.nodes[1].set(Fault::Down);
+        cluster.nodes[1].down(Fault::Unreachable);
         let mut request = ListRequest::new(filter.clone());
         let mut records = 0;
         let mut errors = 0;
@@ -139,7 +139,7 @@ async fn a_listing_needs_a_majority() {
             request = request.with_cursor(next);
         }
         assert_eq!((records, errors), (2, 1));
-        cluster.nodes[0].set(Fault::Down);
+        cluster.nodes[0].down(Fault::Unreachable);
         let mut request = ListRequest::new(filter);
         let error = loop {
             match cluster.store.list(&request).await {
@@ -228,14 +228,14 @@ async fn many_leases_are_renewed_in_one_exchange_with_each_node() {
         leases.push(RenewEntry::extend(id(&format!("own {n}")), one, ttl(TERM)));
     }
     cluster.store.settled().await;
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     cluster.nodes[1].forget();
     let renewed = cluster.store.renew(&RenewRequest::new(leases)).await.unwrap();
     assert_eq!(renewed.leases.len(), 50);
     let is_held = |lease: &RenewOutcome| matches!(lease, RenewOutcome::Held(Remaining::For(_)));
     assert!(renewed.leases.iter().all(is_held));
     cluster.mend().await;
-    assert_eq!((cluster.nodes[0].asked().len(), cluster.nodes[2].asked().len()), (1, 1));
+    assert_eq!((cluster.nodes[0].log().len(), cluster.nodes[2].log().len()), (1, 1));
     assert_eq!(cluster.nodes[1].records().await.len(), 50);
 }
 
@@ -247,8 +247,8 @@ async fn a_release_can_wait_for_every_node() {
         let nodes: Vec<_> = (0..3).map(|_| Node::new(clock, 0)).collect();
         let config = QuorumConfig::new().clock(Arc::new(clock)).release_waits_for_all(waits);
         let named = nodes.iter().enumerate();
-        let config =
-            named.fold(config, |config, (at, node)| config.node(format!("n{at}"), node.clone()));
+        let config = named
+            .fold(config, |config, (at, node)| config.node(format!("n{at}"), Faulty(node.clone())));
         let store = config.build().expect("three nodes");
         let own = id("own");
         grant(&store, &own).await;
@@ -259,7 +259,7 @@ async fn a_release_can_wait_for_every_node() {
         // A node that does not answer delays it for the limit of a node, and no longer.
         grant(&store, &own).await;
         store.settled().await;
-        nodes[2].set(Fault::Hung);
+        nodes[2].down(Fault::Stalled);
         let before = clock.now();
         assert!(matches!(released(&store, &own).await, ReleaseOutcome::Released));
         assert_eq!(clock.now() - before, if waits { LIMIT } else { Duration::ZERO });

@@ -7,7 +7,7 @@ use leasehold_core::{
     ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store,
 };
 
-use crate::faulty::{Asked, Cluster, Fault, LIMIT, Node, TERM, id, ms, ttl};
+use crate::faulty::{Cluster, Fault, LIMIT, Sent, TERM, id, ms, ttl};
 
 /// Leases on all nodes, each on its own key, by the names of both.
 async fn held(names: &[&str]) -> Cluster {
@@ -15,7 +15,7 @@ async fn held(names: &[&str]) -> Cluster {
     for name in names {
         grant_of(&cluster, name, TERM).await;
     }
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     cluster
 }
 
@@ -48,8 +48,8 @@ async fn with_one_hung(cluster: &Cluster) {
     cluster.nodes[1].next(&[Fault::SlowRequest(ms(20_000))]);
     let renewed = cluster.store.renew(&renew(&["a"])).await.unwrap();
     assert!(matches!(renewed.leases[..], [RenewOutcome::Held(_)]));
-    cluster.nodes[2].set(Fault::Down);
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes[2].down(Fault::Unreachable);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,10 +64,10 @@ async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_renewed() {
         ),
         "{renewed:?}"
     );
-    assert_eq!(cluster.nodes[1].asked(), [Asked::Renew(ids(&["b", "c"]))]);
+    assert_eq!(cluster.nodes[1].log(), [Sent::Renew(ids(&["b", "c"]))]);
     cluster.mend().await;
     // Not asked while nobody would read the answer.
-    assert_eq!(cluster.nodes[1].asked().len(), 1);
+    assert_eq!(cluster.nodes[1].log().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,11 +78,11 @@ async fn a_hung_renewal_of_one_lease_keeps_no_other_from_being_released() {
     let released = cluster.store.release(&release(&["a", "b", "c"])).await.unwrap();
     assert!(released.leases.iter().all(|lease| matches!(lease, ReleaseOutcome::Released)));
     assert_eq!(cluster.clock.now() - began, LIMIT / 2, "the hung one is released too");
-    let asked = [Asked::Release(ids(&["b", "c"])), Asked::Release(ids(&["a"]))];
-    assert_eq!(cluster.nodes[1].asked(), asked);
+    let asked = [Sent::Release(ids(&["b", "c"])), Sent::Release(ids(&["a"]))];
+    assert_eq!(cluster.nodes[1].log(), asked);
     cluster.mend().await;
     // Again when the renewal has arrived.
-    assert_eq!(cluster.nodes[1].asked()[2..], [Asked::Release(ids(&["a"]))]);
+    assert_eq!(cluster.nodes[1].log()[2..], [Sent::Release(ids(&["a"]))]);
 }
 
 /// The lease `a` is lost on one node and awaits the hung one; `b` needs only the two that answer.
@@ -97,8 +97,8 @@ async fn a_batch_with_short_leases_waits_for_a_hung_node_for_a_part_of_the_short
         for (name, term) in [("a", TERM), ("b", short)] {
             grant_of(&cluster, name, term).await;
         }
-        cluster.nodes[1].store().release(&release(&["a"])).await.unwrap();
-        cluster.nodes[2].set(Fault::Hung);
+        cluster.nodes[1].local().release(&release(&["a"])).await.unwrap();
+        cluster.nodes[2].down(Fault::Stalled);
         let entry = |(name, term)| RenewEntry::extend(id(name), claims(name), ttl(term));
         let batch = RenewRequest::new([("a", TERM), ("b", short)].map(entry).into());
         let began = cluster.clock.now();
@@ -118,5 +118,5 @@ async fn a_lease_named_twice_is_released_twice_in_one_request() {
     let released = cluster.store.release(&release(&["a", "a"])).await.unwrap();
     assert!(matches!(released.leases[..], [ReleaseOutcome::Released, ReleaseOutcome::NotHeld]));
     cluster.mend().await;
-    assert_eq!(cluster.nodes[1].asked(), [Asked::Release(ids(&["a", "a"]))]);
+    assert_eq!(cluster.nodes[1].log(), [Sent::Release(ids(&["a", "a"]))]);
 }

@@ -2,20 +2,21 @@
 //! sleep here, or in the tests that use this, waits for anything but the events before it.
 
 use std::fmt;
-use std::future::Future;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, BoxFuture, Capabilities, Claims, Clock, Effect, Error,
-    EvictReply, EvictRequest, FencingToken, Filter, Health, Key, LeaseId, ListReply, ListRequest,
-    Mode, Record, ReleaseEntry, ReleaseOutcome, ReleaseReply, ReleaseRequest, RenewEntry,
-    RenewOutcome, RenewReply, RenewRequest, Result, Store, Ttl, Wakeups,
+    AcquireReply, AcquireRequest, BoxFuture, Capabilities, Claims, Clock, FencingToken, Filter,
+    Health, Key, LeaseId, ListReply, ListRequest, Mode, Record, ReleaseEntry, ReleaseOutcome,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Result, Store, Ttl,
 };
 use leasehold_driver::TokioClock;
 use leasehold_local::LocalStore;
 use leasehold_quorum::{QuorumConfig, QuorumStore};
-use tokio::sync::watch;
+use leasehold_testkit::faulty::{Hook, Reply, Script, quarantined};
+
+pub(crate) use leasehold_testkit::faulty::{Fault, Faulty, Request, Sent};
 
 pub(crate) const TERM: Duration = Duration::from_secs(30);
 
@@ -26,53 +27,16 @@ pub(crate) fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// What happens to a request to the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Nothing.
-    Up,
-    /// It fails at once and does not act.
-    Down,
-    /// It arrives when the node is mended, and not before; not for a [`next`](Node::next) request.
-    Hung,
-    /// It arrives after this long.
-    SlowRequest(Duration),
-    /// It acts at once, and its reply takes this long.
-    SlowReply(Duration),
-    /// The node grants nothing for this long after its start.
-    Quarantined(Duration),
-}
-
-/// A request to a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
-    Acquire(LeaseId),
-    Renew(Vec<LeaseId>),
-    Release(Vec<LeaseId>),
-    Other,
-}
-
 /// One node.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Node(Arc<Inner>);
-
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a node of the test")
-    }
-}
 
 struct Inner {
     /// Replaced by a restart that forgets.
     store: Mutex<LocalStore>,
     clock: Arc<Skewed>,
-    fault: watch::Sender<Fault>,
-    /// What happens to the next requests, before `fault`.
-    next: Mutex<Vec<Fault>>,
-    /// Draws a fault for each request without one.
-    draw: Mutex<Option<Draw>>,
-    asked: Mutex<Vec<Asked>>,
-    acquires: Mutex<Vec<AcquireRequest>>,
+    can: Capabilities,
+    script: Script,
     health: Mutex<Option<Health>>,
     /// Changes the pages that it returns.
     mislead: Mutex<Option<Mislead>>,
@@ -80,9 +44,21 @@ struct Inner {
     quarantine: Mutex<Duration>,
 }
 
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a node of the test")
+    }
+}
+
 pub(crate) type Mislead = Arc<dyn Fn(ListReply, &ListRequest) -> Result<ListReply> + Send + Sync>;
 
-pub(crate) type Draw = Box<dyn FnMut() -> Fault + Send>;
+impl Deref for Node {
+    type Target = Script;
+
+    fn deref(&self) -> &Script {
+        &self.0.script
+    }
+}
 
 /// A clock whose wall time is ahead.
 #[derive(Debug)]
@@ -107,35 +83,28 @@ impl Clock for Skewed {
 
 impl Node {
     pub(crate) fn new(clock: TokioClock, ahead: u64) -> Self {
+        Self::that_can(clock, ahead, |_| {})
+    }
+
+    /// A node with other features.
+    pub(crate) fn that_can(
+        clock: TokioClock,
+        ahead: u64,
+        change: impl FnOnce(&mut Capabilities),
+    ) -> Self {
         let clock = Arc::new(Skewed { clock, ahead });
         let store = LocalStore::with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
+        let mut can = store.capabilities();
+        change(&mut can);
         Self(Arc::new(Inner {
             store: Mutex::new(store),
             clock,
-            fault: watch::Sender::new(Fault::Up),
-            next: Mutex::default(),
-            draw: Mutex::default(),
-            asked: Mutex::default(),
-            acquires: Mutex::default(),
+            can,
+            script: Script::default(),
             health: Mutex::default(),
             mislead: Mutex::default(),
             quarantine: Mutex::default(),
         }))
-    }
-
-    pub(crate) fn set(&self, fault: Fault) {
-        self.0.fault.send_replace(fault);
-    }
-
-    /// Sets what happens to the next requests, in order.
-    pub(crate) fn next(&self, faults: &[Fault]) {
-        assert!(!faults.contains(&Fault::Hung), "a node that is up lets it through at once");
-        self.0.next.lock().unwrap().extend(faults);
-    }
-
-    /// Every request without a [`next`](Self::next) one draws its fault.
-    pub(crate) fn draw(&self, draw: Option<Draw>) {
-        *self.0.draw.lock().unwrap() = draw;
     }
 
     /// Changes its pages. A request with a cursor is served as the first.
@@ -149,10 +118,9 @@ impl Node {
         *self.0.store.lock().unwrap() = store;
     }
 
-    /// As [`forget`](Self::forget), and grants nothing for this long.
-    pub(crate) fn restart(&self, quarantine: Duration) {
-        self.forget();
-        *self.0.quarantine.lock().unwrap() = self.0.clock.now() + quarantine;
+    /// Grants nothing for this long.
+    pub(crate) fn quarantine(&self, time: Duration) {
+        *self.0.quarantine.lock().unwrap() = self.0.clock.now() + time;
     }
 
     /// Sets what `check` finds.
@@ -165,130 +133,47 @@ impl Node {
     }
 
     /// The store itself, past the connection.
-    pub(crate) fn store(&self) -> LocalStore {
+    pub(crate) fn local(&self) -> LocalStore {
         self.0.store.lock().unwrap().clone()
-    }
-
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.0.asked.lock().unwrap().clone()
-    }
-
-    /// Every acquire that it received.
-    pub(crate) fn acquires(&self) -> Vec<AcquireRequest> {
-        self.0.acquires.lock().unwrap().clone()
-    }
-
-    pub(crate) fn forget_asked(&self) {
-        self.0.asked.lock().unwrap().clear();
-        self.0.acquires.lock().unwrap().clear();
     }
 
     /// The live records, past the connection.
     pub(crate) async fn records(&self) -> Vec<Record> {
-        self.store().list(&ListRequest::new(Filter::default())).await.unwrap().records
+        self.local().list(&ListRequest::new(Filter::default())).await.unwrap().records
     }
 
     pub(crate) async fn has(&self, id: &LeaseId) -> bool {
         self.records().await.iter().any(|record| record.id.as_ref() == Some(id))
     }
 
-    async fn through<T, F: Future<Output = Result<T>>>(
-        &self,
-        asked: Asked,
-        act: impl FnOnce(LocalStore) -> F,
-    ) -> Result<T> {
-        let is_acquire = matches!(asked, Asked::Acquire(_));
-        self.0.asked.lock().unwrap().push(asked);
-        let next = {
-            let mut next = self.0.next.lock().unwrap();
-            if next.is_empty() { None } else { Some(next.remove(0)) }
-        };
-        let drawn = || self.0.draw.lock().unwrap().as_mut().map(|draw| draw());
-        let fault = next.or_else(drawn).unwrap_or_else(|| *self.0.fault.borrow());
-        match fault {
-            Fault::Up | Fault::SlowReply(_) => {}
-            Fault::Down => return Err(Error::unavailable(Effect::NotApplied, "the node is down")),
-            Fault::Hung => {
-                let mut fault = self.0.fault.subscribe();
-                fault.wait_for(|fault| *fault == Fault::Up).await.unwrap();
-            }
-            Fault::SlowRequest(time) => tokio::time::sleep(time).await,
-            Fault::Quarantined(rest) if is_acquire => return Err(quarantined(rest)),
-            Fault::Quarantined(_) => {}
-        }
+    /// What the node itself replies.
+    async fn reply(self, request: Request) -> Result<Reply> {
         let rest = self.0.quarantine.lock().unwrap().saturating_sub(self.0.clock.now());
-        if is_acquire && !rest.is_zero() {
-            return Err(quarantined(rest));
-        }
-        let reply = act(self.store()).await;
-        if let Fault::SlowReply(time) = fault {
-            tokio::time::sleep(time).await;
-        }
-        reply
-    }
-}
-
-fn quarantined(rest: Duration) -> Error {
-    Error::unavailable(Effect::NotApplied, "the node is in quarantine").with_retry_after(rest)
-}
-
-impl Store for Node {
-    fn capabilities(&self) -> Capabilities {
-        self.store().capabilities()
-    }
-
-    async fn check(&self) -> Result<Health> {
         let health = self.0.health.lock().unwrap().clone();
-        self.through(Asked::Other, |store| async move {
-            match health {
-                Some(health) => Ok(health),
-                None => store.check().await,
-            }
-        })
-        .await
-    }
-
-    async fn prepare(&self) -> Result<()> {
-        self.through(Asked::Other, |store| async move { store.prepare().await }).await
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        let asked = Asked::Acquire(request.id().clone());
-        self.0.acquires.lock().unwrap().push(request.clone());
-        self.through(asked, |store| async move { store.acquire(request).await }).await
-    }
-
-    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        let ids = request.leases().iter().map(|lease| lease.id().clone()).collect();
-        self.through(Asked::Renew(ids), |store| async move { store.renew(request).await }).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        let ids = request.leases().iter().map(|lease| lease.id().clone()).collect();
-        self.through(Asked::Release(ids), |store| async move { store.release(request).await }).await
-    }
-
-    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let mislead = self.0.mislead.lock().unwrap().clone();
-        self.through(Asked::Other, |store| async move {
-            match mislead {
-                None => store.list(request).await,
-                Some(mislead) => {
-                    let first =
-                        ListRequest::new(request.filter().clone()).with_limit(request.limit());
-                    mislead(store.list(&first).await?, request)
-                }
+        match (request, health, mislead) {
+            (Request::Acquire(_), ..) if !rest.is_zero() => Err(quarantined(rest)),
+            (Request::Check, Some(health), _) => Ok(Reply::Check(health)),
+            (Request::List(request), _, Some(mislead)) => {
+                let first = ListRequest::new(request.filter().clone()).with_limit(request.limit());
+                mislead(self.local().list(&first).await?, &request).map(Reply::List)
             }
-        })
-        .await
+            (request, ..) => request.send_to(self.local()).await,
+        }
+    }
+}
+
+impl Hook for Node {
+    fn store(&self) -> impl Store {
+        self.local()
     }
 
-    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.through(Asked::Other, |store| async move { store.evict(request).await }).await
+    fn capabilities(&self) -> Capabilities {
+        self.0.can
     }
 
-    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.through(Asked::Other, |store| async move { store.subscribe(keys).await }).await
+    async fn handle(&self, request: Request) -> Result<Reply> {
+        self.carry(request, |request| self.clone().reply(request)).await
     }
 }
 
@@ -319,7 +204,7 @@ impl Cluster {
 
     /// Delivers every hung request, and waits for every straggler.
     pub(crate) async fn mend(&self) {
-        self.nodes.iter().for_each(|node| node.set(Fault::Up));
+        self.nodes.iter().for_each(|node| node.up());
         self.store.settled().await;
         assert_eq!(self.store.remembered(), 0, "what is answered is forgotten");
     }
@@ -341,7 +226,7 @@ fn open(
 ) -> QuorumStore {
     let mut config = QuorumConfig::new().clock(Arc::new(clock));
     for (at, node) in nodes.iter().enumerate() {
-        config = config.node(format!("n{at}"), node.clone());
+        config = config.node(format!("n{at}"), Faulty(node.clone()));
     }
     change(config).build().unwrap()
 }

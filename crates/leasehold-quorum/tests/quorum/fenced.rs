@@ -1,7 +1,7 @@
 //! Tokens of a quorum whose nodes mint from clocks that are seconds apart.
 
 use crate::faulty::{
-    Asked, Cluster, Fault, LIMIT, ask, grant, id, key, ms, released, renew, renewal, renewed,
+    Cluster, Fault, LIMIT, Sent, ask, grant, id, key, ms, released, renew, renewal, renewed,
 };
 use leasehold_core::{
     AcquireReply, Clock, Effect, ErrorKind, FencingToken, LeaseId, Mode, ReleaseEntry,
@@ -33,7 +33,7 @@ async fn tokens_grow_whichever_majority_grants() {
         // Another node is down each time, now and then none.
         let away = round % 4;
         if let Some(node) = cluster.nodes.get(away) {
-            node.set(Fault::Down);
+            node.down(Fault::Unreachable);
         }
         let own = id(&format!("own {round}"));
         let token = grant(&cluster.store, &own).await;
@@ -53,7 +53,7 @@ async fn a_majority_has_the_token_before_the_grant_is_returned() {
     for away in 0..4 {
         let cluster = Cluster::new(3, true);
         if let Some(node) = cluster.nodes.get(away) {
-            node.set(Fault::Down);
+            node.down(Fault::Unreachable);
         }
         let token = grant(&cluster.store, &id("own")).await.unwrap();
         let mut have = 0;
@@ -61,7 +61,7 @@ async fn a_majority_has_the_token_before_the_grant_is_returned() {
             let records = node.records().await;
             let of_lease = records.first().and_then(|record| record.token);
             let counter =
-                node.store().snapshot().entry(&crate::faulty::key()).map_or(0, |e| e.counter);
+                node.local().snapshot().entry(&crate::faulty::key()).map_or(0, |e| e.counter);
             have += usize::from(of_lease >= Some(token) && counter >= token.get());
         }
         assert!(have >= 2, "{have} nodes have the token {token}, with n{away} away");
@@ -71,12 +71,12 @@ async fn a_majority_has_the_token_before_the_grant_is_returned() {
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_token_no_majority_took_is_rolled_back() {
-    for (fault, took) in [(Fault::Down, ms(0)), (Fault::SlowRequest(ms(2_000)), LIMIT)] {
+    for (fault, took) in [(Fault::Unreachable, ms(0)), (Fault::SlowRequest(ms(2_000)), LIMIT)] {
         let cluster = Cluster::new(3, true);
         let own = id("own");
-        cluster.nodes[2].set(Fault::Down);
+        cluster.nodes[2].down(Fault::Unreachable);
         // It grants, and is down when the token is written back.
-        cluster.nodes[0].next(&[Fault::Up, fault]);
+        cluster.nodes[0].next(&[Fault::None, fault]);
         let since = cluster.clock.now();
         let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
@@ -106,7 +106,7 @@ async fn a_confirmation_returns_the_token_of_the_grant() {
     assert_eq!(confirmed(&cluster, &own).await, Some(token));
     cluster.store.settled().await;
     // With n0 down no majority agrees on a token; a caller who names the token keeps it.
-    cluster.nodes[0].set(Fault::Down);
+    cluster.nodes[0].down(Fault::Unreachable);
     match cluster.store.acquire(&ask(&own).again(Some(token))).await {
         Ok(AcquireReply::Granted(granted)) => {
             assert_eq!((granted.token, granted.fresh), (Some(token), false));
@@ -119,7 +119,7 @@ async fn a_confirmation_returns_the_token_of_the_grant() {
     cluster.mend().await;
     released(&cluster.store, &own).await;
     cluster.mend().await;
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     assert!(grant(&cluster.store, &id("next")).await > larger);
     cluster.mend().await;
 }
@@ -132,7 +132,7 @@ async fn a_lease_that_a_majority_lost_gets_a_new_token() {
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     for node in &cluster.nodes[1..] {
-        node.store().release(&crate::faulty::release(&own)).await.unwrap();
+        node.local().release(&crate::faulty::release(&own)).await.unwrap();
     }
     granted_anew(&cluster, &own, token).await;
     cluster.mend().await;
@@ -143,18 +143,18 @@ async fn a_lease_that_a_majority_lost_gets_a_new_token() {
 async fn a_new_grant_has_a_larger_token_than_a_node_that_kept_the_lease() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
-    cluster.nodes[0].next(&[Fault::Down]);
+    cluster.nodes[0].next(&[Fault::Unreachable]);
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     assert_eq!(token_on(&cluster, 2).await, token);
     // n0, whose clock is behind, never received it; n1 does not answer.
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
     let larger = granted_anew(&cluster, &own, token).await;
     cluster.mend().await;
     assert_eq!(confirmed(&cluster, &own).await, Some(larger));
     released(&cluster.store, &own).await;
     cluster.mend().await;
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     assert!(grant(&cluster.store, &id("next")).await > Some(larger));
     cluster.mend().await;
 }
@@ -194,15 +194,15 @@ async fn the_write_back_is_sent_only_where_a_majority_lacks_the_token() {
     released(&cluster.store, &id("first")).await;
     cluster.mend().await;
     let renewals = |node: usize| {
-        let asked = cluster.nodes[node].asked();
-        asked.iter().filter(|asked| matches!(asked, Asked::Renew(_))).count()
+        let asked = cluster.nodes[node].log();
+        asked.iter().filter(|asked| matches!(asked, Sent::Renew(_))).count()
     };
     assert_eq!(renewals(0) + renewals(1), 2);
     let unfenced = Cluster::new(3, false);
     assert_eq!(grant(&unfenced.store, &id("own")).await, None);
     assert!(matches!(renewed(&unfenced.store, &id("own")).await, RenewOutcome::Held(_)));
     unfenced.mend().await;
-    let renewals: usize = unfenced.nodes.iter().map(|node| node.asked().len()).sum();
+    let renewals: usize = unfenced.nodes.iter().map(|node| node.log().len()).sum();
     assert_eq!(renewals, 6, "an acquire and a renewal on each node");
 }
 
@@ -229,11 +229,11 @@ async fn a_fenced_quorum_refuses_what_it_cannot_do_and_reports_why() {
 async fn a_node_that_a_write_back_may_still_reach_does_not_count() {
     let cluster = Cluster::new(3, true);
     let own = id("own");
-    cluster.nodes[0].next(&[Fault::Up, Fault::SlowRequest(ms(20_000))]);
+    cluster.nodes[0].next(&[Fault::None, Fault::SlowRequest(ms(20_000))]);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.to_string().contains("accepted the grant's token"), "{error}");
     tokio::time::sleep(LIMIT * 4).await;
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.nodes()[0].error.is_some(), "a write-back may yet arrive at n0: {error}");
     assert_eq!(cluster.nodes[0].acquires().len(), 1);

@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use crate::faulty::{Cluster, Fault, LIMIT, Node, ask, grant, id, key, ms, refused};
+use crate::faulty::{Cluster, Fault, Faulty, LIMIT, Node, ask, grant, id, key, ms, refused};
 use futures_util::FutureExt;
 use leasehold_core::{Clock, Effect, ErrorKind, Key, ReleaseEntry, ReleaseRequest, Store, Wakeups};
 use leasehold_driver::TokioClock;
@@ -12,7 +12,7 @@ use leasehold_sqlite::SqliteStore;
 /// Hints to the listeners at the node that `key` may be free there.
 async fn tell(node: &Node, key: &Key) {
     let ending = ReleaseEntry::new(id("another client"), [key.clone()]);
-    node.store().release(&ReleaseRequest::new(vec![ending])).await.unwrap();
+    node.local().release(&ReleaseRequest::new(vec![ending])).await.unwrap();
 }
 
 /// The hints so far.
@@ -70,7 +70,7 @@ async fn a_node_without_hints_counts_as_free() {
         let cluster = Cluster::new(count, false);
         let (silenced, telling) = cluster.nodes.split_at(silent);
         for node in silenced {
-            node.next(&[Fault::Down]);
+            node.next(&[Fault::Unreachable]);
         }
         let mut wakeups = cluster.store.subscribe(&[key()]).await.unwrap();
         for (at, node) in telling.iter().take(needed).enumerate() {
@@ -84,7 +84,7 @@ async fn a_node_without_hints_counts_as_free() {
 #[tokio::test(start_paused = true)]
 async fn subscribing_to_no_reachable_node_is_an_error() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes.iter().for_each(|node| node.set(Fault::Down));
+    cluster.nodes.iter().for_each(|node| node.down(Fault::Unreachable));
     let since = cluster.clock.now();
     let error = cluster.store.subscribe(&[key()]).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
@@ -96,9 +96,9 @@ async fn subscribing_to_no_reachable_node_is_an_error() {
 async fn a_contender_whom_a_minority_granted_wakes_nobody() {
     let cluster = Cluster::new(3, false);
     for node in &cluster.nodes[1..] {
-        grant(node, &id("holder")).await;
+        grant(&node.local(), &id("holder")).await;
     }
-    let mut wakeups = cluster.nodes[0].subscribe(&[key()]).await.unwrap();
+    let mut wakeups = cluster.nodes[0].local().subscribe(&[key()]).await.unwrap();
     refused(&cluster.store, &id("contender")).await;
     cluster.mend().await;
     assert_eq!(cluster.copies(&id("contender")).await, 0);
@@ -109,9 +109,9 @@ async fn a_contender_whom_a_minority_granted_wakes_nobody() {
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_a_majority_may_have_granted_wakes_when_it_is_taken_back() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[0].set(Fault::Down);
+    cluster.nodes[0].down(Fault::Unreachable);
     cluster.nodes[1].next(&[Fault::SlowReply(LIMIT * 2)]);
-    let mut wakeups = cluster.nodes[2].subscribe(&[key()]).await.unwrap();
+    let mut wakeups = cluster.nodes[2].local().subscribe(&[key()]).await.unwrap();
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     cluster.mend().await;
@@ -125,13 +125,13 @@ async fn if_one_node_cannot_notify_no_node_is_subscribed_to() {
     let silent = SqliteStore::in_memory().await.unwrap();
     let mut config = QuorumConfig::new().node("silent", silent);
     for (at, node) in nodes.iter().enumerate() {
-        config = config.node(format!("n{at}"), node.clone());
+        config = config.node(format!("n{at}"), Faulty(node.clone()));
     }
     let store = config.build().unwrap();
     assert!(!store.capabilities().notifications);
     let mut wakeups = store.subscribe(&[key()]).await.unwrap();
     for node in &nodes {
-        assert_eq!(node.asked(), []);
+        assert_eq!(node.log(), []);
         tell(node, &key()).await;
     }
     assert_eq!(next_hint(&mut wakeups), None);

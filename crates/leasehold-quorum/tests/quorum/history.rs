@@ -25,7 +25,7 @@ fn draw(random: &mut fastrand::Rng, faults: u64) -> Fault {
         return Fault::SlowReply(ms(random.u64(..4)));
     }
     match random.u64(..6) {
-        0 | 1 => Fault::Down,
+        0 | 1 => Fault::Unreachable,
         2 => Fault::SlowRequest(ms(random.u64(..150))),
         3 => Fault::SlowRequest(ms(random.u64(..6_000))),
         4 => Fault::SlowReply(ms(random.u64(..150))),
@@ -71,7 +71,8 @@ async fn history(trial: Trial, seed: u64, faults: u64) -> History {
             let Some(quarantine) = restarts else { return };
             for node in nodes.iter().cycle() {
                 tokio::time::sleep(ms(500 + random.u64(..3_000))).await;
-                node.restart(quarantine);
+                node.forget();
+                node.quarantine(quarantine);
             }
         }
     });

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "clients run at the same time")]
 
 use crate::faulty::{
-    Asked, Cluster, Fault, LIMIT, Node, TERM, ask, grant, held, id, key, ms, refused, released,
+    Cluster, Fault, LIMIT, Node, Sent, TERM, ask, grant, held, id, key, ms, refused, released,
     renewal, renewed,
 };
 use leasehold_core::{
@@ -13,11 +13,11 @@ use leasehold_core::{
 use leasehold_quorum::QuorumConfig;
 
 fn acquires(node: &Node) -> usize {
-    node.asked().iter().filter(|asked| matches!(asked, Asked::Acquire(_))).count()
+    node.log().iter().filter(|asked| matches!(asked, Sent::Acquire(_))).count()
 }
 
 fn releases(node: &Node) -> usize {
-    node.asked().iter().filter(|asked| matches!(asked, Asked::Release(_))).count()
+    node.log().iter().filter(|asked| matches!(asked, Sent::Release(_))).count()
 }
 
 /// C3: with one id for two tries, the late roll-back of the first ends the grant of the second.
@@ -25,7 +25,7 @@ fn releases(node: &Node) -> usize {
 async fn a_late_roll_back_does_not_end_a_later_grant_of_the_same_id() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
-    cluster.nodes[0].next(&[Fault::Down]);
+    cluster.nodes[0].next(&[Fault::Unreachable]);
     cluster.nodes[1].next(&[Fault::SlowRequest(ms(20_000))]);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
@@ -43,10 +43,10 @@ async fn a_late_roll_back_does_not_end_a_later_grant_of_the_same_id() {
 async fn a_node_that_an_earlier_try_of_the_id_may_still_reach_does_not_count() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
-    cluster.nodes[0].next(&[Fault::Down]);
+    cluster.nodes[0].next(&[Fault::Unreachable]);
     cluster.nodes[1].next(&[Fault::SlowRequest(ms(20_000))]);
     cluster.store.acquire(&ask(&own)).await.unwrap_err();
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.nodes()[1].error.is_some(), "n1 may yet take it back: {error}");
     cluster.mend().await;
@@ -59,7 +59,7 @@ async fn a_try_that_leaves_before_its_turn_lets_nobody_pass_the_one_before() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     cluster.nodes[1].next(&[Fault::SlowReply(ms(20_000))]);
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     for _ in 0..3 {
         let again = ask(&own).again(None);
         let error = cluster.store.acquire(&again).await.unwrap_err();
@@ -75,14 +75,14 @@ async fn a_try_that_leaves_before_its_turn_lets_nobody_pass_the_one_before() {
 async fn a_late_attempt_at_a_release_does_not_end_a_later_try_with_the_same_id() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
-    cluster.nodes[0].next(&[Fault::Down]);
+    cluster.nodes[0].next(&[Fault::Unreachable]);
     // For the try, and for the first attempt to roll it back; the second is answered.
-    cluster.nodes[1].next(&[Fault::Up, Fault::SlowRequest(ms(20_000))]);
-    cluster.nodes[2].next(&[Fault::Down]);
+    cluster.nodes[1].next(&[Fault::None, Fault::SlowRequest(ms(20_000))]);
+    cluster.nodes[2].next(&[Fault::Unreachable]);
     cluster.store.acquire(&ask(&own)).await.unwrap_err();
     tokio::time::sleep(ms(5_000)).await;
     assert!(releases(&cluster.nodes[1]) >= 1);
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.nodes()[1].error.is_some(), "a release may yet arrive at n1: {error}");
     cluster.mend().await;
@@ -98,7 +98,7 @@ async fn a_node_that_an_earlier_renewal_may_still_reach_does_not_count() {
     cluster.nodes[1].next(&[Fault::SlowRequest(ms(20_000))]);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     released(&cluster.store, &own).await;
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.nodes()[1].error.is_some(), "a renewal may yet arrive at n1: {error}");
     cluster.mend().await;
@@ -156,17 +156,22 @@ async fn a_failed_roll_back_is_repeated_until_its_limit() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
     for node in &cluster.nodes[1..] {
-        node.set(Fault::Down);
+        node.down(Fault::Unreachable);
     }
-    cluster.nodes[0].next(&[Fault::Up, Fault::Down, Fault::Down, Fault::Down]);
+    cluster.nodes[0].next(&[
+        Fault::None,
+        Fault::Unreachable,
+        Fault::Unreachable,
+        Fault::Unreachable,
+    ]);
     cluster.store.acquire(&ask(&own)).await.unwrap_err();
     let began = cluster.clock.now();
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 0);
     assert!(cluster.clock.now() - began < QuorumConfig::DEFAULT_RELEASE_TIMEOUT);
     // If it stays down, it is given up, and the lease ends with its term.
-    cluster.nodes[0].next(&[Fault::Up]);
-    cluster.nodes.iter().for_each(|node| node.set(Fault::Down));
+    cluster.nodes[0].next(&[Fault::None]);
+    cluster.nodes.iter().for_each(|node| node.down(Fault::Unreachable));
     let began = cluster.clock.now();
     cluster.store.acquire(&ask(&id("second"))).await.unwrap_err();
     cluster.store.settled().await;
@@ -179,13 +184,13 @@ async fn a_failed_roll_back_is_repeated_until_its_limit() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_misses_its_majority_sends_nothing_more() {
     let (cluster, own) = held().await;
-    cluster.nodes[1].set(Fault::Down);
-    cluster.nodes[2].set(Fault::Down);
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes[1].down(Fault::Unreachable);
+    cluster.nodes[2].down(Fault::Unreachable);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
     cluster.mend().await;
     for node in &cluster.nodes {
-        assert_eq!(node.asked(), [Asked::Renew(vec![own.clone()])]);
+        assert_eq!(node.log(), [Sent::Renew(vec![own.clone()])]);
     }
     // It is tried again, and the lease is as it was.
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
@@ -195,17 +200,17 @@ async fn a_renewal_that_misses_its_majority_sends_nothing_more() {
 async fn a_restarted_node_recovers_and_does_not_count_before() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
     // Only n0 still holds it: n2 is free, and is not filled.
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
     cluster.store.settled().await;
     assert!(!cluster.nodes[2].has(&own).await);
-    cluster.nodes[1].set(Fault::Up);
+    cluster.nodes[1].up();
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     cluster.store.settled().await;
     assert!(cluster.nodes[2].has(&own).await);
     // Now it counts.
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
 }
 
@@ -245,7 +250,7 @@ async fn an_eviction_repeats_until_fewer_than_a_majority_have_the_lease() {
     cluster.store.settled().await;
     cluster.nodes[2].forget();
     // The renewal, then the re-addition.
-    cluster.nodes[2].next(&[Fault::Up, Fault::SlowRequest(ms(5))]);
+    cluster.nodes[2].next(&[Fault::None, Fault::SlowRequest(ms(5))]);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     tokio::time::sleep(ms(1)).await;
     assert_eq!(acquires(&cluster.nodes[2]), 2, "the re-addition is on its way");
@@ -278,7 +283,7 @@ async fn re_adding_after_a_break_does_not_revive_the_lease() {
     grant(&cluster.store, &own).await;
     cluster.store.settled().await;
     cluster.nodes[2].forget();
-    cluster.nodes[2].next(&[Fault::Up, Fault::SlowRequest(ms(100))]);
+    cluster.nodes[2].next(&[Fault::None, Fault::SlowRequest(ms(100))]);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     let target = EvictTarget::new(key(), Some(own.clone()));
     let evicted = admin.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
@@ -295,7 +300,7 @@ async fn re_adding_after_a_break_does_not_revive_the_lease() {
 async fn a_re_addition_on_its_way_is_followed_by_the_release() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes[2].next(&[Fault::Up, Fault::SlowRequest(ms(5_000))]);
+    cluster.nodes[2].next(&[Fault::None, Fault::SlowRequest(ms(5_000))]);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     tokio::time::sleep(ms(1)).await;
     let ended = released(&cluster.store, &own).await;
@@ -308,7 +313,7 @@ async fn a_re_addition_on_its_way_is_followed_by_the_release() {
 async fn a_lease_released_meanwhile_is_not_put_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     // n2 answers late that it does not have the lease.
     cluster.nodes[2].next(&[Fault::SlowReply(ms(100))]);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
@@ -322,7 +327,7 @@ async fn a_lease_released_meanwhile_is_not_put_back() {
 async fn a_release_right_after_a_renewal_leaves_nothing_to_put_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
     // The re-addition was decided, and is not sent yet.
     released(&cluster.store, &own).await;
@@ -336,7 +341,7 @@ async fn a_release_right_after_a_renewal_leaves_nothing_to_put_back() {
 async fn a_renewal_does_not_count_what_may_yet_be_rolled_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
     cluster.nodes[2].next(&[Fault::SlowReply(ms(2_000))]);
     let error = cluster.store.acquire(&ask(&own).again(None)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -356,7 +361,7 @@ async fn a_renewal_does_not_count_what_a_re_acquire_adds_meanwhile() {
     let again = cluster.store.acquire(&ask(&own).again(None)).await;
     assert!(matches!(again, Ok(AcquireReply::Granted(_))), "{again:?}");
     // n0 is asked before n2 has it.
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
     assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Failed(_)));
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 3);

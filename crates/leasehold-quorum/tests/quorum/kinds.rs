@@ -4,78 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::faulty::{ask, grant, id, released};
+use crate::faulty::{Faulty, Node, ask, grant, id, released};
 use leasehold_core::{
-    AcquireReply, AcquireRequest, AnyStore, Capabilities, Clock, Effect, Error, ErrorKind,
-    EvictReply, EvictRequest, Health, Key, ListReply, ListRequest, ManualClock, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Result, Store, Wakeups,
+    AcquireReply, AnyStore, Clock, Effect, Error, ErrorKind, ManualClock, Result, Store,
 };
+use leasehold_driver::TokioClock;
 use leasehold_local::LocalStore;
 use leasehold_quorum::{OpenNode, QuorumConfig, QuorumUrl};
 use leasehold_sqlite::{NeneConfig, SqliteNeneConfig, SqliteNeneStore};
 use tempfile::TempDir;
 
-/// A local store that reports other capabilities.
-#[derive(Debug)]
-pub(crate) struct Limited {
-    store: LocalStore,
-    can: Capabilities,
-}
-
-impl Limited {
-    pub(crate) fn new(limit: impl FnOnce(&mut Capabilities)) -> Self {
-        let store = LocalStore::new();
-        let mut can = store.capabilities();
-        limit(&mut can);
-        Self { store, can }
-    }
-}
-
-impl Store for Limited {
-    fn capabilities(&self) -> Capabilities {
-        self.can
-    }
-
-    async fn check(&self) -> Result<Health> {
-        self.store.check().await
-    }
-
-    async fn prepare(&self) -> Result<()> {
-        self.store.prepare().await
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply> {
-        self.can.admit(request)?;
-        self.store.acquire(request).await
-    }
-
-    async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        self.can.admit(request)?;
-        self.store.renew(request).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply> {
-        self.can.admit(request)?;
-        self.store.release(request).await
-    }
-
-    async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        self.store.list(request).await
-    }
-
-    async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        self.store.evict(request).await
-    }
-
-    async fn subscribe(&self, keys: &[Key]) -> Result<Wakeups> {
-        self.store.subscribe(keys).await
-    }
-}
-
 #[test]
 fn a_fenced_quorum_refuses_a_node_whose_tokens_cannot_be_raised() {
     let nodes = || {
-        let counting = Limited::new(|can| can.raise = false);
+        let counting = Faulty(Node::that_can(TokioClock::new(), 0, |can| can.raise = false));
         QuorumConfig::new().node("a", LocalStore::new()).node("b", counting)
     };
     let error = nodes().fenced(true).build().expect_err("no majority could take a token");
@@ -141,7 +83,9 @@ async fn a_late_node_with_a_longer_margin_takes_no_part() {
                     return Err(Error::unavailable(Effect::NotApplied, "it is down"));
                 }
                 let margin = if is_late { Duration::from_secs(2) } else { Duration::ZERO };
-                Ok(AnyStore::new(Limited::new(|can| can.margin = margin)))
+                Ok(AnyStore::new(Faulty(Node::that_can(TokioClock::new(), 0, |can| {
+                    can.margin = margin
+                }))))
             })
         }))
     };

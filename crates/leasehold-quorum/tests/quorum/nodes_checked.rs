@@ -64,7 +64,7 @@ async fn a_quorum_refuses_what_it_cannot_do_without_a_request_and_reports_why() 
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(fragment), "{error}");
     }
-    assert!(cluster.nodes.iter().all(|node| node.asked().is_empty()), "a node was asked");
+    assert!(cluster.nodes.iter().all(|node| node.log().is_empty()), "a node was asked");
     let longest = AcquireRequest::new(id("own"), claims(), ttl(ms(20_000)));
     assert!(store.acquire(&longest).await.is_ok());
 }
@@ -127,13 +127,13 @@ async fn one_server_under_two_names_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_works_while_a_minority_is_down_and_names_it() {
-    for way in [Fault::Down, Fault::Hung] {
+    for way in [Fault::Unreachable, Fault::Stalled] {
         let cluster = Cluster::new(3, false);
         assert_eq!(cluster.store.check().await.unwrap().hazards, [""; 0]);
-        cluster.nodes[1].set(way);
+        cluster.nodes[1].down(way);
         let health = cluster.store.check().await.unwrap();
         assert!(health.hazards.len() == 1 && health.hazards[0].contains("\"n1\""), "{health:?}");
-        cluster.nodes[2].set(way);
+        cluster.nodes[2].down(way);
         let error = cluster.store.check().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert_eq!(error.nodes().len(), 3);
@@ -161,11 +161,11 @@ async fn the_level_is_the_lowest_and_l2_only_if_fenced() {
 async fn every_node_is_prepared_or_named_as_not_prepared() {
     let cluster = Cluster::new(3, false);
     cluster.store.prepare().await.unwrap();
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
     let error = cluster.store.prepare().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = error.to_string();
-    for fragment in ["not every node is ready", "n0: ready", "n1: the node is down"] {
+    for fragment in ["not every node is ready", "n0: ready", "n1: the network failed"] {
         assert!(text.contains(fragment), "{fragment:?} is not in {text}");
     }
 }
@@ -173,10 +173,10 @@ async fn every_node_is_prepared_or_named_as_not_prepared() {
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_majority_of_nodes_name_them_and_their_failures() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes[0].set(Fault::Hung);
-    cluster.nodes[1].set(Fault::Down);
+    cluster.nodes[0].down(Fault::Stalled);
+    cluster.nodes[1].down(Fault::Unreachable);
     let text = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err().to_string();
-    for fragment in ["of 3 nodes no majority agreed", "n1: the node is down", "n2: granted"] {
+    for fragment in ["of 3 nodes no majority agreed", "n1: the network failed", "n2: granted"] {
         assert!(text.contains(fragment), "{fragment:?} is not in {text}");
     }
     cluster.mend().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::faulty::{Asked, Fault, Node, ask, grant, id, released, renewed};
+use crate::faulty::{Fault, Faulty, Node, Sent, ask, grant, id, released, renewed};
 use leasehold_core::{
     AcquireReply, AnyStore, BoxFuture, Clock, Effect, Error, ErrorKind, Filter, ListRequest,
     ReleaseOutcome, RenewOutcome, Result, Store,
@@ -36,7 +36,7 @@ fn opener(node: Node, opens: Opens, tries: Arc<AtomicUsize>) -> OpenNode {
                 }
                 Opens::Never => pending().await,
                 Opens::Incompatible => Err(Error::incompatible("it is of a newer version")),
-                Opens::AtOnce | Opens::After(_) => Ok(AnyStore::new(node)),
+                Opens::AtOnce | Opens::After(_) => Ok(AnyStore::new(Faulty(node))),
             }
         })
     })
@@ -203,7 +203,7 @@ async fn a_late_node_that_hangs_is_opened_by_one_task_and_gets_no_old_request() 
             Box::pin(async move {
                 tries.fetch_add(1, Ordering::SeqCst);
                 gate.notified().await;
-                Ok(AnyStore::new(late))
+                Ok(AnyStore::new(Faulty(late)))
             })
         }))
     };
@@ -225,7 +225,7 @@ async fn a_late_node_that_hangs_is_opened_by_one_task_and_gets_no_old_request() 
     assert!(error.to_string().contains("not open yet"), "{error}");
     gate.notify_one();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(late.asked(), [Asked::Other], "it is checked, and sent nothing old");
+    assert_eq!(late.log(), [Sent::Check], "it is checked, and sent nothing old");
     let own = id("new");
     grant(&store, &own).await;
     store.settled().await;
@@ -246,9 +246,9 @@ async fn a_node_that_opens_late_and_is_unfit_grants_nothing() {
             });
         }
         // The state of the others is known.
-        opened.nodes[2].set(Fault::Down);
+        opened.nodes[2].down(Fault::Unreachable);
         store.check().await.expect("a majority");
-        opened.nodes[2].set(Fault::Up);
+        opened.nodes[2].up();
         let own = id("own");
         let answer = store.acquire(&ask(&own)).await.expect("a majority");
         let AcquireReply::Granted(_) = answer else { panic!("{answer:?}") };

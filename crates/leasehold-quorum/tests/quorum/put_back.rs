@@ -1,8 +1,8 @@
 //! A renewal puts a lease back on a node that lacks it, as long as that helps its holder.
 
 use crate::faulty::{
-    Asked, Cluster, Fault, Node, TERM, ask, grant, held, id, ms, released, renew, renewal, renewed,
-    ttl,
+    Cluster, Fault, Node, Request, Sent, TERM, ask, grant, held, id, ms, released, renew, renewal,
+    renewed, ttl,
 };
 use leasehold_core::{
     AcquireReply, AcquireRequest, Claims, FencingToken, Key, LeaseId, Mode, RenewEntry,
@@ -13,7 +13,7 @@ use leasehold_core::{
 const AT_ONCE: usize = 16;
 
 fn acquires(node: &Node) -> usize {
-    node.asked().iter().filter(|asked| matches!(asked, Asked::Acquire(_))).count()
+    node.log().iter().filter(|asked| matches!(asked, Sent::Acquire(_))).count()
 }
 
 fn all_held(renewed: &RenewReply) -> bool {
@@ -35,7 +35,7 @@ async fn forgotten(count: usize) -> (Cluster, Vec<AcquireRequest>, RenewRequest)
     }
     cluster.store.settled().await;
     cluster.nodes[2].forget();
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     (cluster, acquires, RenewRequest::new(renewals))
 }
 
@@ -55,7 +55,7 @@ async fn a_lease_that_ended_before_its_turn_is_not_put_back() {
         let (cluster, leases, all) = forgotten(AT_ONCE + 4).await;
         let (node, last) = (&cluster.nodes[2], leases.last().unwrap());
         // For the renewal, and for the leases that are put back first.
-        node.next(&[vec![Fault::Up], vec![Fault::SlowRequest(ms(100)); AT_ONCE]].concat());
+        node.next(&[vec![Fault::None], vec![Fault::SlowRequest(ms(100)); AT_ONCE]].concat());
         assert!(all_held(&cluster.store.renew(&all).await.unwrap()));
         tokio::time::sleep(ms(1)).await;
         assert_eq!(acquires(node), AT_ONCE);
@@ -68,7 +68,7 @@ async fn a_lease_that_ended_before_its_turn_is_not_put_back() {
                 .await
                 .unwrap();
         } else {
-            cluster.nodes[..2].iter().for_each(|node| node.set(Fault::Down));
+            cluster.nodes[..2].iter().for_each(|node| node.down(Fault::Unreachable));
             let mut request = last.clone();
             if meanwhile == Meanwhile::AskedAgain {
                 request = request.again(None);
@@ -90,7 +90,7 @@ async fn a_nodes_answer_after_the_term_puts_nothing_back() {
     for (late, put_back) in [(TERM - ms(1), 1), (TERM, 0)] {
         let (cluster, own) = held().await;
         cluster.nodes[2].forget();
-        cluster.nodes[2].forget_asked();
+        cluster.nodes[2].forget_sent();
         cluster.nodes[2].next(&[Fault::SlowReply(late)]);
         assert!(matches!(renewed(&cluster.store, &own).await, RenewOutcome::Held(_)));
         cluster.mend().await;
@@ -103,7 +103,7 @@ async fn a_nodes_answer_after_the_term_puts_nothing_back() {
 async fn a_renewal_whose_caller_went_away_puts_nothing_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes.iter().for_each(Node::forget_asked);
+    cluster.nodes.iter().for_each(|node| node.forget_sent());
     for node in &cluster.nodes[..2] {
         node.next(&[Fault::SlowReply(ms(100))]);
     }
@@ -119,8 +119,8 @@ async fn a_renewal_does_not_count_what_another_put_back_meanwhile() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
     // The other's, then this one's.
-    cluster.nodes[1].next(&[Fault::Up, Fault::Down]);
-    cluster.nodes[2].next(&[Fault::Up, Fault::SlowRequest(ms(10))]);
+    cluster.nodes[1].next(&[Fault::None, Fault::Unreachable]);
+    cluster.nodes[2].next(&[Fault::None, Fault::SlowRequest(ms(10))]);
     let other = renewed(&cluster.store, &own).await;
     assert!(matches!(other, RenewOutcome::Held(_)), "{other:?}");
     tokio::time::sleep(ms(1)).await;
@@ -136,7 +136,7 @@ async fn a_renewal_does_not_count_what_another_put_back_meanwhile() {
 async fn the_second_of_two_concurrent_renewals_puts_back() {
     let (cluster, own) = held().await;
     cluster.nodes[2].forget();
-    cluster.nodes[2].forget_asked();
+    cluster.nodes[2].forget_sent();
     let both = tokio::join!(renewed(&cluster.store, &own), renewed(&cluster.store, &own));
     assert!(matches!(both, (RenewOutcome::Held(_), RenewOutcome::Held(_))), "{both:?}");
     cluster.mend().await;
@@ -150,7 +150,7 @@ async fn fenced() -> (Cluster, LeaseId, FencingToken) {
     let token = grant(&cluster.store, &own).await.unwrap();
     cluster.store.settled().await;
     cluster.nodes[0].forget();
-    cluster.nodes[0].forget_asked();
+    cluster.nodes[0].forget_sent();
     (cluster, own, token)
 }
 
@@ -161,28 +161,30 @@ async fn a_lease_is_put_back_again_with_the_larger_of_its_tokens() {
     let raised = renewal(&own).with_token(token).with_token_raised_to(larger);
     assert!(all_held(&cluster.store.renew(&RenewRequest::new(vec![raised])).await.unwrap()));
     cluster.mend().await;
-    let asked = cluster.nodes[0].acquires();
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].is_again(), Some(Some(token)));
+    let again = cluster.nodes[0].requests().into_iter().filter_map(|request| match request {
+        Request::Acquire(request) => Some(request.is_again()),
+        _ => None,
+    });
+    assert_eq!(again.collect::<Vec<_>>(), [Some(Some(token))]);
     assert!(cluster.nodes[0].records().await[0].token >= Some(larger));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refused_or_has_no_tokens_gets_none() {
     let (cluster, own, token) = fenced().await;
-    grant(&cluster.nodes[0].store(), &id("other")).await;
+    grant(&cluster.nodes[0].local(), &id("other")).await;
     let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
     cluster.mend().await;
-    let twice = [Asked::Renew(vec![own.clone()]), Asked::Acquire(own.clone())];
-    assert_eq!(cluster.nodes[0].asked(), twice);
+    let twice = [Sent::Renew(vec![own.clone()]), Sent::Acquire(own.clone())];
+    assert_eq!(cluster.nodes[0].log(), twice);
     let (unfenced, own) = held().await;
     unfenced.nodes[0].forget();
-    unfenced.nodes[0].forget_asked();
+    unfenced.nodes[0].forget_sent();
     assert!(all_held(&unfenced.store.renew(&named).await.unwrap()));
     unfenced.mend().await;
     assert!(unfenced.nodes[0].has(&own).await);
-    assert_eq!(unfenced.nodes[0].asked(), twice);
+    assert_eq!(unfenced.nodes[0].log(), twice);
 }
 
 /// A renewal sets the token, and would end what does not match it (C3b).
@@ -190,12 +192,12 @@ async fn a_node_that_refused_or_has_no_tokens_gets_none() {
 async fn a_node_whose_token_is_not_given_yet_does_not_count_for_a_later_try() {
     let (cluster, own, token) = fenced().await;
     // For the renewal, the acquire that puts it back, and the token.
-    cluster.nodes[0].next(&[Fault::Up, Fault::Up, Fault::SlowRequest(ms(20_000))]);
+    cluster.nodes[0].next(&[Fault::None, Fault::None, Fault::SlowRequest(ms(20_000))]);
     let named = RenewRequest::new(vec![renewal(&own).with_token(token)]);
     assert!(all_held(&cluster.store.renew(&named).await.unwrap()));
     tokio::time::sleep(ms(1)).await;
     released(&cluster.store, &own).await;
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[2].down(Fault::Unreachable);
     let error = cluster.store.acquire(&ask(&own)).await.unwrap_err();
     assert!(error.nodes()[0].error.is_some(), "a token may yet arrive at n0: {error}");
     cluster.mend().await;

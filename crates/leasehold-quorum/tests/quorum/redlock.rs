@@ -14,8 +14,8 @@ use leasehold_quorum::QuorumConfig;
 #[tokio::test(start_paused = true)]
 async fn redlock_01_a_failed_re_acquire_keeps_what_was_held() {
     let (cluster, own) = held().await;
-    cluster.nodes[1].set(Fault::Down);
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
+    cluster.nodes[2].down(Fault::Unreachable);
     cluster.store.acquire(&ask(&own).again(None)).await.unwrap_err();
     cluster.mend().await;
     assert_eq!(cluster.copies(&own).await, 3);
@@ -49,7 +49,7 @@ async fn redlock_03_extending_a_lost_lock_returns_at_once() {
 async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block() {
     let cluster = Cluster::new(3, false);
     let own = id("own");
-    grant(&cluster.nodes[0].store(), &id("foreign")).await;
+    grant(&cluster.nodes[0].local(), &id("foreign")).await;
     let since = cluster.clock.now();
     for _ in 0..2 {
         assert!(matches!(
@@ -67,9 +67,9 @@ async fn redlock_04_a_foreign_lock_on_a_minority_does_not_block() {
 /// redlock: one hung or refusing node spent the term of every lock.
 #[tokio::test(start_paused = true)]
 async fn redlock_05_a_hung_or_failing_minority_does_not_cost_a_short_term() {
-    for way in [Fault::Hung, Fault::Down, Fault::SlowReply(ms(2_000))] {
+    for way in [Fault::Stalled, Fault::Unreachable, Fault::SlowReply(ms(2_000))] {
         let cluster = Cluster::new(3, false);
-        cluster.nodes[0].set(way);
+        cluster.nodes[0].down(way);
         let request = AcquireRequest::new(id("own"), claims(), ttl(ms(100)));
         let since = cluster.clock.now();
         match cluster.store.acquire(&request).await {
@@ -87,16 +87,16 @@ async fn redlock_05_a_hung_or_failing_minority_does_not_cost_a_short_term() {
 #[tokio::test(start_paused = true)]
 async fn redlock_06_node_failures_are_shown_and_are_not_held() {
     let cluster = Cluster::new(3, false);
-    cluster.nodes.iter().for_each(|node| node.set(Fault::Down));
+    cluster.nodes.iter().for_each(|node| node.down(Fault::Unreachable));
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     assert_eq!((error.store(), error.operation()), (Some("quorum"), Some("acquire")));
     // Two of three decide.
     assert!(error.nodes()[..2].iter().all(|node| node.error.is_some()));
-    assert!(error.to_string().contains("n1: the node is down"), "{error}");
+    assert!(error.to_string().contains("n1: the network failed"), "{error}");
     // One of three holds, two fail: neither held nor free.
-    grant(&cluster.nodes[0].store(), &id("other")).await;
-    cluster.nodes[0].set(Fault::Up);
+    grant(&cluster.nodes[0].local(), &id("other")).await;
+    cluster.nodes[0].up();
     let error = cluster.store.acquire(&ask(&id("own"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let of_n0 = &error.nodes()[0];
@@ -133,7 +133,7 @@ async fn redlock_15_zero_nodes_are_refused_and_an_even_number_is_a_hazard() {
         let health = cluster.store.check().await.unwrap();
         assert_eq!(health.hazards.len(), hazards, "{count} nodes: {:?}", health.hazards);
         // Two nodes need both.
-        cluster.nodes[0].set(Fault::Down);
+        cluster.nodes[0].down(Fault::Unreachable);
         let survives = count >= 3;
         let answer = cluster.store.acquire(&ask(&id("own"))).await;
         assert_eq!(matches!(answer, Ok(AcquireReply::Granted(_))), survives, "{count}: {answer:?}");
@@ -158,8 +158,8 @@ async fn redlock_16_a_release_reports_each_nodes_outcome() {
     cluster.store.settled().await;
     tokio::time::sleep(TERM).await;
     assert!(matches!(released(&cluster.store, &own).await, ReleaseOutcome::Expired));
-    cluster.nodes[1].set(Fault::Down);
-    cluster.nodes[2].set(Fault::Down);
+    cluster.nodes[1].down(Fault::Unreachable);
+    cluster.nodes[2].down(Fault::Unreachable);
     let error = cluster.store.release(&release(&own)).await.unwrap_err();
     let failed = error.nodes().iter().filter(|node| node.error.is_some()).count();
     assert_eq!(failed, 2);

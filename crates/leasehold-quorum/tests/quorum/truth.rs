@@ -83,19 +83,19 @@ async fn arrange(
         }
         others.push(match state {
             Held => {
-                grant(&node.store(), &id(&format!("other {at}"))).await;
+                grant(&node.local(), &id(&format!("other {at}"))).await;
                 node.records().await.pop()
             }
             _ => None,
         });
-        node.set(match state {
-            Good | Held | Restarted => Fault::Up,
-            Down => Fault::Down,
-            Hung => Fault::Hung,
+        node.down(match state {
+            Good | Held | Restarted => Fault::None,
+            Down => Fault::Unreachable,
+            Hung => Fault::Stalled,
             SlowRequest => Fault::SlowRequest(ms(2_000)),
             SlowReply => Fault::SlowReply(ms(2_000)),
         });
-        node.forget_asked();
+        node.forget_sent();
     }
     others
 }

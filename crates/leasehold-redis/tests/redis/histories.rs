@@ -6,16 +6,13 @@ use std::time::Duration;
 
 use leasehold_conformance::history::{History, Violation, check};
 use leasehold_conformance::{Fault, Proxy};
-use leasehold_core::{
-    AcquireReply, AcquireRequest, Capabilities, Claims, ErrorKind, EvictReply, EvictRequest,
-    Health, Key, Level, ListReply, ListRequest, Mode, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest, Store, Wakeups,
-};
+use leasehold_core::{AcquireReply, Claims, ErrorKind, Level, Mode, Store};
 use leasehold_driver::TokioClock;
 use leasehold_quorum::{QuorumConfig, QuorumStore};
 use leasehold_redis::{RedisConfig, RedisStore};
 use leasehold_testkit::contender::{Contender, Habit};
 use leasehold_testkit::crowd::{Crowd, Tally};
+use leasehold_testkit::faulty::{Faulty, Hook, Reply, Request};
 use leasehold_testkit::redis::{DURABLE, Server};
 use leasehold_testkit::requests::{acquire, granted, key};
 use leasehold_testkit::{LONG, in_time, until};
@@ -50,7 +47,7 @@ impl Nodes {
         for (at, server) in servers.iter().enumerate() {
             let (name, node) = (format!("n{at}"), self.node(server, term).await);
             config = match self {
-                Self::Lying => config.node(name, Lying(node)),
+                Self::Lying => config.node(name, Faulty(Lying(node))),
                 _ => config.node(name, node),
             };
         }
@@ -76,48 +73,17 @@ impl Nodes {
 #[derive(Debug)]
 struct Lying(RedisStore);
 
-#[deny(clippy::missing_trait_methods)]
-impl Store for Lying {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+impl Hook for Lying {
+    fn store(&self) -> impl Store {
+        self.0.clone()
     }
 
-    async fn check(&self) -> leasehold_core::Result<Health> {
-        let mut health = self.0.check().await?;
-        health.durable = true;
-        Ok(health)
-    }
-
-    async fn prepare(&self) -> leasehold_core::Result<()> {
-        self.0.prepare().await
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> leasehold_core::Result<AcquireReply> {
-        self.0.acquire(request).await
-    }
-
-    async fn renew(&self, request: &RenewRequest) -> leasehold_core::Result<RenewReply> {
-        self.0.renew(request).await
-    }
-
-    async fn release(&self, request: &ReleaseRequest) -> leasehold_core::Result<ReleaseReply> {
-        self.0.release(request).await
-    }
-
-    async fn list(&self, request: &ListRequest) -> leasehold_core::Result<ListReply> {
-        self.0.list(request).await
-    }
-
-    async fn evict(&self, request: &EvictRequest) -> leasehold_core::Result<EvictReply> {
-        self.0.evict(request).await
-    }
-
-    async fn subscribe(&self, keys: &[Key]) -> leasehold_core::Result<Wakeups> {
-        self.0.subscribe(keys).await
-    }
-
-    async fn close(&self) {
-        self.0.close().await;
+    async fn handle(&self, request: Request) -> leasehold_core::Result<Reply> {
+        let mut reply = request.send_to(self.0.clone()).await?;
+        if let Reply::Check(health) = &mut reply {
+            health.durable = true;
+        }
+        Ok(reply)
     }
 }
 

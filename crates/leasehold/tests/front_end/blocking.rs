@@ -351,7 +351,7 @@ fn loss_is_seen_by_the_clock_by_a_wait_and_by_events() {
     let guard = locks.lock("k").ttl(secs(3)).take().unwrap();
     let events = guard.events();
     assert_eq!(guard.lost(ms(1)).unwrap(), None, "the limit comes first");
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     assert_eq!(guard.lost(None).unwrap(), Some(LostReason::StoreUnreachable));
     assert!(!guard.is_held());
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);

@@ -144,7 +144,7 @@ fn a_process_exits_at_once_with_live_guards_and_a_release_that_hangs() {
     let (store, locks, _others) = store();
     let _live = locks.lock("live").take().unwrap();
     let dropped = locks.lock("dropped").take().unwrap();
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     drop(dropped);
     println!("goes");
     std::process::exit(0);

@@ -47,7 +47,7 @@ async fn dropped_at_every_await_point_it_leaves_nothing_beyond_one_term() {
         vec![Fault::LostRequest, Fault::LostReply],
         vec![Fault::SlowReply(ms(700))],
         vec![Fault::LostReply, Fault::SlowRequest(ms(700))],
-        vec![Fault::Refused, Fault::SlowReply(ms(300))],
+        vec![Fault::Unreachable, Fault::SlowReply(ms(300))],
         vec![Fault::SlowReply(secs(4))],
     ];
     let mut dropped = 0;
@@ -104,7 +104,7 @@ async fn a_lost_reply_is_recovered_by_sending_the_same_request_again() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_did_not_act_is_never_sent_again_under_its_id() {
     let store = Flaky::new();
-    store.on_acquire([Fault::Refused]);
+    store.on_acquire([Fault::Unreachable]);
     drop(store.locks().lock("k").await.unwrap());
     let ids = store.acquires();
     assert_eq!(ids.len(), 2);
@@ -115,6 +115,7 @@ async fn a_request_that_did_not_act_is_never_sent_again_under_its_id() {
 async fn an_id_abandoned_after_an_unknown_effect_is_released_and_not_reused() {
     let store = Flaky::new();
     let locks = store.locks();
+    locks.check().await.unwrap();
     store.down(Fault::LostReply);
     let error = locks.lock("k").wait(ms(100)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -137,7 +138,7 @@ async fn a_failed_release_continues_in_the_background() {
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();
     let id = guard.lease().id.clone();
-    store.on_release([Fault::LostRequest, Fault::Refused, Fault::LostRequest]);
+    store.on_release([Fault::LostRequest, Fault::Unreachable, Fault::LostRequest]);
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     store.until_free("k").await;
@@ -154,7 +155,7 @@ async fn a_release_is_completed_when_its_caller_goes_away() {
         Fault::LostRequest,
         Fault::SlowReply(slow),
         Fault::LostLate(slow),
-        Fault::Hang,
+        Fault::Hung,
     ] {
         // Its term does not end before the test does.
         let guard = locks.lock("k").ttl(secs(24 * 3_600)).await.unwrap();
@@ -170,7 +171,7 @@ async fn a_release_is_completed_when_its_caller_goes_away() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_end_is_acquired_with_a_term_and_then_extended() {
     let store = Flaky::new();
-    store.on_renew([Fault::Refused, Fault::LostReply]);
+    store.on_renew([Fault::Unreachable, Fault::LostReply]);
     let guard = store.locks().lock("k").ttl(Ttl::NEVER).await.unwrap();
     assert_eq!(guard.remaining(), Remaining::Never);
     assert_eq!(store.records("k").await[0].remaining(), Remaining::Never);
@@ -271,6 +272,7 @@ async fn an_own_id_waits_for_the_release_of_a_dropped_guard() {
 async fn nothing_is_sent_again_for_a_caller_who_is_gone() {
     let store = Flaky::new();
     let locks = store.locks();
+    locks.check().await.unwrap();
     store.down(Fault::LostRequest);
     tokio::time::timeout(ms(100), locks.lock("k").into_future()).await.unwrap_err();
     let sent = store.acquires().len();

@@ -59,7 +59,7 @@ async fn a_leader_is_renewed_and_its_work_continues() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_cannot_renew_steps_down_at_its_own_deadline() {
-    for fault in [Fault::Hang, Fault::LostRequest, Fault::Refused] {
+    for fault in [Fault::Hung, Fault::LostRequest, Fault::Unreachable] {
         let store = Flaky::new();
         let leadership = store.locks().election("n").ttl(secs(30)).campaign().await.unwrap();
         let elected = store.now();
@@ -120,9 +120,9 @@ async fn dropping_a_leadership_releases_it_in_the_background() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_campaign_leaves_nothing_and_renews_nothing() {
     // In its pause, with its request in flight, and with its grant in flight.
-    for fault in [Fault::Fine, Fault::SlowRequest(secs(8)), Fault::SlowReply(secs(8))] {
+    for fault in [Fault::None, Fault::SlowRequest(secs(8)), Fault::SlowReply(secs(8))] {
         let store = Flaky::new();
-        let leader = (fault == Fault::Fine).then_some(taken(&store, "n", secs(3_600)));
+        let leader = (fault == Fault::None).then_some(taken(&store, "n", secs(3_600)));
         let leader = match leader {
             Some(taken) => Some(taken.await),
             None => None,

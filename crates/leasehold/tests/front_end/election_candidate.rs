@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::support::log::logged;
 use crate::support::{Fault, Flaky, Sent, drift, ms, secs, spawn, taken};
 use leasehold::{
-    Candidate, Effect, Election, Error, ErrorKind, LeadershipEvent, LeadershipEvents, Locker,
-    LostReason, ReleaseOutcome, Wait,
+    Candidate, Effect, Election, ErrorKind, LeadershipEvent, LeadershipEvents, Locker, LostReason,
+    ReleaseOutcome, Wait,
 };
 use tokio::sync::oneshot;
 
@@ -70,7 +70,7 @@ async fn it_steps_down_at_its_own_deadline_and_leads_again_when_the_store_is_bac
     let mut transitions = candidate.observe();
     assert!(matches!(next(&mut transitions).await, LeadershipEvent::Gained { .. }));
     let elected = store.now();
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     let lost = next(&mut transitions).await;
     assert!(matches!(lost, LeadershipEvent::Lost(LostReason::StoreUnreachable)), "{lost:?}");
     assert_eq!(store.now() - elected, secs(30) - drift(secs(30)));
@@ -102,7 +102,7 @@ async fn after_shutdown_on_a_hung_store_it_ends_at_the_limit_of_one_operation() 
     let store = Flaky::new();
     let (candidate, stop) = spawned(&store.locks().election("n").ttl(secs(60)));
     candidate.elected().await.unwrap();
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     let stopped = store.now();
     drop(stop);
     within(candidate.join()).await.unwrap();
@@ -157,7 +157,7 @@ async fn its_pause_and_its_end_do_not_wait_for_other_requests_of_its_locker() {
     let (candidate, stop) = spawned(&locks.election("n"));
     let leadership = candidate.elected().await.unwrap();
     let other = locks.lock("other").ttl(secs(3_600)).await.unwrap();
-    store.on_release([Fault::Hang]);
+    store.on_release([Fault::Hung]);
     let released = other.lease().id.clone();
     drop(other);
     store.until(|log| log.contains(&Sent::Release(vec![released.clone()]))).await;
@@ -350,7 +350,7 @@ async fn a_candidate_that_is_not_running_reports_it() {
 async fn a_lasting_failure_ends_it_and_is_reported() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.fail_acquire(Error::incompatible("an older version"));
+    store.on_acquire([Fault::Incompatible]);
     let (candidate, _stop) = spawned(&locks.election("n"));
     let mut transitions = candidate.observe();
     let failed = next(&mut transitions).await;
@@ -362,7 +362,7 @@ async fn a_lasting_failure_ends_it_and_is_reported() {
     assert_eq!(candidate.join().await.unwrap_err().kind(), ErrorKind::Incompatible);
     // The error states why it no longer runs.
     let error = candidate.elected().await.unwrap_err();
-    assert!(std::error::Error::source(&error).unwrap().to_string().contains("an older version"));
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("no tables any more"));
     // The name is free.
     let (again, _stop) = spawned(&locks.election("n"));
     again.elected().await.unwrap();

@@ -53,7 +53,7 @@ async fn a_candidates_status_names_the_leader_without_a_request() {
     tokio::time::sleep(secs(100)).await;
     assert_eq!(candidate.status().leader.unwrap().renewed, renewed_ago(&candidate).await);
     // A store that no longer answers.
-    store.on_look([Fault::Hang]);
+    store.on_look([Fault::Hung]);
     let status = candidate.status();
     assert!(status.leads);
     assert_eq!(status.token, leadership.token());
@@ -78,7 +78,7 @@ async fn a_waiting_candidate_knows_the_leader_until_the_leaders_term_ends() {
     assert_eq!((leader.id.as_ref(), leader.token), (Some(&guard.lease().id), guard.token()));
     assert_eq!((leader.remaining(), leader.age), (Remaining::For(secs(25)), Some(secs(5))));
     // The leader is gone, and the store with it: the last sight does not count for ever.
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     tokio::time::sleep(secs(26)).await;
     let status = candidate.status();
     assert!(!status.leads && status.leader.is_none(), "{status:?}");
@@ -122,7 +122,7 @@ async fn leader_queries_the_store_and_ignores_an_expired_leader() {
 #[tokio::test(start_paused = true)]
 async fn leader_ends_at_the_limit_of_one_operation() {
     let store = Flaky::new();
-    store.on_look([Fault::Hang]);
+    store.on_look([Fault::Hung]);
     let asked = store.now();
     let error = store.locks().election("n").leader().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "not: nobody");
@@ -197,7 +197,7 @@ async fn a_late_reader_gets_the_leader_and_earlier_readers_do_not_get_it_again()
         if pauses {
             candidate.pause().await.unwrap();
         } else {
-            store.down(Fault::Refused);
+            store.down(Fault::Unreachable);
         }
         tokio::time::sleep(secs(60)).await;
         assert!(candidate.status().leader.is_none());
@@ -218,7 +218,7 @@ async fn a_late_reader_gets_the_leader_and_earlier_readers_do_not_get_it_again()
 #[tokio::test(start_paused = true)]
 async fn a_candidates_own_lost_or_abandoned_lease_is_not_another_leader() {
     for (notifications, fault) in [
-        (true, Fault::Refused),
+        (true, Fault::Unreachable),
         (true, Fault::EntriesFailed),
         (false, Fault::LostRequest),
         (false, Fault::EntriesFailed),
@@ -363,7 +363,7 @@ async fn while_the_store_does_not_answer_an_observer_reports_once_that_the_leade
     let _leader = taken(&store, "n", secs(3_600)).await;
     let mut observed = store.locks().election("n").observe().unwrap();
     assert!(changed(next(&mut observed).await).is_some());
-    store.on_look([Fault::Refused, Fault::LostReply, Fault::Hang, Fault::Refused]);
+    store.on_look([Fault::Unreachable, Fault::LostReply, Fault::Hung, Fault::Unreachable]);
     let unknown = next(&mut observed).await;
     assert!(
         matches!(&unknown, LeadershipEvent::Unknown(e) if e.kind() == ErrorKind::Unavailable),
@@ -420,7 +420,7 @@ async fn every_round_can_be_passed_to_a_callback_as_in_spindle() {
     assert_eq!(candidate.iterations(), following.len() as u64);
 
     // Nothing while the store does not answer; the round still counts.
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     tokio::time::sleep(secs(60)).await;
     assert!(rounds().len() <= 1);
     assert!(candidate.iterations() > following.len() as u64 + 30);

@@ -156,7 +156,7 @@ async fn spindle_01_a_crash_between_claim_and_update_does_not_wedge() {
     tokio::time::sleep(secs(5)).await;
     // It takes the name over, and dies before it learns that: no reply, and no further message from it.
     store.on_acquire([Fault::SlowReply(secs(3_000))]);
-    store.on_release([Fault::Hang; 64]);
+    store.on_release([Fault::Hung; 64]);
     let dying =
         spawn(store.locks().election("lock").candidate_name("dying").ttl(secs(5)).campaign());
     store.until_acquires(1).await;
@@ -260,7 +260,7 @@ async fn spindle_06_names_that_begin_alike_do_not_affect_each_other() {
 async fn spindle_07_a_deleted_record_stops_no_running_candidate() {
     let store = Flaky::new();
     // The first try of each fails, because of a fault or of the other.
-    store.on_acquire([Fault::Refused]);
+    store.on_acquire([Fault::Unreachable]);
     let spawned =
         |locks: Locker| locks.election("lock").ttl(secs(9)).spawn(std::future::pending()).unwrap();
     let (one, other) = (spawned(store.locks()), spawned(store.others()));
@@ -302,7 +302,7 @@ async fn spindle_09_a_leader_without_its_store_notices_and_steps_down() {
     candidate.elected().await.unwrap();
     let mut transitions = candidate.observe();
     assert!(matches!(transitions.next().await, Some(LeadershipEvent::Gained { .. })));
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     let down = store.now();
     let lost = transitions.next().await.unwrap();
     assert!(matches!(lost, LeadershipEvent::Lost(LostReason::StoreUnreachable)), "{lost:?}");
@@ -381,8 +381,8 @@ async fn spindle_14_is_leader_sends_no_request() {
     let store = Flaky::new();
     let candidate = store.locks().election("lock").spawn(std::future::pending()).unwrap();
     let leadership = candidate.elected().await.unwrap();
-    store.down(Fault::Hang);
-    store.on_look([Fault::Hang]);
+    store.down(Fault::Hung);
+    store.on_look([Fault::Hung]);
     let (sent, asked) = (store.log().len(), store.now());
     for _ in 0..1_000 {
         assert!(candidate.is_leader() && candidate.status().leads && leadership.is_leader());

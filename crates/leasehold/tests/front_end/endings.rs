@@ -130,7 +130,7 @@ async fn a_release_that_hangs_is_sent_again() {
     let locks = store.locks();
     let guard = locks.lock("k").ttl(Ttl::NEVER).await.unwrap();
     let id = guard.lease().id.clone();
-    store.on_release([Fault::Hang]);
+    store.on_release([Fault::Hung]);
     drop(guard);
     store.until_free("k").await;
     assert_eq!(store.released(&id), 2);
@@ -141,7 +141,8 @@ async fn a_release_that_hangs_is_sent_again() {
 async fn requests_abandoned_on_a_hung_store_are_given_up() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.down(Fault::Hang);
+    locks.check().await.unwrap();
+    store.down(Fault::Hung);
     for _ in 0..100 {
         assert!(locks.lock("k").wait(ms(10)).await.is_err());
     }
@@ -156,14 +157,14 @@ async fn min_hold_is_not_prolonged_by_a_release_that_is_sent_late() {
     let locks = store.locks();
     let guard = locks.lock("k").ttl(secs(90)).min_hold(secs(60)).await.unwrap();
     let granted = store.now();
-    store.on_release([Fault::Refused; 18]);
+    store.on_release([Fault::Unreachable; 18]);
     drop(guard);
     store.until_free("k").await;
     let kept = store.now() - granted;
     assert!(kept < secs(91), "{kept:?}");
     let guard = locks.lock("k").ttl(secs(5)).min_hold(secs(60)).await.unwrap();
     let granted = store.now();
-    store.on_release([Fault::Refused; 5]);
+    store.on_release([Fault::Unreachable; 5]);
     drop(guard);
     store.until_free("k").await;
     let kept = store.now() - granted;

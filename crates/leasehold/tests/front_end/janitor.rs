@@ -62,7 +62,11 @@ async fn a_purge_during_which_the_machine_sleeps_does_not_pause_for_as_long() {
     let locks = store.locks();
     leave(&locks, 25).await;
     clock.advance(secs(10));
-    store.on_look([Fault::Asleep(secs(8 * 3_600))]);
+    let (mut sleeps, asleep) = (Some(secs(8 * 3_600)), clock.clone());
+    store.draw(Some(Box::new(move || {
+        sleeps.take().into_iter().for_each(|time| asleep.advance(time));
+        Fault::None
+    })));
     let purging = spawn(async move { locks.purge(Filter::default(), 10).await });
     while clock.next_wake().is_none_or(|wake| wake < secs(8 * 3_600)) {
         tokio::task::yield_now().await;
@@ -92,7 +96,7 @@ async fn a_purge_that_fails_is_reported_and_its_removals_stay() {
     let locks = store.locks();
     leave(&locks, 25).await;
     tokio::time::sleep(secs(10)).await;
-    store.on_look([Fault::Fine, Fault::Denied]);
+    store.on_look([Fault::None, Fault::Denied]);
     let error = locks.purge(Filter::default(), 10).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert_eq!(counts(locks.purge(Filter::default(), 10).await.unwrap()), (15, 0, 2));
@@ -164,7 +168,7 @@ async fn a_round_that_fails_is_reported_and_the_next_comes_in_its_time() {
     leave(&locks, 25).await;
     tokio::time::sleep(secs(10)).await;
     let mut janitor = locks.janitor().every(secs(60)).batch(10).spawn().unwrap();
-    store.on_look([Fault::Fine, Fault::LostRequest, Fault::Panic, Fault::Hang]);
+    store.on_look([Fault::None, Fault::LostRequest, Fault::Panic, Fault::Hung]);
     let first = janitor.next_round().await.unwrap();
     assert_eq!(first.error.unwrap().kind(), ErrorKind::Unavailable);
     assert_eq!((first.rounds, first.failed_rounds, first.purged.records_removed), (1, 1, 10));
@@ -352,7 +356,7 @@ fn purges_and_rounds_are_counted() {
             leave(&locks, 7).await;
             tokio::time::sleep(secs(10)).await;
             let mut janitor = locks.janitor().every(secs(1)).batch(2).spawn().unwrap();
-            store.on_look([Fault::Refused]);
+            store.on_look([Fault::Unreachable]);
             janitor.next_round().await.unwrap();
             janitor.next_round().await.unwrap();
         });

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::cancel::poll_then_drop;
-use crate::support::{Fault, Flaky, Sent, secs};
+use crate::support::{Fault, Faulty, Flaky, Sent, secs};
 use leasehold::store::{Clock, TokioClock};
 use leasehold::{ErrorKind, LeaseId, Locker, Ttl, Wait, WaitCause};
 
@@ -46,7 +46,7 @@ async fn a_late_grant_is_released_for_as_long_as_it_may_live() {
     let locks = store.locks();
     store.on_acquire([Fault::SlowRequest(secs(40))]);
     // The first is sent beside the request, the second after its grant, later than its term would have lasted.
-    store.on_release([Fault::Fine, Fault::Refused]);
+    store.on_release([Fault::None, Fault::Unreachable]);
     locks.lock("k").ttl(secs(30)).wait(secs(1)).await.unwrap_err();
     tokio::time::sleep(secs(40)).await;
     assert!(store.is_free("k").await, "released at the second attempt, 29 s before its end");
@@ -57,10 +57,10 @@ async fn a_late_grant_is_released_for_as_long_as_it_may_live() {
 async fn an_unanswered_request_is_released_for_as_long_as_it_may_live() {
     let store = Flaky::new();
     let clock = Arc::new(TokioClock::new());
-    let locks = Locker::builder(store.clone()).clock(clock).timeout(secs(60)).build();
+    let locks = Locker::builder(Faulty(store.clone())).clock(clock).timeout(secs(60)).build();
     // Granted after 58 s, until 88 s; after 61 s its answer is no longer awaited.
     store.on_acquire([Fault::Unheard(secs(58))]);
-    store.on_release([Fault::Refused]);
+    store.on_release([Fault::Unreachable]);
     let acquire = locks.lock("k").ttl(secs(30)).into_future();
     tokio::time::timeout(secs(1), acquire).await.unwrap_err();
     tokio::time::sleep(secs(59)).await;
@@ -73,7 +73,7 @@ async fn an_unanswered_request_is_released_for_as_long_as_it_may_live() {
 async fn close_does_not_wait_for_an_answer_that_nothing_needs() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.on_acquire([Fault::Hang]);
+    store.on_acquire([Fault::Hung]);
     locks.lock("k").wait(secs(1)).await.unwrap_err();
     let since = store.now();
     locks.close(LONG).await.unwrap();
@@ -84,12 +84,12 @@ async fn close_does_not_wait_for_an_answer_that_nothing_needs() {
 async fn an_own_id_waits_until_a_hung_request_is_no_longer_awaited() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.on_acquire([Fault::Hang]);
+    store.on_acquire([Fault::Hung]);
     locks.lock("k").lease_id("w").wait(secs(1)).await.unwrap_err();
     let since = store.now();
     let guard = locks.lock("k").lease_id("w").ttl(LONG).wait(LONG).await.unwrap();
     assert_eq!(store.now() - since, secs(70), "10 s for an answer, and 60 s beside the release");
-    store.on_release([Fault::Hang]);
+    store.on_release([Fault::Hung]);
     drop(guard);
     let since = store.now();
     drop(locks.lock("k").lease_id("w").wait(LONG).await.unwrap());
@@ -113,7 +113,7 @@ async fn a_release_is_given_up_when_nothing_can_be_left() {
 #[tokio::test(start_paused = true)]
 async fn a_later_answer_does_not_hide_a_lost_reply() {
     let store = Flaky::new();
-    store.on_acquire([Fault::LostReply, Fault::Refused]);
+    store.on_acquire([Fault::LostReply, Fault::Unreachable]);
     let error = store.locks().lock("k").ttl(LONG).wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let id = store.acquires().remove(0);
@@ -123,9 +123,11 @@ async fn a_later_answer_does_not_hide_a_lost_reply() {
 #[tokio::test(start_paused = true)]
 async fn a_try_that_ends_between_two_requests_reports_the_stores_answer() {
     let store = Flaky::new();
+    let locks = store.locks();
+    locks.check().await.unwrap();
     store.down(Fault::LostRequest);
     let since = store.now();
-    let error = store.locks().lock("k").wait(Wait::No).await.unwrap_err();
+    let error = locks.lock("k").wait(Wait::No).await.unwrap_err();
     assert!(error.to_string().contains("the network failed"), "{error}");
     assert!(store.now() - since < secs(10), "nothing more would have been sent");
 }
@@ -174,7 +176,7 @@ impl Frail {
     /// A clock, and a `Locker` whose task runs already.
     async fn locks(store: &Flaky) -> (Arc<Self>, Locker) {
         let clock = Arc::new(Self { clock: TokioClock::new(), next: Mutex::default() });
-        let locks = Locker::builder(store.clone()).clock(clock.clone()).build();
+        let locks = Locker::builder(Faulty(store.clone())).clock(clock.clone()).build();
         locks.lock("first").await.unwrap().release().await.unwrap();
         tokio::time::sleep(secs(100)).await;
         (clock, locks)
@@ -225,7 +227,7 @@ async fn a_lease_left_by_a_panic_of_the_clock_is_released() {
     for sleep in [Sleep::NotAtAll, Sleep::NotAgain] {
         // Granted, and in the pause before the same request again.
         store.on_acquire([Fault::LostReply]);
-        store.on_release([Fault::Refused]);
+        store.on_release([Fault::Unreachable]);
         // The first is that of the try's limit.
         *clock.next.lock().unwrap() = Some((1, sleep));
         let acquire = locks.lock("k").ttl(LONG).into_future();

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::support::{Fault, Flaky, Sent, ms, secs};
+use crate::support::{Fault, Faulty, Flaky, Sent, ms, secs};
 use futures_util::FutureExt;
 use leasehold::store::{Clock, TokioClock};
 use leasehold::{Guard, Keepalive, LeaseId, Locker, ManualClock};
@@ -68,7 +68,7 @@ fn a_release_in_flight_continues_in_the_next_runtime() {
     let id = first.block_on(async {
         let guard = scene.locks.lock("k").await.unwrap();
         let id = guard.lease().id.clone();
-        scene.store.on_release([Fault::Hang]);
+        scene.store.on_release([Fault::Hung]);
         drop(guard);
         scene.until_released(&id, 1).await;
         id
@@ -88,7 +88,7 @@ fn close_does_what_an_ended_runtime_left() {
     first.block_on(async {
         let guard = scene.locks.lock("k").await.unwrap();
         let id = guard.lease().id.clone();
-        scene.store.on_release([Fault::Hang]);
+        scene.store.on_release([Fault::Hung]);
         drop(guard);
         scene.until_released(&id, 1).await;
     });
@@ -212,7 +212,7 @@ fn a_release_continues_for_as_long_as_a_renewal_left_by_its_runtime_may_count() 
     let guard = first.block_on(renewing(&scene));
     let id = guard.lease().id.clone();
     drop(first);
-    scene.store.on_release([Fault::Refused; 2]);
+    scene.store.on_release([Fault::Unreachable; 2]);
     second.block_on(async {
         drop(guard);
         scene.until_released(&id, 1).await;
@@ -263,7 +263,7 @@ async fn the_last_guard_is_released_at_whatever_step_of_the_keeper_it_is_dropped
     for reading in 0.. {
         let store = Flaky::new();
         let clock = Arc::new(Reading { clock: TokioClock::new(), guard: Mutex::default() });
-        let locks = Locker::builder(store.clone()).clock(clock.clone()).build();
+        let locks = Locker::builder(Faulty(store.clone())).clock(clock.clone()).build();
         let every = Keepalive::Every(secs(10));
         let guard = locks.lock("k").ttl(secs(24 * 3_600)).keepalive(every).await.unwrap();
         drop(locks);
@@ -316,7 +316,7 @@ fn the_next_acquire_on_another_runtime_takes_over_from_one_that_nobody_drives() 
     let lock = |key| scene.locks.lock(key).ttl(secs(3)).into_future();
     let first = idle.block_on(async {
         let first = lock("first").await.unwrap();
-        scene.store.on_renew([Fault::Hang]);
+        scene.store.on_renew([Fault::Hung]);
         pass(&scene, ms(1_200)).await;
         assert_eq!(scene.store.renews().len(), 1, "it is in flight");
         first

@@ -6,17 +6,17 @@ use futures_util::FutureExt as _;
 
 use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
 use leasehold::backoff::Fixed;
-use leasehold::{Claims, Effect, Error, ErrorKind, Keepalive, Key, Mode, Ttl, Wait, WaitCause};
+use leasehold::{Claims, Effect, ErrorKind, Keepalive, Key, Mode, Ttl, Wait, WaitCause};
 
 #[tokio::test(start_paused = true)]
 async fn the_first_check_is_part_of_the_wait() {
     let store = Flaky::new();
-    store.on_check([Fault::Hang]);
+    store.on_check([Fault::Hung]);
     let before = store.now();
     let error = store.locks().lock("k").wait(secs(1)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::NotApplied));
     assert_eq!(store.now() - before, secs(1));
-    store.on_check([Fault::Refused, Fault::Refused]);
+    store.on_check([Fault::Unreachable, Fault::Unreachable]);
     drop(store.locks().lock("k").wait(secs(30)).await.unwrap());
     store.on_check([Fault::Denied]);
     let error = store.locks().lock("k").wait(secs(30)).await.unwrap_err();
@@ -28,13 +28,13 @@ async fn a_resumed_lease_is_part_of_the_wait() {
     let store = Flaky::new();
     let locks = store.locks();
     let lease = locks.lock("k").ttl(secs(600)).await.unwrap().detach();
-    store.on_renew([Fault::Hang]);
+    store.on_renew([Fault::Hung]);
     let before = store.now();
     let error = locks.acquire_or_renew(lease.clone()).wait(secs(1)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert_eq!(store.now() - before, secs(1));
     let renewed = store.renews().len();
-    store.on_renew([Fault::Refused; 5]);
+    store.on_renew([Fault::Unreachable; 5]);
     let error = locks.acquire_or_renew(lease.clone()).wait(Wait::Attempts(3)).await.unwrap_err();
     assert_eq!(error.wait_report().unwrap().tries, 3);
     assert_eq!(store.renews().len() - renewed, 3);
@@ -46,7 +46,7 @@ async fn a_resumed_lease_is_part_of_the_wait() {
 async fn making_a_lease_endless_is_part_of_the_wait() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.on_renew([Fault::Hang]);
+    store.on_renew([Fault::Hung]);
     let before = store.now();
     assert!(locks.lock("k").ttl(Ttl::NEVER).wait(secs(1)).await.is_err());
     assert_eq!(store.now() - before, secs(1));
@@ -58,7 +58,7 @@ async fn making_a_lease_endless_is_part_of_the_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_hangs_or_fails_stops_nobody() {
-    for fault in [Fault::Hang, Fault::Refused] {
+    for fault in [Fault::Hung, Fault::Unreachable] {
         let store = Flaky::new();
         store.on_subscribe(std::iter::repeat_n(fault, 100));
         let other = taken(&store, "k", secs(60)).await;
@@ -75,7 +75,7 @@ async fn a_subscription_that_hangs_or_fails_stops_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_hangs_hides_no_release_and_no_end_of_a_term() {
     let store = Flaky::new();
-    store.on_subscribe(std::iter::repeat_n(Fault::Hang, 100));
+    store.on_subscribe(std::iter::repeat_n(Fault::Hung, 100));
     let locks = store.locks();
     let holder = locks.lock("k").ttl(secs(3_000)).await.unwrap();
     let waiter = crate::support::spawn(locks.lock("k").wait(Wait::Forever).into_future());
@@ -95,7 +95,7 @@ async fn a_subscription_that_hangs_hides_no_release_and_no_end_of_a_term() {
 #[test]
 fn a_subscription_of_a_runtime_that_ended_is_not_inherited() {
     let store = Flaky::in_real_time();
-    store.on_subscribe(std::iter::repeat_n(Fault::Hang, 100));
+    store.on_subscribe(std::iter::repeat_n(Fault::Hung, 100));
     let locks = store.locks();
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -170,8 +170,7 @@ async fn a_report_has_the_holder_and_an_error_its_effect() {
 #[tokio::test(start_paused = true)]
 async fn a_stores_retry_after_is_followed() {
     let store = Flaky::new();
-    let refused = Error::unavailable(Effect::NotApplied, "quarantined").with_retry_after(secs(7));
-    store.fail_acquire(refused);
+    store.on_acquire([Fault::Quarantined(secs(7))]);
     let before = store.now();
     let long = |_: u32| Some(secs(60));
     drop(store.locks().lock("k").wait(Wait::Forever).backoff(long).await.unwrap());
@@ -306,8 +305,8 @@ async fn every_operation_has_a_limit() {
     let expired =
         || leasehold::inspect::EvictRequest::expired(leasehold::inspect::Filter::default());
     for operation in ["list", "evict", "check"] {
-        store.on_look([Fault::Hang]);
-        store.on_check([Fault::Hang]);
+        store.on_look([Fault::Hung]);
+        store.on_check([Fault::Hung]);
         let before = store.now();
         let error = match operation {
             "list" => locks.status("k").await.unwrap_err(),

@@ -11,9 +11,9 @@ use leasehold::{
 #[tokio::test(start_paused = true)]
 async fn loss_comes_by_the_local_deadline_while_the_store_cannot_be_reached() {
     for (fault, cause) in [
-        (Fault::Hang, "did not answer"),
+        (Fault::Hung, "did not answer"),
         (Fault::LostRequest, "the network failed"),
-        (Fault::Refused, "the network failed"),
+        (Fault::Unreachable, "the network failed"),
         (Fault::Denied, "the password is wrong"),
         (Fault::Incompatible, "no tables any more"),
     ] {
@@ -143,7 +143,7 @@ async fn the_store_keeps_a_lost_lock_for_the_lock_delay_and_a_released_one_not()
         let locks = store.locks();
         let lock = locks.lock("k").ttl(secs(10)).lock_delay(secs(20)).keepalive(keepalive);
         let guard = lock.await.unwrap();
-        store.down(Fault::Hang);
+        store.down(Fault::Hung);
         guard.lost().await;
         store.up();
         let lost = store.now();
@@ -205,7 +205,7 @@ async fn run_drops_the_work_on_loss_and_returns_its_output_otherwise() {
     }
     let flag = std::sync::Arc::default();
     let dropped = Dropped(std::sync::Arc::clone(&flag));
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     let work = async move {
         let _dropped = dropped;
         std::future::pending::<()>().await;
@@ -231,7 +231,7 @@ async fn events_report_renewals_failures_and_the_end() {
     let guard = store.locks().lock("k").ttl(secs(9)).await.unwrap();
     let mut events = guard.events();
     assert!(matches!(events.next().await, Some(Event::Renewed { remaining: Remaining::For(_) })));
-    store.on_renew([Fault::Refused]);
+    store.on_renew([Fault::Unreachable]);
     assert!(matches!(events.next().await, Some(Event::Failed(_))));
     assert!(matches!(events.next().await, Some(Event::Renewed { .. })));
     guard.release().await.unwrap();

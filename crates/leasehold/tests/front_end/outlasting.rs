@@ -9,7 +9,7 @@ use leasehold::{Guard, Keepalive};
 /// Drops the guard; its release fails now and `time` later, and succeeds after that.
 async fn released_in_vain_for(scene: &Scene, guard: Guard, time: u64) {
     let id = guard.lease().id.clone();
-    scene.store.on_release([Fault::Refused; 2]);
+    scene.store.on_release([Fault::Unreachable; 2]);
     drop(guard);
     scene.until_released(&id, 1).await;
     scene.settled().await;

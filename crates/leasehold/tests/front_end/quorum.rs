@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Fault, Flaky, Sent, ms, secs, spawn};
+use crate::support::{Fault, Faulty, Flaky, Sent, ms, secs, spawn};
 use leasehold::inspect::NodeOutcome;
 use leasehold::store::TokioClock;
 use leasehold::{
@@ -24,7 +24,7 @@ impl Three {
     fn store(&self, change: impl FnOnce(QuorumConfig) -> QuorumConfig) -> QuorumStore {
         let mut config = QuorumConfig::new().clock(Arc::clone(&self.clock) as _);
         for (at, node) in self.nodes.iter().enumerate() {
-            config = config.node(format!("n{at}"), node.clone());
+            config = config.node(format!("n{at}"), Faulty(node.clone()));
         }
         change(config).build().unwrap()
     }
@@ -105,7 +105,7 @@ async fn redlock_01_a_failed_try_under_the_callers_own_id_keeps_what_is_held() {
     let mine = three.locks();
     let guard = mine.lock("k").lease_id("mine").await.unwrap();
     three.store(|config| config).settled().await;
-    for fault in [Fault::Refused, Fault::LostRequest] {
+    for fault in [Fault::Unreachable, Fault::LostRequest] {
         three.nodes[1].on_acquire([fault]);
         three.nodes[2].on_acquire([fault]);
         let same = three.locks();
@@ -162,7 +162,7 @@ async fn a_holder_without_a_majority_loses_its_lease_before_it_ends_on_any_node(
     let three = Three::new();
     let guard = three.locks().lock("k").ttl(secs(3)).await.unwrap();
     three.store(|config| config).settled().await;
-    three.nodes[0].down(Fault::Hang);
+    three.nodes[0].down(Fault::Hung);
     three.nodes[1].down(Fault::LostRequest);
     assert_eq!(guard.lost().await, LostReason::StoreUnreachable);
     assert_eq!(three.nodes[0].records("k").await.len(), 1, "it still lives there");
@@ -173,7 +173,7 @@ async fn a_holder_without_a_majority_loses_its_lease_before_it_ends_on_any_node(
 async fn hints_of_a_majority_wake_a_waiter_and_one_nodes_hint_does_not() {
     let three = Three::new();
     // It never received the holder's lease.
-    three.nodes[0].on_acquire([Fault::Refused]);
+    three.nodes[0].on_acquire([Fault::Unreachable]);
     let guard = three.locks().lock("k").ttl(secs(60)).await.unwrap();
     three.store(|config| config).settled().await;
     let waiter = three.locks().lock("k").wait(Wait::Forever).into_future();
@@ -247,13 +247,13 @@ async fn turns_of_sixty(down: usize, notifications: bool) -> Turns {
     for _ in 0..TIMES {
         let nodes = [(); 5].map(|()| Flaky::with_push(notifications));
         let (silent, up) = nodes.split_at(down);
-        silent.iter().for_each(|node| node.down(Fault::Refused));
+        silent.iter().for_each(|node| node.down(Fault::Unreachable));
         up.iter().for_each(|node| node.down(Fault::Jitter(ms(2))));
         let clock = Arc::new(TokioClock::new());
         let locks = || {
             let mut config = QuorumConfig::new().clock(Arc::clone(&clock) as _);
             for (at, node) in nodes.iter().enumerate() {
-                config = config.node(format!("n{at}"), node.clone());
+                config = config.node(format!("n{at}"), Faulty(node.clone()));
             }
             Locker::builder(config.build().unwrap()).clock(Arc::clone(&clock) as _).build()
         };

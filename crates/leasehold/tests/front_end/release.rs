@@ -61,7 +61,7 @@ async fn acquire_or_renew_continues_or_acquires_again_and_reports_which() {
     assert_eq!(guard.lease().id, lease.id);
     let lease = guard.detach();
     tokio::time::sleep(secs(11)).await;
-    store.on_renew([Fault::Refused]);
+    store.on_renew([Fault::Unreachable]);
     let guard = locks.acquire_or_renew(lease.clone()).await.unwrap();
     assert!(guard.is_fresh());
     assert_ne!(guard.lease().id, lease.id, "an ended lease's id is never used again");
@@ -182,7 +182,7 @@ async fn close_refuses_new_locks_and_waits_for_dropped_guards() {
 
     let locks = store.locks();
     let guard = locks.lock("k").await.unwrap();
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     drop(guard);
     let error = locks.close(secs(1)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
@@ -249,7 +249,7 @@ async fn a_thousand_releases_that_fail_are_sent_again_together() {
     for n in 0..1_000 {
         guards.push(locks.lock(format!("k{n}").as_str()).ttl(secs(600)).await.unwrap());
     }
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     for guard in guards {
         drop(guard);
         tokio::time::sleep(ms(10)).await;
@@ -275,7 +275,7 @@ async fn a_lease_without_end_is_released_until_close_or_a_final_refusal() {
     assert_eq!(releases(&store), 1);
 
     let guard = locks.lock("k").ttl(Ttl::NEVER).await.unwrap();
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     drop(guard);
     tokio::time::sleep(secs(600)).await;
     let before = releases(&store);

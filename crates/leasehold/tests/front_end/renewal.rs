@@ -60,7 +60,7 @@ async fn many_leases_are_renewed_in_few_requests() {
 async fn a_renewal_that_hangs_is_given_up_in_time_to_try_again() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(30)).await.unwrap();
-    store.on_renew([Fault::Hang]);
+    store.on_renew([Fault::Hung]);
     tokio::time::sleep(secs(60)).await;
     assert!(guard.is_held(), "one lost packet costs no lock");
 }
@@ -183,8 +183,8 @@ async fn after_a_loss_the_store_keeps_the_lock_for_the_lock_delay() {
     assert!(guard.is_held(), "renewed");
 
     // From now on both renewals and the release of a lost lease fail.
-    store.on_renew([Fault::Refused; 100]);
-    store.on_release([Fault::Refused; 100]);
+    store.on_renew([Fault::Unreachable; 100]);
+    store.on_release([Fault::Unreachable; 100]);
     assert_eq!(guard.lost().await, LostReason::StoreUnreachable);
     let (lost, others) = (store.now(), store.locks());
     let next = others.lock("k").wait(Wait::Forever).await.unwrap();

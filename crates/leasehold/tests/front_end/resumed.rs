@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Fault, Flaky, Sent, ms, secs, taken};
+use crate::support::{Fault, Faulty, Flaky, Sent, ms, secs, taken};
 use leasehold::inspect::Reason;
 use leasehold::store::{Drift, TokioClock};
 use leasehold::{Lease, Locker, LostReason, Remaining, Wait};
@@ -12,7 +12,7 @@ use leasehold::{Lease, Locker, LostReason, Remaining, Wait};
 /// A `Locker` that trusts half of each term, so that the store counts a lease for longer than its holder.
 fn careful(store: &Flaky) -> Locker {
     let clock = Arc::new(TokioClock::new());
-    Locker::builder(store.clone()).clock(clock).drift(Drift::new(500, ms(0))).build()
+    Locker::builder(Faulty(store.clone())).clock(clock).drift(Drift::new(500, ms(0))).build()
 }
 
 /// A lease of `k` for 10 s that nobody holds any more.

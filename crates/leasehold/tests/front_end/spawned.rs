@@ -44,7 +44,7 @@ async fn spawned_work_ends_with_the_lease_and_reports_why() {
     let (unwatched, work) = worker();
     drop(guard.spawn(work));
     tokio::time::sleep(ms(5_500)).await;
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     assert_eq!(guard.lost().await, LostReason::StoreUnreachable);
     let error = ended(task).await.unwrap_err();
     assert_eq!(error.lost_reason(), Some(&LostReason::StoreUnreachable), "{error}");
@@ -85,7 +85,7 @@ async fn spawned_work_ends_when_its_guard_does() {
 async fn a_task_whose_handle_is_given_to_run_continues_after_a_loss() {
     let store = Flaky::new();
     let guard = store.locks().lock("k").ttl(secs(9)).await.unwrap();
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     let (steps, work) = worker();
     let error = guard.run(spawn(work)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
@@ -108,7 +108,7 @@ async fn what_a_leader_spawned_ends_with_its_leadership() {
     let leadership = candidate.elected().await.unwrap();
     let (steps, work) = worker();
     let task = leadership.spawn(work);
-    store.down(Fault::Hang);
+    store.down(Fault::Hung);
     assert_eq!(ended(task).await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(later_steps(&steps).await, 0);
 }

@@ -51,7 +51,7 @@ fn attempts_waits_holds_renewals_and_losses_are_counted_by_store_and_label() {
             let guard = locks.lock("secret-key").label("reports").ttl(secs(9)).await.unwrap();
             let again = locks.lock("secret-key").label("reports").wait(Wait::No).await;
             assert!(again.is_err());
-            store.on_renew([Fault::Fine, Fault::Refused]);
+            store.on_renew([Fault::None, Fault::Unreachable]);
             tokio::time::sleep(secs(5)).await;
             guard.release().await.unwrap();
             let brief = locks.lock("k").ttl(secs(1)).keepalive(Keepalive::Off).await.unwrap();
@@ -120,7 +120,7 @@ async fn renewals_that_begin_to_fail_are_one_warning_with_the_key() {
     for name in &names {
         guards.push(locks.lock(name.as_str()).ttl(secs(30)).await.unwrap());
     }
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     tokio::time::sleep(secs(15)).await;
     let warnings = |what: &str| {
         let is_one = |line: &&String| line.contains("WARN") && line.contains(what);
@@ -130,7 +130,7 @@ async fn renewals_that_begin_to_fail_are_one_warning_with_the_key() {
     store.up();
     tokio::time::sleep(secs(15)).await;
     assert!(guards.iter().all(leasehold::Guard::is_held));
-    store.down(Fault::Refused);
+    store.down(Fault::Unreachable);
     tokio::time::sleep(secs(60)).await;
     assert_eq!(warnings("renewals fail store"), 2, "{:?}", log());
     assert_eq!(warnings("a lease is lost"), 10, "each with its key: {:?}", log());

@@ -31,22 +31,22 @@ async fn a_store_that_hangs_before_the_time_is_over_ends_the_wait_on_time() {
             let locks = store.locks();
             let mut lock = locks.lock("k").wait(wait);
             match phase {
-                "check" => store.on_check([Fault::Hang]),
-                "acquire" => store.on_acquire([Fault::Hang]),
+                "check" => store.on_check([Fault::Hung]),
+                "acquire" => store.on_acquire([Fault::Hung]),
                 "endless" => {
-                    store.on_renew([Fault::Hang]);
+                    store.on_renew([Fault::Hung]);
                     lock = lock.ttl(Ttl::NEVER);
                 }
                 "own id" => {
                     locks.lock("k").lease_id("mine").await.unwrap().detach();
-                    store.down(Fault::Hang);
+                    store.down(Fault::Hung);
                     let held = spawn(locks.lock("k").lease_id("mine").into_future());
                     tokio::time::sleep(ms(1)).await;
                     assert!(!held.is_finished());
                     lock = lock.lease_id("mine");
                 }
                 _ => {
-                    store.on_subscribe([Fault::Hang; 100]);
+                    store.on_subscribe([Fault::Hung; 100]);
                     taken(&store, "k", secs(3_000)).await.detach();
                 }
             }
@@ -63,12 +63,12 @@ async fn the_last_try_takes_at_most_a_quarter_of_a_second_and_at_most_the_wait_a
         let store = Flaky::new();
         let locks = store.locks();
         let first = queued(&store, &locks).await;
-        store.on_acquire([Fault::Hang]);
+        store.on_acquire([Fault::Hung]);
         let (took, error) = waited(&store, locks.lock("k").wait(wait)).await;
         assert_eq!(took, wait + last, "{error}");
         assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::Unknown));
         // The same, with a check in the last try.
-        store.on_check([Fault::Hang]);
+        store.on_check([Fault::Hung]);
         let level = locks.lock("k").wait(wait).require(leasehold::Level::Fenced);
         let (took, error) = waited(&store, level).await;
         assert!(took == wait || took == wait + last, "{took:?}: {error}");
@@ -77,7 +77,7 @@ async fn the_last_try_takes_at_most_a_quarter_of_a_second_and_at_most_the_wait_a
         // After a pause.
         let store = Flaky::with_push(false);
         taken(&store, "k", secs(3_000)).await.detach();
-        store.on_acquire([Fault::Fine, Fault::Hang]);
+        store.on_acquire([Fault::None, Fault::Hung]);
         let long = store.locks().lock("k").wait(wait).backoff(Fixed::new(secs(100)));
         let (took, error) = waited(&store, long).await;
         assert_eq!(took, wait + last, "{error}");
@@ -91,7 +91,7 @@ async fn the_last_try_takes_at_most_a_quarter_of_a_second_and_at_most_the_wait_a
 async fn a_last_try_that_was_granted_too_late_for_its_caller_is_released() {
     let store = Flaky::new();
     let locks = store.locks();
-    store.on_acquire([Fault::Hang, Fault::SlowReply(secs(3))]);
+    store.on_acquire([Fault::Hung, Fault::SlowReply(secs(3))]);
     let first = spawn(locks.lock("k").wait(Wait::Forever).into_future());
     store.until_acquires(1).await;
     let (took, _) = waited(&store, locks.lock("k").wait(secs(2))).await;
@@ -129,7 +129,7 @@ async fn one_try_takes_no_longer_than_the_stores_own_limit() {
     store.on_acquire([Fault::LostReply; 3]);
     assert!(store.locks().try_lock("k").await.unwrap().is_some());
     // A store that neither answers nor keeps a limit.
-    store.on_acquire([Fault::Hang]);
+    store.on_acquire([Fault::Hung]);
     let (took, _) = waited(&store, store.locks().lock("j").wait(Wait::No)).await;
     assert_eq!(took, secs(10));
 }

@@ -190,7 +190,7 @@ async fn a_waiter_with_its_own_back_off_holds_up_no_queue() {
 async fn each_try_after_which_a_wait_continues_is_reported_with_its_cause() {
     let store = Flaky::with_push(false);
     let _other = taken(&store, "k", secs(300)).await;
-    store.on_acquire([Fault::Fine, Fault::Refused]);
+    store.on_acquire([Fault::None, Fault::Unreachable]);
     let (tell, told) = std::sync::mpsc::channel();
     let request = store.locks().lock("k").on_blocked(move |report: &WaitReport| {
         tell.send(report.clone()).unwrap();
@@ -209,24 +209,26 @@ async fn each_try_after_which_a_wait_continues_is_reported_with_its_cause() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_survives_a_passing_store_failure_and_ends_at_a_lasting_one() {
     let store = Flaky::new();
-    store.on_acquire([Fault::Refused, Fault::Refused]);
+    store.on_acquire([Fault::Unreachable, Fault::Unreachable]);
     drop(store.locks().lock("k").await.unwrap());
     assert_eq!(store.acquires().len(), 3);
 
     let store = Flaky::new();
-    store.on_acquire([Fault::Refused, Fault::Denied]);
+    store.on_acquire([Fault::Unreachable, Fault::Denied]);
     let error = store.locks().lock("k").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert_eq!(store.acquires().len(), 2);
 
     let store = Flaky::new();
-    store.down(Fault::Refused);
-    let error = store.locks().lock("k").wait(secs(5)).await.unwrap_err();
+    let locks = store.locks();
+    locks.check().await.unwrap();
+    store.down(Fault::Unreachable);
+    let error = locks.lock("k").wait(secs(5)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "never reported as held");
     assert!(matches!(error.wait_report().unwrap().cause, WaitCause::Store(_)));
-    let error = store.locks().lock("k").wait(Wait::No).await.unwrap_err();
+    let error = locks.lock("k").wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    let error = store.locks().try_lock("k").await.unwrap_err();
+    let error = locks.try_lock("k").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "a failure is no `None`");
 }
 
@@ -237,7 +239,7 @@ async fn after_a_store_failure_the_pause_is_shorter_than_the_slow_poll() {
     let other = taken(&store, "k", secs(600)).await;
     let waiter = crate::support::spawn(store.locks().lock("k").wait(Wait::Forever).into_future());
     store.until_acquires(2).await;
-    store.on_acquire([Fault::Refused; 3]);
+    store.on_acquire([Fault::Unreachable; 3]);
     let before = store.now();
     other.release().await.unwrap();
     drop(waiter.await.unwrap().unwrap());

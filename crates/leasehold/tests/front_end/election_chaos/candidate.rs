@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::store::{Clock, SystemClock};
 use leasehold::{Candidate, Election, Leadership, Locker};
+use leasehold_testkit::faulty::Faulty;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
@@ -85,7 +86,7 @@ pub(crate) async fn stand(
 ) {
     let clock = SystemClock::new();
     let store = Cut::new(open(&url).await);
-    let locks = Locker::builder(store.clone()).build();
+    let locks = Locker::builder(Faulty(store.clone())).build();
     let election =
         locks.election("chief").candidate_name(format!("candidate-{number}").as_str()).ttl(TTL);
     let mut body = if number % 2 == 0 { Body::Once } else { Body::Ever(None) };
