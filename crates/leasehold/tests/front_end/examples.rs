@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +13,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
+
+use crate::support::{Flaky, secs};
 
 macro_rules! examples {
     ($($name:ident in $path:literal),*) => {
@@ -112,6 +115,18 @@ async fn many_keys_loses_no_transfer_and_does_not_deadlock() {
     assert_eq!(*accounts.lock().unwrap(), HashMap::from([("a", 100), ("b", 100)]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_keys_waits_for_a_reader_of_both_accounts() {
+    let (store, accounts) =
+        (Flaky::new(), Arc::new(Mutex::new(HashMap::from([("a", 100), ("b", 100)]))));
+    let reader = store.others().lock_all(["account:a", "account:b"]).shared().await.unwrap();
+    let locks = store.locks();
+    let mut transfers = pin!(many_keys::both_ways(&locks, &accounts));
+    tokio::time::timeout(secs(60), &mut transfers).await.expect_err("they are beside the reader");
+    reader.release().await.unwrap();
+    transfers.await.unwrap();
+}
+
 #[tokio::test]
 async fn http_answers_409_with_the_holder() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -148,12 +163,15 @@ async fn quorum_works_while_one_of_three_nodes_fails() {
     let guard = quorum::lock(&locks).await.unwrap();
     assert!(guard.is_held());
 
-    let other = quorum::connect([&a, &b, missing]).await.unwrap();
-    assert!(other.try_lock("report:monthly").await.unwrap().is_none());
+    let other = quorum::connect([missing, &a, &b]).await.unwrap();
+    // Only an exclusive holder refuses it.
+    let shared = other.lock("report:monthly").shared().wait(Wait::No).await;
+    assert!(shared.unwrap_err().is_held());
     guard.release().await.unwrap();
     let guard = quorum::lock(&other).await.unwrap();
     // Two nodes have granted it; the third may not have answered yet, or has failed.
     assert!(guard.is_held());
+    assert!(quorum::connect([missing, &a, missing]).await.is_err());
 }
 
 #[tokio::test]
