@@ -200,7 +200,8 @@ async fn redlock_with_clock_drift_factor() {
     for (locks, believed) in [(by_url, secs(57)), (by_code, secs(56))] {
         let guard = locks.lock("k").ttl(secs(60)).await.unwrap();
         let rest = guard.remaining().duration().unwrap();
-        assert!(rest > Duration::ZERO && rest <= believed, "{rest:?}");
+        // Redis counts in whole milliseconds, rounded up: a lease may last that much longer than its term.
+        assert!(rest > Duration::ZERO && rest <= believed + Duration::from_millis(1), "{rest:?}");
         assert_eq!(guard.release().await.unwrap().has_majority(), Some(true));
         fleet.until_nowhere("k").await;
     }
