@@ -226,7 +226,7 @@ pub struct Reports {
     /// Terms use their own clock, which a step of the wall clock does not affect. Otherwise such a step ends them
     /// early or late.
     pub own_clock: bool,
-    /// By how much longer than its holder was told a record shows a lease as live, in a format with a margin (C5).
+    /// By how much longer than the reply to its holder stated a record shows a lease as live, in a format with a margin (C5).
     pub shown_longer: Duration,
     /// The unit of terms: the store rounds them up to a multiple of it.
     pub unit: Duration,

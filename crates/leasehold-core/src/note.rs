@@ -104,14 +104,14 @@ mod tests {
         let (name, comment) = ("n".repeat(255), "c".repeat(512));
         note().with_host(&name).unwrap().with_program(&name).unwrap();
         note().with_comment(&comment).unwrap();
-        for (result, said) in [
+        for (result, fragment) in [
             (note().with_host(&(name.clone() + "n")), "the host name has 256 bytes; at most 255"),
             (note().with_program(&(name + "n")), "the program name has 256 bytes"),
             (note().with_comment(&(comment + "c")), "the comment has 513 bytes; at most 512"),
             (note().with_comment(""), "the comment is empty"),
         ] {
             let error = result.unwrap_err();
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(fragment), "{error}");
         }
     }
 }

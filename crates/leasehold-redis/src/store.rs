@@ -100,7 +100,7 @@ impl Store for RedisStore {
         self.capabilities().carry_out("subscribe", &(), self.0.subscribe(keys)).await
     }
 
-    /// The protocol ends without a message.
+    /// The protocol requires no message at the end.
     async fn close(&self) {
         self.0.servers.close();
     }

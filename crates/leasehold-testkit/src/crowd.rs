@@ -51,7 +51,7 @@ impl<S: Store + Send + 'static> Crowd<S> {
     }
 
     /// Waits for this many more grants.
-    pub async fn goes_on(&self, more: u64) {
+    pub async fn continues(&self, more: u64) {
         let mut grants = self.grants.subscribe();
         let enough = *grants.borrow() + more;
         in_time(grants.wait_for(|grants| *grants >= enough)).await.unwrap();

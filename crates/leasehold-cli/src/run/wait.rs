@@ -1,4 +1,4 @@
-//! Tells why a wait continues.
+//! Reports why a wait continues.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -9,28 +9,33 @@ use leasehold::{Key, WaitCause, WaitReport};
 use crate::failure::Failure;
 use crate::report::{Event, Reporter};
 
-/// How often a cause that lasts is told again on a terminal.
+/// How often a cause that lasts is reported again on a terminal.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// Tells each cause of a wait at once, again when it changes, and on a terminal again every minute.
+/// Reports each cause of a wait at once, again when it changes, and on a terminal again every minute.
 pub(super) struct WaitMessages<'a> {
     keys: &'a [Key],
     reporter: &'a Reporter,
     clock: SystemClock,
-    told: Told,
+    reported: Reported,
 }
 
 impl<'a> WaitMessages<'a> {
     pub(super) fn new(keys: &'a [Key], reporter: &'a Reporter) -> Self {
         let repeat = std::io::stderr().is_terminal().then_some(REPEAT);
-        Self { keys, reporter, clock: SystemClock::new(), told: Told { last: None, repeat } }
+        Self {
+            keys,
+            reporter,
+            clock: SystemClock::new(),
+            reported: Reported { last: None, repeat },
+        }
     }
 
     /// A try was not granted.
     pub(super) fn blocked(&mut self, report: &WaitReport) {
         match &report.cause {
             WaitCause::Held => {
-                if self.told.is_new("", self.clock.now()) {
+                if self.reported.is_new("", self.clock.now()) {
                     let (keys, holder) = (self.keys, report.holder.as_deref());
                     self.reporter.report(&Event::Waiting { keys, holder });
                 }
@@ -42,20 +47,20 @@ impl<'a> WaitMessages<'a> {
 
     /// The store failed.
     pub(super) fn failed(&mut self, failure: &Failure) {
-        if self.told.is_new(&failure.to_string(), self.clock.now()) {
+        if self.reported.is_new(&failure.to_string(), self.clock.now()) {
             self.reporter.report(&Event::StoreAwaited { failure });
         }
     }
 }
 
-/// What was told last.
-struct Told {
+/// What was reported last.
+struct Reported {
     last: Option<(String, Duration)>,
     repeat: Option<Duration>,
 }
 
-impl Told {
-    /// True if `cause` must be told at `now`: it is another one, or was told long ago.
+impl Reported {
+    /// True if `cause` must be reported at `now`: it is another one, or was reported long ago.
     fn is_new(&mut self, cause: &str, now: Duration) -> bool {
         let is_known = self.last.as_ref().is_some_and(|(last, at)| {
             last == cause && self.repeat.is_none_or(|every| now.saturating_sub(*at) < every)
@@ -75,8 +80,8 @@ mod tests {
     fn a_cause_is_reported_at_once_on_each_change_and_every_minute_on_a_terminal() {
         let at = Duration::from_secs;
         for (repeat, later) in [(None, false), (Some(REPEAT), true)] {
-            let mut told = Told { last: None, repeat };
-            let mut is_new = |cause: &str, now| told.is_new(cause, at(now));
+            let mut reported = Reported { last: None, repeat };
+            let mut is_new = |cause: &str, now| reported.is_new(cause, at(now));
             assert!(is_new("held", 0));
             assert!(!is_new("held", 59));
             assert_eq!(is_new("held", 60), later);

@@ -27,7 +27,7 @@ async fn c04_terms_run_on_the_stores_clock<B: Backing>(fixture: &Fixture<B>) -> 
         fixture.pass(1).await;
         let refused = fixture.client.refuse(&fixture.exclusive("job")).await?;
         let rest = refused.retry_after.unwrap_or_default();
-        fixture.about(rest, fixture.ticks(10 - passed), "the rest told to another")?;
+        fixture.about(rest, fixture.ticks(10 - passed), "the rest in a refusal")?;
     }
     fixture.pass(1).await;
     fixture.client.grant(&fixture.exclusive("job")).await?;

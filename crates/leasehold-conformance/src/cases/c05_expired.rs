@@ -156,11 +156,11 @@ async fn c05_an_expired_lease_takes_no_place_from_its_successor<B: Backing>(
     PASSED
 }
 
-/// In a shared format a record excludes others for longer than its holder was told.
+/// In a shared format a record excludes others for longer than the reply to its holder stated.
 async fn c05_within_the_margin_a_key_stays_taken<B: Backing>(fixture: &Fixture<B>) -> CaseResult {
     let lease = fixture.exclusive("job");
     let granted = fixture.client.grant(&lease).await?;
-    fixture.remains(granted.remaining, 10, "what the holder was told")?;
+    fixture.remains(granted.remaining, 10, "what the reply to the holder stated")?;
     fixture.pass_for(fixture.ticks(10)).await;
     let refused = fixture.another().await?.refuse(&fixture.exclusive("job")).await?;
     let wait = take!(Some(wait) => wait, refused.retry_after, "for how long the key stays taken");

@@ -312,7 +312,7 @@ async fn c07_counters_are_forgotten_after_a_while<B: Backing>(fixture: &Fixture<
     ensure_eq!(
         evicted.counters_forgotten == 1,
         fixture.reports.forgotten,
-        "whether a forgotten counter is told"
+        "whether a forgotten counter is reported"
     );
     ensure_eq!(fixture.observe().await?.counter(&key("job")), 0, "the counter after that");
     above(fixture, &fixture.exclusive("job"), token).await?;

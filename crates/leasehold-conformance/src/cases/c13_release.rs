@@ -120,7 +120,7 @@ async fn c13_each_lease_of_a_release_has_its_own_outcome<B: Backing>(
     ensure_eq!(
         matches!(ended[2], ReleaseOutcome::Expired),
         fixture.can.reports_expired,
-        "whether an expired lease is told: {ended:?}"
+        "whether an expired lease is reported: {ended:?}"
     );
     PASSED
 }

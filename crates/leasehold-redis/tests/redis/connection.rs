@@ -124,7 +124,7 @@ async fn a_connection_of_a_runtime_that_ended_is_replaced() {
 async fn a_release_wakes_the_waiters_of_its_key_only() {
     let server = Server::start(&[]).await.unwrap();
     let (store, other) = (server.store().await, server.store().await);
-    for name in ["k", "unheard"] {
+    for name in ["k", "unwatched"] {
         granted(other.acquire(&acquire(name, "a", Mode::Exclusive)).await);
     }
     let mut wakeups = store.subscribe(&[key("k"), key("k2")]).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_release_wakes_the_waiters_of_its_key_only() {
         "one connection listens"
     );
     assert_eq!(wakeups.next().await, key("k"));
-    other.release(&release("unheard", "a")).await.unwrap();
+    other.release(&release("unwatched", "a")).await.unwrap();
     other.release(&release("k", "a")).await.unwrap();
     assert_eq!(in_time(wakeups.next()).await, key("k"));
     drop(second);

@@ -99,19 +99,19 @@ async fn under_faults(nodes: Nodes) {
         clients.push((nodes.quorum(&servers, TERM).await, habit(TERM)));
     }
     let crowd = Crowd::start(clients);
-    crowd.goes_on(2).await;
+    crowd.continues(2).await;
     let (mut kills, mut pauses) = (0, 0);
     for server in &servers {
         server.ask(&["SET", "before", "the kill"]).await.unwrap();
         server.kill();
         assert!(server.ask(&["PING"]).await.is_err());
-        crowd.goes_on(3).await;
+        crowd.continues(3).await;
         server.restart().await.unwrap();
         kills += 1;
         let is_kept = server.number(&["EXISTS", "before"]).await == 1;
         assert_eq!(is_kept, nodes == Nodes::Durable);
         server.pause();
-        crowd.goes_on(3).await;
+        crowd.continues(3).await;
         server.resume();
         pauses += 1;
         // Without it the next two would not be a majority.

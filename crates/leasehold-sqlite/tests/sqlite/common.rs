@@ -67,16 +67,16 @@ pub(crate) struct Hanging {
     left: AtomicUsize,
     transactions: AtomicUsize,
     hangs: mpsc::Sender<()>,
-    goes_on: (mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>),
+    resumed: (mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>),
 }
 
 impl Hanging {
     /// The clock, and a channel that tells when it hangs.
     pub(crate) fn new(clock: &ManualClock) -> (Arc<Self>, mpsc::Receiver<()>) {
         let ((hangs, hung), (sender, receiver)) = (mpsc::channel(), mpsc::channel());
-        let (clock, goes_on) = (clock.clone(), (sender, Mutex::new(receiver)));
+        let (clock, resumed) = (clock.clone(), (sender, Mutex::new(receiver)));
         let (left, transactions) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        (Arc::new(Self { clock, left, transactions, hangs, goes_on }), hung)
+        (Arc::new(Self { clock, left, transactions, hangs, resumed }), hung)
     }
 
     /// Lets the next operation hang.
@@ -85,8 +85,8 @@ impl Hanging {
         self.left.store(3, Ordering::SeqCst);
     }
 
-    pub(crate) fn go_on(&self) {
-        self.goes_on.0.send(()).unwrap();
+    pub(crate) fn resume(&self) {
+        self.resumed.0.send(()).unwrap();
     }
 
     pub(crate) fn transactions(&self) -> usize {
@@ -101,7 +101,7 @@ impl Clock for Hanging {
             && self.left.fetch_sub(1, Ordering::SeqCst) == 1
         {
             self.hangs.send(()).unwrap();
-            self.goes_on.1.lock().unwrap().recv().unwrap();
+            self.resumed.1.lock().unwrap().recv().unwrap();
         }
         now
     }

@@ -35,7 +35,7 @@ impl Crowd {
         self.hung.recv().unwrap();
         let mut all = Box::pin(join_all(operations));
         assert!((&mut all).now_or_never().is_none());
-        self.clock.go_on();
+        self.clock.resume();
         first.await.unwrap();
         (all.await, self.clock.transactions() - before - 1)
     }
@@ -132,7 +132,7 @@ async fn a_member_that_is_late_does_not_act_and_delays_nobody() {
     crowd.place.clock.advance(2 * SECOND);
     let mut later = Box::pin(acquire(&store, "b", "k"));
     assert!((&mut later).now_or_never().is_none());
-    crowd.clock.go_on();
+    crowd.clock.resume();
     assert_eq!(outcome(first.await), "granted");
     assert_eq!(outcome(early.await), "unavailable");
     assert_eq!(outcome(later.await), "granted");

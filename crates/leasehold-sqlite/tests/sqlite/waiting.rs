@@ -113,7 +113,7 @@ async fn an_operation_that_hangs_is_unknown_and_one_behind_it_did_not_act() {
     for (error, effect) in [(hanging, Effect::Unknown), (behind, Effect::NotApplied)] {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, effect), "{error}");
     }
-    clock.go_on();
+    clock.resume();
     refuse(&store, "c", "k").await;
     assert_eq!(count(&place.raw(), "leasehold_holders"), 1, "the first acted after all");
     assert!(!grant(&store, "a", "k").await.fresh, "and its outcome can be learned");

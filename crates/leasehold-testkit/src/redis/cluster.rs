@@ -63,8 +63,8 @@ impl Cluster {
         }
         let servers = this.servers();
         let has_clock = options.clock.is_some();
-        until(&servers, has_clock, &["CLUSTER", "NODES"], |told| {
-            told.lines().filter(|line| !line.contains("handshake")).count() == count
+        until(&servers, has_clock, &["CLUSTER", "NODES"], |reply| {
+            reply.lines().filter(|line| !line.contains("handshake")).count() == count
         })
         .await?;
         for (at, replica) in this.nodes[MASTERS..].iter().enumerate() {
@@ -73,8 +73,8 @@ impl Cluster {
             replica.ask(&["CLUSTER", "REPLICATE", &id]).await?;
         }
         Self::until_well(&servers, has_clock).await?;
-        until(&servers, has_clock, &["INFO", "replication"], |told| {
-            told.contains("role:master") || told.contains("master_link_status:up")
+        until(&servers, has_clock, &["INFO", "replication"], |reply| {
+            reply.contains("role:master") || reply.contains("master_link_status:up")
         })
         .await?;
         Ok(this)
@@ -83,8 +83,8 @@ impl Cluster {
     /// Waits until all nodes report that the cluster serves all slots.
     pub async fn until_well(nodes: &[&Server], has_clock: bool) -> Result {
         let well = ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_size:3"];
-        until(nodes, has_clock, &["CLUSTER", "INFO"], |told| {
-            well.iter().all(|part| told.contains(part))
+        until(nodes, has_clock, &["CLUSTER", "INFO"], |reply| {
+            well.iter().all(|part| reply.contains(part))
         })
         .await
     }
@@ -99,8 +99,8 @@ impl Cluster {
             proxies.push(proxy);
         }
         let ports: Vec<_> = proxies.iter().map(|proxy| proxy.address().port()).collect();
-        until(&self.servers(), false, &["CLUSTER", "NODES"], |told| {
-            ports.iter().all(|port| told.contains(&format!(":{port}@")))
+        until(&self.servers(), false, &["CLUSTER", "NODES"], |reply| {
+            ports.iter().all(|port| reply.contains(&format!(":{port}@")))
         })
         .await
         .unwrap();
@@ -186,8 +186,8 @@ async fn until(
     for _ in 0..3_000 {
         let mut all = true;
         for node in nodes {
-            let told = node.ask(words).await.and_then(|told| Ok(redis::from_redis_value(told)?));
-            all &= told.is_ok_and(|told: String| holds(&told));
+            let reply = node.ask(words).await.and_then(|reply| Ok(redis::from_redis_value(reply)?));
+            all &= reply.is_ok_and(|reply: String| holds(&reply));
         }
         if all {
             return Ok(());

@@ -57,10 +57,10 @@ impl Sentinels {
     /// A number that one sentinel reports about the master.
     async fn number_of(&self, port: u16, what: &str) -> Option<i64> {
         let url = format!("redis://127.0.0.1:{port}/");
-        let told = ask(&url, &["SENTINEL", "MASTER", SERVICE]).await.ok()?;
-        let told: Vec<String> = redis::from_redis_value(told).ok()?;
-        let at = told.iter().position(|name| name == what)?;
-        told[at + 1].parse().ok()
+        let reply = ask(&url, &["SENTINEL", "MASTER", SERVICE]).await.ok()?;
+        let reply: Vec<String> = redis::from_redis_value(reply).ok()?;
+        let at = reply.iter().position(|name| name == what)?;
+        reply[at + 1].parse().ok()
     }
 
     /// Stops one, as SIGSTOP does.

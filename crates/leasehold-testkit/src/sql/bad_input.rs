@@ -1,4 +1,4 @@
-//! Mistakes of operators and callers, and what they are told.
+//! Mistakes of operators and callers, and their errors.
 
 use futures_util::future::join_all;
 use leasehold_core::{Effect, ErrorKind, EvictRequest, Filter, Key, ListRequest, Mode, Store, Ttl};

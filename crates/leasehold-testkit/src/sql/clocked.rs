@@ -88,11 +88,11 @@ impl<S: ClockedServer> Clocked<S> {
     /// For the server and the manual clock this is one instant: meanwhile nobody reads either.
     pub async fn change(&self, change: impl FnOnce(&ManualClock)) -> Result {
         let mut control = self.control.lock().await;
-        let [stop, go_on] = S::STOPS.map(|text| text.replace("{schema}", &self.schema));
+        let [stop, resume] = S::STOPS.map(|text| text.replace("{schema}", &self.schema));
         S::query(&mut control, &stop).await?;
         change(&self.clock);
         let (schema, now) = (&self.schema, self.clock.wall_micros());
-        let text = format!("UPDATE {schema}.test_clock SET now = {now}; {go_on}");
+        let text = format!("UPDATE {schema}.test_clock SET now = {now}; {resume}");
         S::query(&mut control, &text).await.map(drop)
     }
 

@@ -43,10 +43,10 @@ pub async fn killing_the_server_under_load_lets_no_second_holder_in<S: SqlTestSe
     }
     let crowd = Crowd::start(clients);
     for _ in 0..6 {
-        crowd.goes_on(10).await;
+        crowd.continues(10).await;
         server.restart().await.unwrap();
     }
-    crowd.goes_on(10).await;
+    crowd.continues(10).await;
     let (history, _stores) = crowd.stop().await;
     let found = check(&history);
     assert!(found.is_empty(), "{found:?}");

@@ -44,7 +44,7 @@ impl Scene {
     }
 
     /// Starts an acquire that is granted, but whose reply is lost.
-    async fn granted_unheard(&self, key: &str) -> (Pin<Box<dyn Future<Output = ()>>>, LeaseId) {
+    async fn granted_unread(&self, key: &str) -> (Pin<Box<dyn Future<Output = ()>>>, LeaseId) {
         self.store.on_acquire([Fault::Unheard(Duration::ZERO)]);
         let mut acquire = Box::pin(self.locks.lock(key).into_future().map(drop));
         while self.store.is_free(key).await {
@@ -125,7 +125,7 @@ fn the_grant_of_an_abandoned_request_is_released_even_if_its_runtime_ended() {
     let scene = Scene::new();
     let (first, second) = (runtime(), runtime());
     let id = first.block_on(async {
-        let (acquire, id) = scene.granted_unheard("k").await;
+        let (acquire, id) = scene.granted_unread("k").await;
         drop(acquire);
         // The Keeper waits for its answer.
         scene.slept(secs(10)).await;
@@ -144,7 +144,7 @@ fn a_request_abandoned_after_the_end_of_the_keepers_runtime_is_finished_in_its_o
     let scene = Scene::new();
     let (keepers, callers) = (runtime(), runtime());
     let _kept = keepers.block_on(async { scene.locks.lock("kept").await.unwrap() });
-    let (acquire, id) = callers.block_on(scene.granted_unheard("k"));
+    let (acquire, id) = callers.block_on(scene.granted_unread("k"));
     drop(keepers);
     callers.block_on(async {
         drop(acquire);
