@@ -9,12 +9,14 @@ mod config;
 mod listing;
 mod rows;
 mod rules;
+mod server;
 mod table;
 
 pub use config::NeneConfig;
 pub use rows::{
-    Columns, Found, NeneRow, NeneRows, OVERWRITTEN, Page, Seen, Statements, Value, lacks_privilege,
+    Found, NeneRow, NeneRows, OVERWRITTEN, Page, Seen, Statements, Value, lacks_privilege,
 };
+pub use server::{NeneServer, NeneServerConfig};
 pub use table::NeneTable;
 
 /// Format, rules, privileges and hazards of the store in the PHP library's table.

@@ -23,12 +23,21 @@ pub(crate) const NAME: &str = "mysql";
 /// assert!(MysqlConfig::parse("mysql://h/locks?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct MysqlConfig {
     source: Source,
     settings: Settings,
-    clock: &'static str,
 }
+
+const URL: UrlRules = UrlRules {
+    store: "MySQL or MariaDB",
+    schemes: MysqlConfig::SCHEMES,
+    // Of sqlx: the sessions of the store have settings of their own.
+    dropped: &["charset", "collation", "statement-cache-capacity", "time-zone", "timezone"],
+    // Of sqlx.
+    refused: &["ssl-cert", "ssl-key", "sslcert", "sslkey"],
+    instead: "MysqlConfig::pool",
+};
 
 #[derive(Clone)]
 enum Source {
@@ -37,21 +46,14 @@ enum Source {
 }
 
 impl MysqlConfig {
-    /// The default time limit of an operation: 5 s.
-    pub const DEFAULT_TIMEOUT: Duration = Settings::TIMEOUT;
+    leasehold_sql::setters!();
+
     /// The default name of the database.
     pub const DEFAULT_DATABASE: &str = "leasehold";
-    /// The default of the most connections: 5.
-    pub const DEFAULT_CONNECTIONS: usize = Settings::CONNECTIONS;
     /// The schemes of its URLs.
     pub const SCHEMES: &[&str] = &["mysql", "mariadb"];
 
     pub(crate) const OPTIONS: &[&str] = &["timeout", "connections", "ssl-mode", "ssl-ca", "socket"];
-    /// Options of sqlx that change nothing here: the sessions of the store have settings of their own.
-    const DROPPED: &[&str] =
-        &["charset", "collation", "statement-cache-capacity", "time-zone", "timezone"];
-    /// Options of sqlx that the driver cannot obey.
-    const REFUSED: &[&str] = &["ssl-cert", "ssl-key", "sslcert", "sslkey"];
 
     /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, or `mariadb://…`, which is the same. The store's
     /// objects are in that database, `leasehold` by default. The options:
@@ -67,24 +69,15 @@ impl MysqlConfig {
     ///   `statement-cache-capacity`, `time-zone` and `timezone` are accepted, and change nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
-    /// repeats the URL, which may contain a password.
+    /// `InvalidInput` for any mistake, or a file that cannot be read; without the URL, which may contain a password.
     pub fn parse(url: &str) -> Result<Self> {
         let (config, options) = Self::read(url)?;
-        options.finish(Self::OPTIONS)?;
-        Ok(config)
+        options.finish(Self::OPTIONS).map(|()| config)
     }
 
     /// Parses a URL. Returns the options that are left too.
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
-        let rules = UrlRules {
-            store: "MySQL or MariaDB",
-            schemes: Self::SCHEMES,
-            dropped: Self::DROPPED,
-            refused: Self::REFUSED,
-            instead: "MysqlConfig::pool",
-        };
-        let mut options = rules.parse(url)?;
+        let mut options = URL.parse(url)?;
         let server = Server::parse(&mut options, Self::DEFAULT_DATABASE)?;
         let mut config = Self::new(Source::Server(Box::new(server)));
         config.settings = Settings::take(&mut options)?;
@@ -104,38 +97,7 @@ impl MysqlConfig {
     }
 
     fn new(source: Source) -> Self {
-        Self { source, settings: Settings::default(), clock: sql::NOW }
-    }
-
-    /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
-    /// else's transaction holds is within it.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
-
-    /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None` for
-    /// never.
-    #[must_use]
-    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.settings.forget_after = forget_after;
-        self
-    }
-
-    /// Sets the most connections, at least 2; no effect on your own pool.
-    #[must_use]
-    pub fn connections(mut self, most: usize) -> Self {
-        self.settings.connections = most;
-        self
-    }
-
-    /// Sets how statements read the clock, for the tests of this crate: `{schema}` stands for the database.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn clock(mut self, expression: &'static str) -> Self {
-        self.clock = expression;
-        self
+        Self { source, settings: Settings::default() }
     }
 
     /// The statements that create the store's objects, as [`prepare`](leasehold_core::Store::prepare) runs them, for a
@@ -147,7 +109,7 @@ impl MysqlConfig {
     pub fn schema_sql(&self) -> Result<String> {
         let database = self.check()?;
         let create = format!("CREATE DATABASE IF NOT EXISTS {}", database.quoted());
-        let statements = Sql::new(database, self.clock).create();
+        let statements = Sql::new(database, sql::NOW).create();
         let all = std::iter::once(create).chain(statements);
         Ok(all.map(|statement| format!("{};\n\n", statement.trim_end())).collect())
     }
@@ -161,7 +123,7 @@ impl MysqlConfig {
 
     /// Connections, of a caller's pool so many of them for batches, and the statements for them.
     pub(crate) async fn open_pool(self, lanes: usize) -> Result<(Pool, Sql)> {
-        let database = self.check()?;
+        let (database, clock) = (self.check()?, self.settings.clock.unwrap_or(sql::NOW));
         let pool = match self.source {
             Source::Server(server) => {
                 let Server { opts, name, .. } = *server;
@@ -169,7 +131,7 @@ impl MysqlConfig {
             }
             Source::Pool { pool, .. } => Pool::of_pool(pool, self.settings.timeout, lanes).await?,
         };
-        Ok((pool, Sql::new(database, self.clock)))
+        Ok((pool, Sql::new(database, clock)))
     }
 
     /// The name of the database.
@@ -187,31 +149,25 @@ impl MysqlConfig {
     }
 }
 
-impl fmt::Debug for MysqlConfig {
+/// Without the login, which the driver's pool shows.
+impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (server, database) = match &self.source {
-            Source::Server(server) => (server.name.as_str(), server.database.as_str()),
-            Source::Pool { database, .. } => ("a pool", database.as_str()),
-        };
-        f.debug_struct("MysqlConfig")
-            .field("server", &server)
-            .field("database", &database)
-            .field("timeout", &self.settings.timeout)
-            .finish_non_exhaustive()
+        match self {
+            Self::Server(server) => write!(f, "{}/{}", server.name, server.database.as_str()),
+            Self::Pool { database, .. } => write!(f, "a pool/{database}"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::ErrorKind;
-
     use super::*;
 
     fn server(url: &str) -> Server {
-        match MysqlConfig::parse(url).unwrap().source {
-            Source::Server(server) => *server,
-            Source::Pool { .. } => unreachable!("a URL names a server"),
-        }
+        let Source::Server(server) = MysqlConfig::parse(url).unwrap().source else {
+            unreachable!()
+        };
+        *server
     }
 
     #[test]
@@ -268,8 +224,15 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_is_shown_without_its_password() {
+        let pool = mysql_async::Pool::new("mysql://app:hunter2@db-1/locks");
+        let shown = format!("{:?}", MysqlConfig::pool(pool, "locks"));
+        assert!(shown.contains("a pool/locks") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
     fn mistakes_in_a_url_are_named_and_no_secret() {
-        for (url, fragment) in [
+        let mistakes = [
             ("postgres://h/app", "mysql://"),
             ("mysql://h:port/app", "cannot be parsed"),
             ("mysql:///app", "no host"),
@@ -286,11 +249,7 @@ mod tests {
             ("mysql://h/app?sslcert=/hunter2", "MysqlConfig::pool"),
             ("mysql://h/app?socket=/s", "no host"),
             ("mysql://u:hunter2@h:port/app", "cannot be parsed"),
-        ] {
-            let error = MysqlConfig::parse(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
-            let text = error.to_string();
-            assert!(text.contains(fragment) && !text.contains("hunter2"), "{text}");
-        }
+        ];
+        leasehold_testkit::urls::refuses(MysqlConfig::parse, &mistakes);
     }
 }

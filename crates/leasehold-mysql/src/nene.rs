@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::nene::{
-    Columns, NeneConfig, NeneRows, NeneTable, OVERWRITTEN, Page, Statements, Value, lacks_privilege,
+    NeneConfig, NeneRows, NeneServer, NeneServerConfig, NeneTable, OVERWRITTEN, Page, Statements,
+    Value, lacks_privilege,
 };
-use leasehold_driver::{Deadline, Halfway};
+use leasehold_driver::{Deadline, Halfway, StoreUrl};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Error as Failure, Params, Row};
 
@@ -21,61 +22,6 @@ use crate::sql::Sql;
 
 /// A store in the table of the PHP library Nene DistributedLock, in a database of MySQL or MariaDB.
 pub type MysqlNeneStore = NeneTable<NeneDatabase>;
-
-/// Which server to use, and how.
-#[derive(Debug, Clone)]
-pub struct MysqlNeneConfig {
-    server: MysqlConfig,
-    nene: NeneConfig,
-}
-
-impl MysqlNeneConfig {
-    /// The table `distributed_locks` in the database of this configuration. Its
-    /// [`forget_after`](MysqlConfig::forget_after) has no meaning here.
-    pub fn new(server: MysqlConfig) -> Self {
-        Self { server, nene: NeneConfig::default() }
-    }
-
-    /// Parses a URL: `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`, with the options of
-    /// [`MysqlConfig::parse`] and of [`NeneConfig::take`].
-    ///
-    /// # Errors
-    /// `InvalidInput` as theirs.
-    pub fn parse(url: &str) -> Result<Self> {
-        let (server, mut options) = MysqlConfig::read(url)?;
-        let nene = NeneConfig::take(&mut options)?;
-        options.finish(&[NeneConfig::OPTIONS, MysqlConfig::OPTIONS].concat())?;
-        Ok(Self { server, nene })
-    }
-
-    /// Sets the table, and how it is used.
-    #[must_use]
-    pub fn nene(mut self, nene: NeneConfig) -> Self {
-        self.nene = nene;
-        self
-    }
-
-    /// Connects.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
-    /// login.
-    ///
-    /// # Cancel safety
-    /// May be dropped; nothing stays open.
-    pub async fn connect(self) -> Result<MysqlNeneStore> {
-        self.open_parts().await.map_err(|e| e.with_context(NAME, "connect"))
-    }
-
-    async fn open_parts(self) -> Result<MysqlNeneStore> {
-        self.nene.check()?;
-        let (pool, sql) = self.server.open_pool(0).await?;
-        let nene = self.nene.clone();
-        let inserted = |text| inserted(text, &nene, &sql);
-        let statements = leasehold_driver::nene_statements!(inserted);
-        Ok(NeneTable::new(NeneDatabase { pool, sql, nene, statements }, self.nene))
-    }
-}
 
 /// Compares names byte by byte, also by spaces at the end.
 const COLLATION: &str = "utf8mb4_0900_bin";
@@ -90,6 +36,27 @@ fn inserted(text: &str, nene: &NeneConfig, sql: &Sql) -> String {
     let columns = include_str!("sql/nene/columns.sql").trim_end();
     let text = text.replace("{columns}", columns).replace("{database}", sql.database.as_str());
     nene.inserted(&sql.inserted(&text))
+}
+
+/// Which server to use, and how: the table is in the database of a [`MysqlConfig`]. Its URL is
+/// `mysql://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`.
+pub type MysqlNeneConfig = NeneServerConfig<MysqlConfig>;
+
+impl NeneServer for MysqlConfig {
+    const OPTIONS: &'static [&'static str] = Self::OPTIONS;
+
+    type Rows = NeneDatabase;
+
+    fn parse_for_nene(url: &str) -> Result<(Self, StoreUrl)> {
+        Self::read(url)
+    }
+
+    async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
+        let (pool, sql) = self.open_pool(0).await?;
+        let inserted = |text| inserted(text, nene, &sql);
+        let statements = leasehold_driver::nene_statements!(inserted);
+        Ok(NeneDatabase { pool, sql, nene: nene.clone(), statements })
+    }
 }
 
 /// A database with the table.
@@ -171,23 +138,8 @@ fn bound(values: Vec<Value>) -> Vec<mysql_async::Value> {
     values.into_iter().map(bound).collect()
 }
 
-/// A row of a reply of this server.
-struct Reply<'r>(&'r str, &'r Row);
-
-impl Columns for Reply<'_> {
-    fn text(&self, name: &str) -> Result<Option<String>> {
-        text(self.0, self.1, name)
-    }
-
-    fn integer(&self, name: &str) -> Result<Option<i64>> {
-        column(self.0, self.1, name)
-    }
-}
-
 impl NeneRows for NeneDatabase {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+    const NAME: &'static str = NAME;
 
     fn timeout(&self) -> Duration {
         self.pool.timeout()
@@ -197,9 +149,9 @@ impl NeneRows for NeneDatabase {
         &self.statements
     }
 
-    async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
+    async fn read(&self, until: Deadline, statement: &str, values: Vec<Value>) -> Result<Page> {
         let connection = self.pool.get(until).await?;
-        let call = Call::statement(text, bound(values));
+        let call = Call::statement(statement, bound(values));
         let server = self.pool.server();
         let (connection, rows) = self.pool.query(connection, until, call).await;
         let rows = rows.map_err(|e| {
@@ -214,7 +166,7 @@ impl NeneRows for NeneDatabase {
             return Err(error::read_only(server));
         }
         admit(server, first)?;
-        Page::of(rows.iter().map(|row| Reply(server, row)))
+        Page::of(&rows, |row, name| text(server, row, name), |row, name| column(server, row, name))
     }
 
     /// What was rolled back because of another transaction has changed no row.

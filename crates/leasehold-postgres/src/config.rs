@@ -1,4 +1,3 @@
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Error, Result};
@@ -23,7 +22,7 @@ pub(crate) const NAME: &str = "postgres";
 /// assert!(PostgresConfig::parse("postgres://h/app?ttl=1").is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PostgresConfig {
     source: Source,
     /// Unless it is the default.
@@ -32,59 +31,40 @@ pub struct PostgresConfig {
     wakeups: Wakers,
 }
 
-#[derive(Clone)]
-enum Source {
-    Server(Box<Server>),
-    Pool { pool: deadpool_postgres::Pool, prepares: bool },
-}
+/// The driver's own options.
+const DRIVERS: &[&str] = &[
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "load_balance_hosts",
+    "options",
+    "password",
+    "port",
+    "sslnegotiation",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
 
-/// Where the connection for wake-ups is made to.
-#[derive(Clone)]
-enum Wakers {
-    /// To the server of the store, unless that is a pooler.
-    Same,
-    Server(Box<Server>),
-    Never,
-}
-
-impl PostgresConfig {
-    /// The default time limit of an operation: 5 s.
-    pub const DEFAULT_TIMEOUT: Duration = Settings::TIMEOUT;
-    /// The default name of the schema.
-    pub const DEFAULT_SCHEMA: &str = "leasehold";
-    /// The default of the most connections for requests: 5.
-    pub const DEFAULT_CONNECTIONS: usize = Settings::CONNECTIONS;
-    /// The schemes of its URLs.
-    pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
-
-    pub(crate) const OPTIONS: &[&str] =
-        &["schema", "timeout", "connections", "wakeups", "sslmode", "sslrootcert"];
-    /// The driver's own options.
-    const DRIVER: &[&str] = &[
-        "application_name",
-        "channel_binding",
-        "connect_timeout",
-        "dbname",
-        "host",
-        "hostaddr",
-        "keepalives",
-        "keepalives_idle",
-        "keepalives_interval",
-        "keepalives_retries",
-        "load_balance_hosts",
-        "options",
-        "password",
-        "port",
-        "sslnegotiation",
-        "target_session_attrs",
-        "tcp_user_timeout",
-        "user",
-    ];
-    /// Options of libpq and of sqlx that change nothing here.
-    const DROPPED: &[&str] =
-        &["client_encoding", "fallback_application_name", "sslsni", "statement-cache-capacity"];
-    /// Options of libpq and of sqlx that the driver cannot obey.
-    const REFUSED: &[&str] = &[
+const URL: UrlRules = UrlRules {
+    store: "PostgreSQL",
+    schemes: PostgresConfig::SCHEMES,
+    // Of libpq and of sqlx.
+    dropped: &[
+        "client_encoding",
+        "fallback_application_name",
+        "sslsni",
+        "statement-cache-capacity",
+    ],
+    // Of libpq and of sqlx.
+    refused: &[
         "gssdelegation",
         "gssencmode",
         "gsslib",
@@ -107,8 +87,35 @@ impl PostgresConfig {
         "sslcrldir",
         "sslkey",
         "sslpassword",
-    ];
+    ],
+    instead: "PostgresConfig::pool",
+};
 
+#[derive(Clone, Debug)]
+enum Source {
+    Server(Box<Server>),
+    Pool { pool: deadpool_postgres::Pool, prepares: bool },
+}
+
+/// Where the connection for wake-ups is made to.
+#[derive(Clone, Debug)]
+enum Wakers {
+    /// To the server of the store, unless that is a pooler.
+    Same,
+    Server(Box<Server>),
+    Never,
+}
+
+impl PostgresConfig {
+    leasehold_sql::setters!();
+
+    /// The default name of the schema.
+    pub const DEFAULT_SCHEMA: &str = "leasehold";
+    /// The schemes of its URLs.
+    pub const SCHEMES: &[&str] = &["postgres", "postgresql"];
+
+    pub(crate) const OPTIONS: &[&str] =
+        &["schema", "timeout", "connections", "wakeups", "sslmode", "sslrootcert"];
     /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/DATABASE`. The options:
     ///
     /// - `schema`: the schema of the store's objects; `timeout`: the limit of an operation, such as `5s`;
@@ -126,28 +133,19 @@ impl PostgresConfig {
     ///   `statement-cache-capacity`.
     ///
     /// # Errors
-    /// `InvalidInput` for another scheme, an unknown option or a wrong value, or a file that cannot be read. No message
-    /// repeats the URL, which may contain a password.
+    /// `InvalidInput` for any mistake, or a file that cannot be read; without the URL, which may contain a password.
     pub fn parse(url: &str) -> Result<Self> {
         let (config, options) = Self::read(url)?;
-        options.finish(Self::OPTIONS)?;
-        Ok(config)
+        options.finish(Self::OPTIONS).map(|()| config)
     }
 
     /// Parses a URL. Returns the options that are left too.
     pub(crate) fn read(url: &str) -> Result<(Self, StoreUrl)> {
-        let rules = UrlRules {
-            store: "PostgreSQL",
-            schemes: Self::SCHEMES,
-            dropped: Self::DROPPED,
-            refused: Self::REFUSED,
-            instead: "PostgresConfig::pool",
-        };
-        let mut options = rules.parse(url)?;
+        let mut options = URL.parse(url)?;
         let mut either = |names: &[&str]| names.iter().filter_map(|name| options.take(name)).next();
         let mode = either(&["sslmode", "ssl-mode"]);
         let authority = either(&["sslrootcert", "ssl-root-cert", "ssl-ca"]);
-        let drivers = options.take_these(Self::DRIVER);
+        let drivers = options.take_these(DRIVERS);
         let server = Server::parse(&options, &drivers, mode.as_deref(), authority.as_deref())?;
         let mut config = Self::new(Source::Server(Box::new(server)));
         config.settings = Settings::take(&mut options)?;
@@ -185,29 +183,6 @@ impl PostgresConfig {
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = Some(schema.into());
-        self
-    }
-
-    /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
-    /// else's transaction holds is within it.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
-
-    /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None` for
-    /// never.
-    #[must_use]
-    pub fn forget_after(mut self, forget_after: Option<Duration>) -> Self {
-        self.settings.forget_after = forget_after;
-        self
-    }
-
-    /// Sets the most connections for requests, at least 2; no effect on your own pool.
-    #[must_use]
-    pub fn connections(mut self, most: usize) -> Self {
-        self.settings.connections = most;
         self
     }
 
@@ -279,10 +254,16 @@ impl PostgresConfig {
         })
     }
 
-    /// Whether no connection for wake-ups was set.
+    /// Whether it states where to be woken from.
     #[cfg(feature = "nene")]
-    pub(crate) fn has_default_wakeups(&self) -> bool {
-        matches!(self.wakeups, Wakers::Same)
+    pub(crate) fn has_wakeups(&self) -> bool {
+        !matches!(self.wakeups, Wakers::Same)
+    }
+
+    /// How statements read the clock: by this expression unless a test has set another.
+    #[cfg(feature = "nene")]
+    pub(crate) fn clock_or(&self, default: &'static str) -> &'static str {
+        self.settings.clock.unwrap_or(default)
     }
 
     /// The schema, this one if none was given.
@@ -298,52 +279,11 @@ impl PostgresConfig {
     }
 }
 
-impl fmt::Debug for PostgresConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = match &self.source {
-            Source::Server(server) => server.name.as_str(),
-            Source::Pool { .. } => "a pool",
-        };
-        f.debug_struct("PostgresConfig")
-            .field("server", &server)
-            .field("schema", &self.schema)
-            .field("timeout", &self.settings.timeout)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use leasehold_core::ErrorKind;
     use tokio_postgres::config::SslMode;
 
     use super::*;
-
-    fn server(url: &str) -> Server {
-        match PostgresConfig::parse(url).unwrap().source {
-            Source::Server(server) => *server,
-            Source::Pool { .. } => unreachable!("a URL names a server"),
-        }
-    }
-
-    #[test]
-    fn every_part_of_a_url_is_parsed() {
-        let url = "postgres://app:p%40ss@db-1:6432,db-2/locks?schema=s1&timeout=250ms&connections=7\
-                   &target_session_attrs=read-write&sslmode=disable&wakeups=db-1:5432";
-        let config = PostgresConfig::parse(url).unwrap();
-        assert_eq!(
-            (config.schema.as_deref(), config.settings.timeout),
-            (Some("s1"), Duration::from_millis(250))
-        );
-        let Source::Server(server) = &config.source else { unreachable!() };
-        assert_eq!(
-            (server.name.as_str(), config.settings.connections),
-            ("db-1:6432, db-2:5432", 7)
-        );
-        assert_eq!(server.config.get_password(), Some(&b"p@ss"[..]));
-        assert!(matches!(&config.wakeups, Wakers::Server(at) if at.name == "db-1:5432"));
-        assert!(!format!("{config:?}").contains("p@ss"));
-    }
 
     #[test]
     fn connections_to_other_machines_are_encrypted_unless_the_url_turns_it_off() {
@@ -377,8 +317,36 @@ mod tests {
     }
 
     #[test]
+    fn every_part_of_a_url_is_parsed() {
+        let url = "postgres://app:p%40ss@db-1:6432,db-2/locks?schema=s1&timeout=250ms&connections=7\
+                   &target_session_attrs=read-write&sslmode=disable&wakeups=db-1:5432";
+        let config = PostgresConfig::parse(url).unwrap();
+        assert_eq!(
+            (config.schema.as_deref(), config.settings.timeout),
+            (Some("s1"), Duration::from_millis(250))
+        );
+        let Source::Server(server) = &config.source else { unreachable!() };
+        assert_eq!(
+            (server.name.as_str(), config.settings.connections),
+            ("db-1:6432, db-2:5432", 7)
+        );
+        assert_eq!(server.config.get_password(), Some(&b"p@ss"[..]));
+        assert!(matches!(&config.wakeups, Wakers::Server(at) if at.name == "db-1:5432"));
+        assert!(!format!("{config:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn a_pool_is_shown_without_its_password() {
+        let server = "host=db-1 password=hunter2".parse().unwrap();
+        let manager = deadpool_postgres::Manager::new(server, tokio_postgres::NoTls);
+        let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+        let shown = format!("{:?}", PostgresConfig::pool(pool));
+        assert!(shown.contains("db-1") && !shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
     fn mistakes_in_a_url_are_named_and_no_secret() {
-        for (url, fragment) in [
+        let mistakes = [
             ("mysql://h/app", "postgres://"),
             ("postgres://h:port/app", "cannot be parsed"),
             ("postgres:///app", "no host"),
@@ -394,11 +362,14 @@ mod tests {
             ("postgres://h/app?service=hunter2", "PostgresConfig::pool"),
             ("postgres://h/app?wakeups=h:x", "HOST:PORT"),
             ("postgres://u:hunter2@h:port/app", "cannot be parsed"),
-        ] {
-            let error = PostgresConfig::parse(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");
-            let text = error.to_string();
-            assert!(text.contains(fragment) && !text.contains("hunter2"), "{text}");
-        }
+        ];
+        leasehold_testkit::urls::refuses(PostgresConfig::parse, &mistakes);
+    }
+
+    fn server(url: &str) -> Server {
+        let Source::Server(server) = PostgresConfig::parse(url).unwrap().source else {
+            unreachable!()
+        };
+        *server
     }
 }

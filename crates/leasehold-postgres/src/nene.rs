@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, Health, Level, Result};
 use leasehold_driver::nene::{
-    Columns, NeneConfig, NeneRows, NeneTable, OVERWRITTEN, Page, Statements, Value, lacks_privilege,
+    NeneConfig, NeneRows, NeneServer, NeneServerConfig, NeneTable, OVERWRITTEN, Page, Statements,
+    Value, lacks_privilege,
 };
-use leasehold_driver::{Deadline, Halfway, outliving};
+use leasehold_driver::{Deadline, Halfway, StoreUrl, outliving};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -26,79 +27,35 @@ use crate::sql::{SAFELY, SchemaName};
 /// A store in the table of the PHP library Nene DistributedLock, in a database of PostgreSQL.
 pub type PostgresNeneStore = NeneTable<NeneDatabase>;
 
-/// Which server to use, and how.
-#[derive(Debug, Clone)]
-pub struct PostgresNeneConfig {
-    server: PostgresConfig,
-    nene: NeneConfig,
-    now: String,
+/// Which server to use, and how: the table is in the schema of a [`PostgresConfig`], `public` by default. Its URL is
+/// `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`.
+pub type PostgresNeneConfig = NeneServerConfig<PostgresConfig>;
+
+impl NeneServer for PostgresConfig {
+    const OPTIONS: &'static [&'static str] = Self::OPTIONS;
+
+    type Rows = NeneDatabase;
+
+    fn parse_for_nene(url: &str) -> Result<(Self, StoreUrl)> {
+        let (config, options) = Self::read(url)?;
+        if config.has_wakeups() {
+            return Err(Error::invalid_input(
+                "nothing wakes the waiters for the PHP library's table; leave the option wakeups out",
+            ));
+        }
+        Ok((config, options))
+    }
+
+    async fn connect_to_nene(self, nene: &NeneConfig) -> Result<NeneDatabase> {
+        let now = self.clock_or(NOW);
+        let (pool, schema, _) = self.open_pool("public", 0).await?;
+        Ok(NeneDatabase { pool, sql: Sql::new(nene, &schema, now) })
+    }
 }
 
 /// The server's clock at that moment, in microseconds since 1970-01-01 UTC.
 const NOW: &str =
     "(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
-
-impl PostgresNeneConfig {
-    /// The default schema of the table.
-    pub const DEFAULT_SCHEMA: &str = "public";
-
-    /// The table `distributed_locks` in the schema of this configuration, `public` by default. Its
-    /// [`forget_after`](PostgresConfig::forget_after) and [`wakeups_at`](PostgresConfig::wakeups_at) have no meaning here.
-    pub fn new(server: PostgresConfig) -> Self {
-        Self { server, nene: NeneConfig::default(), now: NOW.to_owned() }
-    }
-
-    /// Parses a URL: `postgres://[USER[:PASSWORD]@]HOST[:PORT]/DATABASE?format=nene`, with the options of
-    /// [`PostgresConfig::parse`] except `wakeups`, and of [`NeneConfig::take`].
-    ///
-    /// # Errors
-    /// `InvalidInput` as theirs.
-    pub fn parse(url: &str) -> Result<Self> {
-        let (server, mut options) = PostgresConfig::read(url)?;
-        let nene = NeneConfig::take(&mut options)?;
-        options.finish(&[NeneConfig::OPTIONS, PostgresConfig::OPTIONS].concat())?;
-        if !server.has_default_wakeups() {
-            return Err(Error::invalid_input(
-                "nothing wakes the waiters for the PHP library's table; leave the option wakeups out",
-            ));
-        }
-        Ok(Self::new(server).nene(nene))
-    }
-
-    /// Sets the table, and how it is used.
-    #[must_use]
-    pub fn nene(mut self, nene: NeneConfig) -> Self {
-        self.nene = nene;
-        self
-    }
-
-    /// Sets how statements read the clock, for the tests of this crate.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn now(mut self, expression: impl Into<String>) -> Self {
-        self.now = expression.into();
-        self
-    }
-
-    /// Connects.
-    ///
-    /// # Errors
-    /// `InvalidInput` for a wrong setting; `Unavailable` or `Denied` if the server cannot be reached or refuses the
-    /// login.
-    ///
-    /// # Cancel safety
-    /// May be dropped; nothing stays open.
-    pub async fn connect(self) -> Result<PostgresNeneStore> {
-        self.open_parts().await.map_err(|e| e.with_context(NAME, "connect"))
-    }
-
-    async fn open_parts(self) -> Result<PostgresNeneStore> {
-        self.nene.check()?;
-        let (pool, schema, _) = self.server.open_pool(Self::DEFAULT_SCHEMA, 0).await?;
-        let sql = Sql::new(&self.nene, &schema, &self.now);
-        Ok(NeneTable::new(NeneDatabase { pool, sql }, self.nene))
-    }
-}
 
 /// Whether a statement was rolled back because of another transaction.
 fn is_of_others(error: &tokio_postgres::Error) -> bool {
@@ -205,23 +162,8 @@ fn of_table(error: Error) -> Error {
     }
 }
 
-/// A row of a reply of this server.
-struct Reply<'r>(&'r str, &'r Row);
-
-impl Columns for Reply<'_> {
-    fn text(&self, name: &str) -> Result<Option<String>> {
-        column(self.0, self.1, name)
-    }
-
-    fn integer(&self, name: &str) -> Result<Option<i64>> {
-        column(self.0, self.1, name)
-    }
-}
-
 impl NeneRows for NeneDatabase {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+    const NAME: &'static str = NAME;
 
     fn timeout(&self) -> Duration {
         self.pool.timeout()
@@ -233,7 +175,12 @@ impl NeneRows for NeneDatabase {
 
     async fn read(&self, until: Deadline, text: &str, values: Vec<Value>) -> Result<Page> {
         let rows = self.rows(until, &call(text, values)).await?;
-        Page::of(rows.iter().map(|row| Reply(self.pool.server(), row)))
+        let server = self.pool.server();
+        Page::of(
+            &rows,
+            |row, name| column(server, row, name),
+            |row, name| column(server, row, name),
+        )
     }
 
     /// What was rolled back because of another transaction has changed no row.

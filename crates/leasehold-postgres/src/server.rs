@@ -1,5 +1,6 @@
 //! Where connections are made to.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr as _;
 
@@ -88,6 +89,13 @@ impl Server {
         }
         let name = names(&config);
         Ok(Self { config, tls: self.tls.clone(), name })
+    }
+}
+
+/// Without the login.
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
     }
 }
 

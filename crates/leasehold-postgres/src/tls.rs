@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use leasehold_core::{Error, Result};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -15,27 +13,7 @@ pub(crate) type Tls = MakeRustlsConnect;
 /// Trusts the machine's authorities, or the one whose certificate is in this file.
 pub(crate) fn of_authority(file: Option<&str>) -> Result<Tls> {
     let mut roots = RootCertStore::empty();
-    match file {
-        Some(file) => {
-            let unreadable = |why: &dyn std::fmt::Display| {
-                Error::invalid_input(format!(
-                    "the file {file} of the option sslrootcert cannot be used ({why})"
-                ))
-            };
-            let all = CertificateDer::pem_file_iter(file).map_err(|e| unreadable(&e))?;
-            for certificate in all {
-                let certificate = certificate.map_err(|e| unreadable(&e))?;
-                roots.add(certificate).map_err(|e| unreadable(&e))?;
-            }
-            if roots.is_empty() {
-                return Err(unreadable(&"it has no certificate in PEM"));
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-        }
-    }
+    roots.add_parsable_certificates(leasehold_sql::trusted("sslrootcert", file)?);
     // The provider of cryptography that the program has chosen, if it has.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));

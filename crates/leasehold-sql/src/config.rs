@@ -13,6 +13,50 @@ pub struct Settings {
     pub forget_after: Option<Duration>,
     /// The most connections of the store's own.
     pub connections: usize,
+    /// How statements read the clock, if not by the server's function: an expression, for tests.
+    pub clock: Option<&'static str>,
+}
+
+/// The setters of [`Settings`], for the `impl` of a configuration with a field `settings`.
+#[macro_export]
+macro_rules! setters {
+    () => {
+        /// The default time limit of an operation: 5 s.
+        pub const DEFAULT_TIMEOUT: ::std::time::Duration = $crate::Settings::TIMEOUT;
+        /// The default of the most connections: 5.
+        pub const DEFAULT_CONNECTIONS: usize = $crate::Settings::CONNECTIONS;
+
+        /// Sets the time limit of an operation, connecting included. The time that it may wait for a row which somebody
+        /// else's transaction holds is within it.
+        #[must_use]
+        pub fn timeout(mut self, timeout: ::std::time::Duration) -> Self {
+            self.settings.timeout = timeout;
+            self
+        }
+
+        /// Sets when the token counter of a key without a holder is forgotten (C7): after 30 days by default, `None` for
+        /// never.
+        #[must_use]
+        pub fn forget_after(mut self, forget_after: Option<::std::time::Duration>) -> Self {
+            self.settings.forget_after = forget_after;
+            self
+        }
+
+        /// Sets the most connections for requests, at least 2; no effect on your own pool.
+        #[must_use]
+        pub fn connections(mut self, most: usize) -> Self {
+            self.settings.connections = most;
+            self
+        }
+
+        /// Sets how statements read the clock, for Leasehold's own tests: `{schema}` stands for the schema.
+        #[doc(hidden)]
+        #[must_use]
+        pub fn clock(mut self, expression: &'static str) -> Self {
+            self.settings.clock = Some(expression);
+            self
+        }
+    };
 }
 
 /// The URLs of a store, and what it does with the options of other clients.
@@ -74,7 +118,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         let (timeout, connections) = (Self::TIMEOUT, Self::CONNECTIONS);
-        Self { timeout, connections, forget_after: Some(table::FORGET_AFTER) }
+        Self { timeout, connections, forget_after: Some(table::FORGET_AFTER), clock: None }
     }
 }
 

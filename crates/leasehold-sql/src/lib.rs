@@ -22,6 +22,8 @@ mod request;
 mod session;
 mod store;
 mod stored;
+#[cfg(feature = "tls")]
+mod tls;
 mod version;
 
 pub use config::{Settings, UrlRules};
@@ -40,6 +42,8 @@ pub use request::{Errand, Ticket};
 pub use session::{Answer, Call, Failed, Row, Session, Source};
 pub use store::SqlStore;
 pub use stored::Stored;
+#[cfg(feature = "tls")]
+pub use tls::trusted;
 pub use version::{admit_version, incomplete};
 
 /// The files that create the store's objects, of the folder `sql` beside the file that asks for them: those with the first

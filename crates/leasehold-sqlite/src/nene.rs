@@ -205,9 +205,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl NeneRows for NeneFile {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+    const NAME: &'static str = NAME;
 
     fn timeout(&self) -> Duration {
         self.timeout

@@ -37,6 +37,7 @@ pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod stalls;
+pub mod urls;
 mod waiting;
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]

@@ -2,7 +2,7 @@
 
 use leasehold_core::{
     Cursor, Effect, Error, ErrorKind, EvictReply, EvictTarget, Expired, Filter, ListReply,
-    ListRequest, Result, Unreadable,
+    ListRequest, Page, Record, Result, Unreadable,
 };
 
 use super::rows::{Found, NeneRow, NeneRows, Seen};
@@ -16,26 +16,45 @@ const LOOK_AT: usize = 1_000;
 impl<R: NeneRows> Inner<R> {
     pub(super) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         let filter = request.filter();
-        let mut reply = ListReply::new(Vec::new(), None);
         let (found, more) = self.found(self.deadline(), filter, request.cursor()).await?;
-        let count = found.len();
+        let mut page = Page::new(request, None);
+        let cursor = |(_, resource): (usize, String)| cursor_after(&resource);
+        // Positions begin with a number, for the order of resources is that of the table's collation.
         for (nth, (now, row)) in found.into_iter().enumerate() {
-            let cursor = cursor_after(resource(&row));
-            match row.map(|row| (self.record(&row, now), row)) {
-                Ok((Ok(record), _)) if filter.matches(&record) => reply.records.push(record),
-                Ok((Ok(_), _)) => {}
-                Ok((Err(error), row)) => {
-                    reply.unreadable.extend(unreadable(filter, &row, now, error));
+            let position = (nth, resource(&row).to_owned());
+            let record = match self.read(filter, row, now) {
+                Ok((_, record)) => Some(record),
+                Err(Some(unreadable)) => {
+                    page.add_unreadable(None, unreadable);
+                    None
                 }
-                Err(damaged) => reply.unreadable.extend(of_filter(filter, damaged)),
-            }
-            let is_full = reply.records.len() == request.limit();
-            if is_full || nth + 1 == count {
-                reply.next = (more || nth + 1 < count).then_some(cursor);
-                break;
+                Err(None) => None,
+            };
+            // The resource of a damaged row may be unknown.
+            if !position.1.is_empty() && page.add(position, record).is_break() {
+                return Ok(page.followed(cursor));
             }
         }
-        Ok(reply)
+        Ok(if more { page.followed(cursor) } else { page.last() })
+    }
+
+    /// The record of a row; or why there is none, if the filter may mean the row.
+    fn read(
+        &self,
+        filter: &Filter,
+        row: Found,
+        now: i64,
+    ) -> Result<(NeneRow, Record), Option<Unreadable>> {
+        let may_match = |name: &str| filter.matches_name(name);
+        let row = row.map_err(|damaged| may_match(&damaged.name).then_some(damaged))?;
+        let is_live = !until(row.expires_at, now).is_zero();
+        match (self.record(&row, now), filter.expired(), is_live) {
+            (Ok(record), ..) => Ok((row, record)),
+            (Err(_), Expired::Out, false) | (Err(_), Expired::Only, true) => Err(None),
+            (Err(why), ..) => {
+                Err(may_match(&row.resource).then(|| Unreadable::new(&row.resource, why)))
+            }
+        }
     }
 
     /// The rows of the keys that a filter names, or some rows after a position and whether there may be more; each with the
@@ -104,21 +123,15 @@ impl<R: NeneRows> Inner<R> {
             let (found, more) = found.map_err(|e| acted(e, &reply.removed))?;
             after = found.last().map(|(_, row)| cursor_after(resource(row)));
             for (now, row) in found {
-                let row = match row {
-                    Ok(row) => row,
-                    Err(damaged) => {
-                        reply.unreadable.extend(of_filter(filter, damaged));
-                        continue;
-                    }
-                };
-                if !self.margin.until_free(&row, now).is_zero() {
+                let may_go = |row: &NeneRow| self.margin.until_free(row, now).is_zero();
+                if !row.as_ref().map_or(true, may_go) {
                     continue;
                 }
-                let record = match self.record(&row, now) {
-                    Ok(record) if wanted.matches(&record) => record,
+                let (row, record) = match self.read(&wanted, row, now) {
+                    Ok((row, record)) if wanted.matches(&record) => (row, record),
                     Ok(_) => continue,
-                    Err(error) => {
-                        reply.unreadable.extend(unreadable(&wanted, &row, now, error));
+                    Err(unreadable) => {
+                        reply.unreadable.extend(unreadable);
                         continue;
                     }
                 };
@@ -139,24 +152,8 @@ impl<R: NeneRows> Inner<R> {
     }
 }
 
-/// A row of a name that is no key, if the filter may mean it.
-fn unreadable(filter: &Filter, row: &NeneRow, now: i64, why: Error) -> Option<Unreadable> {
-    let is_live = !until(row.expires_at, now).is_zero();
-    let is_meant = match filter.expired() {
-        Expired::Out => is_live,
-        Expired::In => true,
-        Expired::Only => !is_live,
-    };
-    let may_match = is_meant && filter.matches_name(&row.resource);
-    may_match.then(|| Unreadable::new(&row.resource, why))
-}
-
 fn resource(row: &Found) -> &str {
     row.as_ref().map_or_else(|damaged| &*damaged.name, |row| &*row.resource)
-}
-
-fn of_filter(filter: &Filter, damaged: Unreadable) -> Option<Unreadable> {
-    filter.matches_name(&damaged.name).then_some(damaged)
 }
 
 fn cursor_after(resource: &str) -> Cursor {

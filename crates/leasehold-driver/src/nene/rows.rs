@@ -57,41 +57,45 @@ pub struct Seen {
     pub row: Option<NeneRow>,
 }
 
-/// The columns of a row that a server sent.
-pub trait Columns {
-    /// The text of a column; `None` if it is null. `Corrupt` if it is no text.
-    fn text(&self, column: &str) -> Result<Option<String>>;
-
-    /// The integer of a column; `None` if it is null.
-    fn integer(&self, column: &str) -> Result<Option<i64>>;
-}
-
 impl Page {
     /// Reads the rows that a server sent for a look or a page: its clock `o_now` in each, and what is in the table as
-    /// `o_resource`, `o_owner`, `o_expires_at` and `o_acquired_at`; the resource is null where there is no row.
+    /// `o_resource`, `o_owner`, `o_expires_at` and `o_acquired_at`; the resource is null where there is no row. `text` and
+    /// `integer` read a column by its name: `None` for null, and `Corrupt` for what is no text.
     ///
     /// # Errors
     /// Those of the columns. A row that is damaged is one of the rows, and hides no other.
-    pub fn of(sent: impl IntoIterator<Item = impl Columns>) -> Result<Self> {
+    pub fn of<'r, R: 'r>(
+        sent: impl IntoIterator<Item = &'r R>,
+        text: impl Fn(&R, &str) -> Result<Option<String>>,
+        integer: impl Fn(&R, &str) -> Result<Option<i64>>,
+    ) -> Result<Self> {
         let mut page = Self::default();
-        for columns in sent {
-            page.now = columns.integer("o_now")?.ok_or_else(|| Error::unexpected("no o_now"))?;
-            page.rows.extend(found(&columns)?);
+        for row in sent {
+            page.now = integer(row, "o_now")?.ok_or_else(|| Error::unexpected("no o_now"))?;
+            page.rows.extend(found(|name| text(row, name), |name| integer(row, name))?);
         }
         Ok(page)
     }
 }
 
-fn found(columns: &impl Columns) -> Result<Option<Found>> {
-    let named = match columns.text("o_resource") {
+fn found(
+    text: impl Fn(&str) -> Result<Option<String>>,
+    integer: impl Fn(&str) -> Result<Option<i64>>,
+) -> Result<Option<Found>> {
+    let complete = |resource: &str| {
+        let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
+        Ok(NeneRow {
+            resource: resource.to_owned(),
+            owner: text("o_owner")?.ok_or_else(damaged)?,
+            expires_at: integer("o_expires_at")?.ok_or_else(damaged)?,
+            acquired_at: integer("o_acquired_at")?.ok_or_else(damaged)?,
+        })
+    };
+    let row = match text("o_resource") {
         Ok(None) => return Ok(None),
-        Ok(Some(resource)) => Ok(resource),
+        Ok(Some(resource)) => complete(&resource).map_err(|e| (resource, e)),
         Err(error) => Err((String::new(), error)),
     };
-    let row = named.and_then(|resource| match complete(columns, &resource) {
-        Ok(row) => Ok(row),
-        Err(error) => Err((resource, error)),
-    });
     match row {
         Ok(row) => Ok(Some(Ok(row))),
         Err((resource, error)) if error.kind() == ErrorKind::Corrupt => {
@@ -99,16 +103,6 @@ fn found(columns: &impl Columns) -> Result<Option<Found>> {
         }
         Err((_, error)) => Err(error),
     }
-}
-
-fn complete(columns: &impl Columns, resource: &str) -> Result<NeneRow> {
-    let damaged = || Error::corrupt(format!("the row of {resource:?} has no owner or no time"));
-    Ok(NeneRow {
-        resource: resource.to_owned(),
-        owner: columns.text("o_owner")?.ok_or_else(damaged)?,
-        expires_at: columns.integer("o_expires_at")?.ok_or_else(damaged)?,
-        acquired_at: columns.integer("o_acquired_at")?.ok_or_else(damaged)?,
-    })
 }
 
 /// A value that a statement binds (C14).
@@ -169,8 +163,8 @@ macro_rules! nene_statements {
 
 /// A database with the table. Each statement is a transaction of its own, which ends by the deadline of its operation.
 pub trait NeneRows: Send + Sync + 'static {
-    /// The store, for messages.
-    fn name(&self) -> &'static str;
+    /// The store, as in its URL.
+    const NAME: &'static str;
 
     /// The time limit of an operation.
     fn timeout(&self) -> Duration;

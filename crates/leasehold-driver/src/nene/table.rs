@@ -72,7 +72,7 @@ impl<R: NeneRows> NeneTable<R> {
 
 impl<R: NeneRows> Store for NeneTable<R> {
     fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::none(self.0.rows.name());
+        let mut can = Capabilities::none(R::NAME);
         can.reports_expired = true;
         can.min_term = Duration::from_secs(1);
         can.max_key_bytes = MAX_BYTES;
@@ -281,7 +281,7 @@ impl<R: NeneRows> Inner<R> {
     }
 
     pub(super) fn busy(&self) -> Error {
-        let name = self.rows.name();
+        let name = R::NAME;
         let message = format!("{name}: others changed the row again and again; try again");
         Error::unavailable(Effect::NotApplied, message)
     }
@@ -318,7 +318,7 @@ fn micros(duration: Duration) -> i64 {
 
 impl<R: NeneRows> fmt::Debug for NeneTable<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NeneTable({})", self.0.rows.name())
+        write!(f, "NeneTable({})", R::NAME)
     }
 }
 

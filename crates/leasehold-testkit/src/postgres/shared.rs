@@ -140,8 +140,8 @@ impl ClockedServer for Server {
         timeout: Duration,
     ) -> Result<PostgresNeneStore> {
         let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
-        let config = PostgresNeneConfig::new(clocked(port, schema, timeout)?).nene(nene);
-        Ok(config.now(format!("{schema}.now_us()")).connect().await?)
+        let server = clocked(port, schema, timeout)?.clock("{schema}.now_us()");
+        Ok(PostgresNeneConfig::new(server).nene(nene).connect().await?)
     }
 }
 
