@@ -131,7 +131,9 @@ impl Script {
 
     /// Logs a request, which [`carry`](Self::carry) does by itself.
     pub fn note(&self, request: &Request) {
-        locked(&self.sent).push((Instant::now(), request.clone()));
+        #[expect(clippy::disallowed_methods, reason = "tests compare it with tokio's own timers")]
+        let now = Instant::now();
+        locked(&self.sent).push((now, request.clone()));
         self.logged.notify_waiters();
     }
 
