@@ -10,6 +10,7 @@ use leasehold_driver::nene::{
     Value, lacks_privilege,
 };
 use leasehold_driver::{Deadline, Halfway, StoreUrl, outliving};
+use leasehold_sql::Unanswered;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -19,7 +20,7 @@ use crate::call::{Call, column};
 use crate::config::NAME;
 use crate::error;
 use crate::health::Settings;
-use crate::pool::{Pool, Unanswered};
+use crate::pool::Pool;
 use crate::schema::LOCK;
 use crate::session::Session;
 use crate::sql::{SAFELY, SchemaName};

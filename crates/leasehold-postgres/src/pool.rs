@@ -21,9 +21,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 /// The fewest connections that are not reserved for batches.
 const OTHERS: usize = 2;
 
-/// Why an exchange has no rows.
-pub(crate) type Unanswered = leasehold_sql::Unanswered<tokio_postgres::Error>;
-
 /// The connections of a store. Clones are one.
 #[derive(Debug, Clone)]
 pub(crate) struct Pool {
