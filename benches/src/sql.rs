@@ -13,10 +13,9 @@ mod size;
 mod sqlite;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold::store::Store;
 use leasehold::{Error, Result, SqliteStore};
+use leasehold_testkit::sql::SqlTestServer;
 use leasehold_testkit::{mysql as mariadb, postgres as postgresql};
 
 use crate::measure;
@@ -33,20 +32,16 @@ const STORE: usize = 1;
 const TASKS: usize = 256;
 
 /// A server of the benchmark.
-trait Server: Send + Sync + 'static {
-    type Store: Store + Clone;
-
-    fn port(&self) -> u16;
-
+trait Server: SqlTestServer {
     /// A store with so many connections, through this port.
     fn store_at(
         &self,
         port: u16,
         connections: usize,
-    ) -> impl Future<Output = Result<Self::Store>> + Send;
-
-    /// How long processors have worked for it.
-    fn processor_time(&self) -> Duration;
+    ) -> impl Future<Output = Result<Self::Store>> + Send {
+        let url = Self::plain_url_at(port, &format!("connections={connections}"));
+        async move { Self::open(&url).await }
+    }
 
     /// Adds so many expired leases, each with an old counter.
     fn fill(&self, leases: u32) -> impl Future<Output = ()> + Send;

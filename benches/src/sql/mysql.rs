@@ -3,12 +3,11 @@
 use leasehold::{Error, LeaseId, Result};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{self, Conn, Row};
-use leasehold_testkit::mysql::{Server, url};
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::sql::SqlTestServer as _;
 use tokio::sync::Mutex;
 
 use super::Plain;
-use leasehold_mysql::MysqlStore;
-use std::time::Duration;
 
 /// Statements are prepared when first used.
 pub(crate) struct Connections(Vec<Mutex<Conn>>);
@@ -64,20 +63,6 @@ impl Connections {
 }
 
 impl super::Server for Server {
-    type Store = MysqlStore;
-
-    fn port(&self) -> u16 {
-        Server::port(self)
-    }
-
-    async fn store_at(&self, port: u16, connections: usize) -> Result<MysqlStore> {
-        MysqlStore::connect(&format!("{}?connections={connections}", url(port))).await
-    }
-
-    fn processor_time(&self) -> Duration {
-        Server::processor_time(self)
-    }
-
     async fn fill(&self, leases: u32) {
         self.run(&format!(
             "INSERT INTO leasehold.leasehold_leases

@@ -2,12 +2,10 @@
 
 use leasehold::{Error, LeaseId, Result};
 use leasehold_postgres::tokio_postgres::{self, Client, Statement};
-use leasehold_testkit::postgres::{Server, connect, url};
+use leasehold_testkit::postgres::{Server, connect};
 use tokio::sync::Mutex;
 
 use super::Plain;
-use leasehold_postgres::PostgresStore;
-use std::time::Duration;
 
 /// Each with the two statements prepared.
 pub(crate) struct Connections(Vec<Mutex<Link>>);
@@ -91,20 +89,6 @@ impl Connections {
 }
 
 impl super::Server for Server {
-    type Store = PostgresStore;
-
-    fn port(&self) -> u16 {
-        Server::port(self)
-    }
-
-    async fn store_at(&self, port: u16, connections: usize) -> Result<PostgresStore> {
-        PostgresStore::connect(&format!("{}&connections={connections}", url(port))).await
-    }
-
-    fn processor_time(&self) -> Duration {
-        Server::processor_time(self)
-    }
-
     async fn fill(&self, leases: u32) {
         self.run(&format!(
             "INSERT INTO leasehold.leases (key, slot, counter, id, shared, state, token, expires, granted_at)

@@ -51,18 +51,18 @@ pub(crate) fn run(directory: &Path, program: &Path, words: &[String]) -> Result<
     Err(Failure::new(format!("{}: {printed}", program.display())))
 }
 
-/// A directory with `server.pem` and `server.key`, which only the server's user may read: the certificate `NAME.pem` of this
-/// authority.
-pub(crate) fn put_certificate(authority: &Authority, name: &str) -> Result<TempDir> {
-    let shared = new_directory()?;
-    let prefix = unprivileged(shared.path())?;
-    for part in ["pem", "key"] {
-        let file = shared.path().join(format!("server.{part}"));
-        std::fs::copy(authority.file(&format!("{name}.{part}")), &file)?;
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+/// The files of the certificate `NAME.pem` of this authority and of its key, which only the server's user may read.
+pub(crate) fn put_certificate(authority: &Authority, name: &str) -> Result<[String; 2]> {
+    // It ends with the directories of all servers.
+    let directory = new_directory()?.keep();
+    let prefix = unprivileged(&directory)?;
+    let [certificate, key] = ["pem", "key"].map(|part| directory.join(format!("server.{part}")));
+    for (file, part) in [(&certificate, "pem"), (&key, "key")] {
+        std::fs::copy(authority.file(&format!("{name}.{part}")), file)?;
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         if !prefix.is_empty() {
-            unprivileged(&file)?;
+            unprivileged(file)?;
         }
     }
-    Ok(shared)
+    Ok([certificate, key].map(|file| file.display().to_string()))
 }

@@ -30,9 +30,11 @@ pub mod read_only;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod requests;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
+pub mod server_process;
 #[cfg(feature = "quorum")]
 pub mod settled;
-#[cfg(all(feature = "nene", any(feature = "mysql", feature = "postgres")))]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

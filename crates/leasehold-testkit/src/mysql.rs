@@ -1,26 +1,21 @@
 //! Real MariaDB and MySQL servers for tests.
 
-#[cfg(feature = "nene")]
 mod shared;
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::Duration;
 
-use leasehold_conformance::{Failure, Process, Result, free_port, unprivileged};
+use leasehold_conformance::{Failure, Result};
+use leasehold_mysql::mysql_async;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Conn, Opts, OptsBuilder, Row};
-use leasehold_mysql::{MysqlStore, mysql_async};
-use tempfile::TempDir;
 
-#[cfg(feature = "nene")]
 pub use shared::pool;
 
 use crate::LONG;
-use crate::authority::Authority;
-use crate::data::{Data, put_certificate};
-use crate::directory::new_directory;
-use crate::waiting::starts;
+use crate::data::Data;
+use crate::server_process::{ServerProcess, start_at_a_free_port};
+use crate::sql::SqlTestServer as _;
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +27,8 @@ pub enum Product {
 /// A server with its own directory.
 pub struct Server {
     product: Product,
-    process: Mutex<Option<Process>>,
-    directory: TempDir,
-    port: u16,
-    settings: Mutex<Vec<String>>,
-    /// The directory of its certificate.
-    certificates: Option<TempDir>,
+    process: ServerProcess,
+    settings: Vec<String>,
 }
 
 /// What every test needs: little memory and small files.
@@ -51,73 +42,20 @@ const OWN: &[&str] = &[
 ];
 
 impl Server {
-    /// Starts a MariaDB server with these settings, such as `--sync-binlog=1`.
-    pub async fn start(settings: &[&str]) -> Result<Self> {
-        Self::start_product(Product::MariaDb, settings).await
-    }
-
     pub async fn start_product(product: Product, settings: &[&str]) -> Result<Self> {
-        let mut why = Failure::new("never tried");
-        // Between finding a free port and listening on it another process may take it.
-        for _ in 0..5 {
-            let directory = new_directory()?;
-            product.copy_data(directory.path())?;
-            let server = Self {
-                product,
-                process: Mutex::new(None),
-                directory,
-                port: free_port()?,
-                settings: Mutex::new(settings.iter().map(|&setting| setting.to_owned()).collect()),
-                certificates: None,
-            };
-            match server.launch().await {
-                Ok(()) => return Ok(server),
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
-    }
-
-    async fn launch(&self) -> Result<()> {
-        let mut command = unprivileged(self.directory.path())?;
-        command.push(self.product.program()?.display().to_string());
-        command.extend(OWN.iter().map(|&setting| setting.to_owned()));
-        command.push(format!("--port={}", self.port));
-        // A server that starts empties the directory of temporary files.
-        let own = [
-            ("datadir", "data"),
-            ("tmpdir", ""),
-            ("socket", "server.sock"),
-            ("pid-file", "server.pid"),
-        ];
-        let path = |name: &str| self.directory.path().join(name).display().to_string();
-        command.extend(own.map(|(option, name)| format!("--{option}={}", path(name))));
-        command.extend(self.settings.lock().unwrap().clone());
-        let process = Process::start(&command[0], &command[1..], self.directory.path())?;
-        *self.process.lock().unwrap() = Some(process);
-        if starts(async || self.connect().await.is_ok()).await {
-            return Ok(());
-        }
-        let log = std::fs::read_to_string(self.directory.path().join("server.log"));
-        Err(Failure::new(format!("the server does not answer: {}", log.unwrap_or_default())))
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
+        start_at_a_free_port(async |process| {
+            product.copy_data(process.directory())?;
+            let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+            let server = Self { product, process, settings };
+            server.launch().await?;
+            Ok(server)
+        })
+        .await
     }
 
     /// The URL of its administrator.
     pub fn url(&self) -> String {
-        url(self.port)
-    }
-
-    /// A connection past the store.
-    pub async fn connect(&self) -> Result<Conn> {
-        connect(self.port).await
+        url(self.port())
     }
 
     /// Runs a statement past the store.
@@ -135,53 +73,6 @@ impl Server {
         rows
     }
 
-    /// Kills it, as a crash would.
-    pub fn kill(&self) {
-        if let Some(process) = self.process.lock().unwrap().take() {
-            process.kill();
-        }
-    }
-
-    /// Starts it again in the same directory.
-    pub async fn restart(&self) -> Result<()> {
-        self.kill();
-        self.launch().await
-    }
-
-    pub fn pause(&self) {
-        self.process.lock().unwrap().as_ref().unwrap().pause().unwrap();
-    }
-
-    pub fn resume(&self) {
-        self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
-    }
-
-    /// How long processors have worked for it.
-    pub fn processor_time(&self) -> Duration {
-        self.process.lock().unwrap().as_ref().unwrap().processor_time().unwrap()
-    }
-
-    /// A store on it, with its objects.
-    pub async fn store(&self) -> MysqlStore {
-        // On a busy machine many requests at once take longer than the default limit.
-        let url = format!("{}?timeout={}s", self.url(), LONG.as_secs());
-        let store = MysqlStore::connect(&url).await.unwrap();
-        leasehold_core::Store::prepare(&store).await.unwrap();
-        store
-    }
-
-    /// Starts a MariaDB server whose certificate is `NAME.pem` of this authority.
-    pub async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
-        let shared = put_certificate(authority, name)?;
-        let file = |part: &str| shared.path().join(format!("server.{part}")).display().to_string();
-        let settings =
-            [format!("--ssl-cert={}", file("pem")), format!("--ssl-key={}", file("key"))];
-        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-        let mut server = Self::start(&settings).await?;
-        server.certificates = Some(shared);
-        Ok(server)
-    }
-
     /// Starts one that writes a binary log, for a replica.
     pub async fn primary() -> Result<Self> {
         Self::start(&["--server-id=1", "--log-bin", "--sync-binlog=1"]).await
@@ -190,7 +81,7 @@ impl Server {
     /// A replica of this [`primary`](Self::primary), with all that it has. It is read-only.
     pub async fn replica(&self) -> Result<Self> {
         let replica = Self::start_product(self.product, &["--server-id=2", "--read-only"]).await?;
-        let port = self.port;
+        let port = self.port();
         let source =
             format!("MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'root'");
         replica.run(&format!("CHANGE MASTER TO {source}, MASTER_CONNECT_RETRY = 1")).await;
@@ -221,9 +112,17 @@ impl Server {
     }
 }
 
+impl Deref for Server {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
+    }
+}
+
 /// The URL of the administrator of the server on this port.
 pub fn url(port: u16) -> String {
-    format!("mysql://root@127.0.0.1:{port}/leasehold")
+    Server::plain_url_at(port, "")
 }
 
 /// A connection past the store.

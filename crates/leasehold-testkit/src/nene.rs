@@ -2,7 +2,6 @@
 //! what these stores report to the conformance suite.
 
 pub mod cases;
-pub mod limits;
 mod php;
 pub mod sides;
 
@@ -23,13 +22,19 @@ pub const MARGIN: Duration = Duration::from_secs(2);
 pub trait Database: Sized {
     type Store: Store + Clone + Send + Sync + 'static;
 
+    /// What the error for the row of [`put_unreadable`](Self::put_unreadable) has.
+    const UNREADABLE: &'static str;
+
     fn new() -> impl Future<Output = Self>;
 
     /// A store in the table, which it creates if it is missing.
-    fn open(&self, config: NeneConfig) -> impl Future<Output = Self::Store>;
+    fn open_table(&self, config: NeneConfig) -> impl Future<Output = Self::Store>;
 
-    /// As [`open`](Self::open), for a store whose writes wait long for other transactions.
+    /// As [`open_table`](Self::open_table), for a store whose writes wait long for other transactions.
     fn open_patient(&self, config: NeneConfig) -> impl Future<Output = Self::Store>;
+
+    /// Puts a row of `r` there that no store can read.
+    fn put_unreadable(&self) -> impl Future<Output = ()>;
 
     /// Starts an operation of such a store, and ends once its write waits.
     fn until_it_waits<T: Send + 'static>(
@@ -43,13 +48,6 @@ pub trait Database: Sized {
     fn php(&self) -> Php {
         self.php_ahead(0)
     }
-}
-
-/// A database in a server.
-pub trait Served: Database {
-    fn kill(&self);
-
-    fn restart(&self) -> impl Future<Output = ()>;
 }
 
 /// What every store in the table reports.

@@ -1,19 +1,16 @@
 //! Real Redis servers for tests.
 
-use std::path::Path;
-use std::sync::Mutex;
+use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep, free_port};
+use leasehold_conformance::{Failure, Process, Result, ServerClock, WallStep};
 use leasehold_core::{Health, Store as _};
 use leasehold_redis::RedisStore;
 use leasehold_redis::redis::aio::MultiplexedConnection;
 use leasehold_redis::redis::{self, AsyncConnectionConfig, Value};
-use tempfile::TempDir;
 
 use crate::LONG;
-use crate::directory::new_directory;
-use crate::waiting::starts;
+use crate::server_process::{ServerProcess, start_at_a_free_port};
 
 pub mod authority;
 pub mod cluster;
@@ -21,9 +18,7 @@ pub mod sentinel;
 
 /// A server with its own directory.
 pub struct Server {
-    process: Mutex<Option<Process>>,
-    directory: TempDir,
-    port: u16,
+    process: ServerProcess,
     program: String,
     settings: Vec<String>,
     clock: Option<ServerClock>,
@@ -53,24 +48,18 @@ impl Server {
         clock: Option<ServerClock>,
         settings: &[&str],
     ) -> Result<Self> {
-        let mut why = Failure::new("never tried");
-        // Between finding a free port and listening on it another process may take it.
-        for _ in 0..5 {
-            let port = free_port()?;
+        start_at_a_free_port(async |process| {
             let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-            let (process, directory) = (Mutex::new(None), new_directory()?);
-            let (program, clock) = (program.to_owned(), clock.clone());
-            let server = Self { process, directory, port, program, settings, clock };
-            match server.launch().await {
-                Ok(()) => return Ok(server),
-                Err(error) => why = error,
-            }
-        }
-        Err(why)
+            let server =
+                Self { process, program: program.to_owned(), settings, clock: clock.clone() };
+            server.launch().await?;
+            Ok(server)
+        })
+        .await
     }
 
     async fn launch(&self) -> Result<()> {
-        let port = self.port.to_string();
+        let port = self.port().to_string();
         let own =
             ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--unixsocket", "redis.sock"];
         let mut command = match &self.clock {
@@ -83,9 +72,8 @@ impl Server {
             // It waits on the wall clock, which does not move, and would never stop.
             command.extend(["--jemalloc-bg-thread", "no"].map(str::to_owned));
         }
-        let process = Process::start(&command[0], &command[1..], self.directory.path())?;
-        *self.process.lock().unwrap() = Some(process);
-        self.until_ready().await?;
+        let answers = async || matches!(self.ask(&["PING"]).await, Ok(Value::SimpleString(_)));
+        self.process.run(&command, answers).await?;
         match &self.clock {
             Some(clock) if self.micros().await? != clock.wall_micros() => {
                 Err(Failure::new("libfaketime, which `cargo xtask servers` installs, is not there"))
@@ -100,35 +88,14 @@ impl Server {
         Ok(time[0] * 1_000_000 + time[1])
     }
 
-    async fn until_ready(&self) -> Result<()> {
-        let answers = async || matches!(self.ask(&["PING"]).await, Ok(Value::SimpleString(_)));
-        if starts(answers).await {
-            return Ok(());
-        }
-        let log = std::fs::read_to_string(self.directory.path().join("server.log"));
-        Err(Failure::new(format!(
-            "{}, which `cargo xtask servers` installs, does not answer: {}",
-            self.program,
-            log.unwrap_or_default()
-        )))
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
     /// The value of one of its settings.
     pub fn setting(&self, name: &str) -> &str {
         let at = self.settings.iter().position(|setting| setting == name).unwrap();
         &self.settings[at + 1]
     }
 
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://127.0.0.1:{}/", self.port())
     }
 
     /// True if it has always written durably.
@@ -147,13 +114,6 @@ impl Server {
         ask(&self.url(), words).await
     }
 
-    /// Kills it, as a crash would.
-    pub fn kill(&self) {
-        if let Some(process) = self.process.lock().unwrap().take() {
-            process.kill();
-        }
-    }
-
     /// Starts it again in the same directory.
     pub async fn restart(&self) -> Result<()> {
         self.kill();
@@ -169,12 +129,8 @@ impl Server {
     /// Kills it and starts it again in an empty directory.
     pub async fn restart_empty(&mut self) -> Result<()> {
         self.kill();
-        self.directory = new_directory()?;
+        self.process.empty()?;
         self.launch().await
-    }
-
-    pub fn pause(&self) {
-        self.process.lock().unwrap().as_ref().unwrap().pause().unwrap();
     }
 
     /// Lets time pass on the clock that these servers read.
@@ -192,13 +148,17 @@ impl Server {
         change: impl FnOnce(&ServerClock, &[&Process]) -> Result,
     ) -> Result {
         let clock = servers.iter().find_map(|server| server.clock.as_ref()).unwrap();
-        let running: Vec<_> = servers.iter().map(|server| server.process.lock().unwrap()).collect();
+        let running: Vec<_> = servers.iter().map(|server| server.process.lock()).collect();
         let processes: Vec<_> = running.iter().filter_map(|process| process.as_ref()).collect();
         change(clock, &processes)
     }
+}
 
-    pub fn resume(&self) {
-        self.process.lock().unwrap().as_ref().unwrap().resume().unwrap();
+impl Deref for Server {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.process
     }
 }
 

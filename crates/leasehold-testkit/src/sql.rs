@@ -6,24 +6,28 @@ pub mod clocked;
 pub mod conformance;
 pub mod faults;
 pub mod limits;
+pub mod nene;
 pub mod rows;
 pub mod sessions;
 pub mod together;
 
 use std::future::Future;
+use std::ops::Deref;
 
 use leasehold_conformance::{Proxy, Result};
 use leasehold_core::{Mode, Store};
 
 use crate::LONG;
 use crate::authority::Authority;
+use crate::data::put_certificate;
 use crate::requests::{acquire, granted, release};
+use crate::server_process::ServerProcess;
 
 /// A row of a result, with its values as text.
 pub type Values = Vec<Option<String>>;
 
 /// A real server with the objects of its store, as the shared tests use it.
-pub trait SqlTestServer: Sized + Send + Sync + 'static {
+pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + 'static {
     type Store: Store + Clone;
 
     /// A connection past the store.
@@ -38,6 +42,12 @@ pub trait SqlTestServer: Sized + Send + Sync + 'static {
     /// The options of a URL that require TLS, that require a verified certificate too, and that name the file of
     /// its authority.
     const TLS: [&'static str; 3];
+
+    /// The settings of a server whose `{certificate}` and `{key}` are in these files.
+    const CERTIFICATE: &'static [&'static str];
+
+    /// The options of a URL that uses no TLS.
+    const PLAIN: &'static str;
 
     /// The table of the leases and its column of keys.
     const LEASES: &'static str;
@@ -55,8 +65,14 @@ pub trait SqlTestServer: Sized + Send + Sync + 'static {
     /// Whether the driver notices that an idle connection has ended, and not the next request on it.
     const NOTICES_LOST_CONNECTIONS: bool;
 
+    /// What a line of its log has that reports an error.
+    const LOGGED_ERROR: &'static str;
+
     /// Statements that let a trigger refuse every update of the key `k3` with the text `not this one`.
     const REFUSE_K3: &'static str;
+
+    /// The change of a lease's columns that frees its key.
+    const FREE: &'static str;
 
     /// Changes of a lease's columns that no store has made.
     const DAMAGES: &'static [&'static str];
@@ -64,21 +80,36 @@ pub trait SqlTestServer: Sized + Send + Sync + 'static {
     /// Other isolation levels: each by settings of the server, or by statements.
     const ISOLATION_LEVELS: &'static [(&'static [&'static str], &'static str)];
 
+    /// Starts one with these settings. The first makes the data, the others have copies.
     fn start(settings: &[&str]) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Starts its process.
+    fn launch(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Starts one whose certificate is `NAME.pem` of this authority.
     fn start_with_certificate(
         authority: &Authority,
         name: &str,
-    ) -> impl Future<Output = Result<Self>>;
-
-    fn port(&self) -> u16;
+    ) -> impl Future<Output = Result<Self>> {
+        async move {
+            let [certificate, key] = put_certificate(authority, name)?;
+            let put = |setting: &&str| {
+                setting.replace("{certificate}", &certificate).replace("{key}", &key)
+            };
+            let settings: Vec<_> = Self::CERTIFICATE.iter().map(put).collect();
+            Self::start(&settings.iter().map(String::as_str).collect::<Vec<_>>()).await
+        }
+    }
 
     /// The URL of the administrator of the server at this host, with these options.
     fn url_at(host: &str, port: u16, options: &str) -> String;
 
     /// The same on this machine, without TLS.
-    fn plain_url_at(port: u16, options: &str) -> String;
+    fn plain_url_at(port: u16, options: &str) -> String {
+        let options = format!("{}&{options}", Self::PLAIN);
+        let url = Self::url_at("127.0.0.1", port, options.trim_matches('&'));
+        url.trim_end_matches('?').to_owned()
+    }
 
     fn url(&self, options: &str) -> String {
         Self::plain_url_at(self.port(), options)
@@ -89,6 +120,7 @@ pub trait SqlTestServer: Sized + Send + Sync + 'static {
     /// A store on a pool of the application's, of this size.
     fn open_on_pool(&self, most: usize) -> impl Future<Output = Self::Store>;
 
+    /// A connection past the store.
     fn connect(&self) -> impl Future<Output = Result<Self::Client>> + Send;
 
     /// Runs statements, and returns the rows of the first.
@@ -98,13 +130,18 @@ pub trait SqlTestServer: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Values>>> + Send;
 
     /// Kills it, as a crash would, and starts it again in the same directory.
-    fn restart(&self) -> impl Future<Output = Result<()>> + Send;
+    fn restart(&self) -> impl Future<Output = Result<()>> + Send {
+        async {
+            self.kill();
+            self.launch().await
+        }
+    }
 
-    fn logged_errors(&self) -> Vec<String>;
-
-    fn pause(&self);
-
-    fn resume(&self);
+    /// The lines of its log that report an error.
+    fn logged_errors(&self) -> Vec<String> {
+        let log = self.log();
+        log.lines().filter(|line| line.contains(Self::LOGGED_ERROR)).map(str::to_owned).collect()
+    }
 
     /// A store with its objects, whose limit is longer than many requests at once take on a busy machine.
     fn store(&self) -> impl Future<Output = Self::Store> {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::support::{Running, Store, code, text};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, postgres, redis};
 use nix::pty::openpty;
 use tokio::runtime::Runtime;

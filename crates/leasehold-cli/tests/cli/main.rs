@@ -21,6 +21,7 @@ mod quorum;
 mod redis;
 mod shim;
 mod signals;
+mod sql;
 mod sqlite;
 mod support;
 mod terminal;

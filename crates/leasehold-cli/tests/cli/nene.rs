@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, postgres};
 use rusqlite::Connection;
 use tokio::runtime::Runtime;

@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use crate::support::{Store, code, text};
 use leasehold_testkit::page::{privileges_of, section};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, postgres, redis};
 use tokio::runtime::Runtime;
 

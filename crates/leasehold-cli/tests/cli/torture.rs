@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::{Running, Store, group, pause, until};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, postgres, redis};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;

@@ -11,6 +11,7 @@ use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::{Server, pool};
 use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, refused, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time, until};
 
 const TERM: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@ use leasehold_mysql::MysqlStore;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_testkit::mysql::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, refused, renew, renewed};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time};
 
 leasehold_testkit::sql_faults!(Server);

@@ -7,6 +7,7 @@ use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::page::sql_of;
 use leasehold_testkit::requests::{acquire, granted, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 
 const PAGE: &str = include_str!("../../../../docs/first-contact.md");
 

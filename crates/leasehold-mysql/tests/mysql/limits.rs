@@ -10,6 +10,7 @@ use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::limits::fail_in_time;
 use leasehold_testkit::mysql::{Server, pool, url};
 use leasehold_testkit::requests::{acquire, granted};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{fails_within, in_time};
 
 leasehold_testkit::sql_limits!(Server);

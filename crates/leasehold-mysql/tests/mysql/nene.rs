@@ -2,117 +2,52 @@
 
 use std::time::Duration;
 
-use leasehold_conformance::Proxy;
 use leasehold_core::{
     Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome, Store as _, Ttl,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{Opts, OptsBuilder, Pool};
-use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, NeneConfig};
-use leasehold_testkit::mysql::{Server, url};
+use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::nene::Database as _;
 use leasehold_testkit::nene::cases::config;
-use leasehold_testkit::nene::{Database, Php, Served, limits};
 use leasehold_testkit::read_only::first_failures;
-use leasehold_testkit::requests::{
-    acquire, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
-};
-use leasehold_testkit::{SECOND, until};
-use tokio::task::JoinSet;
+use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
+use leasehold_testkit::sql::SqlTestServer as _;
 
-/// A server with the database of an application.
-struct Place {
-    server: Server,
-}
+leasehold_testkit::sql_nene!(Server);
 
 const QUICK: &str = "--innodb-flush-log-at-trx-commit=2";
-
-impl Database for Place {
-    type Store = MysqlNeneStore;
-
-    async fn new() -> Self {
-        let place = Self { server: Server::start(&[QUICK]).await.unwrap() };
-        place.server.run("CREATE DATABASE leasehold").await;
-        place
-    }
-
-    async fn open(&self, nene: NeneConfig) -> MysqlNeneStore {
-        prepared(MysqlConfig::parse(&self.server.url()).unwrap(), nene).await
-    }
-
-    async fn open_patient(&self, nene: NeneConfig) -> MysqlNeneStore {
-        let pool = Pool::new(Opts::from_url(&self.server.url()).unwrap());
-        prepared(MysqlConfig::pool(pool, "leasehold").timeout(30 * SECOND), nene).await
-    }
-
-    async fn until_it_waits<T: Send + 'static>(
-        &self,
-        operation: impl Future<Output = T> + Send + 'static,
-    ) -> JoinSet<T> {
-        let mut waiting = JoinSet::new();
-        waiting.spawn(operation);
-        let waits = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'";
-        until(async || !self.server.rows(waits).await.is_empty()).await;
-        waiting
-    }
-
-    fn php_ahead(&self, ahead: i64) -> Php {
-        let port = self.server.port();
-        let dsn = format!("mysql:host=127.0.0.1;port={port};dbname=leasehold;charset=utf8mb4");
-        Php::start_ahead(&dsn, "root", ahead)
-    }
-}
-
-async fn prepared(server: MysqlConfig, nene: NeneConfig) -> MysqlNeneStore {
-    let store = MysqlNeneConfig::new(server).nene(nene).connect().await.unwrap();
-    store.prepare().await.unwrap();
-    store
-}
-
-impl Served for Place {
-    fn kill(&self) {
-        self.server.kill();
-    }
-
-    async fn restart(&self) {
-        self.server.restart().await.unwrap();
-    }
-}
-
-leasehold_testkit::nene_tests!(Place);
 
 /// As a proxy before it may do.
 #[tokio::test]
 async fn the_table_has_a_collation_of_the_server_whatever_version_it_reports() {
     let server = Server::start(&[QUICK, "--version=11.4.2"]).await.unwrap();
     server.run("CREATE DATABASE leasehold").await;
-    let store = prepared(MysqlConfig::parse(&server.url()).unwrap(), config()).await;
+    let store = server.open_table(config()).await;
     for name in ["job", "JOB", "job "] {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
     }
 }
-leasehold_testkit::nene_tests!(Place: a_server_that_is_away_fails_every_operation_until_it_is_back);
 
-impl Place {
-    /// As the framework creates its table: with the database's default collation.
-    async fn of_the_framework() -> Self {
-        let place = Self::new().await;
-        place
-            .server
-            .run(
-                "CREATE TABLE leasehold.distributed_locks (
-                     resource VARCHAR(255) NOT NULL PRIMARY KEY, owner VARCHAR(255) NOT NULL, expires_at DATETIME NOT NULL,
-                     acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
-                 ) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
-            )
-            .await;
-        place
-    }
+/// The table as the framework creates it: with the database's default collation.
+async fn of_the_framework() -> Server {
+    let server = Server::new().await;
+    server
+        .run(
+            "CREATE TABLE leasehold.distributed_locks (
+                 resource VARCHAR(255) NOT NULL PRIMARY KEY, owner VARCHAR(255) NOT NULL, expires_at DATETIME NOT NULL,
+                 acquired_at DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
+             ) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+        )
+        .await;
+    server
 }
 
 #[tokio::test]
 async fn names_that_a_collation_does_not_tell_apart_are_one_lock_for_both_sides() {
-    let place = Place::of_the_framework().await;
-    let (store, mut php) = (place.open(config()).await, place.php());
+    let server = of_the_framework().await;
+    let (store, mut php) = (server.open_table(config()).await, server.php());
     let hazards = store.check().await.unwrap().hazards;
     assert!(hazards.iter().any(|hazard| hazard.contains("utf8mb4_general_ci")), "{hazards:?}");
     assert!(php.acquired("Job", "php", 30));
@@ -123,7 +58,7 @@ async fn names_that_a_collation_does_not_tell_apart_are_one_lock_for_both_sides(
     refused(store.acquire(&acquire("job", "PHP", Mode::Exclusive)).await);
     assert!(php.releases("Job", "php"));
     // Also by the trigger.
-    place.open(config().guard(true)).await;
+    server.open_table(config().guard(true)).await;
     granted(store.acquire(&acquire("job", "php", Mode::Exclusive)).await);
     assert!(php.overwrites("job", "PHP", 30).is_err());
     assert!(php.releases("job", "php"));
@@ -138,21 +73,21 @@ async fn names_that_a_collation_does_not_tell_apart_are_one_lock_for_both_sides(
 /// While a renewal waits, the row becomes that of an owner whom the collation does not tell from the holder.
 #[tokio::test]
 async fn a_row_of_another_owner_is_not_renewed_whatever_the_collation_is() {
-    let place = Place::of_the_framework().await;
-    let store = place.open_patient(config()).await;
+    let server = of_the_framework().await;
+    let store = server.open_patient(config()).await;
     granted(store.acquire(&acquire("r", "ours", Mode::Exclusive)).await);
-    let mut other = place.server.connect().await.unwrap();
+    let mut other = server.connect().await.unwrap();
     other.query_drop("START TRANSACTION").await.unwrap();
     other.query_drop("UPDATE leasehold.distributed_locks SET owner = 'OURS'").await.unwrap();
     let renewal = async move {
         let to = Ttl::new(Duration::from_secs(600)).unwrap();
         only(store.renew(&renew("r", "ours", Mode::Exclusive, to)).await.unwrap().leases)
     };
-    let mut renewing = place.until_it_waits(renewal).await;
+    let mut renewing = server.until_it_waits(renewal).await;
     other.query_drop("COMMIT").await.unwrap();
     let renewed = renewing.join_next().await.unwrap().unwrap();
     assert!(matches!(renewed, RenewOutcome::Lost(Some(LostReason::Gone))), "{renewed:?}");
-    assert_eq!(place.php().owner("r"), "OURS");
+    assert_eq!(server.php().owner("r"), "OURS");
 }
 
 #[tokio::test]
@@ -168,10 +103,10 @@ async fn other_time_zones_modes_and_character_sets_change_nothing() {
             "--skip-character-set-client-handshake",
             "--transaction-isolation=SERIALIZABLE",
         ];
-        let place = Place { server: Server::start(&settings).await.unwrap() };
-        place.server.run("CREATE DATABASE leasehold").await;
-        let store = place.open(config().guard(true)).await;
-        let mut php = place.php();
+        let server = Server::start(&settings).await.unwrap();
+        server.run("CREATE DATABASE leasehold").await;
+        let store = server.open_table(config().guard(true)).await;
+        let mut php = server.php();
         php.ask(&["run", "SET NAMES utf8mb4"]).unwrap();
         let request = acquire("jöb", "öurs", Mode::Exclusive);
         granted(store.acquire(&request).await);
@@ -186,52 +121,28 @@ async fn other_time_zones_modes_and_character_sets_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    // What PHP writes where a date is out of range and the mode is not strict.
-    place
-        .server
-        .run(
-            "SET STATEMENT sql_mode = '' FOR INSERT INTO leasehold.distributed_locks
-             VALUES ('r', 'php', '0000-00-00', '0000-00-00')",
-        )
-        .await;
-    let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Corrupt, Effect::NotApplied, "no time");
-    granted(store.acquire(&acquire("well", "ours", Mode::Exclusive)).await);
-    is_unreadable(&store, "r").await;
-    purge_leaves(&store, &["r"]).await;
-    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
-    assert_eq!(page.records.len(), 1, "one damaged row hides no other");
-}
-
-#[tokio::test]
 async fn a_table_with_other_times_is_refused() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
+    let server = Server::new().await;
+    let store = server.open_table(config()).await;
     for kind in ["DATETIME(6)", "TIMESTAMP"] {
         let alter = format!(
             "ALTER TABLE leasehold.distributed_locks MODIFY expires_at {kind} NOT NULL DEFAULT CURRENT_TIMESTAMP"
         );
-        place
-            .server
-            .run(&alter.replace("(6) NOT NULL DEFAULT CURRENT_TIMESTAMP", "(6) NOT NULL"))
-            .await;
+        server.run(&alter.replace("(6) NOT NULL DEFAULT CURRENT_TIMESTAMP", "(6) NOT NULL")).await;
         failed(store.check().await, ErrorKind::Incompatible, Effect::NotApplied, "whole seconds");
     }
 }
 
 #[tokio::test]
 async fn sessions_that_cannot_serve_are_refused() {
-    let place = Place::new().await;
-    place.open(config()).await;
+    let server = Server::new().await;
+    server.open_table(config()).await;
     for (setting, fragment) in [
         ("SET autocommit = 0", "autocommit"),
         ("SET NAMES latin1", "utf8mb4"),
         ("SET character_set_results = NULL", "utf8mb4"),
     ] {
-        let opts = OptsBuilder::from_opts(Opts::from_url(&place.server.url()).unwrap());
+        let opts = OptsBuilder::from_opts(Opts::from_url(&server.url()).unwrap());
         let server = MysqlConfig::pool(Pool::new(opts.init(vec![setting])), "leasehold");
         let store = MysqlNeneConfig::new(server).nene(config()).connect().await.unwrap();
         let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
@@ -239,28 +150,17 @@ async fn sessions_that_cannot_serve_are_refused() {
     }
 }
 
-#[tokio::test]
-async fn an_operation_of_two_exchanges_ends_in_time() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let proxy = Proxy::before(([127, 0, 0, 1], place.server.port()).into()).await.unwrap();
-    let url = format!("{}?timeout=1s", url(proxy.address().port()));
-    let server = MysqlConfig::parse(&url).unwrap();
-    let store = MysqlNeneConfig::new(server).nene(config()).connect().await.unwrap();
-    limits::an_operation_of_two_exchanges_ends_in_time(&store, &proxy, SECOND).await;
-}
-
 /// An administrator could write there all the same, and take over what the new primary has granted.
 #[tokio::test]
 async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
+    let server = Server::new().await;
+    let store = server.open_table(config()).await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    place.server.run("CREATE USER app").await;
-    place.server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.* TO app").await;
-    place.server.demote().await;
+    server.run("CREATE USER app").await;
+    server.run("GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.* TO app").await;
+    server.demote().await;
     for user in ["root", "app"] {
-        let url = place.server.url().replace("root@", &format!("{user}@"));
+        let url = server.url().replace("root@", &format!("{user}@"));
         let open = async || {
             let config = MysqlNeneConfig::new(MysqlConfig::parse(&url).unwrap());
             config.connect().await.unwrap()
@@ -273,16 +173,16 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
         }
     }
     // Nor that there is nothing.
-    place.server.run("DELETE FROM leasehold.distributed_locks").await;
+    server.run("DELETE FROM leasehold.distributed_locks").await;
     store.list(&ListRequest::new(Filter::default())).await.unwrap_err();
 }
 
 /// One that is demoted after the look at a row.
 #[tokio::test]
 async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
-    let place = Place::new().await;
-    place.open(config()).await;
-    let mut administrator = place.server.connect().await.unwrap();
+    let server = Server::new().await;
+    server.open_table(config()).await;
+    let mut administrator = server.connect().await.unwrap();
     administrator
         .query_drop(
             "INSERT INTO leasehold.distributed_locks VALUES ('r', 'a', '2000-01-01', '2000-01-01')",
@@ -311,37 +211,6 @@ async fn a_write_changes_nothing_on_a_server_that_is_read_only() {
         let expected = if read_only == "TRUE" { [0; 3] } else { [1; 3] };
         assert_eq!(changed, expected, "{read_only}");
     }
-}
-
-#[tokio::test]
-async fn a_missing_table_and_a_missing_privilege_are_named() {
-    let place = Place::new().await;
-    let server = MysqlConfig::parse(&place.server.url()).unwrap();
-    let store = MysqlNeneConfig::new(server).connect().await.unwrap();
-    assert_eq!(store.check().await.unwrap().schema, None);
-    let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
-    store.prepare().await.unwrap();
-    assert_eq!(store.check().await.unwrap().schema, Some(1));
-
-    place.server.run("CREATE USER worker@localhost").await;
-    place.server.run("CREATE USER worker@'127.0.0.1'").await;
-    place.server.run("GRANT SELECT ON leasehold.distributed_locks TO worker@'127.0.0.1'").await;
-    let url = place.server.url().replace("root@", "worker@");
-    let open = || MysqlNeneConfig::new(MysqlConfig::parse(&url).unwrap()).connect();
-    let acquired = open().await.unwrap().acquire(&acquire("r", "a", Mode::Exclusive)).await;
-    let error = acquired.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, Effect::NotApplied), "{error}");
-    assert!(error.to_string().contains("leasehold_driver/nene/manual"), "{error}");
-    assert!(error.to_string().contains("INSERT"), "{error}");
-    // The privileges that the page lists.
-    let grant =
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.distributed_locks TO worker@'127.0.0.1'";
-    place.server.run(grant).await;
-    let store = open().await.unwrap();
-    assert_eq!(store.check().await.unwrap().schema, Some(1));
-    granted(store.acquire(&acquire("r", "a", Mode::Exclusive)).await);
-    granted(store.acquire(&acquire("r", "a", Mode::Exclusive)).await);
 }
 
 #[test]

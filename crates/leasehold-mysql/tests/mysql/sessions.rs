@@ -10,6 +10,7 @@ use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
 use leasehold_testkit::in_time;
 use leasehold_testkit::mysql::{Server, pool};
 use leasehold_testkit::requests::{acquire, granted, refused, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::sessions::{works, works_with};
 
 leasehold_testkit::sql_sessions!(Server);

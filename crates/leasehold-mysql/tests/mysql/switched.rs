@@ -10,6 +10,7 @@ use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::{Server, url};
 use leasehold_testkit::read_only::first_failures;
 use leasehold_testkit::requests::{acquire, granted, release, renew};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time};
 
 /// An administrator could write there all the same, and grant what the new primary grants too.

@@ -4,6 +4,7 @@ use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, failed, granted};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::bad_input::the_least_privileges_suffice as suffice;
 
 leasehold_testkit::sql_bad_input!(Server);

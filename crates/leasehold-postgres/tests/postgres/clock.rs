@@ -12,6 +12,7 @@ use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{
     acquire, acquire_for, granted, key, only, refused, release, renew,
 };
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time, until};
 
 /// A clock that the test moves.

@@ -9,6 +9,7 @@ use leasehold_core::{Effect, ErrorKind, Key, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresNeneConfig, PostgresStore};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, granted, refused, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{in_time, until};
 
 /// What keeps `prepare` waiting while another process prepares.

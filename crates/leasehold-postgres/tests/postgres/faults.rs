@@ -4,6 +4,7 @@ use leasehold_core::{Effect, ErrorKind, Level, Mode, Store as _};
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, granted, refused};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{in_time, until};
 
 leasehold_testkit::sql_faults!(Server);

@@ -5,6 +5,7 @@ use leasehold_postgres::{PostgresConfig, PostgresStore};
 use leasehold_testkit::page::sql_of;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, granted, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 
 const PAGE: &str = include_str!("../../../../docs/first-contact.md");
 

@@ -8,6 +8,7 @@ use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::{PostgresNeneConfig, PostgresStore};
 use leasehold_testkit::postgres::{Server, connect};
 use leasehold_testkit::requests::{acquire, failed, granted, key, refused, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 
 use crate::qualified::unqualified;
 

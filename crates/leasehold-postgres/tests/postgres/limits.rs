@@ -12,6 +12,7 @@ use leasehold_postgres::tokio_postgres::{Config, NoTls};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
 use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::requests::{acquire, granted, id, key};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, fails_within, until};
 
 leasehold_testkit::sql_limits!(Server);

@@ -5,6 +5,7 @@ use leasehold_core::{EvictRequest, EvictTarget, Mode, RenewOutcome, Store as _, 
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::{Pooler, Server};
 use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, release, renew};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time};
 
 #[tokio::test]

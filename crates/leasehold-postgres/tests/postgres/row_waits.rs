@@ -11,6 +11,7 @@ use leasehold_postgres::PostgresStore;
 use leasehold_postgres::tokio_postgres::Client;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, renew};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, SECOND, in_time, until};
 
 /// A user's transaction that holds the row of this key.

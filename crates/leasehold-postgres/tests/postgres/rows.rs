@@ -1,6 +1,7 @@
 //! What stays in the table.
 
 use leasehold_testkit::postgres::Server;
+use leasehold_testkit::sql::SqlTestServer as _;
 
 leasehold_testkit::sql_rows!(Server);
 

@@ -7,6 +7,7 @@ use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Config, NoTls};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, failed, granted, refused, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::sessions::works_with;
 use leasehold_testkit::{in_time, until};
 use std::str::FromStr as _;

@@ -8,6 +8,7 @@ use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::read_only::first_failures;
 use leasehold_testkit::requests::{acquire, granted, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 
 #[tokio::test]
 async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {

@@ -1,6 +1,7 @@
 //! Requests that are sent in batches.
 
 use leasehold_testkit::postgres::Server;
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::together::rows_that_name_no_member_are_unexpected;
 
 leasehold_testkit::sql_together!(Server);

@@ -8,6 +8,7 @@ use leasehold_core::{Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest, Store a
 use leasehold_postgres::PostgresStore;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, acquire_for, granted, id, key, only, refused, release};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, SECOND, in_time, until};
 
 /// How many listeners the server knows.

@@ -4,16 +4,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use leasehold_core::{
-    BoxFuture, Clock, Effect, ErrorKind, Filter, ListRequest, LostReason, Mode, RenewOutcome,
-    Store as _, Ttl,
+    BoxFuture, Clock, Effect, ErrorKind, LostReason, Mode, RenewOutcome, Store as _, Ttl,
 };
 use leasehold_driver::SystemClock;
 use leasehold_sqlite::{NeneConfig, SqliteNeneConfig, SqliteNeneStore};
 use leasehold_testkit::nene::cases::config;
 use leasehold_testkit::nene::{Database, Php};
-use leasehold_testkit::requests::{
-    acquire, acquire_for, failed, granted, is_unreadable, only, purge_leaves, refused, renew,
-};
+use leasehold_testkit::requests::{acquire, acquire_for, failed, granted, only, refused, renew};
 use tokio::task::JoinSet;
 
 use crate::common::{SECOND, Workplace};
@@ -32,18 +29,25 @@ struct Place {
 impl Database for Place {
     type Store = SqliteNeneStore;
 
+    const UNREADABLE: &'static str = "remove that row";
+
     async fn new() -> Self {
         let (looks, looked) = mpsc::channel();
         Self { workplace: Workplace::new(), looks, looked }
     }
 
-    async fn open(&self, nene: NeneConfig) -> SqliteNeneStore {
+    async fn open_table(&self, nene: NeneConfig) -> SqliteNeneStore {
         prepared(&self.workplace, 5 * SECOND, nene).await
     }
 
     async fn open_patient(&self, nene: NeneConfig) -> SqliteNeneStore {
         let clock = Arc::new(Looked { clock: SystemClock::new(), looks: self.looks.clone() });
         prepared(&self.workplace, TERM, nene.clock(clock)).await
+    }
+
+    async fn put_unreadable(&self) {
+        let row = "INSERT INTO distributed_locks VALUES ('r', 'php', 'no time', 'no time')";
+        self.workplace.change(row);
     }
 
     async fn until_it_waits<T: Send + 'static>(
@@ -165,25 +169,9 @@ async fn is_lost(store: &SqliteNeneStore, why: LostReason) {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant() {
-    let place = Place::new().await;
-    let store = place.open(config()).await;
-    place
-        .workplace
-        .change("INSERT INTO distributed_locks VALUES ('r', 'php', 'no time', 'no time')");
-    let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
-    failed(acquired, ErrorKind::Corrupt, Effect::NotApplied, "remove that row");
-    granted(store.acquire(&acquire("well", "ours", Mode::Exclusive)).await);
-    is_unreadable(&store, "r").await;
-    purge_leaves(&store, &["r"]).await;
-    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
-    assert_eq!(page.records.len(), 1, "one damaged row hides no other");
-}
-
-#[tokio::test]
 async fn a_file_that_was_put_in_the_place_of_another_is_used() {
     let place = Place::new().await;
-    let store = place.open(config()).await;
+    let store = place.open_table(config()).await;
     let path = &place.workplace.path;
     let backup = path.with_extension("backup");
     std::fs::copy(path, &backup).unwrap();

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold_conformance::{Failure, Result};
+use leasehold_conformance::{Failure, Result, unprivileged};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{
     Conn, OptsBuilder, Pool, PoolConstraints, PoolOpts, Row, Value,
 };
 use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, MysqlStore, NeneConfig};
 
-use super::Server;
-use crate::authority::Authority;
+use super::{OWN, Product, Server, connect};
 use crate::sql::clocked::ClockedServer;
+use crate::sql::nene::NeneServer;
 use crate::sql::{SqlTestServer, Values};
 
 /// A pool of the application's, of this size.
@@ -34,6 +34,8 @@ impl SqlTestServer for Server {
         &["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin"];
     const ADMINISTRATOR: &'static str = "root";
     const TLS: [&'static str; 3] = ["ssl-mode=required", "ssl-mode=verify_identity", "ssl-ca"];
+    const CERTIFICATE: &'static [&'static str] = &["--ssl-cert={certificate}", "--ssl-key={key}"];
+    const PLAIN: &'static str = "";
     const LEASES: &'static str = "leasehold.leasehold_leases";
     const KEY: &'static str = "`key`";
     const VERSION: &'static str = "leasehold.leasehold_version";
@@ -42,9 +44,11 @@ impl SqlTestServer for Server {
     // The lease whose row is held is tried again and again, for the server cannot end a wait for a row in time.
     const CALLS_WHILE_HELD: u64 = 90;
     const NOTICES_LOST_CONNECTIONS: bool = false;
+    const LOGGED_ERROR: &'static str = "[ERROR]";
     const REFUSE_K3: &'static str =
         "CREATE TRIGGER leasehold.no BEFORE UPDATE ON leasehold.leasehold_leases FOR EACH ROW
          IF NEW.`key` = 'k3' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this one'; END IF";
+    const FREE: &'static str = "state = 'f'";
     const DAMAGES: &'static [&'static str] =
         &["state = 'x'", "id = NULL", "shared = NULL", "token = NULL", "host = UNHEX('ff')"];
     const ISOLATION_LEVELS: &'static [(&'static [&'static str], &'static str)] = &[
@@ -53,23 +57,29 @@ impl SqlTestServer for Server {
     ];
 
     async fn start(settings: &[&str]) -> Result<Self> {
-        Self::start(settings).await
+        Self::start_product(Product::MariaDb, settings).await
     }
 
-    async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
-        Self::start_with_certificate(authority, name).await
-    }
-
-    fn port(&self) -> u16 {
-        self.port()
+    async fn launch(&self) -> Result<()> {
+        let mut command = unprivileged(self.directory())?;
+        command.push(self.product.program()?.display().to_string());
+        command.extend(OWN.iter().map(|&setting| setting.to_owned()));
+        command.push(format!("--port={}", self.port()));
+        // A server that starts empties the directory of temporary files.
+        let own = [
+            ("datadir", "data"),
+            ("tmpdir", ""),
+            ("socket", "server.sock"),
+            ("pid-file", "server.pid"),
+        ];
+        let path = |name: &str| self.directory().join(name).display().to_string();
+        command.extend(own.map(|(option, name)| format!("--{option}={}", path(name))));
+        command.extend(self.settings.clone());
+        self.process.run(&command, async || self.connect().await.is_ok()).await
     }
 
     fn url_at(host: &str, port: u16, options: &str) -> String {
         format!("mysql://root@{host}:{port}/leasehold?{options}")
-    }
-
-    fn plain_url_at(port: u16, options: &str) -> String {
-        format!("{}?{options}", super::url(port)).trim_end_matches('?').to_owned()
     }
 
     async fn open(url: &str) -> leasehold_core::Result<MysqlStore> {
@@ -81,7 +91,7 @@ impl SqlTestServer for Server {
     }
 
     async fn connect(&self) -> Result<Conn> {
-        self.connect().await
+        connect(self.port()).await
     }
 
     async fn query(client: &mut Conn, text: &str) -> Result<Vec<Values>> {
@@ -93,28 +103,35 @@ impl SqlTestServer for Server {
         let rows = client.query::<Row, _>(text).await?;
         rows.into_iter().map(|row| row.unwrap().into_iter().map(value).collect()).collect()
     }
+}
 
-    async fn restart(&self) -> Result<()> {
-        self.restart().await
+impl NeneServer for Server {
+    type NeneStore = MysqlNeneStore;
+
+    const DATABASE: &'static str = "CREATE DATABASE leasehold";
+    // What PHP writes where a date is out of range and the mode is not strict.
+    const ADD_UNREADABLE: &'static str =
+        "SET STATEMENT sql_mode = '' FOR INSERT INTO leasehold.distributed_locks
+         VALUES ('r', 'php', '0000-00-00', '0000-00-00')";
+    const WAITING: &'static str =
+        "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'UPDATE%'";
+    const DSN: &'static str = "mysql:host=127.0.0.1;port={port};dbname=leasehold;charset=utf8mb4";
+    const WORKER: &'static str = "CREATE USER worker@localhost; CREATE USER worker@'127.0.0.1'";
+    const GRANT: &'static str =
+        "GRANT {privileges} ON leasehold.distributed_locks TO worker@'127.0.0.1'";
+    const DENIED: &'static str = "INSERT";
+
+    async fn open_nene(url: &str, config: NeneConfig) -> leasehold_core::Result<MysqlNeneStore> {
+        MysqlNeneConfig::new(MysqlConfig::parse(url)?).nene(config).connect().await
     }
 
-    fn logged_errors(&self) -> Vec<String> {
-        let log = std::fs::read_to_string(self.directory().join("server.log")).unwrap();
-        log.lines().filter(|line| line.contains("[ERROR]")).map(str::to_owned).collect()
-    }
-
-    fn pause(&self) {
-        self.pause();
-    }
-
-    fn resume(&self) {
-        self.resume();
+    async fn open_nene_on_pool(&self, timeout: Duration, config: NeneConfig) -> MysqlNeneStore {
+        let server = MysqlConfig::pool(pool(self.port(), 4), "leasehold").timeout(timeout);
+        MysqlNeneConfig::new(server).nene(config).connect().await.unwrap()
     }
 }
 
 impl ClockedServer for Server {
-    type NeneStore = MysqlNeneStore;
-
     // A reader holds the table until its transaction ends.
     const CLOCK: &'static str = "
         CREATE DATABASE {schema};

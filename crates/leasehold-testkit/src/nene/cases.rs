@@ -1,7 +1,7 @@
 //! What every store in the table does beside a client in PHP, in real time.
 
 mod beside;
-mod calls;
+pub(crate) mod calls;
 mod defects;
 mod library;
 
@@ -47,6 +47,7 @@ macro_rules! nene_tests {
             rows_of_names_that_are_no_keys_are_counted_and_named
             a_purge_removes_rows_that_ended_and_no_other
             an_open_transaction_of_php_grants_nothing
+            a_row_that_cannot_be_read_is_corrupt_and_no_grant
             who_took_a_row_over_looks_again_whether_php_has_overwritten_it
             what_php_overwrites_unseen_is_gone_at_the_next_renewal
             a_php_client_under_our_own_name_shortens_our_term

@@ -89,7 +89,7 @@ pub async fn contend<D: Database>(guard: bool, duration: Duration) -> Contest {
     for (resource, hold) in zip(&contended, HOLD.into_iter().cycle()) {
         let claims = Claims::one(key(resource), Mode::Exclusive);
         let habit = Habit { claims, term: Duration::from_secs(1), hold, rest: 100 };
-        ours.push((database.open(config.clone()).await, habit));
+        ours.push((database.open_table(config.clone()).await, habit));
     }
     let mut watching = database.php();
     watching.watches();

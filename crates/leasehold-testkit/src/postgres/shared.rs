@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
-use leasehold_conformance::Result;
+use leasehold_conformance::{Result, unprivileged};
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use leasehold_postgres::{
     NeneConfig, PostgresConfig, PostgresNeneConfig, PostgresNeneStore, PostgresStore,
 };
 
-use super::{Server, hostile_url};
-use crate::authority::Authority;
+use super::{OWN, Server, connect, copy_cluster, hostile_url, program};
+use crate::server_process::start_at_a_free_port;
 use crate::sql::clocked::ClockedServer;
+use crate::sql::nene::NeneServer;
 use crate::sql::{SqlTestServer, Values};
+
+/// A pool of the application's, of this size.
+pub fn pool(url: &str, most: usize) -> Pool {
+    let manager = Manager::new(url.parse().unwrap(), NoTls);
+    Pool::builder(manager).max_size(most).build().unwrap()
+}
 
 impl SqlTestServer for Server {
     type Store = PostgresStore;
@@ -21,6 +28,9 @@ impl SqlTestServer for Server {
     const UNSYNCED: &'static [&'static str] = &["fsync=off"];
     const ADMINISTRATOR: &'static str = "postgres";
     const TLS: [&'static str; 3] = ["sslmode=require", "sslmode=verify-full", "sslrootcert"];
+    const CERTIFICATE: &'static [&'static str] =
+        &["ssl=on", "ssl_cert_file={certificate}", "ssl_key_file={key}"];
+    const PLAIN: &'static str = "sslmode=disable";
     const LEASES: &'static str = "leasehold.leases";
     const KEY: &'static str = "key";
     const VERSION: &'static str = "leasehold.version";
@@ -28,9 +38,11 @@ impl SqlTestServer for Server {
     const CALLS: &'static str = "SELECT pg_current_xact_id()";
     const CALLS_WHILE_HELD: u64 = 20;
     const NOTICES_LOST_CONNECTIONS: bool = true;
+    const LOGGED_ERROR: &'static str = "ERROR:";
     const REFUSE_K3: &'static str =
         "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
          CREATE TRIGGER no BEFORE UPDATE ON leasehold.leases FOR EACH ROW WHEN (NEW.key = 'k3') EXECUTE FUNCTION no()";
+    const FREE: &'static str = "id = NULL";
     const DAMAGES: &'static [&'static str] =
         &["state = NULL", "shared = NULL", "token = NULL", "host = repeat('x', 300)"];
     const ISOLATION_LEVELS: &'static [(&'static [&'static str], &'static str)] = &[
@@ -39,23 +51,28 @@ impl SqlTestServer for Server {
     ];
 
     async fn start(settings: &[&str]) -> Result<Self> {
-        Self::start(settings).await
+        start_at_a_free_port(async |process| {
+            copy_cluster(process.directory())?;
+            let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+            let server = Self { process, settings };
+            server.launch().await?;
+            Ok(server)
+        })
+        .await
     }
 
-    async fn start_with_certificate(authority: &Authority, name: &str) -> Result<Self> {
-        Self::start_with_certificate(authority, name).await
-    }
-
-    fn port(&self) -> u16 {
-        self.port()
+    async fn launch(&self) -> Result<()> {
+        let mut command = unprivileged(self.directory())?;
+        command.push(program("postgres")?.display().to_string());
+        command.extend(["-D", "data", "-p"].map(str::to_owned));
+        command.push(self.port().to_string());
+        let settings = OWN.iter().map(|&setting| setting.to_owned()).chain(self.settings.clone());
+        command.extend(settings.flat_map(|setting| ["-c".to_owned(), setting]));
+        self.process.run(&command, async || self.connect().await.is_ok()).await
     }
 
     fn url_at(host: &str, port: u16, options: &str) -> String {
         format!("postgres://postgres@{host}:{port}/postgres?{options}")
-    }
-
-    fn plain_url_at(port: u16, options: &str) -> String {
-        format!("{}&{options}", super::url(port)).trim_end_matches('&').to_owned()
     }
 
     async fn open(url: &str) -> leasehold_core::Result<PostgresStore> {
@@ -63,14 +80,13 @@ impl SqlTestServer for Server {
     }
 
     async fn open_on_pool(&self, most: usize) -> PostgresStore {
-        let manager = Manager::new(self.url().parse().unwrap(), NoTls);
-        let pool = Pool::builder(manager).max_size(most).build().unwrap();
+        let pool = pool(&self.url(), most);
         let config = PostgresConfig::pool(pool).wakeups_at(&self.url()).unwrap();
         config.connect().await.unwrap()
     }
 
     async fn connect(&self) -> Result<Client> {
-        self.connect().await
+        connect(&self.url()).await
     }
 
     async fn query(client: &mut Client, text: &str) -> Result<Vec<Values>> {
@@ -82,27 +98,31 @@ impl SqlTestServer for Server {
         }
         Ok(rows)
     }
+}
 
-    async fn restart(&self) -> Result<()> {
-        self.restart().await
+impl NeneServer for Server {
+    type NeneStore = PostgresNeneStore;
+
+    const DATABASE: &'static str = "";
+    const ADD_UNREADABLE: &'static str =
+        "INSERT INTO distributed_locks VALUES ('r', 'php', 'infinity', '2000-01-01')";
+    const WAITING: &'static str = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    const DSN: &'static str = "pgsql:host=127.0.0.1;port={port};dbname=postgres";
+    const WORKER: &'static str = "CREATE ROLE worker LOGIN";
+    const GRANT: &'static str = "GRANT {privileges} ON distributed_locks TO worker";
+    const DENIED: &'static str = "distributed_locks";
+
+    async fn open_nene(url: &str, config: NeneConfig) -> leasehold_core::Result<PostgresNeneStore> {
+        PostgresNeneConfig::new(PostgresConfig::parse(url)?).nene(config).connect().await
     }
 
-    fn logged_errors(&self) -> Vec<String> {
-        self.logged_errors()
-    }
-
-    fn pause(&self) {
-        self.pause();
-    }
-
-    fn resume(&self) {
-        self.resume();
+    async fn open_nene_on_pool(&self, timeout: Duration, config: NeneConfig) -> PostgresNeneStore {
+        let server = PostgresConfig::pool(pool(&self.url(), 4)).timeout(timeout);
+        PostgresNeneConfig::new(server).nene(config).connect().await.unwrap()
     }
 }
 
 impl ClockedServer for Server {
-    type NeneStore = PostgresNeneStore;
-
     // All requests hold this lock shared while their transactions read the clock.
     const CLOCK: &'static str = "
         CREATE SCHEMA IF NOT EXISTS {schema};

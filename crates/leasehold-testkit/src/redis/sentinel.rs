@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold_conformance::{Failure, Process, Result, free_port};
+use leasehold_conformance::{Failure, Result};
 use leasehold_redis::redis;
-use tempfile::TempDir;
 
 use super::{Server, ask};
-use crate::directory::new_directory;
+use crate::server_process::ServerProcess;
 
 /// Three sentinels that watch one master; two of them decide.
 pub struct Sentinels {
     pub ports: Vec<u16>,
-    processes: Vec<Process>,
-    _directories: Vec<TempDir>,
+    processes: Vec<ServerProcess>,
 }
 
 /// Their name for the master.
@@ -23,9 +21,10 @@ impl Sentinels {
     /// Starts them and waits until they know each other and `replicas` replicas; they take the master for dead
     /// after `down_after` milliseconds.
     pub async fn watch(master: &Server, replicas: i64, down_after: u64) -> Result<Self> {
-        let (mut ports, mut processes, mut directories) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ports, mut processes) = (Vec::new(), Vec::new());
         for _ in 0..3 {
-            let (port, directory) = (free_port()?, new_directory()?);
+            let process = ServerProcess::new()?;
+            let port = process.port();
             let settings = format!(
                 "port {port}\nbind 127.0.0.1\n\
                  sentinel monitor {SERVICE} 127.0.0.1 {} 2\n\
@@ -33,13 +32,14 @@ impl Sentinels {
                  sentinel failover-timeout {SERVICE} 5000\n",
                 master.port()
             );
-            std::fs::write(directory.path().join("sentinel.conf"), settings)?;
-            let arguments = ["sentinel.conf", "--sentinel"];
-            processes.push(Process::start("redis-server", arguments, directory.path())?);
+            std::fs::write(process.directory().join("sentinel.conf"), settings)?;
+            let command = ["redis-server", "sentinel.conf", "--sentinel"].map(str::to_owned);
+            let url = format!("redis://127.0.0.1:{port}/");
+            process.run(&command, async || ask(&url, &["PING"]).await.is_ok()).await?;
             ports.push(port);
-            directories.push(directory);
+            processes.push(process);
         }
-        let this = Self { ports, processes, _directories: directories };
+        let this = Self { ports, processes };
         for _ in 0..3_000 {
             let mut all = true;
             for port in &this.ports {
@@ -65,7 +65,7 @@ impl Sentinels {
 
     /// Stops one, as SIGSTOP does.
     pub fn pause(&self, at: usize) {
-        self.processes[at].pause().unwrap();
+        self.processes[at].pause();
     }
 
     pub fn url(&self) -> String {

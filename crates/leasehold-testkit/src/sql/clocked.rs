@@ -6,16 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Observation, Pooled, Result, Row};
-use leasehold_core::{Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode, Store};
+use leasehold_core::{Clock as _, FencingToken, GroupName, Key, LeaseId, ManualClock, Mode};
 use tokio::sync::Mutex;
 
-use super::{SqlTestServer, Values};
+use super::Values;
+use super::nene::NeneServer;
 
 /// How the stores of a server read the clock of a case, and how the case reads their tables.
-pub trait ClockedServer: SqlTestServer {
-    /// The store in the table of the PHP library.
-    type NeneStore: Store;
-
+pub trait ClockedServer: NeneServer {
     /// Creates `{schema}` and its clock, which is at `{now}`.
     const CLOCK: &'static str;
 

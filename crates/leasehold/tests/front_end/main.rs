@@ -70,6 +70,13 @@ mod renewal;
 mod resumed;
 mod send_sync;
 mod spawned;
+#[cfg(all(
+    any(feature = "mysql", feature = "postgres"),
+    feature = "quorum",
+    feature = "redis",
+    feature = "sqlite"
+))]
+mod sql;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 mod stalls;
 mod support;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::Locker;
 use leasehold::inspect::Capabilities;
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, postgres, redis};
 
 /// Set to write the table instead of comparing it.

@@ -8,6 +8,7 @@ use leasehold::{Event, Guard, Locker};
 use leasehold_conformance::{Fault, Proxy};
 use leasehold_testkit::postgres;
 use leasehold_testkit::redis::{DURABLE, Server};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{SECOND, in_time, until};
 
 fn quorum(nodes: &[String]) -> String {

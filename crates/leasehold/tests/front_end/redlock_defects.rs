@@ -14,7 +14,6 @@ use leasehold::{
     Ttl, Wait, WaitCause,
 };
 use leasehold_conformance::{Fault, Proxy};
-use leasehold_testkit::redis::Server;
 use leasehold_testkit::{LONG, in_time, until};
 
 #[tokio::test]
@@ -26,7 +25,7 @@ async fn redlock_01_a_failed_try_with_the_holding_token_keeps_the_lock_on_redis(
     let again = same.lock("k").lease_id("mine").wait(Wait::No).await.unwrap();
     assert!(!again.is_fresh());
     drop(again.detach());
-    fleet.servers[1..].iter().for_each(Server::kill);
+    fleet.servers[1..].iter().for_each(|server| server.kill());
     let error = same.lock("k").lease_id("mine").wait(Wait::No).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     same.close(secs(60)).await.unwrap();
@@ -117,7 +116,7 @@ async fn redlock_05_one_hung_or_refusing_node_costs_no_term_on_redis() {
 async fn redlock_06_servers_that_are_down_are_not_reported_as_held_on_redis() {
     for fleet in [Fleet::one().await, Fleet::nodes(3).await] {
         let locks = fleet.locks().await;
-        fleet.servers.iter().for_each(Server::kill);
+        fleet.servers.iter().for_each(|server| server.kill());
         let error = locks.try_lock("k").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         if fleet.servers.len() > 1 {
@@ -185,7 +184,7 @@ async fn redlock_10_a_release_whose_caller_gave_up_is_completed() {
         let guard = locks.lock("k").ttl(secs(60)).await.unwrap();
         fleet.until_everywhere("k", &guard).await;
         // What was sent has no effect, so that it must be sent again.
-        fleet.servers.iter().for_each(Server::pause);
+        fleet.servers.iter().for_each(|server| server.pause());
         tokio::time::timeout(Duration::ZERO, guard.release()).await.unwrap_err();
         for server in &fleet.servers {
             server.restart().await.unwrap();

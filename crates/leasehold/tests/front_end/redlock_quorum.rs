@@ -15,7 +15,6 @@ use leasehold::{
     Effect, Error, ErrorKind, Locker, LostReason, QuorumConfig, ReleaseOutcome, Remaining, Ttl,
     Wait, WaitCause, WaitReport,
 };
-use leasehold_testkit::redis::Server;
 use leasehold_testkit::{in_time, until};
 
 /// A term that does not end while a test waits for the lock to end otherwise.
@@ -222,10 +221,10 @@ async fn redlock_with_release_timeout() {
     let brief = Locker::builder(store).timeout(secs(1)).build();
     let guard = brief.lock("k").ttl(LONGER).await.unwrap();
     fleet.until_everywhere("k", &guard).await;
-    fleet.servers[..2].iter().for_each(Server::pause);
+    fleet.servers[..2].iter().for_each(|server| server.pause());
     let error = in_time(guard.release()).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::Unknown));
-    fleet.servers[..2].iter().for_each(Server::resume);
+    fleet.servers[..2].iter().for_each(|server| server.resume());
     fleet.until_nowhere("k").await;
 
     for server in &fleet.servers[..2] {

@@ -9,6 +9,7 @@ use leasehold::inspect::{EvictRequest, EvictTarget};
 use leasehold::{Candidate, Guard, LeadershipEvent, LeadershipEvents, Locker, Result, Wait};
 use leasehold_conformance::Proxy;
 use leasehold_testkit::postgres::{Server, url};
+use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{mysql, until};
 use tokio::task::JoinHandle;
 

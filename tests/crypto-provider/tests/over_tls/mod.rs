@@ -6,6 +6,7 @@ use leasehold_redis::RedisStore;
 use leasehold_testkit::authority::Authority;
 use leasehold_testkit::postgres;
 use leasehold_testkit::requests::{acquire, granted};
+use leasehold_testkit::sql::SqlTestServer as _;
 
 /// The server asks for a certificate.
 pub async fn redis_grants_a_lock() {

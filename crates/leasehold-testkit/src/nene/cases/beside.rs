@@ -66,7 +66,7 @@ pub async fn who_took_a_row_over_looks_again_whether_php_has_overwritten_it<D: D
     let (database, _) = table::<D>().await;
     let (clock, mut php) = (ManualClock::new(), database.php());
     let settles = NeneConfig::default().clock(Arc::new(clock.clone())).settle(SECOND);
-    let store = database.open(settles).await;
+    let store = database.open_table(settles).await;
     php.crafts("r", "dead", LONG_AGO);
     let mut taking = JoinSet::new();
     let request = acquire_for("r", "ours", Mode::Exclusive, TERM);
@@ -95,7 +95,7 @@ pub async fn what_php_overwrites_unseen_is_gone_at_the_next_renewal<D: Database>
     is_lost(&store, "r", "ours", LostReason::Gone).await;
     assert!(php.releases("r", "php"));
     // Who adds a row does not look again.
-    let settles = database.open(NeneConfig::default().settle(60 * SECOND)).await;
+    let settles = database.open_table(NeneConfig::default().settle(60 * SECOND)).await;
     assert!(acquires(&settles, "r", "ours").await);
     assert_eq!(php.overwrites("r", "php", TTL), Ok(1));
     is_lost(&settles, "r", "ours", LostReason::Gone).await;
@@ -120,7 +120,7 @@ pub async fn a_php_client_under_our_own_name_shortens_our_term<D: Database>() {
 /// A client that would overwrite a row which has not ended fails. Whatever either side does by its rules stays possible.
 pub async fn the_trigger_refuses_to_overwrite_a_row_that_has_not_ended<D: Database>() {
     let (database, _) = table::<D>().await;
-    let (store, mut php) = (database.open(config().guard(true)).await, database.php());
+    let (store, mut php) = (database.open_table(config().guard(true)).await, database.php());
     let hazards = store.check().await.unwrap().hazards;
     assert!(!hazards.iter().any(|hazard| hazard.contains("overwrites")), "{hazards:?}");
     php.crafts("r", "dead", LONG_AGO);

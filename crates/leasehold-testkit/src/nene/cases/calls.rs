@@ -21,18 +21,18 @@ pub fn config() -> NeneConfig {
 }
 
 /// A database with the table, and a store in it.
-pub(super) async fn table<D: Database>() -> (D, D::Store) {
+pub(crate) async fn table<D: Database>() -> (D, D::Store) {
     let database = D::new().await;
-    let store = database.open(config()).await;
+    let store = database.open_table(config()).await;
     (database, store)
 }
 
-pub(super) async fn acquires(store: &impl Store, resource: &str, owner: &str) -> bool {
+pub(crate) async fn acquires(store: &impl Store, resource: &str, owner: &str) -> bool {
     let request = acquire_for(resource, owner, Mode::Exclusive, TERM);
     matches!(store.acquire(&request).await.unwrap(), AcquireReply::Granted(_))
 }
 
-pub(super) async fn releases(store: &impl Store, resource: &str, owner: &str) -> ReleaseOutcome {
+pub(crate) async fn releases(store: &impl Store, resource: &str, owner: &str) -> ReleaseOutcome {
     only(store.release(&release(resource, owner)).await.unwrap().leases)
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn renews_for(
     only(store.renew(&renewal).await.unwrap().leases)
 }
 
-pub(super) async fn renews(store: &impl Store, resource: &str, owner: &str) -> RenewOutcome {
+pub(crate) async fn renews(store: &impl Store, resource: &str, owner: &str) -> RenewOutcome {
     renews_for(store, resource, owner, TERM).await
 }
 

@@ -11,15 +11,17 @@ use tokio::task::JoinSet;
 use super::calls::{
     LONG_AGO, TERM, TTL, acquires, config, is, is_lost, releases, renews, renews_for, table,
 };
-use crate::nene::{Database, Php, Served};
-use crate::requests::{acquire_for, granted, key, names, purge_leaves, refused};
+use crate::nene::{Database, Php};
+use crate::requests::{
+    acquire, acquire_for, failed, granted, is_unreadable, key, names, purge_leaves, refused,
+};
 use crate::{SECOND, until};
 
 /// Defect 1: of those who find one expired row, one gets it.
 pub async fn of_contenders_for_an_expired_row_one_wins<D: Database>() {
     const ROUNDS: usize = 10_000;
     let (database, store) = table::<D>().await;
-    let stores = [store, database.open(config()).await];
+    let stores = [store, database.open_table(config()).await];
     let mut php = database.php();
     php.ask(&["begin"]).unwrap();
     for round in 0..ROUNDS {
@@ -189,19 +191,14 @@ pub async fn an_open_transaction_of_php_grants_nothing<D: Database>() {
     granted(store.acquire(&request).await);
 }
 
-/// A failure is no refusal and no loss, and the store connects again.
-pub async fn a_server_that_is_away_fails_every_operation_until_it_is_back<D: Served>() {
+pub async fn a_row_that_cannot_be_read_is_corrupt_and_no_grant<D: Database>() {
     let (database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await);
-    database.kill();
-    let request = acquire_for("r", "a", Mode::Exclusive, TERM);
-    assert_eq!(store.acquire(&request).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let renewed = renews(&store, "r", "a").await;
-    assert!(matches!(renewed, RenewOutcome::Failed(_)), "{renewed:?}");
-    let released = releases(&store, "r", "a").await;
-    assert!(matches!(released, ReleaseOutcome::Failed(_)), "{released:?}");
-    database.restart().await;
-    assert!(matches!(renews(&store, "r", "a").await, RenewOutcome::Held(_)));
-    assert!(!acquires(&store, "r", "b").await);
+    database.put_unreadable().await;
+    let acquired = store.acquire(&acquire("r", "ours", Mode::Exclusive)).await;
+    failed(acquired, ErrorKind::Corrupt, Effect::NotApplied, D::UNREADABLE);
+    granted(store.acquire(&acquire("well", "ours", Mode::Exclusive)).await);
+    is_unreadable(&store, "r").await;
+    purge_leaves(&store, &["r"]).await;
+    let page = store.list(&ListRequest::new(Filter::default())).await.unwrap();
+    assert_eq!(page.records.len(), 1, "one damaged row hides no other");
 }

@@ -1,0 +1,189 @@
+//! The table of the PHP library in a server.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::future::{FutureExt as _, join_all};
+use leasehold_conformance::Fault;
+use leasehold_core::{
+    Effect, ErrorKind, EvictRequest, EvictTarget, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
+};
+use leasehold_driver::nene::NeneConfig;
+use tokio::task::JoinSet;
+
+use super::SqlTestServer;
+use crate::nene::cases::calls::{acquires, releases, renews, table};
+use crate::nene::cases::config;
+use crate::nene::{Database, Php};
+use crate::requests::{acquire, failed, granted, id, key, release, released, renew, renewed};
+use crate::{LONG, SECOND, fails_within, until};
+
+/// The tests of the table, those of every database too.
+#[macro_export]
+macro_rules! sql_nene {
+    ($server:ty) => {
+        $crate::nene_tests!($server);
+        $crate::sql_tests!($server, nene, [], on two threads [
+            a_server_that_is_away_fails_every_operation_until_it_is_back,
+            an_operation_of_two_exchanges_ends_in_time,
+            a_missing_table_and_a_missing_privilege_are_named,
+        ]);
+    };
+}
+
+/// A server with the table in the database of an application.
+pub trait NeneServer: SqlTestServer {
+    type NeneStore: Store + Clone;
+
+    /// Statements that create the database.
+    const DATABASE: &'static str;
+
+    /// Adds a row of `r` whose end is no time.
+    const ADD_UNREADABLE: &'static str;
+
+    /// Finds a row once a write waits for a lease's.
+    const WAITING: &'static str;
+
+    /// The database, for PHP.
+    const DSN: &'static str;
+
+    /// Statements that create the user `worker`, and that give it `{privileges}` on the table.
+    const WORKER: &'static str;
+    const GRANT: &'static str;
+
+    /// What the error has that reports the missing privilege for an insert.
+    const DENIED: &'static str;
+
+    /// A store that connects to this URL.
+    fn open_nene(
+        url: &str,
+        config: NeneConfig,
+    ) -> impl Future<Output = leasehold_core::Result<Self::NeneStore>> + Send;
+
+    /// A store on a pool of the application's.
+    fn open_nene_on_pool(
+        &self,
+        timeout: Duration,
+        config: NeneConfig,
+    ) -> impl Future<Output = Self::NeneStore>;
+}
+
+impl<S: NeneServer> Database for S {
+    type Store = S::NeneStore;
+
+    const UNREADABLE: &'static str = "no time";
+
+    async fn new() -> Self {
+        let server = S::start(S::UNSYNCED).await.unwrap();
+        server.ask(S::DATABASE).await;
+        server
+    }
+
+    async fn open_table(&self, config: NeneConfig) -> S::NeneStore {
+        let store = S::open_nene(&self.url(""), config).await.unwrap();
+        store.prepare().await.unwrap();
+        store
+    }
+
+    async fn open_patient(&self, config: NeneConfig) -> S::NeneStore {
+        let store = self.open_nene_on_pool(LONG, config).await;
+        store.prepare().await.unwrap();
+        store
+    }
+
+    async fn put_unreadable(&self) {
+        self.ask(S::ADD_UNREADABLE).await;
+    }
+
+    async fn until_it_waits<T: Send + 'static>(
+        &self,
+        operation: impl Future<Output = T> + Send + 'static,
+    ) -> JoinSet<T> {
+        let mut waiting = JoinSet::new();
+        waiting.spawn(operation);
+        until(async || !self.ask(S::WAITING).await.is_empty()).await;
+        waiting
+    }
+
+    fn php_ahead(&self, ahead: i64) -> Php {
+        let dsn = S::DSN.replace("{port}", &self.port().to_string());
+        Php::start_ahead(&dsn, S::ADMINISTRATOR, ahead)
+    }
+}
+
+/// A failure is no refusal and no loss, and the store connects again.
+pub async fn a_server_that_is_away_fails_every_operation_until_it_is_back<S: NeneServer>() {
+    let (server, store) = table::<S>().await;
+    assert!(acquires(&store, "r", "a").await);
+    server.kill();
+    let acquired = store.acquire(&acquire("r", "a", Mode::Exclusive)).await;
+    assert_eq!(acquired.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let renewed = renews(&store, "r", "a").await;
+    assert!(matches!(renewed, RenewOutcome::Failed(_)), "{renewed:?}");
+    let released = releases(&store, "r", "a").await;
+    assert!(matches!(released, ReleaseOutcome::Failed(_)), "{released:?}");
+    server.restart().await.unwrap();
+    assert!(matches!(renews(&store, "r", "a").await, RenewOutcome::Held(_)));
+    assert!(!acquires(&store, "r", "b").await);
+}
+
+/// Each exchange takes less than the limit, and two take more: one to look, and one to write.
+pub async fn an_operation_of_two_exchanges_ends_in_time<S: NeneServer>() {
+    let (server, _) = table::<S>().await;
+    let proxy = server.proxy().await;
+    let limit = SECOND;
+    let url = S::plain_url_at(proxy.address().port(), "timeout=1s");
+    let store = S::open_nene(&url, config()).await.unwrap();
+    // As many connections as there are operations.
+    let held = ["a", "b", "c", "d"].map(|name| acquire(name, "ours", Mode::Exclusive));
+    for acquired in join_all(held.iter().map(|request| store.acquire(request))).await {
+        granted(acquired);
+    }
+    proxy.set(Fault::Delay(limit * 2 / 5));
+    let new = acquire("new", "ours", Mode::Exclusive);
+    let renewal = renew("a", "ours", Mode::Exclusive, Ttl::new(2 * LONG).unwrap());
+    let end = release("b", "ours");
+    let target = EvictTarget::new(key("c"), Some(id("ours")));
+    let evict = EvictRequest::exactly(vec![target], None);
+    let operations = [
+        fails_within(limit, store.acquire(&new)).boxed(),
+        fails_within(limit, renewed(&store, &renewal)).boxed(),
+        fails_within(limit, released(&store, &end)).boxed(),
+        fails_within(limit, store.evict(&evict)).boxed(),
+    ];
+    let errors = join_all(operations).await;
+    // On a busy machine one may end before its write.
+    assert!(errors.iter().any(|error| error.effect() == Effect::Unknown), "{errors:?}");
+}
+
+pub async fn a_missing_table_and_a_missing_privilege_are_named<S: NeneServer>() {
+    let server = S::new().await;
+    let url = server.url("");
+    let store = S::open_nene(&url, NeneConfig::default()).await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, None);
+    let request = acquire("r", "a", Mode::Exclusive);
+    let acquired = store.acquire(&request).await;
+    failed(acquired, ErrorKind::Incompatible, Effect::NotApplied, "leasehold init");
+    store.prepare().await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, Some(1));
+
+    let grant = async |privileges: &str| {
+        server.ask(&S::GRANT.replace("{privileges}", privileges)).await;
+    };
+    server.ask(S::WORKER).await;
+    grant("SELECT").await;
+    let url = url.replace(&format!("{}@", S::ADMINISTRATOR), "worker@");
+    let open = || S::open_nene(&url, NeneConfig::default());
+    let error = open().await.unwrap().acquire(&request).await.unwrap_err();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, Effect::NotApplied), "{error}");
+    for part in ["leasehold_driver/nene/manual", S::DENIED] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    // The privileges that the page lists.
+    grant("SELECT, INSERT, UPDATE, DELETE").await;
+    let store = open().await.unwrap();
+    assert_eq!(store.check().await.unwrap().schema, Some(1));
+    granted(store.acquire(&request).await);
+    granted(store.acquire(&request).await);
+}
