@@ -25,7 +25,7 @@ pub(crate) const COLUMNS: &str =
     "exchanges | from the first to the last lease, ms | others p50, µs | others worst, µs |";
 
 /// Where another client states when each of its operations began and how long it took.
-pub(crate) type Said = mpsc::UnboundedSender<(Duration, Duration)>;
+pub(crate) type Samples = mpsc::UnboundedSender<(Duration, Duration)>;
 
 /// Leases that a `Locker` renews through a proxy.
 pub(crate) struct Held {
@@ -60,10 +60,10 @@ impl Held {
     /// Waits until all are renewed once, while another client operates, and describes it in [`COLUMNS`].
     pub(crate) async fn round<F: Future<Output: Send> + Send + 'static>(
         &mut self,
-        other: impl FnOnce(Said) -> F,
+        other: impl FnOnce(Samples) -> F,
     ) -> String {
         let exchanges = self.proxy.exchanges();
-        let (operations, mut said) = mpsc::unbounded_channel();
+        let (operations, mut samples) = mpsc::unbounded_channel();
         let mut others = JoinSet::new();
         others.spawn(other(operations));
         let mut first = None;
@@ -79,7 +79,7 @@ impl Held {
         let first = first.unwrap_or(last);
         others.shutdown().await;
         let mut during = Vec::new();
-        while let Some((start, took)) = said.recv().await {
+        while let Some((start, took)) = samples.recv().await {
             if start + took >= first && start <= last {
                 during.push(took);
             }

@@ -28,8 +28,8 @@ pub(crate) async fn send(link: &mut MultiplexedConnection, command: &Cmd) -> Res
 
 /// A section of the server's INFO.
 pub(crate) async fn info(link: &mut MultiplexedConnection, section: &str) -> Result<String> {
-    let said = send(link, redis::cmd("INFO").arg(section)).await?;
-    redis::from_redis_value(said).map_err(|e| failed(e.into()))
+    let reply = send(link, redis::cmd("INFO").arg(section)).await?;
+    redis::from_redis_value(reply).map_err(|e| failed(e.into()))
 }
 
 /// The value of a field in such a section.

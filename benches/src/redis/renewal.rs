@@ -6,7 +6,7 @@ use leasehold_redis::{RedisStore, redis};
 
 use super::raw;
 use crate::measure::now;
-use crate::renewal::{COLUMNS, Held, LEASES, ROUNDS, Said};
+use crate::renewal::{COLUMNS, Held, LEASES, ROUNDS, Samples};
 
 /// Counts what a round of renewals sends, and how it affects others.
 pub(crate) async fn run() -> Result<()> {
@@ -25,7 +25,7 @@ pub(crate) async fn run() -> Result<()> {
     let mut link = raw::connect(&server.url()).await?;
     for round in 1..=ROUNDS {
         let scripts = raw::calls(&mut link, &["evalsha"]).await?;
-        let cells = held.round(|said| ping(link.clone(), said)).await;
+        let cells = held.round(|samples| ping(link.clone(), samples)).await;
         let scripts = raw::calls(&mut link, &["evalsha"]).await? - scripts;
         println!("| {round} | {scripts} | {cells}");
     }
@@ -33,11 +33,11 @@ pub(crate) async fn run() -> Result<()> {
     held.check()
 }
 
-async fn ping(mut link: MultiplexedConnection, said: Said) {
+async fn ping(mut link: MultiplexedConnection, samples: Samples) {
     loop {
         let start = now();
         if raw::send(&mut link, &redis::cmd("PING")).await.is_err()
-            || said.send((start, now() - start)).is_err()
+            || samples.send((start, now() - start)).is_err()
         {
             return;
         }

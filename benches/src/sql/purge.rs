@@ -30,11 +30,11 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     server.fill(LEASES).await;
     println!("| others | pairs | p50, µs | p99, µs | worst, µs |");
     println!("|---|---|---|---|---|");
-    let (pairs, mut said) = mpsc::unbounded_channel();
+    let (pairs, mut samples) = mpsc::unbounded_channel();
     let mut others = JoinSet::new();
     others.spawn(pair_after_pair(server.store_at(server.port(), 2).await?, pairs));
     tokio::time::sleep(ALONE).await;
-    row("alone", &mut said);
+    row("alone", &mut samples);
     let start = now();
     let (mut removed, mut forgotten) = (0, 0);
     loop {
@@ -46,7 +46,7 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
         }
     }
     let took = now() - start;
-    row("during the purge", &mut said);
+    row("during the purge", &mut samples);
     others.shutdown().await;
     println!(
         "\n{removed} leases and {forgotten} counters were removed in {:.0} s.\n",
@@ -55,10 +55,10 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     Ok(())
 }
 
-/// Of what has been said since the last row.
-fn row(when: &str, said: &mut mpsc::UnboundedReceiver<(Duration, Duration)>) {
+/// Of the samples since the last row.
+fn row(when: &str, samples: &mut mpsc::UnboundedReceiver<(Duration, Duration)>) {
     let mut pairs = Vec::new();
-    while let Ok((_, took)) = said.try_recv() {
+    while let Ok((_, took)) = samples.try_recv() {
         pairs.push(took);
     }
     println!(

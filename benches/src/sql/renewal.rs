@@ -5,7 +5,7 @@ use leasehold::{Key, Result};
 
 use super::Server;
 use crate::measure::now;
-use crate::renewal::{COLUMNS, Held, LEASES, ROUNDS, Said};
+use crate::renewal::{COLUMNS, Held, LEASES, ROUNDS, Samples};
 use crate::subjects::through_store;
 
 /// Counts what a round of renewals sends, and how it affects others.
@@ -22,7 +22,7 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
     let mut held = Held::open(address, |proxy| server.store_at(proxy.port(), 4)).await?;
     let other = server.store_at(server.port(), 2).await?;
     for round in 1..=ROUNDS {
-        let cells = held.round(|said| pair_after_pair(other.clone(), said)).await;
+        let cells = held.round(|samples| pair_after_pair(other.clone(), samples)).await;
         println!("| {round} | {cells}");
     }
     println!();
@@ -30,12 +30,12 @@ pub(crate) async fn run(server: &impl Server) -> Result<()> {
 }
 
 /// Acquires and releases a key, and states when each pair began and how long it took.
-pub(crate) async fn pair_after_pair(store: impl Store, said: Said) -> Result<()> {
+pub(crate) async fn pair_after_pair(store: impl Store, samples: Samples) -> Result<()> {
     let key = Key::new("another")?;
     loop {
         let start = now();
         through_store(&store, &key).await?;
-        if said.send((start, now() - start)).is_err() {
+        if samples.send((start, now() - start)).is_err() {
             return Ok(());
         }
     }

@@ -14,7 +14,7 @@ use crate::{Observation, Reports};
 
 /// Counts the kinds of replies, to check that all occurred.
 #[derive(Debug, Default)]
-pub(super) struct Told(pub(super) Vec<&'static str>);
+pub(super) struct Replies(pub(super) Vec<&'static str>);
 
 /// What was ended by force and not granted again. How long a store tells the holder is up to it, as long as it
 /// does so for the rest of the term.
@@ -29,7 +29,7 @@ pub(super) struct Judge<'a> {
     pub(super) reports: &'a Reports,
     /// By how much durations may differ; zero on a manual clock.
     pub(super) slack: Duration,
-    pub(super) told: Told,
+    pub(super) replies: Replies,
 }
 
 type Comparison = Result<(), String>;
@@ -67,7 +67,7 @@ impl Judge<'_> {
         self.forget_foreign_time(request);
         match (reply, expected) {
             (Ok(AcquireReply::Granted(found)), Ok(AcquireReply::Granted(expected))) => {
-                self.told.0.push(if expected.fresh { "granted" } else { "granted again" });
+                self.replies.0.push(if expected.fresh { "granted" } else { "granted again" });
                 let granted = |key: &Key, id: &LeaseId| {
                     expected.fresh
                         && id == request.id()
@@ -75,14 +75,14 @@ impl Judge<'_> {
                 };
                 self.marks.retain(|(key, id), _| !granted(key, id));
                 if request.claims().len() > 1 && expected.fresh {
-                    self.told.0.push("granted many keys");
+                    self.replies.0.push("granted many keys");
                 }
                 self.granted(found, &expected)
             }
             (Ok(AcquireReply::Refused(found)), Ok(AcquireReply::Refused(expected))) => {
-                self.told.0.push("refused");
+                self.replies.0.push("refused");
                 if expected.retry_after.is_none() {
-                    self.told.0.push("refused for ever");
+                    self.replies.0.push("refused for ever");
                 }
                 let holder = match &expected.why {
                     RefusalReason::Held(Some(holder)) => holder,
@@ -91,7 +91,7 @@ impl Judge<'_> {
                 let asked = request.claims().iter().find(|claim| claim.key == expected.key);
                 if holder.mode.is_shared() && asked.is_some_and(|claim| claim.mode.is_shared()) {
                     let is_own = holder.id.as_ref() == Some(request.id());
-                    self.told.0.push(match asked.map(|claim| claim.mode) {
+                    self.replies.0.push(match asked.map(|claim| claim.mode) {
                         Some(Mode::SHARED) if !is_own => "refused by the store's limit",
                         _ => "refused by a limit",
                     });
@@ -99,7 +99,7 @@ impl Judge<'_> {
                 self.refused(found, &expected, holder)
             }
             (Err(found), Err(expected)) => {
-                self.told.0.push("acquire invalid");
+                self.replies.0.push("acquire invalid");
                 error(found, &expected)
             }
             (found, expected) => differs(found, &expected),
@@ -170,12 +170,12 @@ impl Judge<'_> {
         for ((found, expected), lease) in found.iter().zip(&expected).zip(request.leases()) {
             match (found, expected) {
                 (RenewOutcome::Held(found), RenewOutcome::Held(expected)) => {
-                    self.told.0.push(match expected {
+                    self.replies.0.push(match expected {
                         Remaining::For(_) => "held",
                         Remaining::Never => "held for ever",
                     });
                     if lease.raise().is_some() {
-                        self.told.0.push("raised");
+                        self.replies.0.push("raised");
                     }
                     self.remaining(*found, *expected)?;
                 }
@@ -183,7 +183,7 @@ impl Judge<'_> {
                     self.lost(lease, found.as_ref(), expected.as_ref())?;
                 }
                 (RenewOutcome::Failed(found), RenewOutcome::Failed(expected)) => {
-                    self.told.0.push("renewal invalid");
+                    self.replies.0.push("renewal invalid");
                     error(found, expected)?;
                 }
                 (found, expected) => return differs(found, expected),
@@ -215,7 +215,7 @@ impl Judge<'_> {
             Some(LostReason::Expired) => self.can.reports_expired,
             _ => false,
         };
-        self.told.0.push(match expected {
+        self.replies.0.push(match expected {
             Some(LostReason::Evicted(_)) => "lost: evicted",
             Some(LostReason::Expired) => "lost: expired",
             _ => "lost",
@@ -241,7 +241,7 @@ impl Judge<'_> {
         let expected = self.table.release(request, self.now).leases;
         same("the number of answers", found.len(), expected.len())?;
         for (found, expected) in found.iter().zip(&expected) {
-            self.told.0.push(match expected {
+            self.replies.0.push(match expected {
                 ReleaseOutcome::Released => "released",
                 ReleaseOutcome::Kept(_) => "kept",
                 ReleaseOutcome::Expired => "expired",
@@ -277,7 +277,11 @@ impl Judge<'_> {
                 }
             }
         }
-        self.told.0.push(if expected.removed.is_empty() { "evicted nothing" } else { "evicted" });
+        self.replies.0.push(if expected.removed.is_empty() {
+            "evicted nothing"
+        } else {
+            "evicted"
+        });
         same("more", found.more, expected.more)?;
         same("counters forgotten", found.counters_forgotten, 0)?;
         self.targets(&found.removed, &expected.removed)
@@ -292,10 +296,10 @@ impl Judge<'_> {
         let all = EvictRequest::expired(filter.clone()).with_limit(usize::MAX);
         let expected = self.table.evict(&all, self.now);
         if !expected.removed.is_empty() {
-            self.told.0.push("purged");
+            self.replies.0.push("purged");
         }
         if expected.counters_forgotten > 0 {
-            self.told.0.push("forgot a counter");
+            self.replies.0.push("forgot a counter");
         }
         if self.can.tokens {
             same("counters forgotten", *forgotten, expected.counters_forgotten)?;
@@ -322,7 +326,7 @@ impl Judge<'_> {
         reply: &leasehold_core::Result<Vec<Record>>,
     ) -> Comparison {
         let found = answered(reply)?;
-        self.told.0.push(if pages > 1 { "listed in pages" } else { "listed" });
+        self.replies.0.push(if pages > 1 { "listed in pages" } else { "listed" });
         let all = ListRequest::new(filter.clone()).with_limit(usize::MAX);
         let mut shown = Table::default();
         for (key, Entry { counter, holders }) in self.table.entries() {
@@ -336,7 +340,7 @@ impl Judge<'_> {
         };
         let (found, mut expected) = (by_name(found), by_name(&page.records));
         if expected.values().any(|record| !record.is_live()) {
-            self.told.0.push("listed expired");
+            self.replies.0.push("listed expired");
         }
         if !self.can.reports_expired {
             expected.retain(|name, record| record.is_live() || found.contains_key(name));
@@ -392,7 +396,7 @@ impl Judge<'_> {
         reply: &leasehold_core::Result<Observation>,
     ) -> Comparison {
         let seen = answered(reply)?;
-        self.told.0.push("observed");
+        self.replies.0.push("observed");
         let rows = |seen: &Observation| {
             let live = seen.rows.iter().filter(|row| row.live).cloned();
             let mut rows: Vec<_> = live

@@ -6,7 +6,7 @@ use leasehold_core::{
     ReleaseRequest, RenewRequest, Store, Table,
 };
 
-use crate::oracle::judge::{Judge, Marks, Told};
+use crate::oracle::judge::{Judge, Marks, Replies};
 use crate::real_time::RealTime;
 use crate::{Backing, Failure, Reports, Restarted, Result, Time, WallStep};
 
@@ -305,13 +305,13 @@ impl<B: Backing> World<B> {
                 can: &self.can,
                 reports: &self.reports,
                 slack,
-                told: Told::default(),
+                replies: Replies::default(),
             };
             match rule(&mut judge, &reply) {
                 Ok(()) => {
-                    let Judge { table, marks, told, .. } = judge;
+                    let Judge { table, marks, replies, .. } = judge;
                     (self.table, self.marks) = (table, marks);
-                    for reply in told.0 {
+                    for reply in replies.0 {
                         *self.replies.entry(reply).or_default() += 1;
                     }
                     return Ok(());
