@@ -7,7 +7,7 @@ use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::mysql_async::{
     Conn, OptsBuilder, Pool, PoolConstraints, PoolOpts, Row, Value,
 };
-use leasehold_mysql::{MysqlConfig, MysqlNeneConfig, MysqlNeneStore, MysqlStore, NeneConfig};
+use leasehold_mysql::{MysqlConfig, MysqlStore};
 
 use super::{OWN, Product, Server, connect};
 use crate::sql::clocked::ClockedServer;
@@ -106,7 +106,7 @@ impl SqlTestServer for Server {
 }
 
 impl NeneServer for Server {
-    type NeneStore = MysqlNeneStore;
+    type Config = MysqlConfig;
 
     const DATABASE: &'static str = "CREATE DATABASE leasehold";
     // What PHP writes where a date is out of range and the mode is not strict.
@@ -121,13 +121,12 @@ impl NeneServer for Server {
         "GRANT {privileges} ON leasehold.distributed_locks TO worker@'127.0.0.1'";
     const DENIED: &'static str = "INSERT";
 
-    async fn open_nene(url: &str, config: NeneConfig) -> leasehold_core::Result<MysqlNeneStore> {
-        MysqlNeneConfig::new(MysqlConfig::parse(url)?).nene(config).connect().await
+    fn config(url: &str) -> leasehold_core::Result<MysqlConfig> {
+        MysqlConfig::parse(url)
     }
 
-    async fn open_nene_on_pool(&self, timeout: Duration, config: NeneConfig) -> MysqlNeneStore {
-        let server = MysqlConfig::pool(pool(self.port(), 4), "leasehold").timeout(timeout);
-        MysqlNeneConfig::new(server).nene(config).connect().await.unwrap()
+    fn pool_config(&self, timeout: Duration) -> MysqlConfig {
+        MysqlConfig::pool(pool(self.port(), 4), "leasehold").timeout(timeout)
     }
 }
 
@@ -144,34 +143,14 @@ impl ClockedServer for Server {
     const HEX_OF_ID: &'static str = "HEX(id)";
     const NENE_END: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at)";
 
-    async fn open_forgetting(url: &str, after: Duration) -> Result<MysqlStore> {
-        Ok(MysqlConfig::parse(url)?.forget_after(Some(after)).connect().await?)
+    /// Each statement reads the clock of its schema.
+    fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<MysqlConfig> {
+        let url = format!("mysql://root@127.0.0.1:{port}/{schema}");
+        let clock = "(SELECT now FROM {schema}.test_clock)";
+        Ok(MysqlConfig::parse(&url)?.timeout(timeout).clock(clock))
     }
 
-    async fn open_clocked(
-        port: u16,
-        schema: &str,
-        timeout: Duration,
-        forget_after: Duration,
-    ) -> Result<MysqlStore> {
-        let config = clocked(port, schema, timeout)?;
+    async fn open_forgetting(config: MysqlConfig, forget_after: Duration) -> Result<MysqlStore> {
         Ok(config.forget_after(Some(forget_after)).connect().await?)
     }
-
-    async fn open_nene_clocked(
-        port: u16,
-        schema: &str,
-        timeout: Duration,
-    ) -> Result<MysqlNeneStore> {
-        let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
-        let config = MysqlNeneConfig::new(clocked(port, schema, timeout)?).nene(nene);
-        Ok(config.connect().await?)
-    }
-}
-
-/// Each statement reads the clock of its schema.
-fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<MysqlConfig> {
-    let url = format!("mysql://root@127.0.0.1:{port}/{schema}");
-    let clock = "(SELECT now FROM {schema}.test_clock)";
-    Ok(MysqlConfig::parse(&url)?.timeout(timeout).clock(clock))
 }

@@ -5,9 +5,7 @@ use std::time::Duration;
 use leasehold_conformance::{Result, unprivileged};
 use leasehold_postgres::deadpool_postgres::{Manager, Pool};
 use leasehold_postgres::tokio_postgres::{Client, NoTls, SimpleQueryMessage};
-use leasehold_postgres::{
-    NeneConfig, PostgresConfig, PostgresNeneConfig, PostgresNeneStore, PostgresStore,
-};
+use leasehold_postgres::{PostgresConfig, PostgresStore};
 
 use super::{OWN, Server, connect, copy_cluster, hostile_url, program};
 use crate::server_process::start_at_a_free_port;
@@ -101,7 +99,7 @@ impl SqlTestServer for Server {
 }
 
 impl NeneServer for Server {
-    type NeneStore = PostgresNeneStore;
+    type Config = PostgresConfig;
 
     const DATABASE: &'static str = "";
     const ADD_UNREADABLE: &'static str =
@@ -112,13 +110,12 @@ impl NeneServer for Server {
     const GRANT: &'static str = "GRANT {privileges} ON distributed_locks TO worker";
     const DENIED: &'static str = "distributed_locks";
 
-    async fn open_nene(url: &str, config: NeneConfig) -> leasehold_core::Result<PostgresNeneStore> {
-        PostgresNeneConfig::new(PostgresConfig::parse(url)?).nene(config).connect().await
+    fn config(url: &str) -> leasehold_core::Result<PostgresConfig> {
+        PostgresConfig::parse(url)
     }
 
-    async fn open_nene_on_pool(&self, timeout: Duration, config: NeneConfig) -> PostgresNeneStore {
-        let server = PostgresConfig::pool(pool(&self.url(), 4)).timeout(timeout);
-        PostgresNeneConfig::new(server).nene(config).connect().await.unwrap()
+    fn pool_config(&self, timeout: Duration) -> PostgresConfig {
+        PostgresConfig::pool(pool(&self.url(), 4)).timeout(timeout)
     }
 }
 
@@ -140,31 +137,15 @@ impl ClockedServer for Server {
     const HEX_OF_ID: &'static str = "encode(id, 'hex')";
     const NENE_END: &'static str = "extract(epoch FROM expires_at)::bigint * 1000000";
 
-    async fn open_forgetting(url: &str, after: Duration) -> Result<PostgresStore> {
-        Ok(PostgresConfig::parse(url)?.forget_after(Some(after)).connect().await?)
+    fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<PostgresConfig> {
+        let config = PostgresConfig::parse(&hostile_url(port))?.schema(schema).timeout(timeout);
+        Ok(config.clock("{schema}.now_us()"))
     }
 
-    async fn open_clocked(
-        port: u16,
-        schema: &str,
-        timeout: Duration,
+    async fn open_forgetting(
+        config: PostgresConfig,
         forget_after: Duration,
     ) -> Result<PostgresStore> {
-        let config = clocked(port, schema, timeout)?;
         Ok(config.forget_after(Some(forget_after)).connect().await?)
     }
-
-    async fn open_nene_clocked(
-        port: u16,
-        schema: &str,
-        timeout: Duration,
-    ) -> Result<PostgresNeneStore> {
-        let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
-        let server = clocked(port, schema, timeout)?.clock("{schema}.now_us()");
-        Ok(PostgresNeneConfig::new(server).nene(nene).connect().await?)
-    }
-}
-
-fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<PostgresConfig> {
-    Ok(PostgresConfig::parse(&hostile_url(port))?.schema(schema).timeout(timeout))
 }

@@ -31,27 +31,14 @@ pub trait ClockedServer: NeneServer {
     /// When a lease in the table of the PHP library ends, in microseconds.
     const NENE_END: &'static str;
 
+    /// A store in a case's schema, at this port, by its clock.
+    fn clocked(port: u16, schema: &str, timeout: Duration) -> Result<Self::Config>;
+
     /// A store that forgets what was not used for this long.
     fn open_forgetting(
-        url: &str,
-        after: Duration,
-    ) -> impl Future<Output = Result<Self::Store>> + Send;
-
-    /// A store in a case's schema, at this port.
-    fn open_clocked(
-        port: u16,
-        schema: &str,
-        timeout: Duration,
+        config: Self::Config,
         forget_after: Duration,
     ) -> impl Future<Output = Result<Self::Store>> + Send;
-
-    /// As [`open_clocked`](Self::open_clocked), in the table of the PHP library. Nobody overwrites what he has read
-    /// before, and the trigger, which must never refuse what the store does, is there.
-    fn open_nene_clocked(
-        port: u16,
-        schema: &str,
-        timeout: Duration,
-    ) -> impl Future<Output = Result<Self::NeneStore>> + Send;
 }
 
 /// A schema for one case alone.

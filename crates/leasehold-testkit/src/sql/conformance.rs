@@ -10,8 +10,10 @@ use leasehold_conformance::{
     Suite, Time, WallStep,
 };
 use leasehold_core::{Clock as _, Store, table};
+use leasehold_driver::nene::{NeneConfig, NeneServerConfig};
 
 use super::clocked::{Clocked, ClockedServer};
+use super::nene::NeneStore;
 use crate::nene;
 
 /// Longer than anything takes: parts of the suite move the clock while others wait.
@@ -92,7 +94,7 @@ impl<S: ClockedServer> Table<S> for Leases {
         timeout: Duration,
         forget_after: Duration,
     ) -> Result<S::Store> {
-        S::open_clocked(port, &case.schema, timeout, forget_after).await
+        S::open_forgetting(S::clocked(port, &case.schema, timeout)?, forget_after).await
     }
 
     async fn observe(case: &Clocked<S>) -> Result<Observation> {
@@ -103,7 +105,7 @@ impl<S: ClockedServer> Table<S> for Leases {
 struct Nene;
 
 impl<S: ClockedServer> Table<S> for Nene {
-    type Store = S::NeneStore;
+    type Store = NeneStore<S>;
 
     const FORGETS: bool = false;
 
@@ -122,8 +124,11 @@ impl<S: ClockedServer> Table<S> for Nene {
         port: u16,
         timeout: Duration,
         _: Duration,
-    ) -> Result<S::NeneStore> {
-        S::open_nene_clocked(port, &case.schema, timeout).await
+    ) -> Result<NeneStore<S>> {
+        // Nobody overwrites what he has read before, and the trigger, which must never refuse what the store does, is there.
+        let config = NeneConfig::default().settle(Duration::ZERO).guard(true);
+        let server = NeneServerConfig::new(S::clocked(port, &case.schema, timeout)?);
+        Ok(server.nene(config).connect().await?)
     }
 
     async fn observe(case: &Clocked<S>) -> Result<Observation> {

@@ -8,7 +8,7 @@ use leasehold_conformance::Fault;
 use leasehold_core::{
     Effect, ErrorKind, EvictRequest, EvictTarget, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
 };
-use leasehold_driver::nene::NeneConfig;
+use leasehold_driver::nene::{self, NeneConfig, NeneServerConfig, NeneTable};
 use tokio::task::JoinSet;
 
 use super::SqlTestServer;
@@ -33,7 +33,7 @@ macro_rules! sql_nene {
 
 /// A server with the table in the database of an application.
 pub trait NeneServer: SqlTestServer {
-    type NeneStore: Store + Clone;
+    type Config: nene::NeneServer;
 
     /// Statements that create the database.
     const DATABASE: &'static str;
@@ -54,22 +54,18 @@ pub trait NeneServer: SqlTestServer {
     /// What the error has that reports the missing privilege for an insert.
     const DENIED: &'static str;
 
-    /// A store that connects to this URL.
-    fn open_nene(
-        url: &str,
-        config: NeneConfig,
-    ) -> impl Future<Output = leasehold_core::Result<Self::NeneStore>> + Send;
+    /// What a URL describes.
+    fn config(url: &str) -> leasehold_core::Result<Self::Config>;
 
-    /// A store on a pool of the application's.
-    fn open_nene_on_pool(
-        &self,
-        timeout: Duration,
-        config: NeneConfig,
-    ) -> impl Future<Output = Self::NeneStore>;
+    /// A pool of the application's.
+    fn pool_config(&self, timeout: Duration) -> Self::Config;
 }
 
+/// A store in the table of a server.
+pub type NeneStore<S> = NeneTable<<<S as NeneServer>::Config as nene::NeneServer>::Rows>;
+
 impl<S: NeneServer> Database for S {
-    type Store = S::NeneStore;
+    type Store = NeneStore<S>;
 
     const UNREADABLE: &'static str = "no time";
 
@@ -79,14 +75,15 @@ impl<S: NeneServer> Database for S {
         server
     }
 
-    async fn open_table(&self, config: NeneConfig) -> S::NeneStore {
-        let store = S::open_nene(&self.url(""), config).await.unwrap();
+    async fn open_table(&self, config: NeneConfig) -> NeneStore<S> {
+        let store = open::<S>(&self.url(""), config).await.unwrap();
         store.prepare().await.unwrap();
         store
     }
 
-    async fn open_patient(&self, config: NeneConfig) -> S::NeneStore {
-        let store = self.open_nene_on_pool(LONG, config).await;
+    async fn open_patient(&self, config: NeneConfig) -> NeneStore<S> {
+        let server = NeneServerConfig::new(self.pool_config(LONG));
+        let store = server.nene(config).connect().await.unwrap();
         store.prepare().await.unwrap();
         store
     }
@@ -109,6 +106,14 @@ impl<S: NeneServer> Database for S {
         let dsn = S::DSN.replace("{port}", &self.port().to_string());
         Php::start_ahead(&dsn, S::ADMINISTRATOR, ahead)
     }
+}
+
+/// A store in the table of the server at `url`.
+async fn open<S: NeneServer>(
+    url: &str,
+    config: NeneConfig,
+) -> leasehold_core::Result<NeneStore<S>> {
+    NeneServerConfig::new(S::config(url)?).nene(config).connect().await
 }
 
 /// A failure is no refusal and no loss, and the store connects again.
@@ -134,7 +139,7 @@ pub async fn an_operation_of_two_exchanges_ends_in_time<S: NeneServer>() {
     let proxy = server.proxy().await;
     let limit = SECOND;
     let url = S::plain_url_at(proxy.address().port(), "timeout=1s");
-    let store = S::open_nene(&url, config()).await.unwrap();
+    let store = open::<S>(&url, config()).await.unwrap();
     // As many connections as there are operations.
     let held = ["a", "b", "c", "d"].map(|name| acquire(name, "ours", Mode::Exclusive));
     for acquired in join_all(held.iter().map(|request| store.acquire(request))).await {
@@ -160,7 +165,7 @@ pub async fn an_operation_of_two_exchanges_ends_in_time<S: NeneServer>() {
 pub async fn a_missing_table_and_a_missing_privilege_are_named<S: NeneServer>() {
     let server = S::new().await;
     let url = server.url("");
-    let store = S::open_nene(&url, NeneConfig::default()).await.unwrap();
+    let store = open::<S>(&url, NeneConfig::default()).await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, None);
     let request = acquire("r", "a", Mode::Exclusive);
     let acquired = store.acquire(&request).await;
@@ -174,15 +179,15 @@ pub async fn a_missing_table_and_a_missing_privilege_are_named<S: NeneServer>() 
     server.ask(S::WORKER).await;
     grant("SELECT").await;
     let url = url.replace(&format!("{}@", S::ADMINISTRATOR), "worker@");
-    let open = || S::open_nene(&url, NeneConfig::default());
-    let error = open().await.unwrap().acquire(&request).await.unwrap_err();
+    let connect = || open::<S>(&url, NeneConfig::default());
+    let error = connect().await.unwrap().acquire(&request).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Denied, Effect::NotApplied), "{error}");
     for part in ["leasehold_driver/nene/manual", S::DENIED] {
         assert!(error.to_string().contains(part), "{error}");
     }
     // The privileges that the page lists.
     grant("SELECT, INSERT, UPDATE, DELETE").await;
-    let store = open().await.unwrap();
+    let store = connect().await.unwrap();
     assert_eq!(store.check().await.unwrap().schema, Some(1));
     granted(store.acquire(&request).await);
     granted(store.acquire(&request).await);

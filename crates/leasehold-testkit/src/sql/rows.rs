@@ -34,7 +34,9 @@ pub async fn a_refusal_leaves_no_row_of_a_new_key<S: SqlTestServer>() {
 pub async fn nothing_is_left_of_keys_that_are_forgotten<S: ClockedServer>() {
     let server = S::start(S::UNSYNCED).await.unwrap();
     server.store().await;
-    let store = S::open_forgetting(&server.url(""), Duration::from_millis(1)).await.unwrap();
+    let store = S::open_forgetting(S::config(&server.url("")).unwrap(), Duration::from_millis(1))
+        .await
+        .unwrap();
     for n in 0..300 {
         let (name, lease) = (format!("k{n}"), format!("l{n}"));
         let short = acquire_for(&name, &lease, Mode::SHARED, Duration::from_millis(10));
