@@ -65,7 +65,7 @@ impl fmt::Display for Source {
                 f.write_str(&packages.join(", "))
             }
             Self::Wheel { name, .. } => f.write_str(name),
-            Self::Elsewhere(told) => f.write_str(told),
+            Self::Elsewhere(advice) => f.write_str(advice),
         }
     }
 }

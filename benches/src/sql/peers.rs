@@ -54,7 +54,7 @@ pub(crate) async fn run(kind: &str, url: &str, store: &Side) -> Result<()> {
 struct Peer {
     _program: Child,
     asks: ChildStdin,
-    told: Lines<BufReader<ChildStdout>>,
+    reported: Lines<BufReader<ChildStdout>>,
 }
 
 impl Peer {
@@ -70,13 +70,13 @@ impl Peer {
             .spawn()
             .map_err(failed)?;
         let asks = program.stdin.take().expect("it is piped");
-        let told = BufReader::new(program.stdout.take().expect("it is piped")).lines();
-        Ok(Self { _program: program, asks, told })
+        let reported = BufReader::new(program.stdout.take().expect("it is piped")).lines();
+        Ok(Self { _program: program, asks, reported })
     }
 
     async fn time(&mut self, tasks: usize, pairs: usize) -> Result<Duration> {
         self.asks.write_all(format!("{tasks} {pairs}\n").as_bytes()).await.map_err(failed)?;
-        let line = self.told.next_line().await.map_err(failed)?;
+        let line = self.reported.next_line().await.map_err(failed)?;
         let nanos = line.and_then(|line| line.parse().ok());
         nanos.map(Duration::from_nanos).ok_or_else(|| {
             Error::unexpected("the program of benches/peers has failed; it needs OpenSSL's headers")

@@ -38,17 +38,17 @@ impl Plan {
         locker: &Locker,
         blocked: watch::Sender<Option<WaitReport>>,
     ) -> Result<Held> {
-        let tell = move |report: &WaitReport| {
+        let report_blocked = move |report: &WaitReport| {
             blocked.send_replace(Some(report.clone()));
         };
         match &self.sought {
             &Sought::Lock { shared, permits, min_hold } => {
                 let acquiring = self.acquiring(locker, shared, permits, min_hold);
-                acquiring.on_blocked(tell).await.map(Held::Lock)
+                acquiring.on_blocked(report_blocked).await.map(Held::Lock)
             }
             Sought::Leadership { name, candidate_name } => {
                 let election = self.election(locker, name, candidate_name.as_ref());
-                election.on_blocked(tell).campaign().await.map(Held::Leadership)
+                election.on_blocked(report_blocked).campaign().await.map(Held::Leadership)
             }
         }
     }

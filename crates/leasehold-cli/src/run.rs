@@ -3,7 +3,7 @@
 //! - [`Plan`] states what to acquire, [`Program`] finds the command, [`Signals`] are those that this process
 //!   receives.
 //! - A [`Job`] is the program run under what is [`Held`]. Its [`shim`](crate::shim) is the parent of the command
-//!   and ends it. A [`Supervisor`](supervisor::Supervisor) tells the shim until when the command may run, as the
+//!   and ends it. A [`Supervisor`](supervisor::Supervisor) sends the shim the deadline of the command, as the
 //!   [`Schedule`](crate::plan::Schedule) computes it, and acts itself only if the shim does not.
 
 mod command;
@@ -163,8 +163,8 @@ async fn seek(
     signals: &mut Signals,
     mut messages: WaitMessages<'_>,
 ) -> Result<Sought, Failure> {
-    let (tell, mut blocked) = watch::channel(None::<WaitReport>);
-    let mut seeking = pin!(job.plan.seek(locker, tell));
+    let (reports, mut blocked) = watch::channel(None::<WaitReport>);
+    let mut seeking = pin!(job.plan.seek(locker, reports));
     let mut soon = pin!(tokio::time::sleep(SOON));
     let mut is_soon = true;
     loop {

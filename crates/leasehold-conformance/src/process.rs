@@ -208,9 +208,10 @@ fn ticks(pid: Pid) -> Option<u64> {
 }
 
 fn children(pid: Pid) -> Vec<Pid> {
-    let told =
+    let reported =
         threads(pid).filter_map(|thread| std::fs::read_to_string(thread.join("children")).ok());
-    told.flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    reported
+        .flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
         .filter_map(|pid| pid.parse().ok().map(Pid::from_raw))
         .collect()
 }

@@ -120,7 +120,7 @@ impl Attempt {
                 acted.set(left).unwrap_or_default();
                 // A caller that has the answer may renew at once.
                 drop(place);
-                reporter.tell(answer);
+                reporter.report(answer);
             });
         }
         round
@@ -152,11 +152,11 @@ impl Attempt {
                     self.quorum.spawn(async move {
                         let renewed = store.renew(&renew).await;
                         drop(place);
-                        reporter.tell(renewed.map(|renewed| renewed.leases));
+                        reporter.report(renewed.map(|renewed| renewed.leases));
                     });
                 }
-                Some(Err(error)) => reporter.tell(Err(error.clone())),
-                _ => reporter.tell(Err(Error::unavailable(Effect::Unknown, "it did not grant"))),
+                Some(Err(error)) => reporter.report(Err(error.clone())),
+                _ => reporter.report(Err(Error::unavailable(Effect::Unknown, "it did not grant"))),
             }
         }
         let vote = |leases: &Vec<RenewOutcome>| match leases.first() {

@@ -21,20 +21,20 @@ impl<L: Clone> LeaseReporter<L> {
     }
 
     /// Reports the node's answer about the leases of these places.
-    pub(crate) fn tell(&self, asked: &[Place], answer: Result<Vec<Result<L>>>) {
+    pub(crate) fn report(&self, asked: &[Place], answer: Result<Vec<Result<L>>>) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut told = match answer {
-            Ok(told) => told.into_iter(),
-            Err(error) if asked.len() == answers.len() => return self.reporter.tell(Err(error)),
+        let mut outcomes = match answer {
+            Ok(outcomes) => outcomes.into_iter(),
+            Err(error) if asked.len() == answers.len() => return self.reporter.report(Err(error)),
             Err(error) => vec![Err(error); asked.len()].into_iter(),
         };
         for place in asked {
             answers[place.lease()] =
-                Some(told.next().unwrap_or_else(|| {
+                Some(outcomes.next().unwrap_or_else(|| {
                     Err(Error::unexpected("its answer lacks a requested lease"))
                 }));
         }
-        self.reporter.tell(Ok(answers.clone()));
+        self.reporter.report(Ok(answers.clone()));
     }
 }
 

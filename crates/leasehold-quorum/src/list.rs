@@ -85,7 +85,7 @@ impl Inner {
                 own = own.with_cursor(inner);
             }
             let store = node.store.clone();
-            self.spawn(async move { reporter.tell(store.list(&own).await) });
+            self.spawn(async move { reporter.report(store.list(&own).await) });
         }
         round.all().await;
         let mut page = ListReply::new(Vec::new(), None);

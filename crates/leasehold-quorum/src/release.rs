@@ -75,7 +75,7 @@ impl Inner {
             released => Ok(released),
         };
         let each = released.map(|all| all.leases.into_iter().map(each).collect());
-        reporter.tell(&places, each);
+        reporter.report(&places, each);
     }
 }
 

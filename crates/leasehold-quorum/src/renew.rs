@@ -72,7 +72,7 @@ impl Renewing {
         waiting = rest;
         if !unsure.is_empty() {
             let message = "another request for this lease is not answered yet";
-            reporter.tell(&unsure, Err(Error::unavailable(Effect::Unknown, message)));
+            reporter.report(&unsure, Err(Error::unavailable(Effect::Unknown, message)));
         }
         drop(unsure);
         while let Some(Some(turns)) = self.quorum.within(until, next_turns(&mut waiting)).await {
@@ -101,7 +101,7 @@ impl Renewing {
             });
             each.collect::<Vec<_>>()
         });
-        reporter.tell(&turns, answer.clone());
+        reporter.report(&turns, answer.clone());
         drop(reporter);
         let mut answers = answer.unwrap_or_default().into_iter();
         turns.retain(|_| tally::is_absent(&answers.next()));

@@ -30,7 +30,7 @@ pub(crate) struct Reporter<T> {
 
 impl<T> Reporter<T> {
     /// Replaces the node's earlier answer.
-    pub(crate) fn tell(&self, answer: Result<T>) {
+    pub(crate) fn report(&self, answer: Result<T>) {
         // After the quorum has answered nobody receives it.
         self.sender.send((self.node, answer)).unwrap_or_default();
     }
@@ -148,7 +148,7 @@ impl Inner {
         let (mut round, reporters) = Round::new(self, operation, self.limits.of_term(None));
         for (node, reporter) in self.nodes.iter().zip(reporters) {
             let asking = ask(node.clone());
-            self.spawn(async move { reporter.tell(asking.await) });
+            self.spawn(async move { reporter.report(asking.await) });
         }
         round.all().await;
         round

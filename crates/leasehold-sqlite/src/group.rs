@@ -48,21 +48,21 @@ mod tests {
     use super::*;
     use crate::SqliteConfig;
 
-    /// Keeps what happens to it, by its number.
-    struct Told {
+    /// Logs what happens to it, with its number.
+    struct Logged {
         number: u32,
         limit: Limit,
         fails: Option<Effect>,
-        told: Arc<Mutex<Vec<(u32, &'static str)>>>,
+        log: Arc<Mutex<Vec<(u32, &'static str)>>>,
     }
 
-    impl Member for Told {
+    impl Member for Logged {
         fn limit(&self) -> Limit {
             self.limit
         }
 
         fn act(&mut self, _: &Rows<'_>) -> Result<()> {
-            self.told.lock().unwrap().push((self.number, "acts"));
+            self.log.lock().unwrap().push((self.number, "acts"));
             let fails = |effect| Err(Error::unavailable(effect, "the disk failed"));
             self.fails.map_or(Ok(()), fails)
         }
@@ -73,7 +73,7 @@ mod tests {
                 Err(Effect::NotApplied) => "has not",
                 Err(Effect::Unknown) => "may have",
             };
-            self.told.lock().unwrap().push((self.number, state));
+            self.log.lock().unwrap().push((self.number, state));
         }
     }
 
@@ -82,12 +82,12 @@ mod tests {
         let clock = Arc::new(ManualClock::new());
         let limit = Limit::start(&*clock, Duration::from_secs(5));
         let database = Database::open(SqliteConfig::memory().clock(clock), limit).unwrap();
-        let told = Arc::new(Mutex::default());
+        let log = Arc::new(Mutex::default());
         let member = |number, fails| -> Box<dyn Member> {
-            Box::new(Told { number, limit, fails, told: Arc::clone(&told) })
+            Box::new(Logged { number, limit, fails, log: Arc::clone(&log) })
         };
         commit(&database, vec![member(1, None), member(2, Some(effect))]);
-        Arc::into_inner(told).expect("all members have ended").into_inner().unwrap()
+        Arc::into_inner(log).expect("all members have ended").into_inner().unwrap()
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who waits for which key, and the thread that notices what other connections commit.
+//! The waiters of each key, and the thread that notices what other connections commit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::view::{Holders, View};
 /// many milliseconds apart.
 const LOOKS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 
-/// Who waits for keys of a file. Clones are one.
+/// The waiters for keys of a file. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch(Arc<Mutex<Watched>>);
 

@@ -6,7 +6,7 @@
 
 #![cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
-    allow(unused_variables, reason = "a facade that is left out is told nothing")
+    allow(unused_variables, reason = "without the facade nothing is logged")
 )]
 
 use std::fmt::{self, Debug};

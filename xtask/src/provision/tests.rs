@@ -37,8 +37,8 @@ impl Host for Fake {
     }
 
     fn install(&mut self, source: Source) -> Result<(), String> {
-        if let Source::Elsewhere(told) = source {
-            return Err(told.to_owned());
+        if let Source::Elsewhere(advice) = source {
+            return Err(advice.to_owned());
         }
         let programs = self.package.take().ok_or("there is no apt-get")?;
         self.programs.extend(programs);

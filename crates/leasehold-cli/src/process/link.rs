@@ -210,7 +210,7 @@ impl Link {
     }
 
     /// Notifies `leasehold`. If it is dead, or does not read, nothing changes here.
-    pub(crate) fn tell(&mut self, notice: Notice) {
+    pub(crate) fn send(&mut self, notice: Notice) {
         let _ = self.notices.write_all(&notice.encode());
     }
 }
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(link.first_order().unwrap(), Order::Deadline(Duration::ZERO));
         assert_eq!(link.orders().unwrap(), [Order::Signal(Signal::SIGHUP)]);
         assert_eq!(link.orders().unwrap(), []);
-        link.tell(Notice::Killed);
+        link.send(Notice::Killed);
         let mut bytes = [0; MESSAGE_SIZE];
         read.read_exact(&mut bytes).unwrap();
         assert_eq!(Notice::decode(&bytes).unwrap(), [Notice::Killed]);

@@ -80,7 +80,7 @@ impl ShimProcess {
     }
 
     /// Sends it an order.
-    pub(super) fn tell(&mut self, order: Order) {
+    pub(super) fn send(&mut self, order: Order) {
         // The pipe is full only if the shim has not run for thousands of orders. The orders that it has yet to
         // read make it end the command sooner, not later.
         let _ = self.orders.write_all(&order.encode());

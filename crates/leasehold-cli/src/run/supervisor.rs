@@ -188,7 +188,7 @@ impl<'a> Supervisor<'a> {
         // It is computed anew each time, and is at its latest if nothing came in between.
         if deadline > self.deadline || (deadline.is_zero() && !self.deadline.is_zero()) {
             self.deadline = deadline;
-            self.shim.tell(Order::Deadline(deadline));
+            self.shim.send(Order::Deadline(deadline));
         }
         let now = SystemClock::new().now();
         if !deadline.is_zero() {
@@ -263,7 +263,7 @@ impl<'a> Supervisor<'a> {
                 self.asked |= matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT);
                 self.key = Some(signal).filter(|signal| is_of_a_key(*signal)).or(self.key);
                 self.reporter.report(&Event::Forwarded { signal });
-                self.shim.tell(Order::Signal(signal));
+                self.shim.send(Order::Signal(signal));
             }
         }
     }
@@ -287,10 +287,10 @@ impl<'a> Supervisor<'a> {
     fn stop_with_command(&mut self, signal: Signal) {
         if nobody_continues_us() {
             // No shell would continue us. The kernel does not stop such a group from the keyboard, and would not
-            // have stopped the command in ours. A command that asked for the terminal cannot have it, and is told
-            // what the kernel tells a stopped group whose shell is gone.
+            // have stopped the command in ours. A command that asked for the terminal cannot have it, and gets
+            // the signal that the kernel sends to a stopped group whose shell is gone.
             if signal != Signal::SIGTSTP {
-                self.shim.tell(Order::Signal(Signal::SIGHUP));
+                self.shim.send(Order::Signal(Signal::SIGHUP));
             }
             self.proceed();
             return;
@@ -303,7 +303,7 @@ impl<'a> Supervisor<'a> {
 
     /// Continues the command after a stop.
     fn proceed(&mut self) {
-        self.shim.tell(Order::Signal(Signal::SIGCONT));
+        self.shim.send(Order::Signal(Signal::SIGCONT));
         self.reporter.report(&Event::Continued);
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Watcher {
     forced: bool,
     /// `leasehold` knows that the command is stopped.
     stop_told: bool,
-    /// The command has been told to end because of the lease; a later deadline does not take that back.
+    /// The command was asked to end because of the lease; a later deadline does not take that back.
     doomed: bool,
     /// When to ask what the leader has left to end.
     leftovers_at: Option<Duration>,
@@ -54,7 +54,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the command; `None` if it cannot be started, which `leasehold` is told.
+    /// Starts the command; `None` if it cannot be started, which is reported to `leasehold`.
     ///
     /// # Errors
     /// Fails, and starts nothing, if the shim could not watch the command, or there is no `leasehold`.
@@ -74,7 +74,7 @@ impl Watcher {
         };
         let latest = |deadline: Duration| deadline.saturating_sub(assignment.kill_after);
         if latest(deadline) <= now() {
-            link.tell(Notice::TooLate);
+            link.send(Notice::TooLate);
             return Ok(None);
         }
         let (first, mut early) = (latest(deadline), Vec::new());
@@ -90,18 +90,18 @@ impl Watcher {
         let leader = match launch(assignment, &original, &wakeups, first, renewed)? {
             Launched::Command(leader) => leader,
             Launched::Failed(errno) => {
-                link.tell(Notice::NotStarted(errno));
+                link.send(Notice::NotStarted(errno));
                 return Ok(None);
             }
             Launched::TooLate => {
-                link.tell(Notice::TooLate);
+                link.send(Notice::TooLate);
                 return Ok(None);
             }
         };
         let group = Group::of_child(&leader);
         let mut terminal = Terminal::new(home, group.id());
         terminal.lend();
-        link.tell(Notice::Started(group.id()));
+        link.send(Notice::Started(group.id()));
         let mut watcher = Self {
             leader,
             group,
@@ -145,7 +145,7 @@ impl Watcher {
         self.terminal.take_back(&self.descendants);
         // From here on its number can become another's.
         if let Ok(status) = self.leader.wait() {
-            self.link.tell(Notice::Ended(status));
+            self.link.send(Notice::Ended(status));
         }
     }
 
@@ -167,7 +167,7 @@ impl Watcher {
         self.leader_ended = true;
         self.forced = forced;
         if let (true, Some(signal)) = (self.terminal.is_lent(), self.group.killed_by_key()) {
-            self.link.tell(Notice::Typed(signal));
+            self.link.send(Notice::Typed(signal));
         }
         self.terminal.take_back(&self.descendants);
         reap_all_but(self.group.id());
@@ -183,7 +183,7 @@ impl Watcher {
 
     /// Asks what the leader has left to end.
     fn end_leftovers(&mut self) {
-        self.link.tell(Notice::Leftovers);
+        self.link.send(Notice::Leftovers);
         self.group.terminate();
         if self.ends_all() {
             self.descendants.terminate();
@@ -243,7 +243,7 @@ impl Watcher {
     /// Tells the command to end because of the lease.
     fn doom(&mut self, now: Duration) {
         self.doomed = true;
-        self.link.tell(Notice::Doomed);
+        self.link.send(Notice::Doomed);
         // A stopped command must not run again only to be killed.
         if !(self.kills_all() && self.deadline <= now) {
             self.group.terminate();
@@ -302,7 +302,7 @@ impl Watcher {
             self.terminal.take_back(&self.descendants);
             // Until it continues the command, `leasehold` is stopped too, and would later be stopped again.
             if !std::mem::replace(&mut self.stop_told, true) {
-                self.link.tell(Notice::Stopped(signal));
+                self.link.send(Notice::Stopped(signal));
             }
         }
     }
@@ -319,7 +319,7 @@ impl Watcher {
         }
         if !self.killed {
             self.killed = true;
-            self.link.tell(Notice::Killed);
+            self.link.send(Notice::Killed);
         }
     }
 }

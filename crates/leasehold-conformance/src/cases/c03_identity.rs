@@ -68,7 +68,11 @@ async fn c03_another_client_may_send_the_request_again<B: Backing>(
     let lease = fixture.exclusive("job");
     let first = fixture.client.grant(&lease).await?;
     let other = fixture.another().await?;
-    ensure_eq!(other.confirm(&lease).await?.token, first.token, "the token told to the other");
+    ensure_eq!(
+        other.confirm(&lease).await?.token,
+        first.token,
+        "the token in the reply to the other"
+    );
     other.held(&lease, lease.term).await?;
     other.released(&lease).await?;
     fixture.holds("job", &[]).await?;

@@ -155,8 +155,12 @@ async fn c14_hostile_reasons_are_data<B: Backing>(fixture: &Fixture<B>) -> CaseR
         let lease = fixture.exclusive(&format!("job:{n}"));
         fixture.client.grant(&lease).await?;
         fixture.client.evict_these(lease.targets(), Some(text)).await?;
-        let told = fixture.client.lost(&lease).await?;
-        ensure_eq!(told, Some(LostReason::Evicted(Some(Reason::new(text)?))), "what is told");
+        let lost = fixture.client.lost(&lease).await?;
+        ensure_eq!(
+            lost,
+            Some(LostReason::Evicted(Some(Reason::new(text)?))),
+            "the reported reason"
+        );
     }
     PASSED
 }

@@ -260,15 +260,15 @@ async fn evict_gives_the_holder_the_reason<B: Backing>(fixture: &Fixture<B>) -> 
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), Some("maintenance of db-3")).await?;
-    let told = LostReason::Evicted(Some(Reason::new("maintenance of db-3")?));
+    let reason = LostReason::Evicted(Some(Reason::new("maintenance of db-3")?));
     ensure_eq!(
         fixture.client.lost(&lease).await?,
-        Some(told.clone()),
+        Some(reason.clone()),
         "the reason that the holder gets"
     );
     let next = fixture.exclusive("job");
     fixture.client.grant(&next).await?;
-    ensure_eq!(fixture.client.lost(&lease).await?, Some(told), "the reason at the next renewal");
+    ensure_eq!(fixture.client.lost(&lease).await?, Some(reason), "the reason at the next renewal");
     fixture.client.held(&next, next.term).await?;
     PASSED
 }
@@ -279,8 +279,8 @@ async fn evict_without_a_reason_notifies_the_holder_too<B: Backing>(
     let lease = fixture.exclusive("job");
     fixture.client.grant(&lease).await?;
     fixture.client.evict_these(lease.targets(), None).await?;
-    let told = fixture.client.lost(&lease).await?;
-    ensure_eq!(told, Some(LostReason::Evicted(None)), "the reason that the holder gets");
+    let lost = fixture.client.lost(&lease).await?;
+    ensure_eq!(lost, Some(LostReason::Evicted(None)), "the reason that the holder gets");
     PASSED
 }
 

@@ -16,8 +16,8 @@ use crate::{Observation, Reports};
 #[derive(Debug, Default)]
 pub(super) struct Replies(pub(super) Vec<&'static str>);
 
-/// What was ended by force and not granted again. How long a store tells the holder is up to it, as long as it
-/// does so for the rest of the term.
+/// What was ended by force and not granted again. A store may choose for how long it reports this to the holder, but
+/// reports it for the rest of the term at least.
 pub(super) type Marks = BTreeMap<(Key, LeaseId), Option<Reason>>;
 
 /// Asks the table the same question, and compares.

@@ -93,17 +93,17 @@ fn grant(
     let agreed = |token: &FencingToken| {
         confirmed().filter(|granted| granted.token == Some(*token)).count() >= needed
     };
-    let told = || grants(answers).filter_map(|granted| granted.token);
+    let known = || grants(answers).filter_map(|granted| granted.token);
     let token = match (tokens, fresh) {
         (false, _) => None,
         // There is no larger token, so there is no grant.
         (true, true) => {
             grants(answers).map(new_token).collect::<Option<Vec<_>>>()?.into_iter().max()
         }
-        (true, false) => match again.or_else(|| told().find(agreed)) {
+        (true, false) => match again.or_else(|| known().find(agreed)) {
             Some(token) => Some(token),
             None if pending > 0 => return None,
-            None => told().max(),
+            None => known().max(),
         },
     };
     let remaining =

@@ -20,7 +20,7 @@ enum Source {
         next: Option<Follower<LeadershipEvent>>,
         /// The leader, if the last event named one: a later event that only repeats it for newer readers is no
         /// change.
-        told: Option<Option<Identity>>,
+        reported: Option<Option<Identity>>,
     },
     Observer(Box<Observer>),
 }
@@ -30,7 +30,7 @@ impl LeadershipEvents {
         known: Option<LeadershipEvent>,
         next: Option<Follower<LeadershipEvent>>,
     ) -> Self {
-        Self(Source::Candidate { known, next, told: None })
+        Self(Source::Candidate { known, next, reported: None })
     }
 
     pub(super) fn observed(observer: Observer) -> Self {
@@ -43,7 +43,7 @@ impl LeadershipEvents {
     /// No event is lost if the future is dropped.
     pub async fn next(&mut self) -> Option<LeadershipEvent> {
         match &mut self.0 {
-            Source::Candidate { known, next, told } => loop {
+            Source::Candidate { known, next, reported } => loop {
                 let event = match known.take() {
                     Some(known) => known,
                     None => next.as_mut()?.next().await?,
@@ -52,8 +52,8 @@ impl LeadershipEvents {
                     LeadershipEvent::Changed(leader) => Some(leader.as_deref().map(identity)),
                     _ => None,
                 };
-                let news = leader.is_none() || *told != leader;
-                *told = leader;
+                let news = leader.is_none() || *reported != leader;
+                *reported = leader;
                 if news {
                     return Some(event);
                 }

@@ -68,7 +68,7 @@ impl Keeper {
         sent: Duration,
         answer: Answer,
     ) -> HoldStatus {
-        self.tell(held, &answer.0);
+        self.record(held, &answer.0);
         self.apply(held, sent, answer)
     }
 
@@ -91,7 +91,7 @@ impl Keeper {
     }
 
     /// Counts an outcome, and logs it if it changes whether renewals succeed.
-    fn tell(&self, held: &LeaseState, outcome: &RenewOutcome) {
+    fn record(&self, held: &LeaseState, outcome: &RenewOutcome) {
         let store = self.can.name;
         telemetry::renewed(store, held.label(), outcome);
         match outcome {

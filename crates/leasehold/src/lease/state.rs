@@ -210,8 +210,8 @@ impl LeaseState {
         state.end = Some(End::Lost(reason.clone()));
         state.next_renewal = None;
         self.reservation.held_by(None);
-        self.tell(Event::Lost(reason.clone()));
-        self.tell(Event::Stopped);
+        self.emit(Event::Lost(reason.clone()));
+        self.emit(Event::Stopped);
         self.changed.notify_waiters();
         HoldStatus::Lost { reason, news: true }
     }
@@ -224,7 +224,7 @@ impl LeaseState {
             state.end = Some(End::Released);
             state.next_renewal = None;
             self.reservation.held_by(None);
-            self.tell(Event::Stopped);
+            self.emit(Event::Stopped);
             self.changed.notify_waiters();
         }
         status
@@ -299,7 +299,7 @@ impl LeaseState {
                 if self.policy.interval.is_some() {
                     state.next_renewal = Some(now.saturating_add(self.retry_pause()));
                 }
-                self.tell(Event::Failed(error));
+                self.emit(Event::Failed(error));
                 before
             }
             RenewOutcome::Held(remaining) => {
@@ -315,7 +315,7 @@ impl LeaseState {
                 state.failure = None;
                 let after = self.evaluate(&mut state, now);
                 if let HoldStatus::Held(deadline) = after {
-                    self.tell(Event::Renewed { remaining: left(deadline, now) });
+                    self.emit(Event::Renewed { remaining: left(deadline, now) });
                     self.changed.notify_waiters();
                 }
                 after
@@ -392,16 +392,16 @@ impl LeaseState {
         let receiver = events.subscribe();
         match &state.end {
             Some(End::Lost(reason)) => {
-                self.tell(Event::Lost(reason.clone()));
-                self.tell(Event::Stopped);
+                self.emit(Event::Lost(reason.clone()));
+                self.emit(Event::Stopped);
             }
-            Some(End::Released) => self.tell(Event::Stopped),
+            Some(End::Released) => self.emit(Event::Stopped),
             None => {}
         }
         receiver
     }
 
-    fn tell(&self, event: Event) {
+    fn emit(&self, event: Event) {
         if let Some(events) = self.events.get() {
             // Having no reader is not a failure.
             events.send(event).unwrap_or_default();
