@@ -7,7 +7,7 @@ use crate::{Error, Key, Result, Ttl};
 /// What a store can do. Fixed when the store is opened, and known without I/O from then on.
 ///
 /// Every store, and [`AnyStore`](crate::AnyStore), calls [`admit`](Capabilities::admit) before any I/O: it refuses
-/// what it cannot do and never silently weakens it (C11).
+/// what it cannot do and never silently weakens it ([C11](crate::contract)).
 ///
 /// ```
 /// use leasehold_core::{AcquireRequest, Capabilities, Claims, ErrorKind, Key, LeaseId, Mode, Ttl};
@@ -49,7 +49,7 @@ pub struct Capabilities {
     /// A release distinguishes `Expired` from `NotHeld`.
     pub reports_expired: bool,
     /// A renewal or release that names a token acts only on the lease with that token, so that a late one does not
-    /// reach a later lease of the same id (C3).
+    /// reach a later lease of the same id ([C3](crate::contract)).
     pub compares_tokens: bool,
     /// The store refuses an unfit server when it first uses it. So only a caller who requires a level has to check
     /// first, which may query servers that the caller does not use.
@@ -59,7 +59,8 @@ pub struct Capabilities {
     /// The longest finite term.
     pub max_term: Duration,
     /// The longest time by which a lease ends for its holder before it ends for others. In a format shared with
-    /// clients that use their own clocks, a record excludes others for longer than the reply to its holder states (C5).
+    /// clients that use their own clocks, a record excludes others for longer than the reply to its holder states
+    /// ([C5](crate::contract)).
     pub margin: Duration,
     /// The longest key, in bytes.
     pub max_key_bytes: usize,
@@ -68,7 +69,7 @@ pub struct Capabilities {
     /// The most keys of one lease; `None` is no limit.
     pub max_claims: Option<usize>,
     /// The most shared holders of one key; `None` is no limit. With so many live holders a shared acquire is refused,
-    /// as by a limit of its own (C9).
+    /// as by a limit of its own ([C9](crate::contract)).
     pub max_holders: Option<NonZeroU32>,
     /// Why the store lacks something, and what to do about it.
     pub reasons: &'static [(Feature, &'static str)],

@@ -39,12 +39,12 @@ use crate::locker::Locker;
 ///
 /// The leader holds the exclusive lock whose key is the name, on a lease that renews itself. So at most one candidate
 /// leads by its own clock (on a store of level L1), and its [`token`](Leadership::token) is larger than that of every
-/// earlier leader. Everything about a [`Guard`] applies: a leader that cannot renew steps down at its own deadline, without
-/// any message from the store.
+/// earlier leader. Everything about a [`Guard`] applies: a leader that cannot renew steps down at its own deadline,
+/// without any message from the store.
 ///
 /// A name has at most one candidate per [`Locker`] and its clones; a second one is refused before anything is sent. Two
-/// `Locker`s of one process are independent: the store excludes their candidates like those of two processes. The order of
-/// succession is not defined: the candidate whose request is first when the name is free is elected.
+/// `Locker`s of one process are independent: the store excludes their candidates like those of two processes. The order
+/// of succession is not defined: the candidate whose request is first when the name is free is elected.
 ///
 /// The builder keeps the first wrong argument, which is the error of the first call that needs it.
 ///
@@ -90,8 +90,8 @@ impl Election {
         self.with(|campaign| campaign.group(name))
     }
 
-    /// Sets the TTL, 30 s by default: for so long a leader that has died delays the next election. A live leader renews.
-    /// [`Ttl::NEVER`] is refused: no candidate could be elected after a leader that died.
+    /// Sets the TTL, 30 s by default: for so long a leader that has died delays the next election. A live leader
+    /// renews. [`Ttl::NEVER`] is refused: no candidate could be elected after a leader that died.
     pub fn ttl<D: TryInto<Ttl, Error: Into<Error>>>(self, ttl: D) -> Self {
         let finite = match ttl.try_into().map_err(Into::into) {
             Ok(ttl) if ttl.is_never() => Err(Error::invalid_input(
@@ -155,16 +155,17 @@ impl Election {
         self.with(LockRequest::fenced)
     }
 
-    /// Waits until this candidate is elected, once. It queues in its [`Locker`], and tries when the store reports that the
-    /// name may be free, when the leader's term is over, or after the usual pauses (F1). The future does not borrow the
-    /// election.
+    /// Waits until this candidate is elected, once. It queues in its [`Locker`], and tries when the store reports that
+    /// the name may be free, when the leader's term is over, or after the usual pauses ([F1](crate::contract)). The
+    /// future does not borrow the election.
     ///
     /// # Errors
     /// `InvalidInput` for a wrong argument, or if this `Locker` has a candidate of this name already; else as
     /// [`LockRequest`].
     ///
     /// # Cancel safety
-    /// May be dropped: the campaign ends, and a leadership won after that is released in the background (F6).
+    /// May be dropped: the campaign ends, and a leadership won after that is released in the background
+    /// ([F6](crate::contract)).
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
         let Self { locks, name, campaign, .. } = self.clone();
         async move {
@@ -196,9 +197,9 @@ impl Election {
         Ok(Candidate::new(state))
     }
 
-    /// Queries the store for the leader: the lease's id, the candidate's name as its group, the note for people, the time
-    /// since its election and last renewal, and what remains. `None` if there is no leader, also if the last leader's term
-    /// is over.
+    /// Queries the store for the leader: the lease's id, the candidate's name as its group, the note for people, the
+    /// time since its election and last renewal, and what remains. `None` if there is no leader, also if the last
+    /// leader's term is over.
     ///
     /// # Errors
     /// As [`Locker::status`].

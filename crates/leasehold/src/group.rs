@@ -13,7 +13,7 @@ use crate::lease::release_report::ReleaseReport;
 use crate::lease::state::{HoldStatus, LeaseState, left};
 use crate::locker::Locker;
 
-/// The leases of one group that this [`Locker`] acquired or adopted (F9).
+/// The leases of one group that this [`Locker`] acquired or adopted ([F9](crate::contract)).
 ///
 /// The group is not an identity: two leases of one group exclude each other like any others. To end leases that
 /// other processes hold in the group, [`list`](Group::list) and [`Locker::evict`] them.
@@ -24,7 +24,7 @@ pub struct Group {
 }
 
 impl Locker {
-    /// Acts on the leases in `group` that this `Locker` acquired or adopted (F9).
+    /// Acts on the leases in `group` that this `Locker` acquired or adopted ([F9](crate::contract)).
     ///
     /// # Errors
     /// `InvalidInput` for an invalid group name.

@@ -22,7 +22,8 @@ use crate::lease::state::{HoldStatus, LeaseState, left};
 ///
 /// The lease renews itself in the background. It can still be lost at any time: the process may pause past the
 /// term, the store may be unreachable for as long, or an operator may end the lease. Watch [`lost`](Guard::lost),
-/// or work inside [`run`](Guard::run) or [`spawn`](Guard::spawn), and pass [`token`](Guard::token) to whatever the lock protects.
+/// or work inside [`run`](Guard::run) or [`spawn`](Guard::spawn), and pass [`token`](Guard::token) to whatever the lock
+/// protects.
 ///
 /// There are three ways to end a guard. [`release`](Guard::release) ends the lease and returns the store's answer.
 /// [`detach`](Guard::detach) hands the lease over. Dropping the guard releases the lease in the background, best
@@ -41,7 +42,8 @@ impl Guard {
         Self { held, keeper: Arc::clone(keeper), is_over: false }
     }
 
-    /// The fencing token, where the store has them: larger than every earlier token of each of its keys (C7).
+    /// The fencing token, where the store has them: larger than every earlier token of each of its keys
+    /// ([C7](crate::contract)).
     pub fn token(&self) -> Option<FencingToken> {
         self.held.lease.token
     }
@@ -70,8 +72,8 @@ impl Guard {
         self.held.fresh
     }
 
-    /// True until the lease is lost or released, by this process's clock and without I/O (F4, F5). Once false, for
-    /// ever false. False in a forked child: the lease belongs to the parent.
+    /// True until the lease is lost or released, by this process's clock and without I/O ([F4, F5](crate::contract)).
+    /// Once false, for ever false. False in a forked child: the lease belongs to the parent.
     pub fn is_held(&self) -> bool {
         matches!(self.status(), HoldStatus::Held(_))
     }
@@ -79,8 +81,9 @@ impl Guard {
     /// Fails unless the lease is held: for use right before each side effect.
     ///
     /// # Errors
-    /// `Lost`, with the reason, and the last failed renewal if that is why; `Closed` if this process has released the lease without the guard (its
-    /// [`Group`](crate::Group) did, or the leader resigned, was paused or shut down), and in a forked child.
+    /// `Lost`, with the reason, and the last failed renewal if that is why; `Closed` if this process has released the
+    /// lease without the guard (its [`Group`](crate::Group) did, or the leader resigned, was paused or shut down), and
+    /// in a forked child.
     pub fn ensure_held(&self) -> Result<()> {
         ensure_held(self.keeper(), &self.held)
     }
@@ -94,8 +97,8 @@ impl Guard {
     }
 
     /// Ends, with the reason, as soon as the lease is lost: at the local deadline at the latest, and without any
-    /// reply from the store (F5). Never ends if the guard is released or handed over first. The future does not
-    /// borrow the guard.
+    /// reply from the store ([F5](crate::contract)). Never ends if the guard is released or handed over first. The
+    /// future does not borrow the guard.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
@@ -109,7 +112,7 @@ impl Guard {
         self.held.nodes()
     }
 
-    /// The events of the lease from now on (F14).
+    /// The events of the lease from now on ([F14](crate::contract)).
     pub fn events(&self) -> Events {
         Events::new(self.held.subscribe())
     }
@@ -147,8 +150,8 @@ impl Guard {
     /// Dropping the handle detaches the task, which still ends with the lease. Nothing can stop work from outside that
     /// never awaits, or a thread of `spawn_blocking`: give these the guard, in an `Arc`, to
     /// [`ensure_held`](Guard::ensure_held) before each side effect. Before you release the lock, end the task, by
-    /// [`JoinHandle::abort`](tokio::task::JoinHandle::abort) or a signal of your own, and await its handle: else its last
-    /// step may still run when the next holder begins.
+    /// [`JoinHandle::abort`](tokio::task::JoinHandle::abort) or a signal of your own, and await its handle: else its
+    /// last step may still run when the next holder begins.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -217,7 +220,7 @@ impl Guard {
         }
     }
 
-    /// Ends the lease and returns the store's answer (C13).
+    /// Ends the lease and returns the store's answer ([C13](crate::contract)).
     ///
     /// `Ok` does not report that the work was protected to its end; the [`outcome`](ReleaseReport::outcome) does:
     /// `Released` if it was held until now; `Kept` if its keys stay taken for the rest of `min_hold`; `Expired` if

@@ -9,10 +9,12 @@ use tokio::task::JoinHandle;
 use crate::locker::Locker;
 use crate::telemetry;
 
-/// Purges expired records at an interval (F15), until it is stopped or dropped, or its [`Locker`] is closed.
+/// Purges expired records at an interval ([F15](crate::contract)), until it is stopped or dropped, or its [`Locker`] is
+/// closed.
 ///
-/// It saves space and is never needed for correctness: an expired record holds nothing, purged or not (C5), and a
-/// live lease is never removed (C8). It runs in its own task and keeps the `Locker` alive.
+/// It saves space and is never needed for correctness: an expired record holds nothing, purged or not
+/// ([C5](crate::contract)), and a live lease is never removed ([C8](crate::contract)). It runs in its own task and
+/// keeps the `Locker` alive.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -55,9 +57,9 @@ impl JanitorBuilder {
 
     /// Starts the janitor, on the caller's tokio runtime.
     ///
-    /// The first round begins at a random time within [`every`](Self::every). Each further one begins `every`, less up to
-    /// a tenth, after the end of the last, so that processes that start together do not purge together. A round that fails
-    /// is reported, and the next one comes in its time.
+    /// The first round begins at a random time within [`every`](Self::every). Each further one begins `every`, less up
+    /// to a tenth, after the end of the last, so that processes that start together do not purge together. A round that
+    /// fails is reported, and the next one comes in its time.
     ///
     /// # Errors
     /// `InvalidInput` if an option is out of range; `Unexpected` outside a tokio runtime with timers.
@@ -109,7 +111,7 @@ pub struct JanitorReport {
 pub struct Purged {
     /// How many expired records were removed.
     pub records_removed: usize,
-    /// How many counters were forgotten (C7).
+    /// How many counters were forgotten ([C7](crate::contract)).
     pub counters_forgotten: usize,
     /// How many requests it took.
     pub batches: usize,
@@ -177,8 +179,8 @@ pub(crate) async fn next_round(
 }
 
 impl Locker {
-    /// Removes expired records that match, and counters that may be forgotten (C7), at most `batch` (1 to 1,000)
-    /// at a time, until nothing is left.
+    /// Removes expired records that match, and counters that may be forgotten ([C7](crate::contract)), at most `batch`
+    /// (1 to 1,000) at a time, until nothing is left.
     ///
     /// Between two batches it pauses for as long as the last one took, but no longer than the limit of one
     /// operation. So at least half of the store's time is left to others: on a store with one writer at a time, a

@@ -1,7 +1,7 @@
 use super::admission::{Request, Sealed};
 use crate::{Capabilities, Claims, Error, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
-/// A request for all claims or none, under a fresh id (C2, C3).
+/// A request for all claims or none, under a fresh id ([C2, C3](crate::contract)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireRequest {
     id: LeaseId,

@@ -12,9 +12,9 @@ pub struct EvictRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "stores must handle every kind")]
 pub enum EvictScope {
-    /// Expired records that match, and counters that may be forgotten (C7). Never a live lease.
+    /// Expired records that match, and counters that may be forgotten ([C7](crate::contract)). Never a live lease.
     Expired(Filter),
-    /// The named records, live or not (C8).
+    /// The named records, live or not ([C8](crate::contract)).
     Exactly {
         /// The records.
         targets: Vec<EvictTarget>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Error, Feature, FencingToken, Key, LeaseId, Result, Ttl};
 
-/// A request to end leases; each has its own outcome (C3b, C13).
+/// A request to end leases; each has its own outcome ([C3b, C13](crate::contract)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReleaseRequest {
     leases: Vec<ReleaseEntry>,

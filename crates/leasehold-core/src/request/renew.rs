@@ -1,7 +1,7 @@
 use super::admission::{Request, Sealed, check_entries};
 use crate::{Capabilities, Claims, Feature, FencingToken, GroupName, LeaseId, Note, Result, Ttl};
 
-/// A request to extend leases; each has its own outcome (C3b, C6).
+/// A request to extend leases; each has its own outcome ([C3b, C6](crate::contract)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewRequest {
     leases: Vec<RenewEntry>,

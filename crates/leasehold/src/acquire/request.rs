@@ -28,13 +28,14 @@ use crate::telemetry;
 /// - `Held` if a key is held and the wait is [`Wait::No`]; `TimedOut`, with a [`WaitReport`](crate::WaitReport),
 ///   if the wait ended first.
 /// - `InvalidInput` and `Unsupported` before anything is sent.
-/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers. Tokio reports only by a panic that
+/// - `Closed` if the `Locker` was closed; `Unexpected` outside a tokio runtime with timers. Tokio reports only by a
+/// panic that
 ///   a runtime has none; it is caught, and the program's panic hook sees it.
 /// - Otherwise the store's error.
 ///
 /// # Cancel safety
 /// Nothing is sent before the first poll. You may drop it at any time: a lock won after that is released in the
-/// background (F6).
+/// background ([F6](crate::contract)).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -82,7 +83,7 @@ impl Locker {
         LockRequest::once(self, key.try_into().map(LockTarget::Key).map_err(Into::into))
     }
 
-    /// Locks all `keys` or none, under one guard and one token (F8).
+    /// Locks all `keys` or none, under one guard and one token ([F8](crate::contract)).
     ///
     /// Fails as `Unsupported` where the store cannot do that atomically; the keys are never locked one by one.
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
@@ -173,12 +174,12 @@ impl<T> LockRequest<T> {
         })
     }
 
-    /// Calls `call` after each try that is not granted, if the wait continues: with what the last try met, the last known
-    /// holder, and the number of tries. So a program can state why it waits: the key is held, or the store fails.
+    /// Calls `call` after each try that is not granted, if the wait continues: with what the last try met, the last
+    /// known holder, and the number of tries. So a program can state why it waits: the key is held, or the store fails.
     ///
     /// It is called inside the wait and must not block. A request that is behind another of the same [`Locker`] in the
-    /// queue makes no try until its turn (F1), and so no call. No call follows the end of the wait, nor the drop of its
-    /// future. A clone of the request shares `call`.
+    /// queue makes no try until its turn ([F1](crate::contract)), and so no call. No call follows the end of the wait,
+    /// nor the drop of its future. A clone of the request shares `call`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

@@ -53,7 +53,7 @@ impl Guard {
     }
 
     /// True until the lease is lost, by this process's clock, without I/O and without waiting for any other
-    /// thread (F4, F5). Once false, for ever false.
+    /// thread ([F4, F5](crate::contract)). Once false, for ever false.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
@@ -72,7 +72,8 @@ impl Guard {
         self.guard.remaining()
     }
 
-    /// Waits until the lease is lost, at the local deadline at the latest, and states why (F5). Returns `None` if
+    /// Waits until the lease is lost, at the local deadline at the latest, and states why ([F5](crate::contract)).
+    /// Returns `None` if
     /// `timeout` passes first (`None` waits without one), or if its [`Group`](super::Group) releases the lease.
     ///
     /// # Errors
@@ -96,7 +97,7 @@ impl Guard {
         self.guard.nodes()
     }
 
-    /// The events of the lease from now on (F14): an iterator that waits for each.
+    /// The events of the lease from now on ([F14](crate::contract)): an iterator that waits for each.
     pub fn events(&self) -> Events {
         Events { events: self.guard.events(), locks: self.locks.clone() }
     }
@@ -117,7 +118,7 @@ impl Guard {
         self.call(|guard| async move { guard.renew().await })
     }
 
-    /// Ends the lease and returns the store's answer (C13), as [`crate::Guard::release`].
+    /// Ends the lease and returns the store's answer ([C13](crate::contract)), as [`crate::Guard::release`].
     ///
     /// # Errors
     /// If the store did not answer. The release then continues in the background until it is answered or the term

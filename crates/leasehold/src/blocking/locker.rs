@@ -81,8 +81,8 @@ impl Locker {
         self.0.lock(key).giving()
     }
 
-    /// Tries once to lock `key`: `None` if it is held. To learn who holds it, lock with [`Wait::No`](crate::Wait::No): the
-    /// error, of kind `Held`, [names the holder](crate::WaitReport::holder).
+    /// Tries once to lock `key`: `None` if it is held. To learn who holds it, lock with [`Wait::No`](crate::Wait::No):
+    /// the error, of kind `Held`, [names the holder](crate::WaitReport::holder).
     pub fn try_lock<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         key: K,
@@ -90,7 +90,7 @@ impl Locker {
         self.0.try_lock(key).giving()
     }
 
-    /// Locks all `keys` or none, under one guard and one token (F8).
+    /// Locks all `keys` or none, under one guard and one token ([F8](crate::contract)).
     pub fn lock_all<K: TryInto<Key, Error: Into<Error>>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -200,7 +200,7 @@ impl Locker {
         JanitorBuilder::new(&self.0)
     }
 
-    /// Acts on the leases in `group` that this `Locker` acquired or adopted (F9).
+    /// Acts on the leases in `group` that this `Locker` acquired or adopted ([F9](crate::contract)).
     ///
     /// # Errors
     /// `InvalidInput` for an invalid group name.
@@ -287,7 +287,7 @@ impl LockRequest<Option<Guard>> {
     }
 }
 
-/// The leases of one group that this [`Locker`] acquired or adopted (F9); see [`crate::Group`].
+/// The leases of one group that this [`Locker`] acquired or adopted ([F9](crate::contract)); see [`crate::Group`].
 #[derive(Debug, Clone)]
 pub struct Group(crate::Group);
 

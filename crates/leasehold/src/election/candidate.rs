@@ -59,7 +59,7 @@ impl Candidate {
         self.0.iterations()
     }
 
-    /// True while it leads, by this process's clock and without I/O (F4, F5).
+    /// True while it leads, by this process's clock and without I/O ([F4, F5](crate::contract)).
     pub fn is_leader(&self) -> bool {
         self.0.view().leadership.as_ref().is_some_and(|leadership| leadership.is_leader())
     }
@@ -153,8 +153,8 @@ impl Candidate {
     /// ended it before.
     ///
     /// # Errors
-    /// What ended it: a store that cannot be used (`Incompatible`, `Corrupt`, `Unsupported`), `TimedOut` if its back-off
-    /// stopped, `Closed` with its `Locker`, `Unexpected` if its runtime ended.
+    /// What ended it: a store that cannot be used (`Incompatible`, `Corrupt`, `Unsupported`), `TimedOut` if its
+    /// back-off stopped, `Closed` with its `Locker`, `Unexpected` if its runtime ended.
     ///
     /// # Cancel safety
     /// May be dropped.

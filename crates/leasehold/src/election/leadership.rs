@@ -10,8 +10,8 @@ use crate::registry::Registration;
 /// The right to lead, until its own clock shows that the lease is over.
 ///
 /// It is the [`Guard`] of the election's name, and can be lost at any time like any lease: work inside
-/// [`run`](Leadership::run) or [`spawn`](Leadership::spawn), or watch [`lost`](Leadership::lost), and pass the [`token`](Leadership::token) to
-/// whatever the leader changes.
+/// [`run`](Leadership::run) or [`spawn`](Leadership::spawn), or watch [`lost`](Leadership::lost), and pass the
+/// [`token`](Leadership::token) to whatever the leader changes.
 ///
 /// Dropping it releases the lease in the background, best effort and **not immediately**. A spawned
 /// [`Candidate`](crate::Candidate) holds its leadership too, so that dropping a handle to it changes nothing.
@@ -35,7 +35,7 @@ impl Leadership {
         Self { guard, registration: None }
     }
 
-    /// The fencing token, where the store has them: larger than that of every earlier leader (C7).
+    /// The fencing token, where the store has them: larger than that of every earlier leader ([C7](crate::contract)).
     pub fn token(&self) -> Option<FencingToken> {
         self.guard.token()
     }
@@ -48,8 +48,8 @@ impl Leadership {
         self.guard.fencing_token()
     }
 
-    /// True until the leadership ends, by this process's clock and without I/O (F4, F5). Once false, for ever
-    /// false.
+    /// True until the leadership ends, by this process's clock and without I/O ([F4, F5](crate::contract)). Once false,
+    /// for ever false.
     pub fn is_leader(&self) -> bool {
         self.guard.is_held()
     }
@@ -75,8 +75,8 @@ impl Leadership {
         self.guard.run(work).await
     }
 
-    /// Runs `work` on a task of its own for as long as this leads; see [`Guard::spawn`]. A task that is spawned by other
-    /// means continues after the leadership, also if `run` was given its handle.
+    /// Runs `work` on a task of its own for as long as this leads; see [`Guard::spawn`]. A task that is spawned by
+    /// other means continues after the leadership, also if `run` was given its handle.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -94,7 +94,8 @@ impl Leadership {
     /// campaigns again; [`Candidate::pause`](crate::Candidate::pause) prevents that.
     ///
     /// # Errors
-    /// If the store did not answer. The release then continues in the background until it is answered or the term is over.
+    /// If the store did not answer. The release then continues in the background until it is answered or the term is
+    /// over.
     ///
     /// # Cancel safety
     /// A release that was begun is completed in the background.

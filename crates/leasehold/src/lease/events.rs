@@ -1,7 +1,7 @@
 use leasehold_core::{Error, LostReason, Remaining};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// An event of a lease while it is held (F14).
+/// An event of a lease while it is held ([F14](crate::contract)).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {

@@ -4,7 +4,7 @@ use leasehold_core::{Error, NodeOutcome, NodeReports, ReleaseOutcome};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReleaseReport {
-    /// The store's answer (C13).
+    /// The store's answer ([C13](crate::contract)).
     pub outcome: ReleaseOutcome,
     /// Each node's answer; empty except from a quorum.
     pub nodes: NodeReports,
