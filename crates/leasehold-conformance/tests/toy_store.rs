@@ -108,7 +108,7 @@ fn renew(rows: &mut Rows, renewal: &RenewEntry, now: Now) -> RenewOutcome {
         lease.token = lease.token.max(raise);
         *counter = raise.get().max(*counter);
     }
-    let to = renewal.to().duration().expect("admitted terms are finite");
+    let to = renewal.term().duration().expect("admitted terms are finite");
     lease.extend(end(now, to), now);
     RenewOutcome::Held(Remaining::For(lease.rest(now)))
 }
@@ -153,7 +153,7 @@ fn list(rows: &Rows, request: &ListRequest, now: Now) -> Result<ListReply> {
 }
 
 fn evict(rows: &mut Rows, request: &EvictRequest, now: Now) -> EvictReply {
-    match request.what() {
+    match request.scope() {
         EvictScope::Expired(filter) => purge(rows, filter, request.limit(), now),
         EvictScope::Exactly { targets, .. } => {
             let named = targets.iter().take(request.limit());

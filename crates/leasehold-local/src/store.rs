@@ -150,7 +150,7 @@ impl Store for LocalStore {
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let evicted =
             self.carry_out("evict", request, |table, now| Ok(table.evict(request, now))).await?;
-        if matches!(request.what(), EvictScope::Exactly { .. }) {
+        if matches!(request.scope(), EvictScope::Exactly { .. }) {
             self.wake(evicted.removed.iter().map(|target| target.key.clone()));
         }
         Ok(evicted)

@@ -139,7 +139,7 @@ impl Statements<RenewEntry> for Mysql {
 
 /// The new term, the token, and the least token after it.
 fn terms(lease: &RenewEntry) -> [Option<i64>; 3] {
-    [lease.to().duration().map(micros), lease.token().map(integer), lease.raise().map(integer)]
+    [lease.term().duration().map(micros), lease.token().map(integer), lease.raise().map(integer)]
 }
 
 fn wanted_renewals(requests: &[&RenewEntry]) -> Value {

@@ -12,7 +12,7 @@ use crate::round::Round;
 impl Inner {
     /// Removes expired records on every node, with the limit applied to each, or exactly the named ones.
     pub(crate) async fn evict(self: &Arc<Self>, request: &EvictRequest) -> Result<EvictReply> {
-        match request.what() {
+        match request.scope() {
             EvictScope::Expired(_) => {
                 let round = self.evict_once(request.clone()).await?;
                 let mut evicted = EvictReply::new(Vec::new(), 0, false);

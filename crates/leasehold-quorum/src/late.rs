@@ -207,7 +207,7 @@ impl Store for Late {
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<RenewReply> {
-        let terms = request.leases().iter().map(|lease| lease.to().duration());
+        let terms = request.leases().iter().map(|lease| lease.term().duration());
         let shortest = terms.flatten().min();
         self.fit(self.0.limits.of_term(shortest)).await?.renew(request).await
     }

@@ -37,7 +37,7 @@ impl Inner {
             request: request.clone(),
             started: self.clock.now(),
         });
-        let shortest = request.leases().iter().filter_map(|lease| lease.to().duration()).min();
+        let shortest = request.leases().iter().filter_map(|lease| lease.term().duration()).min();
         let (mut round, reporters) = Round::new(self, "renew", self.limits.of_renewal(shortest));
         let until = round.until();
         let (seen, held) = watch::channel(None);
@@ -129,7 +129,7 @@ impl Renewing {
 
     async fn put_one_back(&self, node: usize, place: Place) {
         let renewal = &self.request.leases()[place.lease()];
-        let Some(term) = renewal.to().duration() else { return };
+        let Some(term) = renewal.term().duration() else { return };
         // After the term it could only block others. A later request finds out by itself.
         let is_late = self.quorum.clock.now() >= self.started.saturating_add(term);
         if is_late || !place.add_if_last() {
@@ -150,9 +150,10 @@ impl Renewing {
 
 /// The acquire that puts a lease back.
 fn again(renewal: &RenewEntry) -> AcquireRequest {
-    let request = AcquireRequest::new(renewal.id().clone(), renewal.claims().clone(), renewal.to())
-        .with_note(renewal.note().clone())
-        .again(renewal.token());
+    let request =
+        AcquireRequest::new(renewal.id().clone(), renewal.claims().clone(), renewal.term())
+            .with_note(renewal.note().clone())
+            .again(renewal.token());
     match renewal.group() {
         Some(group) => request.with_group(group.clone()),
         None => request,

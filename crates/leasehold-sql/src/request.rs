@@ -140,7 +140,7 @@ impl Request for RenewEntry {
     }
 
     fn term(&self) -> Option<Duration> {
-        self.to().duration()
+        RenewEntry::term(self).duration()
     }
 
     fn is_simple(&self) -> bool {
@@ -255,7 +255,7 @@ impl Ticket {
         match (self, earlier) {
             (Self::Renew(_), Sent::Renew(_)) => true,
             // A later lease of its id may get its term, but not for ever.
-            (_, Sent::Renew(earlier)) => earlier.term().is_some(),
+            (_, Sent::Renew(earlier)) => earlier.term().duration().is_some(),
             (Self::Renew(errand), Sent::Acquire(_) | Sent::Release(_)) => {
                 errand.request.id() != earlier.id()
             }

@@ -152,7 +152,7 @@ impl<D: Dialect> Inner<D> {
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         let (dialect, request) = (Arc::clone(&self.dialect), request.clone());
-        match request.what() {
+        match request.scope() {
             EvictScope::Exactly { .. } => {
                 outliving(async move { evict_exactly(&*dialect, &request).await }).await
             }
@@ -253,7 +253,7 @@ impl<D: Dialect> Inner<D> {
 }
 
 async fn evict_exactly(dialect: &impl Dialect, request: &EvictRequest) -> Result<EvictReply> {
-    let EvictScope::Exactly { targets, reason } = request.what() else {
+    let EvictScope::Exactly { targets, reason } = request.scope() else {
         return Ok(EvictReply::new(Vec::new(), 0, false));
     };
     let most = request.limit().min(targets.len());

@@ -43,13 +43,13 @@ pub struct JanitorBuilder {
 }
 
 impl JanitorBuilder {
-    /// Sets the interval between two rounds, at least 1 s; by default [`Janitor::EVERY`].
+    /// Sets the interval between two rounds, at least 1 s; by default [`Janitor::DEFAULT_INTERVAL`].
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every;
         self
     }
 
-    /// Sets how many records and counters one request removes at most, 1 to 1,000; by default [`Janitor::BATCH`].
+    /// Sets how many records and counters one request removes at most, 1 to 1,000; by default [`Janitor::DEFAULT_BATCH`].
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch;
         self
@@ -65,10 +65,10 @@ impl JanitorBuilder {
     /// `InvalidInput` if an option is out of range; `Unexpected` outside a tokio runtime with timers.
     pub fn spawn(self) -> Result<Janitor> {
         let Self { locks, every, batch } = self;
-        if every < Janitor::LEAST {
+        if every < Janitor::MIN_INTERVAL {
             return Err(Error::invalid_input(format!(
                 "the janitor's interval is {every:?}; it must be at least {:?}",
-                Janitor::LEAST
+                Janitor::MIN_INTERVAL
             )));
         }
         let request = EvictRequest::expired(Filter::default()).with_limit(batch);
@@ -131,13 +131,13 @@ impl Purged {
 
 impl Janitor {
     /// The default interval between two rounds.
-    pub const EVERY: Duration = Duration::from_secs(5 * 60);
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
     /// The default size of a batch.
-    pub const BATCH: usize = 100;
+    pub const DEFAULT_BATCH: usize = 100;
 
     /// The shortest interval between two rounds.
-    pub const LEAST: Duration = Duration::from_secs(1);
+    pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
     /// What it has done so far.
     pub fn report(&self) -> JanitorReport {
@@ -200,7 +200,11 @@ impl Locker {
 
     /// A [`Janitor`] for this store: set its options, then [`spawn`](JanitorBuilder::spawn) it.
     pub fn janitor(&self) -> JanitorBuilder {
-        JanitorBuilder { locks: self.clone(), every: Janitor::EVERY, batch: Janitor::BATCH }
+        JanitorBuilder {
+            locks: self.clone(),
+            every: Janitor::DEFAULT_INTERVAL,
+            batch: Janitor::DEFAULT_BATCH,
+        }
     }
 
     /// Purges until it is cancelled.

@@ -270,7 +270,7 @@ impl Judge<'_> {
     ) -> Comparison {
         let found = answered(reply)?;
         let expected = self.table.evict(request, self.now);
-        if let EvictScope::Exactly { reason, .. } = request.what() {
+        if let EvictScope::Exactly { reason, .. } = request.scope() {
             for target in &expected.removed {
                 if let Some(id) = &target.id {
                     self.marks.insert((target.key.clone(), id.clone()), reason.clone());

@@ -4,7 +4,7 @@ use crate::{Capabilities, Error, FencingToken, Filter, Key, LeaseId, Reason, Rec
 /// A request to remove expired records, or exactly the named ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EvictRequest {
-    what: EvictScope,
+    scope: EvictScope,
     limit: usize,
 }
 
@@ -50,13 +50,13 @@ impl EvictTarget {
 impl EvictRequest {
     /// Removes expired records that match, at most 100.
     pub fn expired(filter: Filter) -> Self {
-        Self { what: EvictScope::Expired(filter), limit: 100 }
+        Self { scope: EvictScope::Expired(filter), limit: 100 }
     }
 
     /// Removes the named records.
     pub fn exactly(targets: Vec<EvictTarget>, reason: Option<Reason>) -> Self {
         let limit = targets.len();
-        Self { what: EvictScope::Exactly { targets, reason }, limit }
+        Self { scope: EvictScope::Exactly { targets, reason }, limit }
     }
 
     /// Sets the most records and counters to remove, 1 to 1,000 together.
@@ -67,8 +67,8 @@ impl EvictRequest {
     }
 
     /// What is removed.
-    pub fn what(&self) -> &EvictScope {
-        &self.what
+    pub fn scope(&self) -> &EvictScope {
+        &self.scope
     }
 
     /// The most records and counters to remove.
@@ -81,7 +81,7 @@ impl Sealed for EvictRequest {}
 
 impl Request for EvictRequest {
     fn check(&self, can: &Capabilities) -> Result<()> {
-        if let EvictScope::Exactly { targets, .. } = &self.what {
+        if let EvictScope::Exactly { targets, .. } = &self.scope {
             if targets.is_empty() {
                 return Err(Error::invalid_input(
                     "no record to evict was given; give a key and its lease id",

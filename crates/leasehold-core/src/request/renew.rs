@@ -24,7 +24,7 @@ impl RenewRequest {
 pub struct RenewEntry {
     id: LeaseId,
     claims: Claims,
-    to: Ttl,
+    term: Ttl,
     group: Option<GroupName>,
     note: Note,
     token: Option<FencingToken>,
@@ -32,9 +32,9 @@ pub struct RenewEntry {
 }
 
 impl RenewEntry {
-    /// Requests that at least `to` remains; never shortens a longer term.
-    pub fn extend(id: LeaseId, claims: Claims, to: Ttl) -> Self {
-        Self { id, claims, to, group: None, note: Note::default(), token: None, raise: None }
+    /// Requests that at least `term` remains; never shortens a longer term.
+    pub fn extend(id: LeaseId, claims: Claims, term: Ttl) -> Self {
+        Self { id, claims, term, group: None, note: Note::default(), token: None, raise: None }
     }
 
     /// Sets the group the lease is listed under.
@@ -84,8 +84,8 @@ impl RenewEntry {
     }
 
     /// The least term that must remain.
-    pub fn to(&self) -> Ttl {
-        self.to
+    pub fn term(&self) -> Ttl {
+        self.term
     }
 
     /// The group the lease is listed under.
@@ -118,7 +118,7 @@ impl Request for RenewEntry {
         if self.raise.is_some() && !can.raise {
             return Err(can.lacks(if can.tokens { Feature::Raise } else { Feature::Tokens }));
         }
-        self.to.check(can)
+        self.term.check(can)
     }
 }
 

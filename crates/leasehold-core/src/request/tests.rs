@@ -215,7 +215,7 @@ fn a_request_has_what_it_was_given() {
         .with_token(token(7))
         .with_token_raised_to(token(8));
     assert_eq!((full.id(), full.claims()), (&id(b"w"), &claims("a", Mode::Exclusive)));
-    assert_eq!((full.to(), full.group(), full.note()), (ttl(9), Some(&group), &note));
+    assert_eq!((full.term(), full.group(), full.note()), (ttl(9), Some(&group), &note));
     assert_eq!((full.token(), full.raise()), (Some(token(7)), Some(token(8))));
     let of_node = full.without_token();
     assert_eq!((of_node.token(), of_node.group()), (None, Some(&group)));

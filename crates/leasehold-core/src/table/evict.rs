@@ -5,7 +5,7 @@ use crate::{EvictReply, EvictRequest, EvictScope, EvictTarget, Expired, Filter, 
 impl Table {
     /// Removes expired records, or exactly the named ones (C8).
     pub fn evict(&mut self, request: &EvictRequest, now: Now) -> EvictReply {
-        match request.what() {
+        match request.scope() {
             EvictScope::Expired(filter) => self.evict_expired(filter, request.limit(), now),
             EvictScope::Exactly { targets, reason } => {
                 let named = &targets[..targets.len().min(request.limit())];

@@ -25,7 +25,7 @@ impl Table {
             self.drop_holders(id, claims.keys(), |holder| holder.is_held(now) && holder.has(token));
             return RenewOutcome::Lost(Some(reason));
         }
-        let to = renewal.to().duration().map(|to| expiry(now, to));
+        let to = renewal.term().duration().map(|to| expiry(now, to));
         let mut remaining = Remaining::Never;
         for key in claims.keys() {
             let Some(entry) = self.keys.get_mut(key) else { continue };

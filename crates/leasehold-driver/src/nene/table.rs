@@ -125,7 +125,7 @@ impl<R: NeneRows> Store for NeneTable<R> {
 
     async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
         self.run("evict", request, |inner, request| async move {
-            match request.what() {
+            match request.scope() {
                 EvictScope::Exactly { targets, .. } => inner.evict(targets, request.limit()).await,
                 EvictScope::Expired(filter) => inner.purge(filter, request.limit()).await,
             }
@@ -223,7 +223,7 @@ impl<R: NeneRows> Inner<R> {
     async fn renew(&self, until: Deadline, lease: &RenewEntry) -> Result<RenewOutcome> {
         let key = &lease.claims().first().key;
         let owner = owner(lease.id());
-        let to = lease.to().duration().map_or(i64::MAX, micros);
+        let to = lease.term().duration().map_or(i64::MAX, micros);
         for _ in 0..TRIES {
             let Seen { now, row } = self.rows.look(until, key.as_str()).await?;
             let Some(row) = row.filter(|row| row.owner == owner) else {

@@ -14,7 +14,7 @@ use crate::{scripts, text};
 
 impl Inner {
     pub(crate) async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        match request.what() {
+        match request.scope() {
             EvictScope::Exactly { targets, reason } => {
                 self.evict_exactly(request, targets, &text::of_evicted(reason.as_ref())).await
             }

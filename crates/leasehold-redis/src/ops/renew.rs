@@ -27,7 +27,7 @@ impl Inner {
                 .collect();
             arguments.extend([
                 lease.id().into(),
-                lease.to().duration().map_or(0, micros_up).into(),
+                lease.term().duration().map_or(0, micros_up).into(),
                 lease.raise().map_or(0, FencingToken::get).into(),
                 text::of_holder(lease.group(), lease.note()).into(),
                 modes.into(),
@@ -35,7 +35,7 @@ impl Inner {
             ]);
         }
         let ids = leases.iter().map(|lease| lease.id().clone()).collect();
-        let terms: Vec<_> = leases.iter().map(|lease| lease.to().duration()).collect();
+        let terms: Vec<_> = leases.iter().map(|lease| lease.term().duration()).collect();
         let sent = Request::renews(ids, &terms);
         let replies =
             self.reader().array(self.run(&scripts::RENEW, &names, &arguments, &sent).await?)?;

@@ -6,7 +6,7 @@ use crate::sweep::Sweep;
 
 impl Inner {
     pub(crate) async fn evict(&self, request: &EvictRequest) -> Result<EvictReply> {
-        match request.what() {
+        match request.scope() {
             EvictScope::Expired(filter) if filter.keys().is_none() => {
                 self.sweep(filter, request.limit()).await
             }
@@ -18,7 +18,7 @@ impl Inner {
     async fn evict_named(&self, request: &EvictRequest) -> Result<EvictReply> {
         let request = request.clone();
         self.write(move |rows| {
-            let keys: Vec<&Key> = match request.what() {
+            let keys: Vec<&Key> = match request.scope() {
                 EvictScope::Exactly { targets, .. } => {
                     targets.iter().map(|target| &target.key).collect()
                 }

@@ -57,7 +57,7 @@ fn the_thread_ends_with_the_last_handle_and_not_before_its_work_is_done() {
 fn the_thread_ends_with_a_janitor_that_was_the_last_handle() {
     let (_store, locks, _others) = store();
     let ended = end_of_thread(&locks);
-    let mut janitor = locks.janitor().every(Janitor::LEAST).batch(10).spawn().unwrap();
+    let mut janitor = locks.janitor().every(Janitor::MIN_INTERVAL).batch(10).spawn().unwrap();
     drop(locks);
     let report = janitor.next_round().unwrap().expect("it continues");
     assert!((1..=janitor.report().rounds).contains(&report.rounds), "{report:?}");

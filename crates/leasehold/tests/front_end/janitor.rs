@@ -139,7 +139,7 @@ async fn the_janitor_purges_round_by_round_and_reports() {
     }
     // New records appear before the last ones are purged if the round came while they were fresh.
     assert!(removed >= 120, "{removed}");
-    assert!(store.evictions().iter().all(|limit| *limit == Janitor::BATCH));
+    assert!(store.evictions().iter().all(|limit| *limit == Janitor::DEFAULT_BATCH));
     assert!(live.verify().await.unwrap());
     let report = janitor.stop().await;
     assert_eq!((report.rounds, report.purged.records_removed), (5, removed));
@@ -322,7 +322,7 @@ async fn on_sqlite_only_expired_records_go_while_others_renew() {
         let left = acquire_for(&format!("left-{number}"), "of nobody", Mode::Exclusive, ms(20));
         granted(store.acquire(&left).await);
     }
-    let mut janitor = locks.janitor().every(Janitor::LEAST).batch(10).spawn().unwrap();
+    let mut janitor = locks.janitor().every(Janitor::MIN_INTERVAL).batch(10).spawn().unwrap();
     let mut renewed = live[0].events();
     // On a slow machine the records expire over several rounds; each report is the total so far.
     let mut purged = janitor.next_round().await.unwrap().purged;

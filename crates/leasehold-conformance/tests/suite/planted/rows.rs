@@ -292,7 +292,7 @@ impl Rows {
             self.drop_held(renewal.id(), renewal.claims().keys(), at);
             return RenewOutcome::Lost(Some(reason));
         }
-        let to = renewal.to().duration().map_or(u64::MAX, |to| self.until(to, at));
+        let to = renewal.term().duration().map_or(u64::MAX, |to| self.until(to, at));
         let (shortens, ends) = (self.has(Bug::RenewalShortens), self.has(Bug::NeverIsShortened));
         let mut least = u64::MAX;
         for row in rows {

@@ -77,7 +77,7 @@ impl Rows {
     }
 
     pub(crate) fn evict(&mut self, request: &EvictRequest, at: At) -> EvictReply {
-        match request.what() {
+        match request.scope() {
             EvictScope::Expired(filter) => self.purge(filter, request.limit(), at),
             EvictScope::Exactly { targets, reason } => {
                 let named = &targets[..targets.len().min(request.limit())];

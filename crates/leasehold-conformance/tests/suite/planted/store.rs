@@ -284,7 +284,7 @@ impl Store for PlantedStore {
             self.0.admits.admit(request)?;
         }
         let leases = request.leases().iter().map(|lease| {
-            let lease = match lease.to() {
+            let lease = match lease.term() {
                 Ttl::NEVER if self.has(Bug::NeverIsWeakenedInSilence) => {
                     let longest = Ttl::new(Ttl::MAX).expect("the longest term is a term");
                     RenewEntry::extend(lease.id().clone(), lease.claims().clone(), longest)
