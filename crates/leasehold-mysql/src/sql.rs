@@ -30,9 +30,11 @@ impl DatabaseName {
     fn inserted(&self, text: &str, clock: &str) -> String {
         // Another clock does not stand still during a statement.
         let live = if clock == NOW { LIVE } else { clock };
-        let text = text.replace("{now}", clock).replace("{live}", live);
-        let text = text.replace("{sees}", SEES_REPLICAS).replace("{writable}", WRITABLE);
-        text.replace("{read_only}", READ_ONLY).replace("{schema}", &self.quoted())
+        let mut text = text.to_owned();
+        for (mark, shared) in SHARED {
+            text = text.replace(mark, shared.trim_end());
+        }
+        text.replace("{now}", clock).replace("{live}", live).replace("{schema}", &self.quoted())
     }
 }
 
@@ -43,10 +45,21 @@ pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMES
 pub(crate) const READ_ONLY: &str =
     "CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only";
 
-/// Refuses that server, as it refuses other users.
-const WRITABLE: &str = "IF {read_only} THEN
-        SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
-    END IF;";
+/// What the files share; a part may contain those after it.
+const SHARED: &[(&str, &str)] = &[
+    // A transaction that fails leaves nothing, and its error is the caller's.
+    ("{rolls_back}", include_str!("sql/shared/rolls_back.sql")),
+    ("{begins}", include_str!("sql/shared/begins.sql")),
+    // Refuses a server that is read-only, as it refuses other users.
+    ("{writable}", include_str!("sql/shared/writable.sql")),
+    ("{locks}", include_str!("sql/shared/locks.sql")),
+    // The rows of the keys in `p_keys`, to be read. A condition may follow.
+    ("{rows}", include_str!("sql/shared/rows.sql")),
+    // The same rows, to be changed: what has a limit is read before.
+    ("{own_rows}", include_str!("sql/shared/own_rows.sql")),
+    ("{sees}", SEES_REPLICAS),
+    ("{read_only}", READ_ONLY),
+];
 
 /// As [`NOW`], but read when it is evaluated, so after a statement has waited for its table: in a session whose time zone
 /// is UTC, of a server that does not make `SYSDATE` the same as `NOW`.

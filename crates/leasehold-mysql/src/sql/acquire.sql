@@ -21,17 +21,11 @@ whole: BEGIN
     DECLARE each_key CURSOR FOR
         SELECT UNHEX(w.k), w.l FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
             nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', l INT PATH '$[1]')) AS w ORDER BY w.nth;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
+    {rolls_back}
+    {begins}
     SET wanted = JSON_LENGTH(p_keys);
     SELECT COUNT(lease.slot) INTO found
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    FROM {rows} AND lease.slot = 0;
     IF found < wanted THEN
         -- If another client is using such a key for the first time too, this fails: on MariaDB at once.
         /*M!100600 SET STATEMENT innodb_lock_wait_timeout = 0 FOR */
@@ -43,8 +37,7 @@ whole: BEGIN
         );
     END IF;
     SELECT COUNT(lease.slot) INTO found
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    FROM {rows} AND lease.slot = 0
     FOR UPDATE SKIP LOCKED;
     IF found < wanted THEN
         ROLLBACK;
@@ -67,17 +60,10 @@ whole: BEGIN
         LEAVE whole;
     END IF;
     IF held = wanted AND tokens = 1 THEN
-        UPDATE (
-            SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-            LIMIT 1000000
-        ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
-            ON lease.`key` = own.name AND lease.id = p_id AND lease.state = 'h'
+        UPDATE {own_rows} AND lease.id = p_id AND lease.state = 'h'
         SET lease.expires = IF(lease.expires IS NULL, NULL, GREATEST(lease.expires, n + p_term)), lease.renewed_at = n;
         SELECT MIN(lease.expires) INTO own_end
-        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
-            ON lease.`key` = UNHEX(w.k) AND lease.id = p_id AND lease.state = 'h';
+        FROM {rows} AND lease.id = p_id AND lease.state = 'h';
         COMMIT;
         SELECT 'confirmed' AS outcome, own_token AS o_token, own_end - n AS o_rest;
         LEAVE whole;
@@ -117,11 +103,7 @@ whole: BEGIN
     CLOSE each_key;
     IF is_refused THEN
         -- A refusal leaves no counter.
-        DELETE lease FROM (
-            SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-            LIMIT 1000000
-        ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.slot = 0
+        DELETE lease FROM {own_rows} AND lease.slot = 0
         WHERE lease.counter = 0 AND lease.state = 'f';
         SELECT 'refused' AS outcome, IF(ends, longest, NULL) AS o_rest, n AS o_now, lease.*
         FROM {schema}.leasehold_leases AS lease WHERE lease.`key` = refused_key AND lease.slot = refused_slot;
@@ -131,19 +113,14 @@ whole: BEGIN
 
     -- C7: one token for all keys, drawn now that they are won.
     SELECT GREATEST(n, MAX(lease.counter) + 1) INTO new_token
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    FROM {rows} AND lease.slot = 0;
     IF new_token > 9007199254740991 THEN
         ROLLBACK;
         SELECT 'exhausted' AS outcome;
         LEAVE whole;
     END IF;
     -- C8: only what is over makes room, and what is left of this id.
-    UPDATE (
-        SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        LIMIT 1000000
-    ) AS own
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name
+    UPDATE {own_rows}
     SET lease.state = 'f'
     WHERE lease.state <> 'f' AND (lease.id = p_id OR lease.expires <= n);
     OPEN each_key;

@@ -13,13 +13,8 @@ SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT;
     DECLARE found INT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
+    {rolls_back}
+    {begins}
     -- Before the locks, it can only refuse; a term begins after a wait for the table.
     SET n = {now};
     SELECT COUNT(lease.slot) INTO found

@@ -13,10 +13,7 @@ SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, won BIGINT;
     DECLARE found INT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
+    {rolls_back}
     {writable}
     START TRANSACTION;
     SET n = {now};

@@ -1,6 +1,6 @@
--- Ends exactly the named records, and leaves a mark with the reason for their holders, for an hour at most. p_wanted is an array of arrays:
--- key and id in hexadecimal digits, token. Returns which were there. It waits for no row.
-CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_evict(p_wanted LONGTEXT, p_reason VARBINARY(255))
+-- Ends exactly the named records, and leaves a mark with the reason for their holders, for an hour at most. p_keys is an
+-- array of arrays: key and id in hexadecimal digits, token. Returns which were there. It waits for no row.
+CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_evict(p_keys LONGTEXT, p_reason VARBINARY(255))
 SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, wanted_token, tell_until BIGINT;
@@ -11,23 +11,13 @@ whole: BEGIN
     DECLARE is_locked, is_live BOOLEAN;
     DECLARE i INT DEFAULT 0;
     DECLARE each_target CURSOR FOR
-        SELECT UNHEX(w.k), UNHEX(w.i), w.o FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (
+        SELECT UNHEX(w.k), UNHEX(w.i), w.o FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
             nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]', o BIGINT PATH '$[2]')) AS w
         ORDER BY w.nth;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
-    CALL {schema}.leasehold_lock(p_wanted, is_locked);
-    IF is_locked THEN
-        ROLLBACK;
-        SELECT 'locked' AS outcome;
-        LEAVE whole;
-    END IF;
-    SET n = {now}, wanted = JSON_LENGTH(p_wanted);
+    {rolls_back}
+    {begins}
+    {locks}
+    SET n = {now}, wanted = JSON_LENGTH(p_keys);
     OPEN each_target;
     WHILE i < wanted DO
         SET i = i + 1;
@@ -65,7 +55,7 @@ whole: BEGIN
         END IF;
     END WHILE;
     CLOSE each_target;
-    CALL {schema}.leasehold_count_others(p_wanted);
+    CALL {schema}.leasehold_count_others(p_keys);
     COMMIT;
     SELECT 'done' AS outcome, gone AS o_gone;
 END

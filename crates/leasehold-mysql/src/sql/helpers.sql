@@ -9,8 +9,7 @@ SQL SECURITY INVOKER
 BEGIN
     UPDATE (
         SELECT lease.`key` AS name, COUNT(IF(lease.slot > 0 AND lease.state <> 'f', 1, NULL)) AS counted
-        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k)
+        FROM {rows}
         GROUP BY lease.`key`
     ) AS now_there
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = now_there.name AND lease.slot = 0
@@ -27,11 +26,7 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_drop_held(
 )
 SQL SECURITY INVOKER
 BEGIN
-    UPDATE (
-        SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        LIMIT 1000000
-    ) AS own
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.id = p_id
+    UPDATE {own_rows} AND lease.id = p_id
     SET lease.state = 'f'
     WHERE lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > p_now)
         AND (p_token IS NULL OR lease.token = p_token);
@@ -44,11 +39,9 @@ SQL SECURITY INVOKER
 BEGIN
     DECLARE ours, existing INT;
     SELECT COUNT(lease.slot) INTO ours
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0
+    FROM {rows} AND lease.slot = 0
     FOR UPDATE SKIP LOCKED;
     SELECT COUNT(lease.slot) INTO existing
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0;
+    FROM {rows} AND lease.slot = 0;
     SET p_is_locked = ours < existing;
 END

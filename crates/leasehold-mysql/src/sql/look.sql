@@ -12,8 +12,7 @@ BEGIN
     DO (SELECT COUNT(*) FROM {schema}.leasehold_leases WHERE `key` = '' AND slot = 0);
     SET n = {now};
     SELECT n AS o_now, lease.*
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.state <> 'f'
+    FROM {rows} AND lease.state <> 'f'
     ORDER BY lease.`key`, lease.slot;
     COMMIT;
 END
@@ -75,8 +74,7 @@ BEGIN
             lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE) AS o_over,
             lease.slot = 0 AND COALESCE(lease.counter + p_forget_after < n, FALSE)
                 AND (lease.state = 'f' OR COALESCE(lease.expires <= n, FALSE)) AS o_old
-        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k)
+        FROM {rows}
         WHERE (lease.state <> 'f' AND COALESCE(lease.expires <= n, FALSE))
             OR (lease.slot = 0 AND lease.counter + p_forget_after < n)
         ORDER BY lease.`key`, lease.slot;

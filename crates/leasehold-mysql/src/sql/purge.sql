@@ -18,13 +18,8 @@ BEGIN
         SELECT UNHEX(w.k), w.c FROM JSON_TABLE(p_counted, '$[*]' COLUMNS (
             nth FOR ORDINALITY, k VARCHAR(2048) PATH '$[0]', c BIGINT PATH '$[1]')) AS w
         ORDER BY w.nth;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
+    {rolls_back}
+    {begins}
     OPEN each_record;
     SET n = {now}, wanted = JSON_LENGTH(p_over);
     WHILE i < wanted DO

@@ -11,19 +11,9 @@ whole: BEGIN
     DECLARE n, kept_end BIGINT;
     DECLARE wanted, held, expired, kept INT;
     DECLARE is_locked BOOLEAN;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
-    CALL {schema}.leasehold_lock(p_keys, is_locked);
-    IF is_locked THEN
-        ROLLBACK;
-        SELECT 'locked' AS outcome;
-        LEAVE whole;
-    END IF;
+    {rolls_back}
+    {begins}
+    {locks}
     SET n = {now}, wanted = JSON_LENGTH(p_keys);
     SELECT
         COUNT(IF(lease.state = 'h' AND (lease.expires IS NULL OR lease.expires > n), 1, NULL)),
@@ -31,15 +21,10 @@ whole: BEGIN
         COUNT(IF(lease.state = 'k' AND lease.expires > n, 1, NULL)),
         MIN(lease.expires)
     INTO held, expired, kept, kept_end
-    FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-    STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.id = p_id
+    FROM {rows} AND lease.id = p_id
     WHERE lease.state <> 'f' AND (p_token IS NULL OR lease.token = p_token);
     IF p_keep IS NOT NULL AND held = wanted THEN
-        UPDATE (
-            SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-            LIMIT 1000000
-        ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.id = p_id
+        UPDATE {own_rows} AND lease.id = p_id
         SET lease.state = 'k', lease.expires = n + p_keep
         WHERE lease.state = 'h';
         COMMIT;
@@ -52,11 +37,7 @@ whole: BEGIN
         LEAVE whole;
     END IF;
     IF held + expired > 0 THEN
-        UPDATE (
-            SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-            LIMIT 1000000
-        ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.id = p_id
+        UPDATE {own_rows} AND lease.id = p_id
         SET lease.state = 'f'
         WHERE lease.state = 'h' AND (p_token IS NULL OR lease.token = p_token);
         CALL {schema}.leasehold_count_others(p_keys);

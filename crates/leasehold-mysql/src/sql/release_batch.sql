@@ -4,13 +4,8 @@ CREATE PROCEDURE IF NOT EXISTS {schema}.leasehold_release_batch(p_batch BIGINT, 
 SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
+    {rolls_back}
+    {begins}
     UPDATE (
         SELECT lease.`key` AS name
         FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (

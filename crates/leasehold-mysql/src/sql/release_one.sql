@@ -8,10 +8,7 @@ SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, ends BIGINT;
     DECLARE found INT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
+    {rolls_back}
     {writable}
     START TRANSACTION;
     SELECT COUNT(*), MAX(expires) INTO found, ends FROM {schema}.leasehold_leases

@@ -13,19 +13,9 @@ whole: BEGIN
     DECLARE held, conflict, evicted, expired INT;
     DECLARE why VARBINARY(255);
     DECLARE is_locked BOOLEAN;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
-    CALL {schema}.leasehold_lock(p_keys, is_locked);
-    IF is_locked THEN
-        ROLLBACK;
-        SELECT 'locked' AS outcome;
-        LEAVE whole;
-    END IF;
+    {rolls_back}
+    {begins}
+    {locks}
     SET n = {now};
     SELECT COUNT(*), MIN(IF(lease.shared = (w.l >= 0), NULL, w.nth)) INTO held, conflict
     FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (
@@ -39,25 +29,14 @@ whole: BEGIN
         LEAVE whole;
     END IF;
     IF held = JSON_LENGTH(p_keys) THEN
-        UPDATE (
-            SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-            LIMIT 1000000
-        ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
-            ON lease.`key` = own.name AND lease.id = p_id AND lease.state = 'h'
+        UPDATE {own_rows} AND lease.id = p_id AND lease.state = 'h'
         SET lease.expires = IF(lease.expires IS NULL OR p_to IS NULL, NULL, GREATEST(lease.expires, n + p_to)),
             lease.renewed_at = n, lease.token = GREATEST(lease.token, COALESCE(p_raise, 0));
-        UPDATE (
-            SELECT UNHEX(w.k) AS name FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-            LIMIT 1000000
-        ) AS own
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = own.name AND lease.slot = 0
+        UPDATE {own_rows} AND lease.slot = 0
         SET lease.counter = p_raise
         WHERE p_raise > lease.counter;
         SELECT MIN(lease.expires) INTO own_end
-        FROM JSON_TABLE(p_keys, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]')) AS w
-        STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY)
-            ON lease.`key` = UNHEX(w.k) AND lease.id = p_id AND lease.state = 'h';
+        FROM {rows} AND lease.id = p_id AND lease.state = 'h';
         COMMIT;
         SELECT 'held' AS outcome, own_end - n AS o_rest;
         LEAVE whole;

@@ -6,13 +6,8 @@ SQL SECURITY INVOKER
 BEGIN
     DECLARE n BIGINT;
     DECLARE found INT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
-    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-    {writable}
-    START TRANSACTION;
+    {rolls_back}
+    {begins}
     SELECT COUNT(lease.slot) INTO found
     FROM JSON_TABLE(p_wanted, '$[*]' COLUMNS (k VARCHAR(2048) PATH '$[0]', i VARCHAR(510) PATH '$[1]')) AS w
     STRAIGHT_JOIN {schema}.leasehold_leases AS lease FORCE INDEX (PRIMARY) ON lease.`key` = UNHEX(w.k) AND lease.slot = 0

@@ -10,10 +10,7 @@ SQL SECURITY INVOKER
 whole: BEGIN
     DECLARE n, old_end, ends BIGINT;
     DECLARE found INT;
-    DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        ROLLBACK;
-        RESIGNAL;
-    END;
+    {rolls_back}
     {writable}
     START TRANSACTION;
     SELECT COUNT(*), MAX(expires) INTO found, old_end FROM {schema}.leasehold_leases
