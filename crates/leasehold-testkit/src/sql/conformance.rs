@@ -1,7 +1,5 @@
 //! The conformance suite's subjects in SQL servers: the table of the leases, and that of the PHP library.
 
-use std::future::Future;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -9,11 +7,10 @@ use leasehold_conformance::{
     Backing, Forgets, Network, Observation, Pool, Proxy, Reports, Restarted, Result, Subject,
     Suite, Time, WallStep,
 };
-use leasehold_core::{Clock as _, Store, table};
+use leasehold_core::{AnyStore, Clock as _, Store as _, table};
 use leasehold_driver::nene::{NeneConfig, NeneServerConfig};
 
 use super::clocked::{Clocked, ClockedServer};
-use super::nene::NeneStore;
 use crate::nene;
 
 /// Longer than anything takes: parts of the suite move the clock while others wait.
@@ -33,163 +30,91 @@ pub struct Kind<S> {
 impl<S: ClockedServer> Kind<S> {
     /// Adds both tables of such a server.
     pub fn add_to(self, suite: Suite) -> Suite {
-        let [leases, nene] = self.names;
-        let (start, unavailable) = (self.start, self.unavailable);
-        let suite = suite.on(Tables::<S, Leases>::new(leases, start, unavailable));
-        suite.on(Tables::<S, Nene>::new(nene, start, unavailable))
+        let Self { names: [leases, nene], start, unavailable } = self;
+        let tables = |name, table| Tables { name, table, start, unavailable, servers: Pool::new() };
+        suite.on(tables(leases, Table::Leases)).on(tables(nene, Table::Nene))
     }
 }
 
-/// One of the tables of a case.
-trait Table<S: ClockedServer>: Send + Sync + 'static {
-    type Store: Store;
-
-    /// Whether it remembers counters, which it can forget.
-    const FORGETS: bool;
-
-    fn reports() -> Reports;
-
-    fn prepare(case: &Clocked<S>, forget_after: Duration) -> impl Future<Output = Result> + Send;
-
-    fn open(
-        case: &Clocked<S>,
-        port: u16,
-        timeout: Duration,
-        forget_after: Duration,
-    ) -> impl Future<Output = Result<Self::Store>> + Send;
-
-    fn observe(case: &Clocked<S>) -> impl Future<Output = Result<Observation>> + Send;
-}
-
-struct Leases;
-
-impl<S: ClockedServer> Table<S> for Leases {
-    type Store = S::Store;
-
-    const FORGETS: bool = true;
-
-    fn reports() -> Reports {
-        let mut reports = Reports::all();
-        reports.own_clock = false;
-        reports
-    }
-
-    async fn prepare(case: &Clocked<S>, forget_after: Duration) -> Result {
-        if S::KEEPS_THE_CLOCK {
-            case.create_the_clock().await?;
-        }
-        <Self as Table<S>>::open(case, case.server.port(), TIMEOUT, forget_after)
-            .await?
-            .prepare()
-            .await?;
-        if !S::KEEPS_THE_CLOCK {
-            case.create_the_clock().await?;
-        }
-        Ok(())
-    }
-
-    async fn open(
-        case: &Clocked<S>,
-        port: u16,
-        timeout: Duration,
-        forget_after: Duration,
-    ) -> Result<S::Store> {
-        S::open_forgetting(S::clocked(port, &case.schema, timeout)?, forget_after).await
-    }
-
-    async fn observe(case: &Clocked<S>) -> Result<Observation> {
-        case.observe().await
-    }
-}
-
-struct Nene;
-
-impl<S: ClockedServer> Table<S> for Nene {
-    type Store = NeneStore<S>;
-
-    const FORGETS: bool = false;
-
-    fn reports() -> Reports {
-        nene::reports()
-    }
-
-    async fn prepare(case: &Clocked<S>, forget_after: Duration) -> Result {
-        case.create_the_clock().await?;
-        let store = <Self as Table<S>>::open(case, case.server.port(), TIMEOUT, forget_after);
-        Ok(store.await?.prepare().await?)
-    }
-
-    async fn open(
-        case: &Clocked<S>,
-        port: u16,
-        timeout: Duration,
-        _: Duration,
-    ) -> Result<NeneStore<S>> {
-        // Nobody overwrites what he has read before, and the trigger, which must never refuse what the store does, is there.
-        let config = NeneConfig::default().settle(Duration::ZERO).guard(true);
-        let server = NeneServerConfig::new(S::clocked(port, &case.schema, timeout)?);
-        Ok(server.nene(config).connect().await?)
-    }
-
-    async fn observe(case: &Clocked<S>) -> Result<Observation> {
-        case.observe_nene().await
-    }
+/// Which table of a case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Leases,
+    Nene,
 }
 
 /// Servers that cases reuse, each case with a schema of its own.
-struct Tables<S, T> {
+struct Tables<S> {
     name: &'static str,
+    table: Table,
     start: fn() -> BoxFuture<'static, Result<S>>,
     unavailable: fn() -> Option<String>,
     servers: Pool<S>,
-    table: PhantomData<T>,
 }
 
 /// The table of one case alone.
-struct State<S: ClockedServer, T> {
+struct State<S: ClockedServer> {
     case: Clocked<S>,
+    table: Table,
     forget_after: Duration,
-    table: PhantomData<T>,
 }
 
-impl<S: ClockedServer, T: Table<S>> Tables<S, T> {
-    fn new(
-        name: &'static str,
-        start: fn() -> BoxFuture<'static, Result<S>>,
-        unavailable: fn() -> Option<String>,
-    ) -> Self {
-        Self { name, start, unavailable, servers: Pool::new(), table: PhantomData }
-    }
-
-    async fn take(&self, forget_after: Duration) -> Result<State<S, T>> {
-        let server = self.servers.take((self.start)()).await?;
-        let case = Clocked::new(server).await?;
-        T::prepare(&case, forget_after).await?;
-        Ok(State { case, forget_after, table: PhantomData })
+impl<S: ClockedServer> Tables<S> {
+    async fn take(&self, forget_after: Duration) -> Result<State<S>> {
+        let case = Clocked::new(self.servers.take((self.start)()).await?).await?;
+        let state = State { case, table: self.table, forget_after };
+        let keeps_the_clock = S::KEEPS_THE_CLOCK || self.table == Table::Nene;
+        if keeps_the_clock {
+            state.case.create_the_clock().await?;
+        }
+        state.client().await?.prepare().await?;
+        if !keeps_the_clock {
+            state.case.create_the_clock().await?;
+        }
+        Ok(state)
     }
 }
 
-impl<S: ClockedServer, T: Table<S>> Subject for Tables<S, T> {
-    type Backing = State<S, T>;
+impl<S: ClockedServer> State<S> {
+    async fn open(&self, port: u16, timeout: Duration) -> Result<AnyStore> {
+        let config = S::clocked(port, &self.case.schema, timeout)?;
+        Ok(match self.table {
+            Table::Leases => AnyStore::new(S::open_forgetting(config, self.forget_after).await?),
+            Table::Nene => {
+                // Nobody overwrites what he has read before, and the trigger, which must never refuse what the store
+                // does, is there.
+                let nene = NeneConfig::default().settle(Duration::ZERO).guard(true);
+                AnyStore::new(NeneServerConfig::new(config).nene(nene).connect().await?)
+            }
+        })
+    }
+}
+
+impl<S: ClockedServer> Subject for Tables<S> {
+    type Backing = State<S>;
 
     fn name(&self) -> &'static str {
         self.name
     }
 
-    async fn open(&self) -> Result<State<S, T>> {
+    async fn open(&self) -> Result<State<S>> {
         self.take(table::FORGET_AFTER).await
     }
 
-    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State<S, T>>> {
-        if T::FORGETS {
-            Ok(Forgets::After(self.take(forget_after).await?))
-        } else {
-            Ok(Forgets::Never)
+    async fn open_forgetting(&self, forget_after: Duration) -> Result<Forgets<State<S>>> {
+        match self.table {
+            Table::Leases => Ok(Forgets::After(self.take(forget_after).await?)),
+            Table::Nene => Ok(Forgets::Never),
         }
     }
 
     fn reports(&self) -> Reports {
-        T::reports()
+        let mut reports = match self.table {
+            Table::Leases => Reports::all(),
+            Table::Nene => nene::reports(),
+        };
+        reports.own_clock = false;
+        reports
     }
 
     fn unavailable(&self) -> Option<String> {
@@ -201,11 +126,11 @@ impl<S: ClockedServer, T: Table<S>> Subject for Tables<S, T> {
     }
 }
 
-impl<S: ClockedServer, T: Table<S>> Backing for State<S, T> {
-    type Store = T::Store;
+impl<S: ClockedServer> Backing for State<S> {
+    type Store = AnyStore;
 
-    async fn client(&self) -> Result<T::Store> {
-        T::open(&self.case, self.case.server.port(), TIMEOUT, self.forget_after).await
+    async fn client(&self) -> Result<AnyStore> {
+        self.open(self.case.server.port(), TIMEOUT).await
     }
 
     fn time(&self) -> Time {
@@ -222,17 +147,19 @@ impl<S: ClockedServer, T: Table<S>> Backing for State<S, T> {
     }
 
     async fn observe(&self) -> Result<Observation> {
-        T::observe(&self.case).await
+        match self.table {
+            Table::Leases => self.case.observe().await,
+            Table::Nene => self.case.observe_nene().await,
+        }
     }
 
     async fn restart(&self) -> Result<Restarted> {
         self.case.restart().await.map(|()| Restarted::Persisted)
     }
 
-    async fn network(&self) -> Result<Network<T::Store>> {
+    async fn network(&self) -> Result<Network<AnyStore>> {
         let proxy = Proxy::before(([127, 0, 0, 1], self.case.server.port()).into()).await?;
-        let port = proxy.address().port();
-        let store = T::open(&self.case, port, SHORT, self.forget_after).await?;
+        let store = self.open(proxy.address().port(), SHORT).await?;
         Ok(Network::Proxied(store, vec![proxy]))
     }
 }
