@@ -157,13 +157,8 @@ impl<S: Store> Contender<S> {
 
     /// Holds a lease as the front end does: it trusts the lease until its own deadline and no longer. At `from` it knew of
     /// the grant, and then looked at its clock.
-    async fn hold(
-        &mut self,
-        id: &LeaseId,
-        mut grant: Grant,
-        mut from: u64,
-        mut deadline: Duration,
-    ) -> LeaseId {
+    async fn hold(&mut self, id: &LeaseId, held: HeldLease) -> LeaseId {
+        let HeldLease { mut grant, mut from, mut deadline } = held;
         let drift = Drift::default();
         let mut until = from;
         for _ in 0..self.random.u64(..6) {
@@ -210,11 +205,14 @@ impl<S: Store> Contender<S> {
 
     /// Tries once, and keeps what it gets.
     pub async fn take(&mut self) -> Option<HeldLease> {
-        let id = LeaseId::mint().unwrap();
+        self.try_for(&LeaseId::mint().unwrap(), self.habit.term).await
+    }
+
+    async fn try_for(&mut self, id: &LeaseId, patience: Duration) -> Option<HeldLease> {
         let sent = self.clock.now();
         let request = AcquireRequest::new(id.clone(), self.claims(), self.term());
-        let grant = self.acquire(&request, &id, self.habit.term).await?;
-        let deadline = Drift::default().deadline(sent, grant.remaining).unwrap();
+        let grant = self.acquire(&request, id, patience).await?;
+        let deadline = Drift::default().deadline(sent, grant.remaining).unwrap_or_default();
         Some(HeldLease { grant, from: self.instant(), deadline })
     }
 
@@ -232,18 +230,14 @@ impl<S: Store> Contender<S> {
     /// Tries once, holds what it gets, and mostly releases it. Returns whether it got it.
     pub async fn attempt(&mut self) -> bool {
         let id = LeaseId::mint().unwrap();
-        let sent = self.clock.now();
-        let request = AcquireRequest::new(id.clone(), self.claims(), self.term());
         let patience = self.patience();
-        let grant = self.acquire(&request, &id, patience).await;
-        let is_granted = grant.is_some();
-        match grant {
-            Some(grant) => {
-                let deadline = Drift::default().deadline(sent, grant.remaining);
-                let deadline = deadline.unwrap_or_default();
-                let (mut known, from) = (grant.known.clone(), self.instant());
-                if self.clock.now() < deadline {
-                    known = self.hold(&id, grant, from, deadline).await;
+        let held = self.try_for(&id, patience).await;
+        let is_granted = held.is_some();
+        match held {
+            Some(held) => {
+                let mut known = held.grant.known.clone();
+                if self.clock.now() < held.deadline {
+                    known = self.hold(&id, held).await;
                 }
                 if self.random.u64(..4) > 0 {
                     self.release(&id, &known).await;
