@@ -44,7 +44,33 @@ mod waiting;
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "redis"))]
 pub use directory::new_directory;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use leasehold_core::Note;
 pub use waiting::{LONG, SECOND, fails_within, in_time, until};
+
+/// The note of a stored lease.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+fn note(
+    host: Option<&str>,
+    pid: Option<u32>,
+    program: Option<&str>,
+    comment: Option<&str>,
+) -> leasehold_conformance::Result<Note> {
+    let mut note = Note::default();
+    if let Some(host) = host {
+        note = note.with_host(host)?;
+    }
+    if let Some(pid) = pid {
+        note = note.with_pid(pid);
+    }
+    if let Some(program) = program {
+        note = note.with_program(program)?;
+    }
+    if let Some(comment) = comment {
+        note = note.with_comment(comment)?;
+    }
+    Ok(note)
+}
 
 /// Whether to try everything: by default, what takes long is tried in part.
 pub fn all() -> bool {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use leasehold_core::{
-    Claims, Error, EvictRequest, EvictTarget, Filter, ListRequest, Mode, RenewEntry, RenewRequest,
-    Result, Store, Ttl,
+    Claims, Error, EvictRequest, Filter, ListRequest, Mode, RenewEntry, RenewRequest, Result,
+    Store, Ttl,
 };
 
-use crate::requests::{acquire, id, key};
+use crate::requests::{acquire, evict, id, key};
 use crate::{LONG, fails_within};
 
 /// The failure of each kind of operation, which must come in time. All begin at once.
@@ -32,8 +32,7 @@ pub async fn fail_in_time(store: &impl Store, limit: Duration) -> Vec<(&'static 
     let shared = acquire("s", "a", Mode::SHARED);
     let (batch, apart) =
         (renewal(&["k1", "k2", "k3"], Mode::Exclusive), renewal(&["s1"], Mode::SHARED));
-    let target = EvictTarget::new(key("e"), Some(id("a")));
-    let evict = EvictRequest::exactly(vec![target], None);
+    let evict = evict("e", "a");
     let purge = EvictRequest::expired(Filter::default());
     let list = ListRequest::new(Filter::default());
     let keys = [key("k")];

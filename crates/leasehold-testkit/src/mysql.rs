@@ -6,14 +6,13 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use leasehold_conformance::{Failure, Result};
-use leasehold_mysql::mysql_async;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::mysql_async::{Conn, Opts, OptsBuilder, Row};
+use leasehold_mysql::mysql_async::{Conn, OptsBuilder, Row};
 
 pub use shared::pool;
 
 use crate::LONG;
-use crate::data::Data;
+use crate::data::{Data, program};
 use crate::server_process::{ServerProcess, start_at_a_free_port};
 use crate::sql::SqlTestServer as _;
 
@@ -30,6 +29,9 @@ pub struct Server {
     process: ServerProcess,
     settings: Vec<String>,
 }
+
+/// Where Debian puts servers.
+const SBIN: [&str; 1] = ["/usr/sbin"];
 
 /// What every test needs: little memory and small files.
 const OWN: &[&str] = &[
@@ -127,22 +129,22 @@ pub fn url(port: u16) -> String {
 
 /// A connection past the store.
 pub async fn connect(port: u16) -> Result<Conn> {
-    let opts: Opts = OptsBuilder::default()
-        .ip_or_hostname("127.0.0.1")
-        .tcp_port(port)
-        .user(Some("root"))
-        .prefer_socket(false)
-        .into();
-    Ok(mysql_async::Conn::new(opts).await?)
+    Ok(Conn::new(opts(port)).await?)
+}
+
+/// The administrator of the server on this port.
+fn opts(port: u16) -> OptsBuilder {
+    let opts = OptsBuilder::default().ip_or_hostname("127.0.0.1").tcp_port(port);
+    opts.user(Some("root")).prefer_socket(false)
 }
 
 impl Product {
     /// The program of the server, on `PATH` or where Debian puts it.
     pub fn program(self) -> Result<PathBuf> {
         match self {
-            Self::MariaDb => program("mariadbd"),
+            Self::MariaDb => program("mariadbd", SBIN),
             // MariaDB brings a program of this name too.
-            Self::MySql => program("mysqld").and_then(|found| {
+            Self::MySql => program("mysqld", SBIN).and_then(|found| {
                 let real = found.canonicalize()?;
                 if real.file_name().is_some_and(|name| name == "mysqld") {
                     return Ok(real);
@@ -165,7 +167,7 @@ impl Product {
                     "--skip-test-db",
                     "--innodb-log-file-size=8M",
                 ];
-                Ok((program("mariadb-install-db")?, words.map(str::to_owned).to_vec()))
+                Ok((program("mariadb-install-db", SBIN)?, words.map(str::to_owned).to_vec()))
             }),
             Self::MySql => MYSQL.copy_to(directory, |data| {
                 let words =
@@ -174,15 +176,4 @@ impl Product {
             }),
         }
     }
-}
-
-/// A program, on `PATH` or in the folder where Debian puts servers.
-fn program(name: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.push("/usr/sbin".into());
-    let found = folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file());
-    found.ok_or_else(|| {
-        Failure::new(format!("there is no {name}, which `cargo xtask servers` installs"))
-    })
 }

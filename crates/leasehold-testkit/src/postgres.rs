@@ -6,13 +6,13 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use leasehold_conformance::{Failure, Result, unprivileged};
+use leasehold_conformance::{Result, unprivileged};
 use leasehold_postgres::tokio_postgres;
 use leasehold_postgres::tokio_postgres::{Client, NoTls, Row};
 
 pub use shared::pool;
 
-use crate::data::{Data, run};
+use crate::data::{self, Data, run};
 use crate::server_process::ServerProcess;
 use crate::sql::SqlTestServer as _;
 use crate::until;
@@ -41,6 +41,20 @@ impl Server {
     /// Runs statements past the store.
     pub async fn run(&self, text: &str) {
         self.connect().await.unwrap().batch_execute(text).await.unwrap();
+    }
+
+    /// Changes a setting while it runs.
+    pub async fn set(&self, setting: &str, value: &str) {
+        self.run(&format!("ALTER SYSTEM SET {setting} = '{value}'")).await;
+        self.run("SELECT pg_reload_conf()").await;
+        until(async || self.rows(&format!("SHOW {setting}")).await[0].get::<_, &str>(0) == value)
+            .await;
+    }
+
+    /// Whether a session waits like this.
+    pub async fn waits(&self, how: &str) -> bool {
+        let waits = format!("'{how}' IN (wait_event_type, wait_event)");
+        !self.rows(&format!("SELECT FROM pg_stat_activity WHERE {waits}")).await.is_empty()
     }
 
     /// Fills the schema `public` with another user's functions, operators, types and relations, named as the server's.
@@ -105,19 +119,12 @@ pub async fn connect(url: &str) -> Result<Client> {
 
 /// The program, on `PATH` or where Debian puts those of the newest version.
 pub fn program(name: &str) -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    if let Ok(versions) = Path::new("/usr/lib/postgresql").read_dir() {
-        let mut versions: Vec<_> = versions.flatten().map(|version| version.path()).collect();
-        versions.sort_by_key(|version| {
-            version.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok())
-        });
-        folders.extend(versions.into_iter().rev().map(|version| version.join("bin")));
-    }
-    let found = folders.into_iter().map(|folder| folder.join(name)).find(|file| file.is_file());
-    found.ok_or_else(|| {
-        Failure::new(format!("there is no {name}, which `cargo xtask servers` installs"))
-    })
+    let versions = Path::new("/usr/lib/postgresql").read_dir().into_iter().flatten().flatten();
+    let mut versions: Vec<_> = versions.map(|version| version.path()).collect();
+    versions.sort_by_key(|version| {
+        std::cmp::Reverse(version.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()))
+    });
+    data::program(name, versions.into_iter().map(|version| version.join("bin")))
 }
 
 /// Puts a new cluster into the folder `data` of this directory. The first is made, the others are its copies.
@@ -196,10 +203,7 @@ impl Server {
 
     /// Makes every session read-only, those that there are too.
     pub async fn demote(&self) {
-        self.run("ALTER SYSTEM SET default_transaction_read_only = on").await;
-        self.run("SELECT pg_reload_conf()").await;
-        let is_demoted = "SELECT current_setting('transaction_read_only') = 'on'";
-        until(async || self.rows(is_demoted).await[0].get(0)).await;
+        self.set("default_transaction_read_only", "on").await;
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    AcquireReply, AcquireRequest, Claims, Effect, Error, ErrorKind, EvictRequest, Filter, Granted,
-    Key, LeaseId, ListRequest, Mode, Refused, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
-    RenewEntry, RenewOutcome, RenewRequest, Store, Ttl, Unreadable,
+    AcquireReply, AcquireRequest, Claims, Effect, Error, ErrorKind, EvictRequest, EvictTarget,
+    Filter, Granted, Key, LeaseId, ListRequest, Mode, Refused, ReleaseEntry, ReleaseOutcome,
+    ReleaseRequest, RenewEntry, RenewOutcome, RenewRequest, Store, Ttl, Unreadable,
 };
 
 use crate::LONG;
@@ -33,6 +33,11 @@ pub fn renew(name: &str, lease: &str, mode: Mode, to: Ttl) -> RenewRequest {
 
 pub fn release(name: &str, lease: &str) -> ReleaseRequest {
     ReleaseRequest::new(vec![ReleaseEntry::new(id(lease), [key(name)])])
+}
+
+/// An eviction of this lease alone.
+pub fn evict(name: &str, lease: &str) -> EvictRequest {
+    EvictRequest::exactly(vec![EvictTarget::new(key(name), Some(id(lease)))], None)
 }
 
 pub fn granted(acquired: leasehold_core::Result<AcquireReply>) -> Granted {
@@ -71,6 +76,12 @@ pub async fn renewed(
         RenewOutcome::Failed(error) => Err(error),
         outcome => Ok(outcome),
     }
+}
+
+/// A renewal of this lease succeeds.
+pub async fn is_renewed(store: &impl Store, name: &str, lease: &str, mode: Mode) {
+    let outcome = renewed(store, &renew(name, lease, mode, Ttl::new(2 * LONG).unwrap())).await;
+    assert!(matches!(outcome, Ok(RenewOutcome::Held(_))), "{name}: {outcome:?}");
 }
 
 /// As [`renewed`], of a release.

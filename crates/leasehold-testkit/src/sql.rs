@@ -33,6 +33,10 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
     /// A connection past the store.
     type Client: Send;
 
+    /// A pool of the application's, and a connection of it.
+    type Pool: Clone + Send + Sync;
+    type Pooled: Send;
+
     /// Settings with which a server that is killed keeps what it has written, and one that loses power may not.
     const UNSYNCED: &'static [&'static str];
 
@@ -62,9 +66,6 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
     /// More calls than a store makes in two seconds while another transaction holds the row of one lease of a hundred.
     const CALLS_WHILE_HELD: u64;
 
-    /// Whether the driver notices that an idle connection has ended, and not the next request on it.
-    const NOTICES_LOST_CONNECTIONS: bool;
-
     /// What a line of its log has that reports an error.
     const LOGGED_ERROR: &'static str;
 
@@ -82,6 +83,15 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
 
     /// Starts one with these settings. The first makes the data, the others have copies.
     fn start(settings: &[&str]) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Starts one with these settings, and with a [`store`](Self::store).
+    fn with_store(settings: &[&str]) -> impl Future<Output = (Self, Self::Store)> {
+        async move {
+            let server = Self::start(settings).await.unwrap();
+            let store = server.store().await;
+            (server, store)
+        }
+    }
 
     /// Starts its process.
     fn launch(&self) -> impl Future<Output = Result<()>> + Send;
@@ -117,8 +127,14 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
 
     fn open(url: &str) -> impl Future<Output = leasehold_core::Result<Self::Store>> + Send;
 
-    /// A store on a pool of the application's, of this size.
-    fn open_on_pool(&self, most: usize) -> impl Future<Output = Self::Store>;
+    /// A pool of the application's, of this size.
+    fn pool(&self, most: usize) -> Self::Pool;
+
+    fn pooled(pool: &Self::Pool) -> impl Future<Output = Self::Pooled>;
+
+    fn client(pooled: &mut Self::Pooled) -> &mut Self::Client;
+
+    fn open_on(&self, pool: Self::Pool) -> impl Future<Output = Self::Store>;
 
     /// A connection past the store.
     fn connect(&self) -> impl Future<Output = Result<Self::Client>> + Send;
@@ -187,8 +203,7 @@ pub trait SqlTestServer: Deref<Target = ServerProcess> + Sized + Send + Sync + '
 
 /// A server with its objects, and a proxy before it.
 async fn behind_a_proxy<S: SqlTestServer>() -> (S, Proxy) {
-    let server = S::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = S::with_store(&[]).await;
     let proxy = server.proxy().await;
     (server, proxy)
 }

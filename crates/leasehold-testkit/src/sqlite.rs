@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_conformance::{Failure, Observation, Result, Row};
-use leasehold_core::{FencingToken, GroupName, Key, LeaseId, Mode, Note};
+use leasehold_core::{FencingToken, GroupName, Key, LeaseId, Mode};
 use rusqlite::Connection;
+
+use crate::note;
 
 /// The content of the file, at `now` on its clients' clock.
 pub fn observe(file: &Path, now: Duration) -> Result<Observation> {
@@ -77,19 +79,7 @@ fn read(row: &rusqlite::Row<'_>) -> Result<Row> {
     read.token = Some(FencingToken::new(row.get::<_, i64>(3)?.try_into()?)?);
     let text = |column| row.get::<_, Option<String>>(column);
     read.group = text(4)?.as_deref().map(GroupName::new).transpose()?;
-    let mut note = Note::default();
-    if let Some(host) = text(5)? {
-        note = note.with_host(&host)?;
-    }
-    if let Some(pid) = row.get(6)? {
-        note = note.with_pid(pid);
-    }
-    if let Some(program) = text(7)? {
-        note = note.with_program(&program)?;
-    }
-    if let Some(comment) = text(8)? {
-        note = note.with_comment(&comment)?;
-    }
-    read.note = note;
+    let (host, program, comment) = (text(5)?, text(7)?, text(8)?);
+    read.note = note(host.as_deref(), row.get(6)?, program.as_deref(), comment.as_deref())?;
     Ok(read)
 }

@@ -1,37 +1,12 @@
 //! What docs/first-contact.md shows.
 
-use leasehold_core::{Mode, Store as _};
 use leasehold_mysql::mysql_async::Conn;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::page::sql_of;
-use leasehold_testkit::requests::{acquire, granted, release};
 use leasehold_testkit::sql::SqlTestServer as _;
 
 const PAGE: &str = include_str!("../../../../docs/first-contact.md");
-
-#[tokio::test]
-async fn the_user_the_printed_statements_and_the_privileges_of_the_page_suffice() {
-    let server = Server::start(&[]).await.unwrap();
-    let [user, privileges] = &sql_of(PAGE, "## MySQL and MariaDB")[..] else {
-        panic!("two blocks")
-    };
-    let url = server.url();
-    let sql = MysqlConfig::parse(&url).unwrap().schema_sql().unwrap();
-    server.run(user).await;
-    // Whole, as a migration tool sends it.
-    server.run(&sql).await;
-    server.run(privileges).await;
-
-    let url = url.replace("root@", "app:choose%20one@");
-    let store = MysqlStore::connect(&url).await.unwrap();
-    store.check().await.unwrap();
-    store.prepare().await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-    store.release(&release("k", "a")).await.unwrap();
-}
 
 /// Runs the two statements of a fenced write, and returns the token that is stored then.
 async fn fenced(conn: &mut Conn, sql: &str, name: &str, values: Vec<String>) -> i64 {

@@ -24,9 +24,8 @@ fn behind(proxy: &Proxy) -> String {
 /// The application has them all, for the store had to give up its own.
 #[tokio::test]
 async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let (server, _) = Server::with_store(&[]).await;
+    let proxy = server.proxy().await;
     let pool = pool(proxy.address().port(), 3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold").timeout(LIMIT);
     let store = config.connect().await.unwrap();
@@ -45,8 +44,7 @@ async fn an_operation_ends_in_time_when_all_connections_are_in_use() {
 #[tokio::test]
 async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
     let limit = 2 * LIMIT;
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let url = format!("{}?timeout={}ms", server.url(), limit.as_millis());
     let store = MysqlStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
@@ -67,7 +65,7 @@ async fn an_operation_ends_in_time_when_its_server_hangs_at_the_last_try() {
 #[tokio::test]
 async fn preparing_ends_in_time_when_its_server_is_slow() {
     let server = Server::start(&[]).await.unwrap();
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let proxy = server.proxy().await;
     let store = MysqlStore::connect(&behind(&proxy)).await.unwrap();
     proxy.set(Fault::Delay(LIMIT / 25));
     fails_within(LIMIT, store.prepare()).await;

@@ -11,8 +11,8 @@ use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
 use leasehold_testkit::mysql::Server;
 use leasehold_testkit::nene::Database as _;
 use leasehold_testkit::nene::cases::config;
-use leasehold_testkit::read_only::first_failures;
-use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
+use leasehold_testkit::read_only::answers_nothing;
+use leasehold_testkit::requests::{acquire, failed, granted, is_renewed, only, refused, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
 
 leasehold_testkit::sql_nene!(Server);
@@ -65,9 +65,7 @@ async fn names_that_a_collation_does_not_tell_apart_are_one_lock_for_both_sides(
     granted(store.acquire(&acquire("job", "ours", Mode::Exclusive)).await);
     granted(store.acquire(&acquire("JOB", "ours", Mode::Exclusive)).await);
     assert!(!php.acquired("Job", "php", 30));
-    let to = Ttl::new(Duration::from_secs(60)).unwrap();
-    let renewed = store.renew(&renew("JOB", "ours", Mode::Exclusive, to)).await.unwrap();
-    assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+    is_renewed(&store, "JOB", "ours", Mode::Exclusive).await;
 }
 
 /// While a renewal waits, the row becomes that of an owner whom the collation does not tell from the holder.
@@ -165,12 +163,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
             let config = MysqlNeneConfig::new(MysqlConfig::parse(&url).unwrap());
             config.connect().await.unwrap()
         };
-        for (store, name, error) in first_failures(open).await {
-            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
-            // It is in doubt now, and asks.
-            let error = store.check().await.unwrap_err();
-            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
-        }
+        answers_nothing(open, "connect to the primary", "connect to the primary").await;
     }
     // Nor that there is nothing.
     server.run("DELETE FROM leasehold.distributed_locks").await;

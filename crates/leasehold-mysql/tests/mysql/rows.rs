@@ -7,8 +7,7 @@ leasehold_testkit::sql_rows!(Server);
 
 #[tokio::test]
 async fn one_key_stays_small_however_often_it_is_locked() {
-    let server = Server::start(&["--innodb-flush-log-at-trx-commit=2"]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&["--innodb-flush-log-at-trx-commit=2"]).await;
     server
         .run(
             "CREATE PROCEDURE leasehold.again() BEGIN

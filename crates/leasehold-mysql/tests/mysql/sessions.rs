@@ -4,12 +4,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
-use leasehold_mysql::mysql_async::TxOpts;
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlNeneConfig};
 use leasehold_testkit::in_time;
-use leasehold_testkit::mysql::{Server, pool};
-use leasehold_testkit::requests::{acquire, granted, refused, release};
+use leasehold_testkit::mysql::Server;
+use leasehold_testkit::requests::{acquire, granted, refused};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::sessions::{works, works_with};
 
@@ -42,34 +41,15 @@ async fn sessions_that_do_not_commit_by_themselves_work() {
 }
 
 #[tokio::test]
-async fn a_pool_of_the_callers_own_serves() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    server.run("CREATE TABLE leasehold.mine (n INT)").await;
-    let pool = pool(server.port(), 3);
-    let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
-    // A transaction of the caller's is neither joined nor ended.
-    let mut transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
-    transaction.query_drop("INSERT INTO leasehold.mine VALUES (1)").await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-    store.release(&release("k", "a")).await.unwrap();
-    store.release(&release("s", "a")).await.unwrap();
-    transaction.rollback().await.unwrap();
-    assert!(server.rows("SELECT * FROM leasehold.mine").await.is_empty());
-}
-
-#[tokio::test]
 async fn a_pool_that_is_too_small_or_in_use_is_named() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let small = MysqlConfig::pool(pool(server.port(), 2), "leasehold").connect().await.unwrap_err();
+    let (server, _) = Server::with_store(&[]).await;
+    let small = MysqlConfig::pool(server.pool(2), "leasehold").connect().await.unwrap_err();
     assert_eq!(small.kind(), ErrorKind::InvalidInput, "{small}");
     assert!(
         small.to_string().contains("at most 2") && small.to_string().contains("3 or more"),
         "{small}"
     );
-    let pool = pool(server.port(), 3);
+    let pool = server.pool(3);
     let config = MysqlConfig::pool(pool.clone(), "leasehold");
     let store = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let taken = pool.get_conn().await.unwrap();
@@ -90,25 +70,6 @@ async fn a_pool_that_is_too_small_or_in_use_is_named() {
     drop(taken);
 }
 
-#[tokio::test]
-async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let pool = pool(server.port(), 4);
-    let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
-    let handlers = (0..8).map(|n| {
-        let (pool, store) = (pool.clone(), store.clone());
-        async move {
-            let transaction = pool.start_transaction(TxOpts::default()).await.unwrap();
-            // Shared locks go in no batch.
-            let mode = if n % 2 == 0 { Mode::Exclusive } else { Mode::SHARED };
-            granted(store.acquire(&acquire(&format!("k{n}"), "a", mode)).await);
-            transaction.commit().await.unwrap();
-        }
-    });
-    in_time(futures_util::future::join_all(handlers)).await;
-}
-
 /// Whatever the application has left in its sessions.
 #[tokio::test]
 async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
@@ -124,7 +85,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
     .into_iter()
     .enumerate()
     {
-        let pool = pool(server.port(), 3);
+        let pool = server.pool(3);
         let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();
         let mut session = pool.get_conn().await.unwrap();
         session.reset_connection(false);
@@ -168,8 +129,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
 #[tokio::test]
 async fn mariadb_that_calls_itself_mysql_works() {
     for version in ["8.0.35", "5.7.44"] {
-        let server = Server::start(&[&format!("--version={version}")]).await.unwrap();
-        let store = server.store().await;
+        let (server, store) = Server::with_store(&[&format!("--version={version}")]).await;
         works(&store).await;
         let url = format!("{}?format=nene", server.url());
         let nene = MysqlNeneConfig::parse(&url).unwrap().connect().await.unwrap();
@@ -180,8 +140,7 @@ async fn mariadb_that_calls_itself_mysql_works() {
 
 #[tokio::test]
 async fn a_closed_store_ends_its_sessions_and_connects_again_for_the_next_request() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     let aborted = async || {
         let rows = server.rows("SHOW GLOBAL STATUS LIKE 'Aborted_clients'").await;
         rows[0].get::<String, _>(1).unwrap()

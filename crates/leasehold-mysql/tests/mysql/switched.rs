@@ -1,14 +1,11 @@
 //! Servers that are read-only, and what they must not answer.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
-use leasehold_conformance::Proxy;
 use leasehold_core::{Effect, Mode, Store as _, Ttl};
 use leasehold_mysql::mysql_async::{Opts, Pool, Row};
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 use leasehold_testkit::mysql::{Server, url};
-use leasehold_testkit::read_only::first_failures;
+use leasehold_testkit::read_only::{answers_nothing, never_acts};
 use leasehold_testkit::requests::{acquire, granted, release, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, in_time};
@@ -16,8 +13,7 @@ use leasehold_testkit::{LONG, in_time};
 /// An administrator could write there all the same, and grant what the new primary grants too.
 #[tokio::test]
 async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     // What was used before is taken again by another statement than what is new.
     let (free, held) = (names("free"), names("held"));
@@ -33,12 +29,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
     for user in ["root", "app"] {
         let url = server.url().replace("root@", &format!("{user}@"));
         let open = async || MysqlStore::connect(&url).await.unwrap();
-        for (store, name, error) in first_failures(open).await {
-            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
-            // It is in doubt now, and asks.
-            let error = store.check().await.unwrap_err();
-            assert!(error.to_string().contains("connect to the primary"), "{name}: {error}");
-        }
+        answers_nothing(open, "connect to the primary", "connect to the primary").await;
     }
     // A batch is refused too.
     let store = async || MysqlStore::connect(&server.url()).await.unwrap();
@@ -71,20 +62,11 @@ async fn sessions(server: &Server) -> u64 {
 
 #[tokio::test]
 async fn a_server_that_is_read_only_gets_one_connection_a_second() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let store = MysqlStore::connect(&server.url()).await.unwrap();
     server.demote().await;
     let before = sessions(&server).await;
-    let asks = async |n: usize| {
-        let name = format!("k{n}");
-        loop {
-            let error = store.acquire(&acquire(&name, "a", Mode::SHARED)).await.unwrap_err();
-            assert_eq!(error.effect(), Effect::NotApplied, "{error}");
-        }
-    };
-    let long = Duration::from_millis(2_500);
-    tokio::time::timeout(long, join_all((0..20).map(asks))).await.unwrap_err();
+    never_acts(&store, "").await;
     // Five before the first answer, one a second, and the one that counts.
     let sessions = sessions(&server).await - before;
     assert!((2..=10).contains(&sessions), "{sessions} sessions");
@@ -96,7 +78,7 @@ async fn the_idle_connections_of_a_callers_pool_are_left_at_once() {
     let (old, new) = (Server::start(&[]).await.unwrap(), Server::start(&[]).await.unwrap());
     old.store().await;
     new.store().await;
-    let address = Proxy::before(([127, 0, 0, 1], old.port()).into()).await.unwrap();
+    let address = old.proxy().await;
     let url = format!("{}?prefer_socket=false", url(address.address().port()));
     let pool = Pool::new(Opts::from_url(&url).unwrap());
     let store = MysqlConfig::pool(pool.clone(), "leasehold").connect().await.unwrap();

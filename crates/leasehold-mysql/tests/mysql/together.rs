@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use leasehold_core::{
-    EvictRequest, EvictTarget, Filter, ListRequest, Mode, ReleaseEntry, ReleaseOutcome,
-    ReleaseRequest, RenewOutcome, Store as _, Ttl,
+    EvictRequest, Filter, ListRequest, Mode, ReleaseEntry, ReleaseOutcome, ReleaseRequest,
+    Store as _,
 };
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
 use leasehold_mysql::{MysqlConfig, MysqlStore};
-use leasehold_testkit::mysql::{Server, pool};
+use leasehold_testkit::mysql::Server;
 use leasehold_testkit::requests::{
-    acquire, granted, id, key, refused, release, released, renew, renewed,
+    acquire, evict, granted, id, is_renewed, key, refused, release, released,
 };
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::together::rows_that_name_no_member_are_unexpected;
@@ -22,9 +22,8 @@ leasehold_testkit::sql_together!(Server);
 /// On a caller's pool, where no batch is a statement of MariaDB.
 #[tokio::test]
 async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let store = server.open_on_pool(4).await;
+    let (server, _) = Server::with_store(&[]).await;
+    let store = server.open_on(server.pool(4)).await;
     let breaks = [
         "DROP PROCEDURE leasehold.leasehold_release_batch",
         "CREATE PROCEDURE leasehold.leasehold_release_batch(p_batch BIGINT, p_wanted LONGTEXT) BEGIN \
@@ -37,8 +36,7 @@ async fn a_row_of_a_batch_that_names_no_member_is_an_unexpected_reply() {
 /// In a small table the server would rather read every row than use the primary key.
 #[tokio::test]
 async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_table() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
     granted(own.acquire(&acquire("m", "user", Mode::SHARED)).await);
     granted(own.acquire(&acquire("a", "first", Mode::SHARED)).await);
@@ -46,22 +44,19 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_tab
     user.query_drop("BEGIN").await.unwrap();
     let hold = "SELECT * FROM leasehold.leasehold_leases WHERE `key` = 'm' AND slot = 0 FOR UPDATE";
     user.query_drop(hold).await.unwrap();
-    let config = MysqlConfig::pool(pool(server.port(), 4), "leasehold");
+    let config = MysqlConfig::pool(server.pool(4), "leasehold");
     let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
-    let ttl = Ttl::new(LONG).unwrap();
     for (store, lease) in [(&own, "own"), (&callers, "callers")] {
         for name in ["a", "z"] {
             let ask = acquire(name, lease, Mode::SHARED);
-            let renewal = renew(name, lease, Mode::SHARED, ttl);
             let end = release(name, lease);
             let keep = ReleaseEntry::new(id(lease), [key(name)]).with_keep(LONG);
             let keep = ReleaseRequest::new(vec![keep]);
-            let target = EvictTarget::new(key(name), Some(id(lease)));
-            let evict = EvictRequest::exactly(vec![target], None);
+            let evict = evict(name, lease);
             // The second confirms the first.
             granted(store.acquire(&ask).await);
             granted(store.acquire(&ask).await);
-            assert!(matches!(renewed(store, &renewal).await, Ok(RenewOutcome::Held(_))), "{name}");
+            is_renewed(store, name, lease, Mode::SHARED).await;
             assert_eq!(store.evict(&evict).await.unwrap().removed.len(), 1, "{name}");
             granted(store.acquire(&ask).await);
             assert!(matches!(released(store, &end).await, Ok(ReleaseOutcome::Released)), "{name}");
@@ -81,8 +76,7 @@ async fn a_row_that_a_users_transaction_holds_delays_no_other_key_of_a_small_tab
 /// A batch begins anywhere and counts: another store's may have the same number.
 #[tokio::test]
 async fn a_batch_of_the_same_number_grants_nothing_of_another() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "warm", Mode::Exclusive)).await);
     store.release(&release("k", "warm")).await.unwrap();
     let batch = async |name: &str, values: &str| {
@@ -101,10 +95,9 @@ async fn a_batch_of_the_same_number_grants_nothing_of_another() {
 /// Another client's transaction uses a key for the first time: others that want it wait in the client, not on a connection.
 #[tokio::test]
 async fn waiters_for_a_new_key_of_another_hold_no_connection() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let own = MysqlStore::connect(&format!("{}?timeout=2s", server.url())).await.unwrap();
-    let config = MysqlConfig::pool(pool(server.port(), 4), "leasehold");
+    let config = MysqlConfig::pool(server.pool(4), "leasehold");
     let callers = config.timeout(Duration::from_secs(2)).connect().await.unwrap();
     let stores = [("own", &own), ("callers", &callers)];
     for (name, store) in stores {
@@ -124,7 +117,7 @@ async fn waiters_for_a_new_key_of_another_hold_no_connection() {
     let replies = asks.iter().flat_map(|ask| [own.acquire(ask), callers.acquire(ask)]);
     // What goes in no batch needs one of their connections.
     let others = stores.map(async |(name, store)| {
-        store.renew(&renew(name, "a", Mode::SHARED, Ttl::new(LONG).unwrap())).await.unwrap();
+        is_renewed(store, name, "a", Mode::SHARED).await;
         store.list(&ListRequest::new(Filter::default())).await.unwrap();
         store.check().await.unwrap();
     });

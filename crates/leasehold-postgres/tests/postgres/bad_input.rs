@@ -2,7 +2,8 @@
 
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
-use leasehold_testkit::postgres::Server;
+use leasehold_testkit::page::privileges_of;
+use leasehold_testkit::postgres::{Server, url};
 use leasehold_testkit::requests::{acquire, failed, granted};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::bad_input::the_least_privileges_suffice as suffice;
@@ -34,17 +35,13 @@ async fn a_schema_that_exists_is_used_and_case_counts() {
     }
 }
 
-/// The statements of the store's manual that give a user its least privileges.
-fn grants() -> String {
-    let page = include_str!("../../MANUAL.md");
-    let lines = page.lines().filter(|line| line.starts_with("GRANT "));
-    lines.map(str::to_owned).collect::<Vec<_>>().join("\n")
-}
-
 #[tokio::test]
 async fn the_least_privileges_suffice_and_without_them_the_error_names_the_page() {
     let user = "CREATE ROLE app LOGIN; REVOKE ALL ON DATABASE postgres FROM PUBLIC; GRANT CONNECT ON DATABASE postgres TO app";
-    let (server, url) = suffice::<Server>(user, &grants(), "docs.rs/leasehold-postgres").await;
+    let grants = privileges_of(include_str!("../../MANUAL.md")).join("; ");
+    let schema = PostgresConfig::parse(&url(1)).unwrap().schema_sql().unwrap();
+    let (server, url) =
+        suffice::<Server>(&schema, user, &grants, "docs.rs/leasehold-postgres").await;
     let store = PostgresStore::connect(&url).await.unwrap();
     // One privilege less is named.
     server.run("REVOKE DELETE ON leasehold.leases FROM app").await;

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use leasehold_core::{
-    Filter, ListRequest, LostReason, Mode, RefusalReason, RenewOutcome, Store as _, Ttl,
-};
+use leasehold_core::{Filter, ListRequest, Mode, RefusalReason, RenewOutcome, Store as _, Ttl};
 use leasehold_postgres::PostgresStore;
-use leasehold_postgres::tokio_postgres::{Client, SimpleQueryMessage};
+use leasehold_postgres::tokio_postgres::Client;
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{
     acquire, acquire_for, granted, key, only, refused, release, renew,
@@ -23,8 +21,7 @@ const CLOCK: &str = "
 
 /// A lease of ten seconds on `held`, none on `free`, and a transaction of somebody else that locks both rows.
 async fn locked() -> (Server, Client) {
-    let server = Server::start(&["fsync=off"]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&["fsync=off"]).await;
     server.run(CLOCK).await;
     for name in ["held", "free"] {
         granted(
@@ -37,63 +34,37 @@ async fn locked() -> (Server, Client) {
     (server, user)
 }
 
-/// The first two columns of the first row of a statement.
-async fn row(client: &Client, text: &str) -> Option<(Option<String>, Option<String>)> {
-    let messages = client.simple_query(text).await.unwrap();
-    messages.into_iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => {
-            let column = |nth| row.get(nth).map(str::to_owned);
-            Some((column(0), column(1)))
-        }
-        _ => None,
-    })
-}
-
-/// Whether a session waits like this.
-async fn waits(server: &Server, how: &str) -> bool {
-    let text =
-        format!("SELECT FROM pg_stat_activity WHERE '{how}' IN (wait_event_type, wait_event)");
-    !server.rows(&text).await.is_empty()
-}
-
 #[tokio::test]
 async fn a_batch_waits_for_no_row_and_so_cannot_judge_too_early() {
     let (server, user) = locked().await;
-    let client = server.connect().await.unwrap();
-    for text in [
-        "renew_one(NULL, 'held', 'a', 10000000, NULL, NULL)",
+    let one = async |call: &str| {
+        let text = format!("SELECT outcome FROM leasehold.{call}");
+        in_time(server.ask(&text)).await[0][0].clone().unwrap()
+    };
+    let renewal = "renew_one(NULL, 'held', 'a', 10000000, NULL, NULL)";
+    for call in [
+        renewal,
         "release_one(NULL, 'held', 'a', NULL, true)",
         "acquire_one(NULL, 'free', 'b', 10000000, NULL, NULL, NULL, NULL, NULL)",
     ] {
-        let found =
-            in_time(row(&client, &format!("SELECT outcome, NULL FROM leasehold.{text}"))).await;
-        assert_eq!(found.unwrap().0.as_deref(), Some("locked"), "{text}");
+        assert_eq!(one(call).await, "locked", "{call}");
     }
+    let is_empty = async |batch: &str| {
+        in_time(server.ask(&format!("SELECT o_nth FROM leasehold.{batch}"))).await.is_empty()
+    };
     let batches = [
         "renew_batch(NULL, '{held}', '{a}', '{10000000}', '{NULL}', '{NULL}')",
         "release_batch(NULL, '{held}', '{a}', '{NULL}', '{t}')",
         "acquire_batch(NULL, '{free}', '{b}', '{10000000}', '{NULL}', '{NULL}', '{NULL}', '{NULL}', '{NULL}')",
     ];
-    for text in batches {
-        assert_eq!(
-            in_time(row(&client, &format!("SELECT o_nth, NULL FROM leasehold.{text}"))).await,
-            None,
-            "{text}"
-        );
+    for batch in batches {
+        assert!(is_empty(batch).await, "{batch}");
     }
     user.batch_execute("COMMIT").await.unwrap();
     // An ended lease is in none of them.
     server.run("UPDATE leasehold.clock SET now = now + 11000000").await;
-    assert_eq!(
-        row(&client, &format!("SELECT o_nth, NULL FROM leasehold.{}", batches[0])).await,
-        None
-    );
-    let ended = row(
-        &client,
-        "SELECT outcome, NULL FROM leasehold.renew_one(NULL, 'held', 'a', 10000000, NULL, NULL)",
-    )
-    .await;
-    assert_eq!(ended.unwrap().0.as_deref(), Some("expired"));
+    assert!(is_empty(batches[0]).await);
+    assert_eq!(one(renewal).await, "expired");
 }
 
 #[tokio::test]
@@ -117,55 +88,29 @@ async fn what_waits_for_a_row_is_judged_when_the_row_is_locked() {
         ),
     ] {
         let (server, user) = locked().await;
-        let client = server.connect().await.unwrap();
-        let (found, ()) = tokio::join!(row(&client, text), async {
-            until(async || waits(&server, "Lock").await).await;
+        let (found, ()) = tokio::join!(server.ask(text), async {
+            until(async || server.waits("Lock").await).await;
             server.run("UPDATE leasehold.clock SET now = now + 11000000").await;
             user.batch_execute("COMMIT").await.unwrap();
         });
-        let expected = (Some(outcome.to_owned()), rest.map(str::to_owned));
-        assert_eq!(found, Some(expected), "{text}");
+        assert_eq!(found, [[Some(outcome.to_owned()), rest.map(str::to_owned)]], "{text}");
         let late = server.rows("SELECT FROM leasehold.leases, leasehold.clock WHERE expires > now + 10000000").await;
         assert!(late.is_empty(), "{text}");
+        assert_eq!(server.logged_errors(), Vec::<String>::new(), "{text}");
     }
-}
-
-#[tokio::test]
-async fn a_lease_that_ended_while_its_renewal_waited_is_not_revived() {
-    let (server, user) = locked().await;
-    let store = server.store().await;
-    let request = renew("held", "a", Mode::Exclusive, Ttl::new(LONG).unwrap());
-    let renewal = store.renew(&request);
-    let (renewed, ()) = tokio::join!(renewal, async {
-        until(async || waits(&server, "Lock").await).await;
-        server.run("UPDATE leasehold.clock SET now = now + 11000000").await;
-        user.batch_execute("COMMIT").await.unwrap();
-    });
-    let outcome = only(renewed.unwrap().leases);
-    assert!(matches!(outcome, RenewOutcome::Lost(Some(LostReason::Expired))), "{outcome:?}");
-    assert_eq!(server.logged_errors(), Vec::<String>::new());
 }
 
 /// Nothing is judged after the clock was read; but the row stays locked until the commit is answered.
 #[tokio::test]
 async fn a_renewal_that_waits_in_its_commit_beyond_the_old_term_lets_nobody_in() {
-    let server = Server::start(&["fsync=off"]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&["fsync=off"]).await;
     let other = PostgresStore::connect(&format!("{}&timeout=1s", server.url())).await.unwrap();
-    let standbys = async |names: &str| {
-        server.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await;
-        server.run("SELECT pg_reload_conf()").await;
-        until(async || {
-            server.rows("SHOW synchronous_standby_names").await[0].get::<_, &str>(0) == names
-        })
-        .await;
-    };
     granted(store.acquire(&acquire_for("k", "a", Mode::Exclusive, Duration::from_secs(1))).await);
-    standbys("nobody").await;
+    server.set("synchronous_standby_names", "nobody").await;
     let request = renew("k", "a", Mode::Exclusive, Ttl::new(2 * LONG).unwrap());
     let mut renewal = store.renew(&request).boxed();
     assert!((&mut renewal).now_or_never().is_none());
-    until(async || waits(&server, "SyncRep").await).await;
+    until(async || server.waits("SyncRep").await).await;
     let over = "SELECT FROM leasehold.leases WHERE expires < leasehold.now_us()";
     until(async || !server.rows(over).await.is_empty()).await;
     let why = refused(other.acquire(&acquire("k", "b", Mode::Exclusive)).await).why;
@@ -174,7 +119,7 @@ async fn a_renewal_that_waits_in_its_commit_beyond_the_old_term_lets_nobody_in()
     let list = ListRequest::new(Filter::default().with_keys([key("k")]));
     assert!(other.list(&list).await.unwrap().records.is_empty());
     assert!((&mut renewal).now_or_never().is_none());
-    standbys("").await;
+    server.set("synchronous_standby_names", "").await;
     assert!(matches!(only(in_time(renewal).await.unwrap().leases), RenewOutcome::Held(_)));
     refused(other.acquire(&acquire("k", "b", Mode::Exclusive)).await);
 }

@@ -22,7 +22,7 @@ fn url(server: &Server, timeout: &str) -> String {
 
 /// A proxy before the server, and the URL through it.
 async fn behind_a_proxy(server: &Server, timeout: &str) -> (Proxy, String) {
-    let proxy = Proxy::before(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let proxy = server.proxy().await;
     let [of_server, of_proxy] =
         [server.port(), proxy.address().port()].map(|port| format!(":{port}/"));
     let url = url(server, timeout).replace(&of_server, &of_proxy);
@@ -75,13 +75,7 @@ async fn a_prepare_that_was_dropped_leaves_no_session_in_a_transaction() {
     let other = server.connect().await.unwrap();
     other.batch_execute(&format!("SELECT pg_advisory_lock({LOCK})")).await.unwrap();
     let store = PostgresStore::connect(&url(&server, "30s")).await.unwrap();
-    let waits = async {
-        until(async || {
-            let text = "SELECT FROM pg_stat_activity WHERE application_name = 'store' AND wait_event = 'advisory'";
-            !server.rows(text).await.is_empty()
-        })
-        .await;
-    };
+    let waits = until(async || server.waits("advisory").await);
     tokio::select! {
         prepared = store.prepare() => panic!("prepared beside another: {prepared:?}"),
         () = waits => {}
@@ -114,8 +108,7 @@ async fn a_prepare_that_waited_too_long_leaves_no_session_in_a_transaction() {
 /// The others may be as dead as the one that did not answer.
 #[tokio::test]
 async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let (proxy, url) = behind_a_proxy(&server, "1s").await;
     let store = PostgresStore::connect(&url).await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
@@ -130,8 +123,7 @@ async fn a_reply_that_does_not_come_closes_every_session_that_is_older() {
 
 #[tokio::test]
 async fn one_answer_of_a_demoted_server_closes_every_session_that_is_older() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let store = PostgresStore::connect(&url(&server, "30s")).await.unwrap();
     let before = several_sessions(&server, &store).await;
     server.demote().await;
@@ -165,8 +157,7 @@ async fn every_connection_ends_with_a_farewell() {
 /// A program closes its store, and ends, while connections are being made for requests that it has dropped.
 #[tokio::test]
 async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
-    let server = Server::start(&["log_min_messages=debug1"]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&["log_min_messages=debug1"]).await;
     let program = async |url: String, round: u64| {
         let store = PostgresStore::connect(&url).await.unwrap();
         let several = ["a", "b", "c", "d", "e", "f"]
@@ -198,8 +189,7 @@ async fn a_connection_that_nobody_wants_any_more_ends_with_a_farewell() {
 
 #[tokio::test]
 async fn a_close_lets_a_request_use_a_connection_that_is_slow_to_make() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     let (proxy, url) = behind_a_proxy(&server, "90s").await;
     let store = PostgresStore::connect(&url).await.unwrap();
     store.close().await;

@@ -11,8 +11,7 @@ leasehold_testkit::sql_faults!(Server);
 
 #[tokio::test]
 async fn a_statement_time_out_of_the_session_is_named_and_changed_nothing() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
+    let (server, _) = Server::with_store(&[]).await;
     server.run("ALTER ROLE postgres SET statement_timeout = '1s'").await;
     let store = PostgresStore::connect(&server.url()).await.unwrap();
     granted(store.acquire(&acquire("k", "warm", Mode::SHARED)).await);
@@ -25,8 +24,7 @@ async fn a_statement_time_out_of_the_session_is_named_and_changed_nothing() {
 
 #[tokio::test]
 async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     assert_eq!(store.check().await.unwrap().level, Level::Fenced);
     let standby = server.standby().await.unwrap();
     until(async || store.check().await.unwrap().fails_over).await;
@@ -41,8 +39,7 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
         ("FIRST 2 (walreceiver)", false),
         ("ANY 2 (walreceiver)", false),
     ] {
-        server.run(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await;
-        server.run("SELECT pg_reload_conf()").await;
+        server.set("synchronous_standby_names", names).await;
         let states = "SELECT string_agg(DISTINCT sync_state, ' ') FROM pg_stat_replication";
         let expected = match names {
             "walreceiver" => "potential sync",
@@ -55,8 +52,7 @@ async fn a_standby_is_refused_and_one_that_lags_lowers_the_level() {
         assert_eq!(health.level == Level::Fenced, !fails_over, "{names}: {health:?}");
     }
     drop(second);
-    server.run("ALTER SYSTEM RESET synchronous_standby_names").await;
-    server.run("SELECT pg_reload_conf()").await;
+    server.set("synchronous_standby_names", "").await;
     let lagging = PostgresStore::connect(&standby.url()).await.unwrap();
     let error = lagging.acquire(&acquire("k", "b", Mode::Exclusive)).await.unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));

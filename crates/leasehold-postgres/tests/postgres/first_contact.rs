@@ -1,34 +1,10 @@
 //! What docs/first-contact.md shows.
 
-use leasehold_core::{Mode, Store as _};
-use leasehold_postgres::{PostgresConfig, PostgresStore};
 use leasehold_testkit::page::sql_of;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, granted, release};
 use leasehold_testkit::sql::SqlTestServer as _;
 
 const PAGE: &str = include_str!("../../../../docs/first-contact.md");
-
-#[tokio::test]
-async fn the_role_the_printed_statements_and_the_privileges_of_the_page_suffice() {
-    let server = Server::start(&[]).await.unwrap();
-    let [role, privileges] = &sql_of(PAGE, "## PostgreSQL")[..] else { panic!("two blocks") };
-    server.run(role).await;
-    let url = server.url();
-    let sql = PostgresConfig::parse(&url).unwrap().schema_sql().unwrap();
-    server.run(&sql).await;
-    // Again, as a migration that was interrupted.
-    server.run(&sql).await;
-    server.run(privileges).await;
-
-    let url = url.replace("postgres@", "app:choose%20one@");
-    let store = PostgresStore::connect(&url).await.unwrap();
-    store.check().await.unwrap();
-    store.prepare().await.unwrap();
-    granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-    granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-    store.release(&release("k", "a")).await.unwrap();
-}
 
 #[tokio::test]
 async fn the_fenced_writes_of_the_page_refuse_a_late_holder() {

@@ -51,8 +51,7 @@ const OLD: &str = "
 
 #[tokio::test]
 async fn functions_of_an_earlier_version_are_named_and_replaced() {
-    let server = Server::start(&["fsync=off"]).await.unwrap();
-    let running = server.store().await;
+    let (server, running) = Server::with_store(&["fsync=off"]).await;
     granted(running.acquire(&acquire("k", "a", Mode::Exclusive)).await);
     server.run(OLD).await;
     let (store, fragment) =

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use leasehold_core::{Effect, ErrorKind, Mode, RenewOutcome, Store as _, Ttl};
 use leasehold_postgres::{PostgresConfig, PostgresNeneConfig};
 use leasehold_testkit::nene::Database as _;
 use leasehold_testkit::nene::cases::config;
 use leasehold_testkit::postgres::{Pooler, Server, pool};
-use leasehold_testkit::read_only::first_failures;
-use leasehold_testkit::requests::{acquire, failed, granted, only, refused, renew};
+use leasehold_testkit::read_only::answers_nothing;
+use leasehold_testkit::requests::{acquire, failed, granted, is_renewed, only, refused, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
 
 leasehold_testkit::sql_nene!(Server);
@@ -55,9 +54,7 @@ async fn a_pooler_and_other_settings_of_sessions_change_nothing() {
         let refusal = refused(store.acquire(&acquire(&name, "b", Mode::Exclusive)).await);
         assert!(refusal.retry_after.unwrap() < Duration::from_secs(60), "{refusal:?}");
         assert!(!server.php().acquired(&name, "php", 30));
-        let to = Ttl::new(Duration::from_secs(60)).unwrap();
-        let renewed = store.renew(&renew(&name, "a", Mode::Exclusive, to)).await.unwrap();
-        assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+        is_renewed(&store, &name, "a", Mode::Exclusive).await;
     }
 }
 
@@ -92,14 +89,7 @@ async fn a_server_that_is_read_only_answers_nothing_that_it_knew_before() {
             let config = PostgresConfig::parse(&server.url()).unwrap();
             PostgresNeneConfig::new(config).connect().await.unwrap()
         };
-        let failures = first_failures(open).await;
-        // Each is in doubt now, and asks.
-        let again = join_all(failures.iter().map(|(store, _, _)| store.check())).await;
-        for ((_, name, error), again) in failures.iter().zip(again) {
-            assert!(error.to_string().contains("target_session_attrs"), "{name}: {error}");
-            let error = again.unwrap_err();
-            assert!(error.to_string().contains(fragment), "{name}: {error}");
-        }
+        answers_nothing(open, "target_session_attrs", fragment).await;
     }
 }
 

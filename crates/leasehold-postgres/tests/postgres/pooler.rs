@@ -1,12 +1,12 @@
 //! A pooler between the store and the server, with transaction pooling.
 
 use futures_util::future::join_all;
-use leasehold_core::{EvictRequest, EvictTarget, Mode, RenewOutcome, Store as _, Ttl};
+use leasehold_core::{Mode, Store as _};
 use leasehold_postgres::PostgresStore;
+use leasehold_testkit::in_time;
 use leasehold_testkit::postgres::{Pooler, Server};
-use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, release, renew};
+use leasehold_testkit::requests::{acquire, evict, granted, is_renewed, key, refused, release};
 use leasehold_testkit::sql::SqlTestServer as _;
-use leasehold_testkit::{LONG, in_time};
 
 #[tokio::test]
 async fn every_operation_works_behind_a_pooler() {
@@ -30,17 +30,13 @@ async fn every_operation_works_behind_a_pooler() {
             let (name, lease) = (format!("k{n}"), format!("l{round}"));
             granted(store.acquire(&acquire(&name, &lease, Mode::Exclusive)).await);
             refused(store.acquire(&acquire(&name, "other", Mode::Exclusive)).await);
-            let ttl = Ttl::new(LONG).unwrap();
-            let renewed = store.renew(&renew(&name, &lease, Mode::Exclusive, ttl)).await.unwrap();
-            assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+            is_renewed(store, &name, &lease, Mode::Exclusive).await;
             granted(store.acquire(&acquire("shared", &format!("{n} {round}"), Mode::SHARED)).await);
             store.release(&release("shared", &format!("{n} {round}"))).await.unwrap();
             if round % 2 == 0 {
                 store.release(&release(&name, &lease)).await.unwrap();
             } else {
-                let target = EvictTarget::new(key(&name), Some(id(&lease)));
-                let evicted =
-                    store.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
+                let evicted = store.evict(&evict(&name, &lease)).await.unwrap();
                 assert_eq!(evicted.removed.len(), 1);
             }
         }

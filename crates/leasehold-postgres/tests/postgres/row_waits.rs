@@ -1,16 +1,13 @@
 //! Requests that wait for a row that a user's transaction holds.
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use leasehold_core::{
-    Effect, ErrorKind, EvictRequest, EvictTarget, Filter, ListRequest, Mode, RefusalReason,
-    RenewOutcome, Store as _, Ttl,
+    Effect, ErrorKind, Filter, ListRequest, Mode, RefusalReason, Store as _, Ttl,
 };
 use leasehold_postgres::PostgresStore;
 use leasehold_postgres::tokio_postgres::Client;
 use leasehold_testkit::postgres::Server;
-use leasehold_testkit::requests::{acquire, granted, id, key, only, refused, renew};
+use leasehold_testkit::requests::{acquire, evict, granted, is_renewed, refused, renew};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::{LONG, SECOND, in_time, until};
 
@@ -25,7 +22,6 @@ async fn holds(server: &Server, name: &str) -> Client {
 #[tokio::test]
 async fn renewals_lists_evicts_and_checks_continue_while_requests_wait_for_a_row() {
     let server = Server::start(&[]).await.unwrap();
-    let ttl = Ttl::new(LONG).unwrap();
     for connections in [2, 3, 5] {
         let url = format!("{}&timeout=20s&connections={connections}", server.url());
         let store = PostgresStore::connect(&url).await.unwrap();
@@ -36,31 +32,21 @@ async fn renewals_lists_evicts_and_checks_continue_while_requests_wait_for_a_row
         let user = holds(&server, "hot").await;
         let leases = ["a", "b", "c", "d", "e"];
         let acquires = leases.map(|lease| acquire("hot", lease, Mode::SHARED));
-        let renewals = [(); 5].map(|()| renew("hot", "h", Mode::SHARED, ttl));
         let mut waits = Box::pin(async {
-            let (acquired, renewed) = tokio::join!(
+            let (acquired, _) = tokio::join!(
                 join_all(acquires.iter().map(|request| store.acquire(request))),
-                join_all(renewals.iter().map(|request| store.renew(request))),
+                join_all((0..5).map(|_| is_renewed(&store, "hot", "h", Mode::SHARED))),
             );
             acquired.into_iter().for_each(|reply| drop(granted(reply)));
-            for reply in renewed {
-                assert!(matches!(only(reply.unwrap().leases), RenewOutcome::Held(_)));
-            }
         });
         let others = async {
-            until(async || {
-                let text = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-                !server.rows(text).await.is_empty()
-            })
-            .await;
+            until(async || server.waits("Lock").await).await;
             for _ in 0..3 {
-                let renewed = store.renew(&renew("cool", "c", Mode::SHARED, ttl)).await.unwrap();
-                assert!(matches!(only(renewed.leases), RenewOutcome::Held(_)));
+                is_renewed(&store, "cool", "c", Mode::SHARED).await;
                 store.list(&ListRequest::new(Filter::default())).await.unwrap();
                 store.check().await.unwrap();
             }
-            let target = EvictTarget::new(key("evicted"), Some(id("e")));
-            let evicted = store.evict(&EvictRequest::exactly(vec![target], None)).await.unwrap();
+            let evicted = store.evict(&evict("evicted", "e")).await.unwrap();
             assert_eq!(evicted.removed.len(), 1);
         };
         tokio::select! {
@@ -97,11 +83,7 @@ async fn a_request_that_waited_for_a_row_in_vain_is_known_not_to_have_acted() {
         let error = renewed.unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::NotApplied));
     }
-    let waited = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    tokio::time::timeout(
-        Duration::from_secs(1),
-        until(async || server.rows(waited).await.is_empty()),
-    )
-    .await
-    .expect("the server has given them up");
+    tokio::time::timeout(SECOND, until(async || !server.waits("Lock").await))
+        .await
+        .expect("the server has given them up");
 }

@@ -1,17 +1,12 @@
 //! Sessions with other settings than ours.
 
-use futures_util::future::join_all;
 use leasehold_core::{Effect, ErrorKind, Mode, Store as _};
 use leasehold_postgres::PostgresConfig;
-use leasehold_postgres::deadpool_postgres::{Manager, Pool};
-use leasehold_postgres::tokio_postgres::{Config, NoTls};
 use leasehold_testkit::postgres::Server;
 use leasehold_testkit::requests::{acquire, failed, granted, refused, release};
 use leasehold_testkit::sql::SqlTestServer as _;
 use leasehold_testkit::sql::sessions::works_with;
-use leasehold_testkit::{in_time, until};
-use std::str::FromStr as _;
-use std::time::Duration;
+use leasehold_testkit::{SECOND, until};
 
 leasehold_testkit::sql_sessions!(Server);
 
@@ -31,8 +26,7 @@ async fn other_time_zones_styles_and_formats_work() {
 
 #[tokio::test]
 async fn commits_are_durable_whatever_the_session_sets() {
-    let server = Server::start(&["synchronous_commit=off"]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&["synchronous_commit=off"]).await;
     granted(store.acquire(&acquire("warm", "a", Mode::Exclusive)).await);
     let control = server.connect().await.unwrap();
     let behind = async || -> i64 {
@@ -51,69 +45,19 @@ async fn commits_are_durable_whatever_the_session_sets() {
     assert!(behind().await > 0);
 }
 
-/// A pool of the application's, of this size.
-fn pool(server: &Server, most: usize) -> Pool {
-    let config = Config::from_str(&server.url()).unwrap();
-    Pool::builder(Manager::new(config, NoTls)).max_size(most).build().unwrap()
-}
-
-#[tokio::test]
-async fn a_pool_of_the_callers_own_serves() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    for prepares in [false, true] {
-        let pool = pool(&server, 3);
-        let config = PostgresConfig::pool(pool.clone()).prepares_statements(prepares);
-        let store = config.wakeups_at(&server.url()).unwrap().connect().await.unwrap();
-        // A transaction of the caller's is neither joined nor ended.
-        let mut own = pool.get().await.unwrap();
-        let transaction = own.transaction().await.unwrap();
-        transaction.batch_execute("CREATE TABLE mine (n integer)").await.unwrap();
-        granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-        store.release(&release("k", "a")).await.unwrap();
-        transaction.rollback().await.unwrap();
-        drop(own);
-        let mine = server.rows("SELECT to_regclass('mine')::text").await;
-        assert_eq!(mine[0].get::<_, Option<&str>>(0), None);
-        granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
-        store.release(&release("s", "a")).await.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn a_pool_that_is_too_small_or_in_use_is_named() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let opened = PostgresConfig::pool(pool(&server, 2)).connect().await;
+    let (server, _) = Server::with_store(&[]).await;
+    let opened = PostgresConfig::pool(server.pool(2)).connect().await;
     failed(opened, ErrorKind::InvalidInput, Effect::NotApplied, "must have 3 or more");
-    let pool = pool(&server, 3);
+    let pool = server.pool(3);
     let taken = (pool.get().await.unwrap(), pool.get().await.unwrap());
-    let config = PostgresConfig::pool(pool).timeout(Duration::from_secs(1));
+    let config = PostgresConfig::pool(pool).timeout(SECOND);
     let opened = config.clone().connect().await;
     failed(opened, ErrorKind::Unavailable, Effect::NotApplied, "all 3 connections");
     drop(taken);
     let store = config.connect().await.unwrap();
     granted(store.acquire(&acquire("k", "a", Mode::Exclusive)).await);
-}
-
-/// Each of the callers has a connection, and waits for the lock with it.
-#[tokio::test]
-async fn callers_lock_while_their_own_transactions_have_the_whole_pool() {
-    let server = Server::start(&[]).await.unwrap();
-    server.store().await;
-    let pool = pool(&server, 4);
-    let store = PostgresConfig::pool(pool.clone()).connect().await.unwrap();
-    let callers = (0..8).map(|n| {
-        let (pool, store) = (&pool, &store);
-        async move {
-            let mut own = pool.get().await.unwrap();
-            let transaction = own.transaction().await.unwrap();
-            let mode = if n % 2 == 0 { Mode::Exclusive } else { Mode::SHARED };
-            granted(store.acquire(&acquire(&format!("k{n}"), "a", mode)).await);
-            transaction.commit().await.unwrap();
-        }
-    });
-    in_time(join_all(callers)).await;
 }
 
 /// With a transaction of the application's, the lease would come and go.
@@ -127,7 +71,7 @@ async fn nothing_is_granted_in_a_transaction_that_the_application_left_open() {
             .await;
         for (left, prepares) in [("BEGIN", true), ("BEGIN", false), ("BEGIN; SELECT 1 / 0", false)]
         {
-            let pool = pool(&server, 3);
+            let pool = server.pool(3);
             let sessions = [pool.get().await, pool.get().await, pool.get().await];
             for session in &sessions {
                 drop(session.as_ref().unwrap().batch_execute(left).await);

@@ -57,8 +57,7 @@ async fn waiting_processes_leave_few_texts_in_the_servers_statistics() {
 
 #[tokio::test]
 async fn waiters_of_killed_processes_are_forgotten_and_no_purge_reads_the_others() {
-    let server = Server::start(&["fsync=off"]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&["fsync=off"]).await;
     let add = "
         INSERT INTO leasehold.waiters SELECT 'gone' || n, 'leasehold_x', leasehold.now_us() - 1 FROM generate_series(1, 50) AS n;
         INSERT INTO leasehold.waiters
@@ -81,8 +80,7 @@ async fn waiters_of_killed_processes_are_forgotten_and_no_purge_reads_the_others
 /// The commit of a transaction that notifies fails when the queue is full, and what it did with it.
 #[tokio::test]
 async fn a_full_queue_of_notifications_fails_no_release() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     // It takes 8 GiB to fill one: here, an empty one is full.
     let full = "DO $$ BEGIN
         EXECUTE replace(pg_get_functiondef('leasehold.wake(text[])'::regprocedure), '() > 0.9', '() >= 0');
@@ -102,8 +100,7 @@ async fn a_full_queue_of_notifications_fails_no_release() {
 
 #[tokio::test]
 async fn a_release_of_many_together_wakes_who_listens() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (_server, store) = Server::with_store(&[]).await;
     let names: Vec<_> = (0..20).map(|n| format!("k{n}")).collect();
     for name in &names {
         granted(store.acquire(&acquire(name, "holder", Mode::Exclusive)).await);
@@ -141,12 +138,7 @@ async fn a_refused_try_that_locks_the_row_waits_for_no_disk() {
     let (store, other) = (server.store().await, server.store().await);
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     let _wakeups = other.subscribe(&[key("k")]).await.unwrap();
-    server.run("ALTER SYSTEM SET synchronous_standby_names = 'missing'").await;
-    server.run("SELECT pg_reload_conf()").await;
-    until(async || {
-        !server.rows("SHOW synchronous_standby_names").await[0].get::<_, &str>(0).is_empty()
-    })
-    .await;
+    server.set("synchronous_standby_names", "missing").await;
     for mode in [Mode::Exclusive, Mode::SHARED] {
         refused(in_time(other.acquire(&acquire("k", "waiter", mode))).await);
     }
@@ -159,8 +151,7 @@ async fn a_refused_try_that_locks_the_row_waits_for_no_disk() {
 /// waits for the row and finds it free.
 #[tokio::test]
 async fn a_release_that_did_not_see_the_waiter_is_seen_by_the_waiters_try() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     let releasing = server.connect().await.unwrap();
     releasing
@@ -180,8 +171,7 @@ async fn a_release_that_did_not_see_the_waiter_is_seen_by_the_waiters_try() {
 
 #[tokio::test]
 async fn a_refused_try_of_one_who_does_not_listen_writes_nothing() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     refused(store.acquire(&acquire("k", "other", Mode::Exclusive)).await);
     let control = server.connect().await.unwrap();
@@ -198,8 +188,7 @@ async fn a_refused_try_of_one_who_does_not_listen_writes_nothing() {
 
 #[tokio::test]
 async fn a_thousand_waiters_hold_up_no_index_and_no_vacuum() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     let mut waiters = Vec::new();
     for _ in 0..1_000 {
@@ -219,8 +208,7 @@ async fn a_thousand_waiters_hold_up_no_index_and_no_vacuum() {
 
 #[tokio::test]
 async fn a_waiter_whose_connection_ended_is_woken_and_polls_until_there_is_another() {
-    let server = Server::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = Server::with_store(&[]).await;
     granted(store.acquire(&acquire("k", "holder", Mode::Exclusive)).await);
     let mut wakeups = store.subscribe(&[key("k")]).await.unwrap();
     let refusal = refused(store.acquire(&acquire("k", "waiter", Mode::Exclusive)).await);

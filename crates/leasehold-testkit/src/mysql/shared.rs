@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use leasehold_conformance::{Failure, Result, unprivileged};
 use leasehold_mysql::mysql_async::prelude::Queryable as _;
-use leasehold_mysql::mysql_async::{
-    Conn, OptsBuilder, Pool, PoolConstraints, PoolOpts, Row, Value,
-};
+use leasehold_mysql::mysql_async::{Conn, Pool, PoolConstraints, PoolOpts, Row, Value};
 use leasehold_mysql::{MysqlConfig, MysqlStore};
 
-use super::{OWN, Product, Server, connect};
+use super::{OWN, Product, Server, connect, opts};
 use crate::sql::clocked::ClockedServer;
 use crate::sql::nene::NeneServer;
 use crate::sql::{SqlTestServer, Values};
@@ -17,18 +15,14 @@ use crate::sql::{SqlTestServer, Values};
 /// A pool of the application's, of this size.
 pub fn pool(port: u16, most: usize) -> Pool {
     let pool = PoolOpts::new().with_constraints(PoolConstraints::new(most, most).unwrap());
-    let opts = OptsBuilder::default()
-        .ip_or_hostname("127.0.0.1")
-        .tcp_port(port)
-        .user(Some("root"))
-        .prefer_socket(false)
-        .pool_opts(pool);
-    Pool::new(opts)
+    Pool::new(opts(port).pool_opts(pool))
 }
 
 impl SqlTestServer for Server {
     type Store = MysqlStore;
     type Client = Conn;
+    type Pool = Pool;
+    type Pooled = Conn;
 
     const UNSYNCED: &'static [&'static str] =
         &["--innodb-flush-log-at-trx-commit=2", "--skip-log-bin"];
@@ -43,7 +37,6 @@ impl SqlTestServer for Server {
                                  WHERE VARIABLE_NAME = 'COM_STMT_EXECUTE'";
     // The lease whose row is held is tried again and again, for the server cannot end a wait for a row in time.
     const CALLS_WHILE_HELD: u64 = 90;
-    const NOTICES_LOST_CONNECTIONS: bool = false;
     const LOGGED_ERROR: &'static str = "[ERROR]";
     const REFUSE_K3: &'static str =
         "CREATE TRIGGER leasehold.no BEFORE UPDATE ON leasehold.leasehold_leases FOR EACH ROW
@@ -86,8 +79,20 @@ impl SqlTestServer for Server {
         MysqlStore::connect(url).await
     }
 
-    async fn open_on_pool(&self, most: usize) -> MysqlStore {
-        MysqlConfig::pool(pool(self.port(), most), "leasehold").connect().await.unwrap()
+    fn pool(&self, most: usize) -> Pool {
+        pool(self.port(), most)
+    }
+
+    async fn pooled(pool: &Pool) -> Conn {
+        pool.get_conn().await.unwrap()
+    }
+
+    fn client(pooled: &mut Conn) -> &mut Conn {
+        pooled
+    }
+
+    async fn open_on(&self, pool: Pool) -> MysqlStore {
+        MysqlConfig::pool(pool, "leasehold").connect().await.unwrap()
     }
 
     async fn connect(&self) -> Result<Conn> {
@@ -126,7 +131,7 @@ impl NeneServer for Server {
     }
 
     fn pool_config(&self, timeout: Duration) -> MysqlConfig {
-        MysqlConfig::pool(pool(self.port(), 4), "leasehold").timeout(timeout)
+        MysqlConfig::pool(self.pool(4), "leasehold").timeout(timeout)
     }
 }
 

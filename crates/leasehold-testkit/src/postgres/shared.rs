@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_conformance::{Result, unprivileged};
-use leasehold_postgres::deadpool_postgres::{Manager, Pool};
+use leasehold_postgres::deadpool_postgres::{Manager, Object, Pool};
 use leasehold_postgres::tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 use leasehold_postgres::{PostgresConfig, PostgresStore};
 
@@ -22,6 +22,8 @@ pub fn pool(url: &str, most: usize) -> Pool {
 impl SqlTestServer for Server {
     type Store = PostgresStore;
     type Client = Client;
+    type Pool = Pool;
+    type Pooled = Object;
 
     const UNSYNCED: &'static [&'static str] = &["fsync=off"];
     const ADMINISTRATOR: &'static str = "postgres";
@@ -35,7 +37,6 @@ impl SqlTestServer for Server {
     // Each transaction that writes has a number, this one too.
     const CALLS: &'static str = "SELECT pg_current_xact_id()";
     const CALLS_WHILE_HELD: u64 = 20;
-    const NOTICES_LOST_CONNECTIONS: bool = true;
     const LOGGED_ERROR: &'static str = "ERROR:";
     const REFUSE_K3: &'static str =
         "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not this one'; END $$;
@@ -77,8 +78,19 @@ impl SqlTestServer for Server {
         PostgresStore::connect(url).await
     }
 
-    async fn open_on_pool(&self, most: usize) -> PostgresStore {
-        let pool = pool(&self.url(), most);
+    fn pool(&self, most: usize) -> Pool {
+        pool(&self.url(), most)
+    }
+
+    async fn pooled(pool: &Pool) -> Object {
+        pool.get().await.unwrap()
+    }
+
+    fn client(pooled: &mut Object) -> &mut Client {
+        pooled
+    }
+
+    async fn open_on(&self, pool: Pool) -> PostgresStore {
         let config = PostgresConfig::pool(pool).wakeups_at(&self.url()).unwrap();
         config.connect().await.unwrap()
     }
@@ -115,7 +127,7 @@ impl NeneServer for Server {
     }
 
     fn pool_config(&self, timeout: Duration) -> PostgresConfig {
-        PostgresConfig::pool(pool(&self.url(), 4)).timeout(timeout)
+        PostgresConfig::pool(self.pool(4)).timeout(timeout)
     }
 }
 

@@ -125,18 +125,9 @@ impl<S: ClockedServer> Clocked<S> {
             let mut seen = Row::new(key, Some(id), mode, is_true(&row, 6)?);
             seen.token = Some(FencingToken::new(value(&row, 7)?.parse()?)?);
             seen.group = row[8].as_deref().map(GroupName::new).transpose()?;
-            if let Some(host) = &row[9] {
-                seen.note = seen.note.with_host(host)?;
-            }
-            if let Some(pid) = &row[10] {
-                seen.note = seen.note.with_pid(pid.parse()?);
-            }
-            if let Some(program) = &row[11] {
-                seen.note = seen.note.with_program(program)?;
-            }
-            if let Some(comment) = &row[12] {
-                seen.note = seen.note.with_comment(comment)?;
-            }
+            let pid = row[10].as_deref().map(str::parse).transpose()?;
+            seen.note =
+                crate::note(row[9].as_deref(), pid, row[11].as_deref(), row[12].as_deref())?;
             rows.push(seen);
         }
         Ok(Observation::new(rows, counters))

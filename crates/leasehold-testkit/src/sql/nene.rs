@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{FutureExt as _, join_all};
 use leasehold_conformance::Fault;
-use leasehold_core::{
-    Effect, ErrorKind, EvictRequest, EvictTarget, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl,
-};
+use leasehold_core::{Effect, ErrorKind, Mode, ReleaseOutcome, RenewOutcome, Store, Ttl};
 use leasehold_driver::nene::{self, NeneConfig, NeneServerConfig, NeneTable};
 use tokio::task::JoinSet;
 
@@ -15,7 +13,7 @@ use super::SqlTestServer;
 use crate::nene::cases::calls::{acquires, releases, renews, table};
 use crate::nene::cases::config;
 use crate::nene::{Database, Php};
-use crate::requests::{acquire, failed, granted, id, key, release, released, renew, renewed};
+use crate::requests::{acquire, evict, failed, granted, release, released, renew, renewed};
 use crate::{LONG, SECOND, fails_within, until};
 
 /// The tests of the table, those of every database too.
@@ -149,8 +147,7 @@ pub async fn an_operation_of_two_exchanges_ends_in_time<S: NeneServer>() {
     let new = acquire("new", "ours", Mode::Exclusive);
     let renewal = renew("a", "ours", Mode::Exclusive, Ttl::new(2 * LONG).unwrap());
     let end = release("b", "ours");
-    let target = EvictTarget::new(key("c"), Some(id("ours")));
-    let evict = EvictRequest::exactly(vec![target], None);
+    let evict = evict("c", "ours");
     let operations = [
         fails_within(limit, store.acquire(&new)).boxed(),
         fails_within(limit, renewed(&store, &renewal)).boxed(),

@@ -22,8 +22,7 @@ macro_rules! sql_rows {
 }
 
 pub async fn a_refusal_leaves_no_row_of_a_new_key<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = S::with_store(&[]).await;
     granted(store.acquire(&acquire("held", "a", Mode::Exclusive)).await);
     let both = ["held", "new"].map(|name| Claim { key: key(name), mode: Mode::Exclusive });
     let claims = Claims::new(both).unwrap();
@@ -32,8 +31,7 @@ pub async fn a_refusal_leaves_no_row_of_a_new_key<S: SqlTestServer>() {
 }
 
 pub async fn nothing_is_left_of_keys_that_are_forgotten<S: ClockedServer>() {
-    let server = S::start(S::UNSYNCED).await.unwrap();
-    server.store().await;
+    let (server, _) = S::with_store(S::UNSYNCED).await;
     let store = S::open_forgetting(S::config(&server.url("")).unwrap(), Duration::from_millis(1))
         .await
         .unwrap();

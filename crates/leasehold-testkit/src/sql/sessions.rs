@@ -1,17 +1,19 @@
 //! Sessions with other settings than the store's.
 
 use futures_util::future::join_all;
-use leasehold_core::{Filter, ListRequest, Mode, RenewOutcome, Store, Ttl};
+use leasehold_core::{Filter, ListRequest, Mode, Store};
 
 use super::SqlTestServer;
-use crate::LONG;
-use crate::requests::{acquire, granted, refused, release, released, renew, renewed};
+use crate::in_time;
+use crate::requests::{acquire, granted, is_renewed, refused, release, released};
 
 #[macro_export]
 macro_rules! sql_sessions {
     ($server:ty) => {
         $crate::sql_tests!($server, sessions, [
             other_isolation_levels_work,
+            a_pool_of_the_callers_own_serves,
+            callers_lock_while_their_own_transactions_have_the_whole_pool,
         ], on two threads []);
     };
 }
@@ -31,7 +33,7 @@ pub async fn works_with<S: SqlTestServer>(settings: &[&str], statements: &str) {
         server.ask(statements).await;
     }
     works(&server.store().await).await;
-    works(&server.open_on_pool(10).await).await;
+    works(&server.open_on(server.pool(10)).await).await;
 }
 
 pub async fn works(store: &impl Store) {
@@ -44,8 +46,7 @@ pub async fn works(store: &impl Store) {
         for outcome in join_all(ends.iter().map(|end| released(store, end))).await {
             outcome.unwrap();
         }
-        let renewal = renew("k", "a", Mode::Exclusive, Ttl::new(LONG).unwrap());
-        assert!(matches!(renewed(store, &renewal).await, Ok(RenewOutcome::Held(_))));
+        is_renewed(store, "k", "a", Mode::Exclusive).await;
         granted(store.acquire(&acquire("s", "a", Mode::SHARED)).await);
         granted(store.acquire(&acquire("s", "b", Mode::SHARED)).await);
         let listed = store.list(&ListRequest::new(Filter::default())).await.unwrap();
@@ -56,4 +57,36 @@ pub async fn works(store: &impl Store) {
         }
     }
     assert!(store.check().await.unwrap().hazards.is_empty());
+}
+
+/// A transaction of the caller's is neither joined nor ended.
+pub async fn a_pool_of_the_callers_own_serves<S: SqlTestServer>() {
+    let (server, _) = S::with_store(&[]).await;
+    server.ask("CREATE TABLE leasehold.mine (n INT)").await;
+    let pool = server.pool(3);
+    let store = server.open_on(pool.clone()).await;
+    let mut own = S::pooled(&pool).await;
+    let insert = "BEGIN; INSERT INTO leasehold.mine VALUES (1)";
+    S::query(S::client(&mut own), insert).await.unwrap();
+    for (name, mode) in [("k", Mode::Exclusive), ("s", Mode::SHARED)] {
+        granted(store.acquire(&acquire(name, "a", mode)).await);
+        store.release(&release(name, "a")).await.unwrap();
+    }
+    S::query(S::client(&mut own), "ROLLBACK").await.unwrap();
+    assert!(server.ask("SELECT n FROM leasehold.mine").await.is_empty());
+}
+
+/// Each of the callers has a connection, and waits for the lock with it. Shared locks go in no batch.
+pub async fn callers_lock_while_their_own_transactions_have_the_whole_pool<S: SqlTestServer>() {
+    let (server, _) = S::with_store(&[]).await;
+    let pool = server.pool(4);
+    let store = &server.open_on(pool.clone()).await;
+    let callers = (0..8).map(async |n| {
+        let mut own = S::pooled(&pool).await;
+        S::query(S::client(&mut own), "BEGIN").await.unwrap();
+        let mode = if n % 2 == 0 { Mode::Exclusive } else { Mode::SHARED };
+        granted(store.acquire(&acquire(&format!("k{n}"), "a", mode)).await);
+        S::query(S::client(&mut own), "COMMIT").await.unwrap();
+    });
+    in_time(join_all(callers)).await;
 }

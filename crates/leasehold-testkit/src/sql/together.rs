@@ -10,8 +10,7 @@ use leasehold_core::{
 
 use super::{SqlTestServer, commit, names, warm};
 use crate::requests::{
-    acquire, acquire_for, failed, granted, id, key, only, refused, release, released, renew,
-    renewed,
+    acquire, failed, granted, id, is_renewed, key, only, refused, release, released, renew,
 };
 use crate::{LONG, SECOND, in_time};
 
@@ -22,12 +21,9 @@ macro_rules! sql_together {
             many_callers_share_calls,
             each_member_has_its_own_outcome,
             each_lease_is_listed_with_its_own_note,
-            requests_for_one_key_take_effect_in_their_order,
-            a_member_whose_caller_has_gone_acts_and_disturbs_nobody,
             a_row_that_a_users_transaction_holds_delays_no_other_lease,
             an_acquire_of_a_row_that_a_users_transaction_holds_is_busy,
             a_failing_member_fails_alone,
-            a_thousand_leases_are_renewed_and_released_in_few_calls,
         ], on two threads [
             of_crossing_sets_one_is_granted_at_most,
         ]);
@@ -39,8 +35,7 @@ fn ttl() -> Ttl {
 }
 
 pub async fn many_callers_share_calls<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = S::with_store(&[]).await;
     let names = names(64);
     for name in &names {
         granted(store.acquire(&acquire(name, "first", Mode::Exclusive)).await);
@@ -65,7 +60,7 @@ pub async fn each_member_has_its_own_outcome<S: SqlTestServer>() {
     let server = S::start(&[]).await.unwrap();
     has_its_own_outcome(&server.store().await).await;
     server.ask(&format!("DELETE FROM {}", S::LEASES)).await;
-    has_its_own_outcome(&server.open_on_pool(4).await).await;
+    has_its_own_outcome(&server.open_on(server.pool(4)).await).await;
 }
 
 async fn has_its_own_outcome(store: &impl Store) {
@@ -107,8 +102,7 @@ async fn has_its_own_outcome(store: &impl Store) {
 }
 
 pub async fn each_lease_is_listed_with_its_own_note<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (_server, store) = S::with_store(&[]).await;
     let names = names(9);
     warm(&store, &names).await;
     let request = |(n, name): (usize, &String)| {
@@ -126,44 +120,8 @@ pub async fn each_lease_is_listed_with_its_own_note<S: SqlTestServer>() {
     }
 }
 
-pub async fn requests_for_one_key_take_effect_in_their_order<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
-    granted(store.acquire(&acquire("k", "0", Mode::Exclusive)).await);
-    let mut calls = Vec::new();
-    for n in 0..20 {
-        let (end, ask) =
-            (release("k", &n.to_string()), acquire("k", &(n + 1).to_string(), Mode::Exclusive));
-        let (one, other) = (store.clone(), store.clone());
-        calls.push(async move { released(&one, &end).await.is_ok() }.boxed());
-        calls.push(
-            async move { matches!(other.acquire(&ask).await, Ok(AcquireReply::Granted(_))) }
-                .boxed(),
-        );
-    }
-    assert!(join_all(calls).await.into_iter().all(|granted| granted));
-}
-
-pub async fn a_member_whose_caller_has_gone_acts_and_disturbs_nobody<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
-    let names = names(3);
-    warm(&store, &names).await;
-    let asks: Vec<_> = names.iter().map(|name| acquire(name, "a", Mode::Exclusive)).collect();
-    let mut calls: Vec<_> = asks.iter().map(|ask| store.acquire(ask).boxed()).collect();
-    for call in &mut calls {
-        assert!(call.now_or_never().is_none());
-    }
-    drop(calls.remove(1));
-    for call in calls {
-        granted(in_time(call).await);
-    }
-    refused(store.acquire(&acquire("k1", "b", Mode::Exclusive)).await);
-}
-
 pub async fn a_row_that_a_users_transaction_holds_delays_no_other_lease<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = S::with_store(&[]).await;
     let names = names(100);
     for name in &names {
         granted(store.acquire(&acquire(name, "a", Mode::Exclusive)).await);
@@ -207,8 +165,7 @@ pub async fn a_row_that_a_users_transaction_holds_delays_no_other_lease<S: SqlTe
         }
     }
     commit::<S>(&mut user).await;
-    let renewal = renew("k42", "a", Mode::Exclusive, ttl());
-    assert!(matches!(renewed(&store, &renewal).await, Ok(RenewOutcome::Held(_))));
+    is_renewed(&store, "k42", "a", Mode::Exclusive).await;
 }
 
 pub async fn an_acquire_of_a_row_that_a_users_transaction_holds_is_busy<S: SqlTestServer>() {
@@ -224,8 +181,7 @@ pub async fn an_acquire_of_a_row_that_a_users_transaction_holds_is_busy<S: SqlTe
 
 /// A trigger stands for whatever makes the server refuse one row.
 pub async fn a_failing_member_fails_alone<S: SqlTestServer>() {
-    let server = S::start(&[]).await.unwrap();
-    let store = server.store().await;
+    let (server, store) = S::with_store(&[]).await;
     let names = names(10);
     warm(&store, &names).await;
     server.ask(S::REFUSE_K3).await;
@@ -242,31 +198,6 @@ pub async fn a_failing_member_fails_alone<S: SqlTestServer>() {
             }
         }
     }
-}
-
-pub async fn a_thousand_leases_are_renewed_and_released_in_few_calls<S: SqlTestServer>() {
-    let server = S::start(S::UNSYNCED).await.unwrap();
-    let store = server.store().await;
-    let names = names(1_000);
-    let requests: Vec<_> =
-        names.iter().map(|name| acquire_for(name, "a", Mode::Exclusive, 20 * LONG)).collect();
-    // New keys may have a transaction each.
-    for some in requests.chunks(100) {
-        let acquired = join_all(some.iter().map(|request| store.acquire(request))).await;
-        acquired.into_iter().for_each(|reply| drop(granted(reply)));
-    }
-    let before = server.calls().await;
-    let entries = names
-        .iter()
-        .map(|name| RenewEntry::extend(id("a"), Claims::one(key(name), Mode::Exclusive), ttl()));
-    let renewed = store.renew(&RenewRequest::new(entries.collect())).await.unwrap();
-    let other = renewed.leases.iter().find(|outcome| !matches!(outcome, RenewOutcome::Held(_)));
-    assert!(other.is_none(), "{other:?}");
-    let ends = names.iter().map(|name| ReleaseEntry::new(id("a"), [key(name)])).collect();
-    let released = store.release(&ReleaseRequest::new(ends)).await.unwrap();
-    assert!(released.leases.iter().all(|outcome| matches!(outcome, ReleaseOutcome::Released)));
-    let used = server.calls().await - before;
-    assert!(used < 40, "{used} calls");
 }
 
 /// Each pair of sets has a key in common. In every second round nobody has used the keys before.

@@ -9,103 +9,49 @@ use crate::SECOND;
 use crate::nene::Database;
 use crate::requests::{acquire_for, key, only, refused};
 
-pub async fn acquire_of_a_new_resource_succeeds<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await);
-}
-
-pub async fn acquire_by_the_same_owner_again_succeeds<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await && acquires(&store, "r", "a").await);
-}
-
-pub async fn acquire_by_another_owner_is_refused<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await && !acquires(&store, "r", "b").await);
-}
-
-pub async fn acquire_reclaims_a_row_of_the_year_2000<D: Database>() {
+/// Of a new resource; by the same owner again; by another; of a row of the year 2000; two resources.
+pub async fn acquire_passes_the_librarys_cases<D: Database>() {
     let (database, store) = table::<D>().await;
+    assert!(acquires(&store, "r", "a").await && acquires(&store, "r", "a").await);
+    assert!(!acquires(&store, "r", "b").await);
     let mut php = database.php();
-    php.crafts("r", "dead", LONG_AGO);
-    assert!(acquires(&store, "r", "b").await);
-    assert_eq!(php.owner("r"), "b");
+    php.crafts("old", "dead", LONG_AGO);
+    assert!(acquires(&store, "old", "b").await);
+    assert_eq!(php.owner("old"), "b");
+    assert!(acquires(&store, "s", "b").await);
 }
 
-pub async fn two_resources_have_two_owners<D: Database>() {
+/// By the owner; by another; of a missing row; then another owner acquires.
+pub async fn release_passes_the_librarys_cases<D: Database>() {
     let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await && acquires(&store, "s", "b").await);
-}
-
-pub async fn release_by_the_owner_succeeds<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await);
-    assert!(matches!(releases(&store, "r", "a").await, ReleaseOutcome::Released));
-}
-
-pub async fn release_by_another_owner_changes_nothing<D: Database>() {
-    let (_database, store) = table::<D>().await;
+    assert!(matches!(releases(&store, "r", "a").await, ReleaseOutcome::NotHeld));
     assert!(acquires(&store, "r", "a").await);
     assert!(matches!(releases(&store, "r", "b").await, ReleaseOutcome::NotHeld));
     assert!(is_held(&store, "r").await);
-}
-
-pub async fn release_of_a_missing_row_is_reported<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(matches!(releases(&store, "r", "a").await, ReleaseOutcome::NotHeld));
-}
-
-pub async fn after_a_release_another_owner_acquires<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await);
-    releases(&store, "r", "a").await;
+    assert!(matches!(releases(&store, "r", "a").await, ReleaseOutcome::Released));
     assert!(acquires(&store, "r", "b").await);
 }
 
-pub async fn renew_by_the_owner_succeeds<D: Database>() {
-    let (_database, store) = table::<D>().await;
+/// By the owner; by another; of an expired row; of a missing row.
+pub async fn renew_passes_the_librarys_cases<D: Database>() {
+    let (database, store) = table::<D>().await;
+    is_lost(&store, "r", "a", LostReason::Gone).await;
     assert!(acquires(&store, "r", "a").await);
     assert!(matches!(renews(&store, "r", "a").await, RenewOutcome::Held(_)));
-}
-
-pub async fn renew_by_another_owner_fails<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await);
     is_lost(&store, "r", "b", LostReason::Gone).await;
+    database.php().crafts("expired", "a", -1);
+    is_lost(&store, "expired", "a", LostReason::Expired).await;
 }
 
-pub async fn renew_of_an_expired_row_fails<D: Database>() {
+/// Held; without a row; after a release; expired.
+pub async fn is_held_passes_the_librarys_cases<D: Database>() {
     let (database, store) = table::<D>().await;
-    database.php().crafts("r", "a", -1);
-    is_lost(&store, "r", "a", LostReason::Expired).await;
-}
-
-pub async fn renew_of_a_missing_row_fails<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    is_lost(&store, "r", "a", LostReason::Gone).await;
-}
-
-pub async fn a_held_resource_is_held<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await && is_held(&store, "r").await);
-}
-
-pub async fn a_resource_without_a_row_is_not_held<D: Database>() {
-    let (_database, store) = table::<D>().await;
     assert!(!is_held(&store, "r").await);
-}
-
-pub async fn a_released_resource_is_not_held<D: Database>() {
-    let (_database, store) = table::<D>().await;
-    assert!(acquires(&store, "r", "a").await);
+    assert!(acquires(&store, "r", "a").await && is_held(&store, "r").await);
     releases(&store, "r", "a").await;
     assert!(!is_held(&store, "r").await);
-}
-
-pub async fn an_expired_resource_is_not_held<D: Database>() {
-    let (database, store) = table::<D>().await;
-    database.php().crafts("r", "a", -1);
-    assert!(!is_held(&store, "r").await);
+    database.php().crafts("expired", "a", -1);
+    assert!(!is_held(&store, "expired").await);
 }
 
 /// A row is reported until its `expires_at`, of either side and however short its TTL; a holder of ours stops earlier, and
