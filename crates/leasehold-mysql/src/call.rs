@@ -1,12 +1,12 @@
 //! One call: a procedure or a statement, and its values; and how its rows are read.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use leasehold_core::{Error, LeaseId, Result};
 use leasehold_sql::Stored;
 use mysql_async::prelude::FromValue;
 use mysql_async::{Row, Value};
+use serde::{Serialize, Serializer};
 
 use crate::error;
 use crate::sql::Sql;
@@ -31,71 +31,24 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Microseconds as the server's integers; the longest term is 10 years.
-pub(crate) fn micros(duration: std::time::Duration) -> i64 {
-    i64::try_from(leasehold_core::term::micros_up(duration)).unwrap_or(i64::MAX)
-}
-
 pub(crate) fn id(id: &LeaseId) -> Value {
     Value::Bytes(id.to_bytes().into_owned())
 }
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
-/// An array for `JSON_TABLE`. Bytes are written in hexadecimal digits, which no character set changes.
-#[derive(Debug, Default)]
-pub(crate) struct Json(String);
-
-impl Json {
-    /// Adds an array of these elements.
-    pub(crate) fn push<'a>(&mut self, elements: impl IntoIterator<Item = Element<'a>>) {
-        self.0.push(if self.0.is_empty() { '[' } else { ',' });
-        for (nth, element) in elements.into_iter().enumerate() {
-            self.0.push(if nth == 0 { '[' } else { ',' });
-            match element {
-                Element::Bytes(bytes) => self.push_bytes(bytes),
-                Element::Id(id) => self.push_bytes(&id.to_bytes()),
-                Element::Integer(integer) => {
-                    let _: std::fmt::Result = write!(self.0, "{integer}");
-                }
-                Element::Null => self.0.push_str("null"),
-            }
-        }
-        self.0.push(']');
-    }
-
-    fn push_bytes(&mut self, bytes: &[u8]) {
-        let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
-        self.0.push('"');
-        self.0.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
-        self.0.push('"');
-    }
-
-    pub(crate) fn value(mut self) -> Value {
-        if self.0.is_empty() {
-            self.0.push('[');
-        }
-        self.0.push(']');
-        Value::Bytes(self.0.into_bytes())
-    }
+/// An array for `JSON_TABLE`.
+pub(crate) fn json(rows: impl IntoIterator<Item = impl Serialize>) -> Value {
+    let mut written = Vec::new();
+    let done = serde_json::Serializer::new(&mut written).collect_seq(rows);
+    done.expect("a vector takes all, and the rows have no maps");
+    Value::Bytes(written)
 }
 
-/// An element of an array in [`Json`].
-#[derive(Debug)]
-pub(crate) enum Element<'a> {
-    Bytes(&'a [u8]),
-    Id(&'a LeaseId),
-    Integer(i64),
-    Null,
-}
+/// Bytes in [`json`], in hexadecimal digits, which no character set changes.
+pub(crate) struct Hex<B>(pub(crate) B);
 
-impl<'a> Element<'a> {
-    pub(crate) fn text(text: Option<&'a str>) -> Self {
-        text.map_or(Self::Null, |text| Self::Bytes(text.as_bytes()))
-    }
-
-    pub(crate) fn integer(integer: Option<i64>) -> Self {
-        integer.map_or(Self::Null, Self::Integer)
+impl<B: AsRef<[u8]>> Serialize for Hex<B> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex::encode(&self.0))
     }
 }
 
@@ -139,7 +92,7 @@ fn read(server: &str, row: &Row) -> Result<Stored> {
     stored.key = text("key")?.unwrap_or_default();
     stored.slot = required(server, row, "slot")?;
     stored.counter = required(server, row, "counter")?;
-    stored.id = column::<Vec<u8>>(server, row, "id")?.map(|id| hex(&id));
+    stored.id = column::<Vec<u8>>(server, row, "id")?.map(hex::encode);
     stored.shared = column::<i64>(server, row, "shared")?.map(|shared| shared != 0);
     stored.state = text("state")?;
     stored.token = column(server, row, "token")?;
@@ -158,20 +111,14 @@ fn read(server: &str, row: &Row) -> Result<Stored> {
     Ok(stored)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn arrays_are_written_as_the_procedures_read_them() {
-        assert_eq!(Json::default().value(), Value::from("[]"));
-        let mut json = Json::default();
-        json.push([Element::Bytes(b"a\xff"), Element::Integer(-1), Element::Null]);
-        json.push([Element::text(Some("\"")), Element::integer(None)]);
-        assert_eq!(json.value(), Value::from(r#"[["61ff",-1,null],["22",null]]"#));
+        assert_eq!(json([0; 0]), Value::from("[]"));
+        let rows = [(Hex(&b"a\xff"[..]), Some(-1), None), (Hex(b"\""), None, Some(Hex("")))];
+        assert_eq!(json(rows), Value::from(r#"[["61ff",-1,null],["22",null,""]]"#));
     }
 }

@@ -3,42 +3,25 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold_core::{
-    AcquireRequest, Claims, FencingToken, Key, Mode, Reason, ReleaseEntry, RenewEntry, Result,
-};
+use leasehold_core::{AcquireRequest, Claims, Key, Reason, ReleaseEntry, RenewEntry, Result};
 use leasehold_sql::{
     Connection, Eviction, KeyColumn, Position, Purge, ReadRows, Records, Request, Scan, Statements,
-    Stored,
+    Stored, integer, limit, micros, terms,
 };
 use mysql_async::{Row, Value};
 
-use crate::call::{Call, Element, Json, column, id, micros, required, stored};
+use crate::call::{Call, Hex, column, id, json, required, stored};
 use crate::dialect::Mysql;
 use crate::error;
 use crate::session::{Session, Sessions};
 
 /// The keys of claims, and the limits as our procedures take them.
 fn limited(claims: &Claims) -> Value {
-    let mut json = Json::default();
-    for claim in claims.iter() {
-        let limit = match claim.mode {
-            Mode::Exclusive => -1,
-            Mode::Shared { max } => max.map_or(0, |max| i64::from(max.get())),
-        };
-        json.push([Element::Bytes(claim.key.as_str().as_bytes()), Element::Integer(limit)]);
-    }
-    json.value()
+    json(claims.iter().map(|claim| (Hex(claim.key.as_str()), limit(claim.mode))))
 }
 
 fn names<'a>(keys: impl IntoIterator<Item = &'a str>) -> Value {
-    let mut json = Json::default();
-    keys.into_iter().for_each(|key| json.push([Element::Bytes(key.as_bytes())]));
-    json.value()
-}
-
-/// Tokens are below 2^53.
-fn integer(token: FencingToken) -> i64 {
-    i64::try_from(token.get()).unwrap_or(i64::MAX)
+    json(keys.into_iter().map(|key| [Hex(key)]))
 }
 
 /// The end of a request for ever.
@@ -46,29 +29,20 @@ fn term(request: &AcquireRequest) -> Option<i64> {
     request.term().duration().map(micros)
 }
 
+fn group(request: &AcquireRequest) -> Option<&str> {
+    request.group().map(|group| group.as_str())
+}
+
 /// The group and the note of a lease.
 fn who(request: &AcquireRequest) -> [Value; 5] {
     let note = request.note();
     [
-        request.group().map(|group| group.as_str()).into(),
+        group(request).into(),
         note.host().into(),
         note.pid().map(i64::from).into(),
         note.program().into(),
         note.comment().into(),
     ]
-}
-
-/// What the members of a batch ask for.
-fn wanted<'r, R: Request, const N: usize>(
-    requests: &[&'r R],
-    elements: impl Fn(&'r R) -> [Element<'r>; N],
-) -> Value {
-    let mut wanted = Json::default();
-    for request in requests {
-        let key = Element::Bytes(request.key().as_str().as_bytes());
-        wanted.push(std::iter::once(key).chain(elements(request)));
-    }
-    wanted.value()
 }
 
 impl Statements<AcquireRequest> for Mysql {
@@ -98,20 +72,13 @@ impl Statements<AcquireRequest> for Mysql {
         requests: &[&'c AcquireRequest],
     ) -> Call<'c> {
         let [_, host, pid, program, _] = who(requests[0]);
-        let values = vec![wanted_acquires(requests), host, pid, program];
+        let wanted = json(requests.iter().map(|one| {
+            let (key, id) = (Hex(one.key().as_str()), Hex(one.id().to_bytes()));
+            (key, id, term(one), group(one).map(Hex), one.note().comment().map(Hex))
+        }));
+        let values = vec![wanted, host, pid, program];
         self.batch_of(connection, ("acquire_batch", &self.sql.acquire_batch), values)
     }
-}
-
-fn wanted_acquires(requests: &[&AcquireRequest]) -> Value {
-    wanted(requests, |request| {
-        [
-            Element::Id(request.id()),
-            Element::integer(term(request)),
-            Element::text(request.group().map(|group| group.as_str())),
-            Element::text(request.note().comment()),
-        ]
-    })
 }
 
 impl Statements<RenewEntry> for Mysql {
@@ -132,21 +99,12 @@ impl Statements<RenewEntry> for Mysql {
         connection: &Connection<Sessions>,
         requests: &[&'c RenewEntry],
     ) -> Call<'c> {
-        let values = vec![wanted_renewals(requests)];
-        self.batch_of(connection, ("renew_batch", &self.sql.renew_batch), values)
+        let wanted = json(requests.iter().map(|one| {
+            let [to, token, raise] = terms(one);
+            (Hex(one.key().as_str()), Hex(one.id().to_bytes()), to, token, raise)
+        }));
+        self.batch_of(connection, ("renew_batch", &self.sql.renew_batch), vec![wanted])
     }
-}
-
-/// The new term, the token, and the least token after it.
-fn terms(lease: &RenewEntry) -> [Option<i64>; 3] {
-    [lease.term().duration().map(micros), lease.token().map(integer), lease.raise().map(integer)]
-}
-
-fn wanted_renewals(requests: &[&RenewEntry]) -> Value {
-    wanted(requests, |lease| {
-        let [to, token, raise] = terms(lease).map(Element::integer);
-        [Element::Id(lease.id()), to, token, raise]
-    })
 }
 
 impl Statements<ReleaseEntry> for Mysql {
@@ -177,15 +135,11 @@ impl Statements<ReleaseEntry> for Mysql {
         connection: &Connection<Sessions>,
         requests: &[&'c ReleaseEntry],
     ) -> Call<'c> {
-        let values = vec![wanted_releases(requests)];
-        self.batch_of(connection, ("release_batch", &self.sql.release_batch), values)
+        let wanted = json(requests.iter().map(|one| {
+            (Hex(one.key().as_str()), Hex(one.id().to_bytes()), one.token().map(integer))
+        }));
+        self.batch_of(connection, ("release_batch", &self.sql.release_batch), vec![wanted])
     }
-}
-
-fn wanted_releases(requests: &[&ReleaseEntry]) -> Value {
-    wanted(requests, |lease| {
-        [Element::Id(lease.id()), Element::integer(lease.token().map(integer))]
-    })
 }
 
 impl Mysql {
@@ -217,20 +171,12 @@ impl Records for Mysql {
     }
 
     fn evict<'c>(&'c self, these: Eviction<'c>, _: Duration) -> Call<'c> {
-        let mut wanted = Json::default();
-        for target in these.targets {
-            let bytes = target.id.as_ref().map(|id| id.to_bytes());
-            wanted.push([
-                Element::Bytes(target.key.as_str().as_bytes()),
-                bytes.as_deref().map_or(Element::Null, Element::Bytes),
-                Element::integer(target.token.map(integer)),
-            ]);
-        }
-        Call::procedure(
-            &self.sql,
-            "evict",
-            [wanted.value(), these.reason.map(Reason::as_str).into()],
-        )
+        let wanted = json(these.targets.iter().map(|target| {
+            let id = target.id.as_ref().map(|id| Hex(id.to_bytes()));
+            (Hex(target.key.as_str()), id, target.token.map(integer))
+        }));
+        let reason = these.reason.map(Reason::as_str).into();
+        Call::procedure(&self.sql, "evict", [wanted, reason])
     }
 
     fn scan<'c>(&'c self, these: Scan<'c>) -> Call<'c> {
@@ -243,18 +189,9 @@ impl Records for Mysql {
     }
 
     fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c> {
-        let (mut over, mut counted) = (Json::default(), Json::default());
-        for ((key, id), token) in purge.keys.iter().zip(&purge.ids).zip(&purge.tokens) {
-            over.push([
-                Element::Bytes(key.as_bytes()),
-                Element::Bytes(id),
-                Element::integer(*token),
-            ]);
-        }
-        for (key, counter) in purge.counted.iter().zip(&purge.counters) {
-            counted.push([Element::Bytes(key.as_bytes()), Element::Integer(*counter)]);
-        }
-        Call::procedure(&self.sql, "purge", [over.value(), counted.value()])
+        let over = purge.over.iter().map(|(key, id, token)| (Hex(key), Hex(id), token));
+        let counted = purge.counted.iter().map(|(key, counter)| (Hex(key), counter));
+        Call::procedure(&self.sql, "purge", [json(over), json(counted)])
     }
 
     fn positions(&self, rows: &[Row]) -> Result<Option<Vec<i64>>> {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::{Health, Result};
 use leasehold_driver::Deadline;
-use leasehold_sql::{Client, Dialect, SqlStore, Tries};
+use leasehold_sql::{Client, Dialect, SqlStore, Tries, micros};
 
-use crate::call::micros;
 use crate::config::{MysqlConfig, NAME};
 use crate::pool::Pool;
 use crate::session::Sessions;

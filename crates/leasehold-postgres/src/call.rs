@@ -1,6 +1,6 @@
 //! One call of the server: a statement with its bound values, and what its rows report.
 
-use leasehold_core::{FencingToken, Key, LeaseId, Result};
+use leasehold_core::{Key, LeaseId, Result};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
@@ -23,16 +23,6 @@ impl<'a> Call<'a> {
         self.values.push((Box::new(value), kind));
         self
     }
-}
-
-/// Microseconds as the server's integers; the longest term is 10 years.
-pub(crate) fn micros(duration: std::time::Duration) -> i64 {
-    i64::try_from(leasehold_core::term::micros_up(duration)).unwrap_or(i64::MAX)
-}
-
-/// Tokens are below 2^53.
-pub(crate) fn integer(token: FencingToken) -> i64 {
-    i64::try_from(token.get()).unwrap_or(i64::MAX)
 }
 
 pub(crate) fn names<'a>(keys: impl IntoIterator<Item = &'a Key>) -> Vec<&'a str> {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use leasehold_core::{AcquireRequest, Claims, Mode, Reason, ReleaseEntry, RenewEntry, Result};
+use leasehold_core::{AcquireRequest, Claims, Reason, ReleaseEntry, RenewEntry, Result};
 use leasehold_sql::{
     Connection, Eviction, KeyColumn, Position, Purge, ReadRows, Records, Request as _, Scan,
-    Statements, Stored,
+    Statements, Stored, integer, limit, micros, terms,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::call::{Call, bytes, column, integer, micros, names};
+use crate::call::{Call, bytes, column, names};
 use crate::dialect::Postgres;
 use crate::error;
 use crate::session::{Session, Sessions};
@@ -27,10 +27,6 @@ fn each<'a, R, T>(requests: &[&'a R], value: impl Fn(&'a R) -> T) -> Vec<T> {
 
 /// The limits of claims as our functions take them.
 fn limits(claims: &Claims) -> Vec<i32> {
-    let limit = |mode| match mode {
-        Mode::Exclusive => -1,
-        Mode::Shared { max } => max.map_or(0, |max| i32::try_from(max.get()).unwrap_or(i32::MAX)),
-    };
     claims.iter().map(|claim| limit(claim.mode)).collect()
 }
 
@@ -83,11 +79,6 @@ impl Statements<AcquireRequest> for Postgres {
             .with(Type::INT4_ARRAY, limits(request.claims()));
         with_note(call, request)
     }
-}
-
-/// The new term, the token, and the least token after it.
-fn terms(lease: &RenewEntry) -> [Option<i64>; 3] {
-    [lease.term().duration().map(micros), lease.token().map(integer), lease.raise().map(integer)]
 }
 
 impl Statements<RenewEntry> for Postgres {
@@ -182,13 +173,15 @@ impl Records for Postgres {
     }
 
     fn purge<'c>(&'c self, purge: &'c Purge) -> Call<'c> {
+        let (over, counted): (Vec<_>, Vec<_>) =
+            (purge.over.iter().collect(), purge.counted.iter().collect());
         Call::new(&self.sql.purge)
             .with(Type::TEXT, None::<&str>)
-            .with(Type::TEXT_ARRAY, &*purge.keys)
-            .with(Type::BYTEA_ARRAY, &*purge.ids)
-            .with(Type::INT8_ARRAY, &*purge.tokens)
-            .with(Type::TEXT_ARRAY, &*purge.counted)
-            .with(Type::INT8_ARRAY, &*purge.counters)
+            .with(Type::TEXT_ARRAY, each(&over, |one| &*one.0))
+            .with(Type::BYTEA_ARRAY, each(&over, |one| &*one.1))
+            .with(Type::INT8_ARRAY, each(&over, |one| one.2))
+            .with(Type::TEXT_ARRAY, each(&counted, |one| &*one.0))
+            .with(Type::INT8_ARRAY, each(&counted, |one| one.1))
     }
 
     fn positions(&self, rows: &[Row]) -> Result<Option<Vec<i64>>> {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{AcquireRequest, Health, Key, Result, Wakeups};
-use leasehold_sql::{Client, Dialect, SqlStore, Tries};
+use leasehold_sql::{Client, Dialect, SqlStore, Tries, micros};
 
-use crate::call::micros;
 use crate::config::{NAME, PostgresConfig};
 use crate::listener::Listener;
 use crate::pool::{PATIENCE, Pool};

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use leasehold_core::{Effect, Error, Key, LeaseId, Result, Wakeups};
 use leasehold_driver::Listeners;
-use leasehold_sql::unanswered;
+use leasehold_sql::{micros, unanswered};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 
-use crate::call::{Call, micros, names};
+use crate::call::{Call, names};
 use crate::connect::connect;
 use crate::error;
 use crate::pool::Pool;

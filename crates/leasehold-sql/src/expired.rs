@@ -32,14 +32,8 @@ pub struct Scan<'s> {
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Purge {
-    /// The keys of records.
-    pub keys: Vec<String>,
-    /// Their lease ids, in bytes.
-    pub ids: Vec<Vec<u8>>,
-    /// Their tokens.
-    pub tokens: Vec<Option<i64>>,
-    /// The keys of counters.
-    pub counted: Vec<String>,
-    /// Their values.
-    pub counters: Vec<i64>,
+    /// Records: key, lease id in bytes, token.
+    pub over: Vec<(String, Vec<u8>, Option<i64>)>,
+    /// Counters: key, value.
+    pub counted: Vec<(String, i64)>,
 }

@@ -24,6 +24,7 @@ mod store;
 mod stored;
 #[cfg(feature = "tls")]
 mod tls;
+mod value;
 mod version;
 
 pub use config::{Settings, UrlRules};
@@ -44,6 +45,7 @@ pub use store::SqlStore;
 pub use stored::Stored;
 #[cfg(feature = "tls")]
 pub use tls::trusted;
+pub use value::{integer, limit, micros, terms};
 pub use version::{admit_version, incomplete};
 
 /// The files that create the store's objects, of the folder `sql` beside the file that asks for them: those with the first

@@ -171,8 +171,7 @@ impl Candidates {
                 if all.len() == most {
                     return (all, Some(at));
                 }
-                all.purge.counters.push(stored.counter);
-                all.purge.counted.push(stored.key.clone());
+                all.purge.counted.push((stored.key.clone(), stored.counter));
             }
             at = key.last().map(|row| Position::of(&row.stored)).unwrap_or(at);
         }
@@ -194,8 +193,7 @@ impl Candidates {
         };
         let (true, Ok(Some(id))) = (is_over, stored.id()) else { return };
         self.targets.push(target);
-        self.purge.keys.push(stored.key.clone());
-        self.purge.ids.push(id.to_bytes().into_owned());
-        self.purge.tokens.push(stored.token);
+        let id = id.to_bytes().into_owned();
+        self.purge.over.push((stored.key.clone(), id, stored.token));
     }
 }

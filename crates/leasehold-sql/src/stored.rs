@@ -79,7 +79,7 @@ impl Stored {
     /// `Corrupt` if Leasehold cannot have written it.
     pub fn id(&self) -> Result<Option<LeaseId>> {
         let Some(id) = &self.id else { return Ok(None) };
-        let bytes = unhex(id).ok_or_else(|| self.corrupt("id", "it is not hexadecimal"))?;
+        let bytes = hex::decode(id).map_err(|_| self.corrupt("id", "it is not hexadecimal"))?;
         LeaseId::foreign(&bytes).map(Some).map_err(|e| self.corrupt("id", e))
     }
 
@@ -182,11 +182,4 @@ impl Stored {
 
 fn micros(value: i64) -> std::time::Duration {
     std::time::Duration::from_micros(u64::try_from(value).unwrap_or(0))
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit =
-        |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?)).collect()
 }
