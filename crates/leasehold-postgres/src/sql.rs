@@ -37,6 +37,12 @@ impl SchemaName {
             .replace("{schema_text}", &self.0)
             .replace("{schema}", &self.quoted())
     }
+
+    /// The call of a function with so many values.
+    fn call(&self, function: &str, values: usize) -> String {
+        let values: Vec<_> = (1..=values).map(|nth| format!("${nth}")).collect();
+        format!("SELECT * FROM {}.{function}({})", self.quoted(), values.join(", "))
+    }
 }
 
 /// The version of the functions. A change of functions that were released raises it, and clients of earlier versions can use
@@ -57,14 +63,15 @@ const INDEXED: &str = "SET enable_seqscan = off SET enable_hashjoin = off SET en
 const SCHEMA: &[&str] = leasehold_sql::objects!(["schema", "helpers", "writable"], ["health"]);
 
 macro_rules! statements {
-    ($($name:ident),* $(,)?) => {
-        /// Every statement that an operation sends, by the name of its file.
+    (functions { $($function:ident: $values:literal),* $(,)? } files { $($file:ident),* }) => {
+        /// Every statement that an operation sends: the call of a function, or the text of a file.
         #[derive(Debug)]
         pub(crate) struct Sql {
             pub(crate) schema: SchemaName,
             /// Creates everything.
             pub(crate) create: String,
-            $(pub(crate) $name: String,)*
+            $(pub(crate) $function: String,)*
+            $(pub(crate) $file: String,)*
         }
 
         impl Sql {
@@ -72,7 +79,8 @@ macro_rules! statements {
                 let create = SCHEMA.iter().map(|text| schema.inserted(text)).collect();
                 Self {
                     create,
-                    $($name: schema.inserted(include_str!(concat!("sql/call/", stringify!($name), ".sql"))),)*
+                    $($function: schema.call(stringify!($function), $values),)*
+                    $($file: schema.inserted(include_str!(concat!("sql/call/", stringify!($file), ".sql"))),)*
                     schema,
                 }
             }
@@ -81,24 +89,13 @@ macro_rules! statements {
 }
 
 statements! {
-    acquire,
-    acquire_one,
-    acquire_batch,
-    renew,
-    renew_one,
-    renew_batch,
-    release,
-    release_one,
-    release_batch,
-    evict,
-    purge,
-    health,
-    exists,
-    look_up,
-    page,
-    scan,
-    listen,
-    leave,
+    functions {
+        acquire: 10, acquire_one: 9, acquire_batch: 9,
+        renew: 7, renew_one: 6, renew_batch: 6,
+        release: 6, release_one: 5, release_batch: 5,
+        evict: 5, purge: 6, health: 0,
+    }
+    files { exists, look_up, page, scan, listen, leave }
 }
 
 #[cfg(test)]

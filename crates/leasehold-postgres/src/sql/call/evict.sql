@@ -1,1 +1,0 @@
-SELECT * FROM {schema}.evict($1, $2, $3, $4, $5)

@@ -1,1 +1,0 @@
-SELECT * FROM {schema}.release_batch($1, $2, $3, $4, $5)
